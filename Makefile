@@ -1,0 +1,55 @@
+# Two commands: `make run` and `make test`. Everything they need is installed into .venv from pinned versions.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+LOCK := pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+
+.PHONY: help run test test-release check bench lock clean
+
+help:
+	@echo "make run           install and show Recto at work"
+	@echo "make test          install and run every test"
+	@echo "make test-release  the fault tests at their release numbers (hours)"
+	@echo "make check         lint, types, architecture"
+	@echo "make bench         measure; prints tables and writes build/bench.json"
+	@echo "make lock          resolve and pin every dependency anew"
+
+run: $(VENV)/.run
+	$(BIN)/recto demo
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+test-release: $(VENV)/.dev
+	RECTO_TEST_SCALE=release $(BIN)/pytest -n $(WORKERS) --dist worksteal --timeout 0 tests/faults
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest tests/test_architecture.py
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m bench
+
+lock: $(VENV)/.dev
+	$(BIN)/uv pip compile $(LOCK) --group build -o requirements/run.txt
+	$(BIN)/uv pip compile $(LOCK) --group dev -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) build dist
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("Recto needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name one: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing. On Debian as root: apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/run.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@ $(VENV)/.run

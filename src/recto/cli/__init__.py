@@ -1,0 +1,1 @@
+"""The command line: draws what the engine returns, computes nothing."""

@@ -1,0 +1,1 @@
+"""Pure values and decisions. No I/O, no clock, no randomness."""

@@ -1,0 +1,160 @@
+"""Reads JSON without losing its bytes.
+
+Provider JSON is stored and sent back exactly as it came, so Recto needs to know *where* a value stands, not only
+what it is. The readers here work on the text itself and yield spans of it. They do not write JSON and do not know
+what a message is.
+
+Refused, because two readers would disagree about it: NaN and Infinity, a key Recto reads given twice in one object,
+and nesting deeper than `MAX_DEPTH`. Lone surrogates, huge numbers and other repeated keys are legal, if odd, and pass.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from json.decoder import scanstring  # type: ignore[attr-defined]  # public in fact, missing in the stubs
+from typing import NoReturn, TypeAlias
+
+from recto.errors import MalformedJson
+
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+
+MAX_DEPTH = 128
+"""Deep enough for every real message and tool schema seen; shallow enough for every JSON reader in use."""
+
+_KEYS_READ = frozenset({"role", "type", "id", "name", "content", "text", "arguments", "input", "output"}) | frozenset(
+    {"function", "tool_calls", "tool_call_id", "tool_use_id", "call_id"}
+)
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_BRACKET = re.compile(r"[\[\]{}]")
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value and where it stands: `text[start:end]` is its exact source."""
+
+    start: int
+    end: int
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One `"key": value` of an object; `text[start:value.end]` is the exact source of both."""
+
+    key: str
+    start: int
+    value: Span
+
+
+def text_of(raw: bytes) -> str:
+    """The bytes as text, not nested too deep for the readers below. Encoding the text gives the same bytes back."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedJson(f"byte {raw[error.start]:#04x} is not UTF-8", error.start) from None
+    _refuse_depth(text)
+    return text
+
+
+def parse(text: str) -> Json:
+    """The one JSON value that the text is."""
+    span = value_at(text, _skip_space(text, 0))
+    end = _skip_space(text, span.end)
+    if end != len(text):
+        raise MalformedJson("something follows the value", end)
+    return span.value
+
+
+def value_at(text: str, at: int) -> Span:
+    """The value that starts at a position."""
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        raise MalformedJson(error.msg.lower(), error.pos) from None
+    except RecursionError:
+        raise MalformedJson(f"nested deeper than {MAX_DEPTH}") from None
+    return Span(at, end, value)
+
+
+def members(text: str, at: int = 0) -> Iterator[Member]:
+    """The members of the object that starts at a position, each with its span."""
+    at = _expect(text, _skip_space(text, at), "{")
+    if text[at : at + 1] == "}":
+        return
+    while True:
+        start = at
+        if text[at : at + 1] != '"':
+            raise MalformedJson("expected a key", at)
+        try:
+            key, at = scanstring(text, at + 1)
+        except json.JSONDecodeError as error:
+            raise MalformedJson(error.msg.lower(), error.pos) from None
+        at = _expect(text, _skip_space(text, at), ":")
+        value = value_at(text, at)
+        yield Member(key, start, value)
+        at = _skip_space(text, value.end)
+        if text[at : at + 1] == "}":
+            return
+        at = _expect(text, at, ",")
+
+
+def elements(text: str, at: int = 0) -> Iterator[Span]:
+    """The elements of the array that starts at a position, each with its span."""
+    at = _expect(text, _skip_space(text, at), "[")
+    if text[at : at + 1] == "]":
+        return
+    while True:
+        value = value_at(text, at)
+        yield value
+        at = _skip_space(text, value.end)
+        if text[at : at + 1] == "]":
+            return
+        at = _expect(text, at, ",")
+
+
+def _expect(text: str, at: int, sign: str) -> int:
+    if text[at : at + 1] != sign:
+        raise MalformedJson(f"expected '{sign}'", at)
+    return _skip_space(text, at + 1)
+
+
+def _skip_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _refuse_depth(text: str) -> None:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for bracket in _BRACKET.findall(_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > MAX_DEPTH:
+            raise MalformedJson(f"nested deeper than {MAX_DEPTH}")
+
+
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen and key in _KEYS_READ:
+                raise MalformedJson(f"the key '{key}' stands twice in one object")
+            seen.add(key)
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedJson(f"{name} is not a JSON number")
+
+
+def _integer(digits: str) -> int | float:
+    # Python refuses to convert more than 4,300 digits; the bytes are what counts, the value only has to be a number.
+    return int(digits) if len(digits) <= 4300 else float(digits)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer, strict=True)

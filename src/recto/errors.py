@@ -1,0 +1,198 @@
+"""Every error Recto raises on purpose.
+
+A message says what happened, what was kept, and what to do; the attributes carry what a handler needs.
+
+    RectoError
+    ├── SettingsError           a setting is unknown or has a wrong value
+    ├── InputError              bytes that came in cannot be taken as they are; nothing of them was stored
+    │   ├── MalformedJson       not JSON, or JSON that two readers would read differently
+    │   ├── MalformedMessage    JSON, but not a message of the wire format
+    │   ├── MalformedFile       a line or document of a file; names the line
+    │   └── TooLarge            over a configured limit
+    ├── UnknownSession          nothing is stored under that key
+    └── StoreError
+        ├── AppendConflict      `expect` was not the head, or the batch would reorder what is stored
+        ├── KeyReused           an idempotency key came back with other content
+        ├── TailCut             the head kept outside the store is ahead of the store
+        ├── StoreFull           no room on the disk
+        ├── StoreReadOnly       the file cannot be written
+        ├── StoreLocked         another program holds the store
+        ├── StoreCorrupt        the file is damaged
+        ├── StoreTooNew         written by a newer Recto
+        └── StoreUnavailable    cannot be opened, closed already, or an I/O error
+"""
+
+from __future__ import annotations
+
+
+class RectoError(Exception):
+    """Base of every error Recto raises on purpose."""
+
+
+class SettingsError(RectoError):
+    """A setting is unknown or has a wrong value."""
+
+    def __init__(self, key: str, reason: str, nearest: str | None = None) -> None:
+        self.key = key
+        self.nearest = nearest
+        hint = f" Did you mean '{nearest}'?" if nearest else ""
+        super().__init__(f"setting '{key}': {reason}.{hint}")
+
+
+class InputError(RectoError):
+    """Bytes that came in cannot be taken as they are; nothing of them was stored."""
+
+
+class MalformedJson(InputError):
+    """Not JSON, or JSON that two readers would read differently."""
+
+    def __init__(self, reason: str, offset: int | None = None) -> None:
+        self.reason = reason
+        self.offset = offset
+        where = "" if offset is None else f" (at character {offset})"
+        super().__init__(f"not usable as JSON: {reason}{where}")
+
+
+class MalformedMessage(InputError):
+    """JSON, but not a message of the wire format."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"not a message: {reason}")
+
+
+class MalformedFile(InputError):
+    """A line or document of a file cannot be read; names the line."""
+
+    def __init__(self, source: str, line: int, reason: str) -> None:
+        self.source = source
+        self.line = line
+        self.reason = reason
+        super().__init__(
+            f"{source}, line {line}: {reason}. Nothing of this file was imported. "
+            "Mend the line, or import with --keep-going to keep unreadable lines as they are and read the rest."
+        )
+
+
+class TooLarge(InputError):
+    """Over a configured limit."""
+
+    def __init__(self, what: str, size: int, limit: int, setting: str) -> None:
+        self.size = size
+        self.limit = limit
+        super().__init__(f"{what} is {size:,}, the limit is {limit:,}; raise '{setting}' to allow it")
+
+
+class UnknownSession(RectoError):
+    """Nothing is stored under that key."""
+
+    def __init__(self, session: str, nearest: str | None = None) -> None:
+        self.session = session
+        hint = f" Did you mean '{nearest}'?" if nearest else " 'recto sessions' lists what is stored."
+        super().__init__(f"no session '{session}' in this store.{hint}")
+
+
+class StoreError(RectoError):
+    """The store refused or failed; what was acknowledged before is still there."""
+
+
+class AppendConflict(StoreError):
+    """`expect` was not the head, or the batch would reorder what is stored. Nothing was written."""
+
+    def __init__(self, session: str, expected: int | None, actual: int, reason: str = "") -> None:
+        self.session = session
+        self.expected = expected
+        self.actual = actual
+        why = reason or f"expected the last entry to be {expected}, it is {actual}"
+        super().__init__(f"session '{session}': {why}. Nothing was written; read what is new and append again.")
+
+
+class KeyReused(StoreError):
+    """An idempotency key came back with other content. Nothing was written."""
+
+    def __init__(self, session: str, key: str, seq: int) -> None:
+        self.session = session
+        self.key = key
+        self.seq = seq
+        super().__init__(
+            f"session '{session}': key '{key}' already stands for entry {seq}, which has other content. "
+            "Nothing was written; use a new key for a new message."
+        )
+
+
+class TailCut(StoreError):
+    """The head kept outside the store is ahead of the store: entries are missing at the end."""
+
+    def __init__(self, session: str, kept: int, found: int) -> None:
+        self.session = session
+        self.kept = kept
+        self.found = found
+        super().__init__(
+            f"session '{session}' ends at entry {found}, but {kept} entries were acknowledged: its end was cut off. "
+            "Nothing was written. Restore the file from a copy; if an older copy was put back on purpose, "
+            "accept it with 'recto verify --accept'."
+        )
+
+
+class StoreFull(StoreError):
+    """No room on the disk. Nothing of this append was written; everything before it is safe and readable."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(
+            f"no room left to write '{path}'. Nothing of this append was written; everything before it is safe "
+            "and readable. Free some space and append again."
+        )
+
+
+class StoreReadOnly(StoreError):
+    """The file cannot be written; reading still works."""
+
+    def __init__(self, path: str, reason: str = "the file or its folder is read-only") -> None:
+        self.path = path
+        super().__init__(f"'{path}' can be read but not written: {reason}. Make it writable or name another --store.")
+
+
+class StoreLocked(StoreError):
+    """Another program holds the store. Nothing was written; reading still works."""
+
+    def __init__(self, path: str, seconds: float) -> None:
+        self.path = path
+        super().__init__(
+            f"another program has held '{path}' for {seconds:g} s. Nothing was written; "
+            "close that program (or end its transaction) and append again."
+        )
+
+
+class StoreCorrupt(StoreError):
+    """The file is damaged."""
+
+    def __init__(self, path: str, detail: str) -> None:
+        self.path = path
+        self.detail = detail
+        super().__init__(
+            f"'{path}' is damaged ({detail}). Keep the file and its -wal and -heads neighbours as they are, run "
+            "'recto verify' to see what is whole, 'recto export' what can be read, and restore the rest from a copy."
+        )
+
+
+class StoreTooNew(StoreError):
+    """Written by a newer Recto."""
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        self.path = path
+        self.found = found
+        self.known = known
+        super().__init__(
+            f"'{path}' has schema {found}, this Recto knows up to {known}. The file was left untouched; "
+            "use a newer Recto to write it."
+        )
+
+
+class StoreUnavailable(StoreError):
+    """Cannot be opened, is closed already, or met an I/O error."""
+
+    def __init__(self, path: str, detail: str) -> None:
+        self.path = path
+        self.detail = detail
+        super().__init__(f"'{path}': {detail}")

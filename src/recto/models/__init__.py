@@ -1,0 +1,1 @@
+"""What is known about models: their limits, their prices, their tokenizers."""

@@ -19,7 +19,7 @@ from typing import NoReturn, TypeAlias
 
 from recto.errors import MalformedJson
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 MAX_DEPTH = 128
 """Deep enough for every real message and tool schema seen; shallow enough for every JSON reader in use."""

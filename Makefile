@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 LOCK := pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-release check bench lock clean
+.PHONY: help run test test-release check bench bench-docs lock clean
 
 help:
 	@echo "make run           install and show Recto at work"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-release  the fault tests at their release numbers (hours)"
 	@echo "make check         lint, types, architecture"
 	@echo "make bench         measure; prints tables and writes build/bench.json"
+	@echo "make bench-docs    the same, and writes the figures into the documentation"
 	@echo "make lock          resolve and pin every dependency anew"
 
 run: $(VENV)/.run
@@ -32,6 +33,9 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
+
+bench-docs: $(VENV)/.dev
+	$(BIN)/python -m bench --docs
 
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile $(LOCK) --group build -o requirements/run.txt

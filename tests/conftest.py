@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).parent.parent
-DATA = Path(os.environ.get("RECTO_DATA", ROOT.parent / "shared" / "data"))
+DATA = Path(os.environ.get("RECTO_TEST_DATA", ROOT.parent / "shared" / "data"))
 RELEASE = os.environ.get("RECTO_TEST_SCALE") == "release"
 
 settings.register_profile("recto", deadline=None, derandomize=True, max_examples=1000 if RELEASE else 100)
@@ -21,7 +21,7 @@ settings.load_profile("recto")
 def data() -> Path:
     """The folder of real sessions."""
     if not DATA.is_dir():
-        pytest.skip(f"no real data at {DATA}; name its folder in RECTO_DATA")
+        pytest.skip(f"no real data at {DATA}; name its folder in RECTO_TEST_DATA")
     return DATA
 
 

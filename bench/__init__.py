@@ -1,0 +1,1 @@
+"""Measures Recto. `make bench` prints tables and writes `build/bench.json`."""

@@ -1,0 +1,65 @@
+"""Runs every section in a process of its own, so that each has its own peak memory; prints tables, writes JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import importing, pages, storing, tokens
+from bench.measure import peak_memory_mb
+
+SECTIONS = {"storing": storing.run, "tokens": tokens.run, "importing": importing.run}
+OUTPUT = Path("build/bench.json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="only these (default: all)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size, to see that it runs")
+    parser.add_argument("--docs", action="store_true", help="write the figures into the documentation too")
+    parser.add_argument("--one", choices=SECTIONS, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        rows = SECTIONS[given.one](given.quick)
+        print(json.dumps({"rows": rows, "peak_memory_mb": peak_memory_mb()}))
+        return
+    report = {"machine": machine(), "quick": given.quick, "sections": {}}
+    for name in given.sections or SECTIONS:
+        report["sections"][name] = in_a_process(name, given.quick)
+        draw(name, report["sections"][name])
+    OUTPUT.parent.mkdir(exist_ok=True)
+    OUTPUT.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"written to {OUTPUT}")
+    if given.docs:
+        pages.write(report)
+
+
+def in_a_process(name: str, quick: bool) -> dict:
+    command = [sys.executable, "-m", "bench", "--one", name, *(["--quick"] if quick else [])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def draw(name: str, section: dict) -> None:
+    table = Table(title=f"{name} (peak memory {section['peak_memory_mb']:.0f} MB)", title_justify="left")
+    for column in ("what", "value", "unit", "note"):
+        table.add_column(column, justify="right" if column == "value" else "left")
+    for row in section["rows"]:
+        table.add_row(row["what"], f"{row['value']:,.{row['digits']}f}", row["unit"], row["note"])
+    Console().print(table)
+
+
+def machine() -> dict:
+    return {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+
+
+if __name__ == "__main__":
+    main()

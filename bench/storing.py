@@ -1,0 +1,132 @@
+"""The transcript: appends per second, and whether opening and reading stay flat as a session grows."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.measure import percentile, row, seconds
+from recto.core.entries import Draft
+from recto.engine.verify import verify
+from recto.stores.sqlite import SqliteStore
+
+SESSION = "agent:bench:main"
+TEXT = "The ledger is written before the queue is told, so that a crash between the two loses nothing. " * 6
+
+
+def run(quick: bool) -> list[dict]:
+    appends, sizes = (500, (1_000, 10_000)) if quick else (5_000, (1_000, 100_000, 1_000_000))
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        rows += one_by_one(Path(folder) / "one.db", appends)
+        for writers in (1, 8):
+            rows.append(threads(Path(folder) / f"threads-{writers}.db", writers, appends))
+        rows.append(processes(Path(folder) / "processes.db", 8, appends))
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            rows += grown(Path(folder) / "grown.db", size)
+    for what in ("open", "tail of 200"):
+        times = [line["value"] for line in rows if line["what"].startswith(f"{what} at")]
+        rows.append(row(f"{what}: largest over smallest session", times[-1] / times[0], "ratio", "flat is 1", 2))
+    return rows
+
+
+def drafts(name: str, count: int) -> Iterator[Draft]:
+    for number in range(count):
+        content = b'{"role":"user","content":"%d %s"}' % (number, TEXT.encode())
+        yield Draft(id=f"{name}-{number}", ts=number, role="user", content=content, wire="openai.chat", tokens=140)
+
+
+def one_by_one(path: Path, count: int) -> list[dict]:
+    store = SqliteStore(path)
+    times = [seconds(lambda draft=draft: store.append(SESSION, [draft])) for draft in drafts("a", count)]
+    store.close()
+    return [
+        row("append, one per commit", count / sum(times), "entries/s", "durable, one caller"),
+        row("append, one per commit, p50", percentile(times, 0.5) * 1e3, "ms", "", 3),
+        row("append, one per commit, p99", percentile(times, 0.99) * 1e3, "ms", "", 3),
+    ]
+
+
+def threads(path: Path, writers: int, count: int) -> dict:
+    """Each thread appends to a session of its own; the store groups their commits."""
+    store = SqliteStore(path)
+
+    def write(name: str) -> None:
+        for draft in drafts(name, count // writers):
+            store.append(f"agent:bench:{name}", [draft])
+
+    running = [threading.Thread(target=write, args=(f"w{number}",)) for number in range(writers)]
+
+    def together() -> None:
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+
+    took = seconds(together)
+    store.close()
+    return row(f"group commit, {writers} writer{'s' * (writers > 1)}", count / took, "entries/s", "threads, one store")
+
+
+def _write_in_a_process(path: Path, name: str, count: int) -> None:
+    store = SqliteStore(path)
+    for draft in drafts(name, count):
+        store.append(f"agent:bench:{name}", [draft])
+    store.close()
+
+
+def processes(path: Path, writers: int, count: int) -> dict:
+    SqliteStore(path).close()
+    context = multiprocessing.get_context("spawn")
+    running = [
+        context.Process(target=_write_in_a_process, args=(path, f"p{n}", count // writers)) for n in range(writers)
+    ]
+
+    def together() -> None:
+        for process in running:
+            process.start()
+        for process in running:
+            process.join()
+
+    return row(f"{writers} processes on one file", count / seconds(together), "entries/s", "with their start-up")
+
+
+def grown(path: Path, size: int) -> list[dict]:
+    """One session of this many entries: how long to fill, open, read its end, verify."""
+    store = SqliteStore(path)
+    waiting = list(drafts("g", 0))
+
+    def fill() -> None:
+        for draft in drafts("g", size):
+            waiting.append(draft)
+            if len(waiting) == 500:
+                store.append(SESSION, waiting)
+                waiting.clear()
+        if waiting:
+            store.append(SESSION, waiting)
+
+    filled = seconds(fill)
+    store.close()
+    opened = []
+    tails = []
+    for _ in range(21):
+        opened.append(seconds(lambda: SqliteStore(path).head(SESSION)))
+        store = SqliteStore(path)
+        store.head(SESSION)
+        tails.append(seconds(lambda store=store: store.tail(SESSION, 200)))
+        store.close()
+    store = SqliteStore(path)
+    verified = seconds(lambda: verify(store, SESSION))
+    store.close()
+    label = f"{size:,} entries"
+    return [
+        row(f"append in batches of 500 to {label}", size / filled, "entries/s"),
+        row(f"open at {label}, p50", percentile(opened, 0.5) * 1e3, "ms", "open the file and read the head", 2),
+        row(f"tail of 200 at {label}, p50", percentile(tails, 0.5) * 1e3, "ms", "", 2),
+        row(f"verify {label}", size / verified, "entries/s", f"{verified:.1f} s"),
+        row(f"file of {label}", path.stat().st_size / size, "bytes/entry", "content is 600 bytes"),
+    ]

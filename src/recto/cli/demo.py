@@ -1,0 +1,147 @@
+"""`recto demo`: a short guided walk over a long tool-using session that Recto makes up by itself."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from time import perf_counter
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from recto.cli.screen import one_line, out, progress
+from recto.engine.exporting import export_recto
+from recto.engine.reading import text_of
+from recto.engine.session import Session
+from recto.engine.verify import verify
+from recto.settings import load
+from recto.testing import scripted_session
+from recto.wiring import card_for, importer_for, open_session, open_store
+
+_MODEL = "gpt-4o"
+_SESSION = "agent:demo:main"
+_STORE = "transcript.db"
+
+
+@click.command("demo")
+@click.option("--exchanges", default=400, show_default=True, type=click.IntRange(10, 5000), help="How long a session.")
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep what it makes in this folder.")
+def demo(exchanges: int, keep: Path | None) -> None:
+    """Shows Recto at work on a long session that it makes up itself.
+
+    \b
+    Examples:
+      recto demo
+      recto demo --keep demo && recto --store demo/transcript.db sessions
+    """
+    with _folder(keep) as folder:
+        with _opened(folder / _STORE) as session:
+            _fill(session, exchanges)
+            _weigh(session)
+            _retry(session)
+            _move(session, folder)
+        _tamper(folder)
+    out.print()
+    _say("`recto --help` lists the commands, docs/ tells the rest.")
+
+
+def _fill(session: Session, exchanges: int) -> None:
+    _say(f"1. An agent works: {exchanges} exchanges with tool calls and long results.")
+    _say("   Every message is durable before `append` returns, and comes back byte for byte.")
+    messages = list(scripted_session(exchanges=exchanges))
+    start = perf_counter()
+    with progress("appending", len(messages)) as advance:
+        for place, message in enumerate(messages):
+            session.append(message, key=f"demo-{place}")
+            advance(1)
+    took = perf_counter() - start
+    _say(f"   {len(session):,} entries in {took:.1f} s, one commit each. The last three:")
+    for entry in session.tail(3):
+        text = one_line(text_of(entry), min(out.width, 100) - 22)
+        out.print(Text(f"   {entry.seq:>6} {entry.role:<10} {text}", style="dim"), soft_wrap=True)
+
+
+def _weigh(session: Session) -> None:
+    card = card_for(load(arguments={"model": _MODEL}))
+    by_role: dict[str, int] = {}
+    for entry in session.read():
+        by_role[entry.role] = by_role.get(entry.role, 0) + entry.tokens
+    total = sum(by_role.values())
+    _say(f"2. Tokens, counted once by {session.meter.name} and kept with each entry:")
+    table = Table("role", "tokens", "share", box=None, padding=(0, 3))
+    for role, tokens in sorted(by_role.items(), key=lambda pair: -pair[1]):
+        table.add_row(role, f"{tokens:>9,}", f"{tokens / total:>6.1%}")
+    out.print(table)
+    _say(f"   {total:,} tokens: {total / card.window:.1f} times the {card.window:,} that {card.name} can see at once.")
+
+
+def _retry(session: Session) -> None:
+    _say("3. The network failed and the agent sends its last message again, under the same key:")
+    before = session.head
+    last = session.tail(1)[0]
+    again = session.append(last.content, key=(last.key or "").removesuffix("/0"))
+    kept = again.id == last.id and session.head == before
+    _say(f"   {'nothing was stored twice' if kept else 'it was stored twice!'}: still {len(session):,} entries.")
+
+
+def _move(session: Session, folder: Path) -> None:
+    _say("4. Out to a file, into another store, and the chains are compared:")
+    file = folder / "session.jsonl"
+    with file.open("wb") as stream:
+        stream.writelines(export_recto(session.store, [session.key]))
+    settings = load(arguments={"store": str(folder / "second.db"), "model": _MODEL})
+    with closing(open_store(settings)) as second:
+        importer_for(settings, second).take(file)
+        same = second.head(session.key) == session.head
+    verdict = "the same" if same else "different!"
+    _say(f"   {file.stat().st_size / 1e6:.1f} MB; the heads are {verdict}: {_short(session)}")
+
+
+def _tamper(folder: Path) -> None:
+    _say("5. Somebody changes one word in a copy of the file, behind Recto's back, and `verify` looks at both:")
+    copy = folder / "tampered.db"
+    for name in (f"{_STORE}", f"{_STORE}-heads"):
+        shutil.copy(folder / name, folder / name.replace(_STORE, copy.name))
+    stored = copy.read_bytes()
+    copy.write_bytes(stored.replace(b"Never touch migrations/", b"Always edit migrations/", 1))
+    for path in (folder / _STORE, copy):
+        with closing(open_store(load(arguments={"store": str(path)}), create=False)) as store:
+            result = verify(store)
+        if result.ok:
+            _say(f"   {path.name}: {result.entries:,} entries, all as stored", "green")
+        for found in result.findings:
+            _say(f"   {path.name}: {found.problem}", "red")
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="recto-demo-") as folder:
+            yield Path(folder)
+        return
+    if keep.exists() and any(keep.iterdir()):
+        raise click.UsageError(f"'{keep}' is not empty")
+    keep.mkdir(parents=True, exist_ok=True)
+    yield keep
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Session]:
+    settings = load(arguments={"store": str(path), "session": _SESSION, "model": _MODEL})
+    with closing(open_session(settings)) as session:
+        yield session
+
+
+def _short(session: Session) -> str:
+    return f"entry {session.head.seq:,}, {session.head.hash.hex()[:16]}…"
+
+
+def _say(text: str, style: str = "") -> None:
+    if text[:1].isdigit():
+        out.print()
+        style = "bold"
+    out.print(Text(text, style=style), soft_wrap=True)

@@ -1,0 +1,116 @@
+"""The same session for programs that await: each call runs the blocking one on a thread. One implementation, two faces.
+
+A task that is cancelled while it waits does not undo what its thread has begun: the outcome is then unknown until
+`find` is asked, which is what keys are for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from recto.core.entries import Entry, Head
+from recto.engine.session import MessageLike, Session
+from recto.engine.verify import Verification
+
+_T = TypeVar("_T")
+_PAGE = 200
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    # Enough for a group commit to have a group; asyncio's own pool has six threads on two cores.
+    return ThreadPoolExecutor(max_workers=32, thread_name_prefix="recto")
+
+
+async def on_a_thread(call: Callable[..., _T], /, *args: object, **kwargs: object) -> _T:
+    """Runs a blocking call without holding up the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(_threads(), partial(call, *args, **kwargs))
+
+
+class AsyncSession:
+    """A `Session` whose calls are awaited."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    @property
+    def key(self) -> str:
+        """The session's canonical key."""
+        return self.session.key
+
+    async def append(
+        self,
+        message: MessageLike,
+        *,
+        key: str | None = None,
+        expect: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+        surface: str = "library",
+    ) -> Entry:
+        """See `Session.append`."""
+        return await on_a_thread(self.session.append, message, key=key, expect=expect, meta=meta, surface=surface)
+
+    async def append_all(
+        self,
+        messages: Iterable[MessageLike],
+        *,
+        key: str | None = None,
+        expect: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+        surface: str = "library",
+    ) -> list[Entry]:
+        """See `Session.append_all`."""
+        return await on_a_thread(self.session.append_all, messages, key=key, expect=expect, meta=meta, surface=surface)
+
+    async def record(self, kind: str, content: Mapping[str, Any], *, key: str | None = None) -> Entry:
+        """See `Session.record`."""
+        return await on_a_thread(self.session.record, kind, content, key=key)
+
+    async def read(self, start: int = 1, stop: int | None = None) -> AsyncIterator[Entry]:
+        """See `Session.read`."""
+        entries = self.session.read(start, stop)
+        while page := await on_a_thread(lambda: list(islice(entries, _PAGE))):
+            for entry in page:
+                yield entry
+
+    async def tail(self, count: int = 20) -> list[Entry]:
+        """See `Session.tail`."""
+        return await on_a_thread(self.session.tail, count)
+
+    async def get(self, id: str) -> Entry | None:
+        """See `Session.get`."""
+        return await on_a_thread(self.session.get, id)
+
+    async def find(self, key: str) -> Entry | None:
+        """See `Session.find`."""
+        return await on_a_thread(self.session.find, key)
+
+    async def head(self) -> Head:
+        """See `Session.head`."""
+        return await on_a_thread(lambda: self.session.head)
+
+    async def verify(self, head: Head | None = None) -> Verification:
+        """See `Session.verify`."""
+        return await on_a_thread(self.session.verify, head)
+
+    async def count(self, what: str | MessageLike | Sequence[MessageLike], *, tools: Sequence[Any] = ()) -> int:
+        """See `Session.count`."""
+        return await on_a_thread(self.session.count, what, tools=tools)
+
+    async def close(self) -> None:
+        """See `Session.close`."""
+        await on_a_thread(self.session.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,173 @@
+"""One session as a program holds it: messages go in as the provider writes them and come back the same.
+
+A message is checked, counted once and stored before `append` returns. Nothing here knows which store or tokenizer is
+behind it, and nothing here decides what the model sees.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from recto.core.entries import Draft, Entry, Head, session_key
+from recto.core.messages import Message
+from recto.core.tokens import Meter
+from recto.engine.verify import Verification, verify
+from recto.errors import MalformedMessage, TooLarge
+from recto.ports import Clock, TranscriptStore
+from recto.wire import detect, read
+
+MessageLike = Mapping[str, Any] | bytes
+"""A message as a dict, or as the exact JSON bytes it arrived in."""
+
+
+def new_id(clock: Clock) -> str:
+    """An id that sorts by time and never repeats: 48 bits of milliseconds, 80 bits of chance."""
+    return f"{max(clock.now(), 0) // 1000 & 0xFFFFFFFFFFFF:012x}{os.urandom(10).hex()}"
+
+
+class Session:
+    """The transcript of one session, open for appending and reading."""
+
+    def __init__(
+        self,
+        store: TranscriptStore,
+        key: str,
+        *,
+        meter: Meter,
+        clock: Clock,
+        max_message_bytes: int,
+        owns_store: bool = False,
+    ) -> None:
+        self.store = store
+        self.key = session_key(key)
+        self.meter = meter
+        self._clock = clock
+        self._max_message_bytes = max_message_bytes
+        self._owns_store = owns_store
+
+    def append(
+        self,
+        message: MessageLike,
+        *,
+        key: str | None = None,
+        expect: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+        surface: str = "library",
+    ) -> Entry:
+        """Stores one message; when this returns it is durable.
+
+        With a `key`, doing it again stores nothing and returns the entry of the first time. With `expect`, it is
+        stored only if the last entry is still that one; else `AppendConflict`.
+        """
+        return self.append_all([message], key=key, expect=expect, meta=meta, surface=surface)[0]
+
+    def append_all(
+        self,
+        messages: Iterable[MessageLike],
+        *,
+        key: str | None = None,
+        expect: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+        surface: str = "library",
+    ) -> list[Entry]:
+        """Stores several messages in a row, all or none. The key counts for each by its place: `key/0`, `key/1`, …"""
+        meta_bytes = to_json(meta or {})
+        drafts = [
+            self._draft(message, meta_bytes, surface, None if key is None else f"{key}/{place}")
+            for place, message in enumerate(messages)
+        ]
+        return self.store.append(self.key, drafts, expect=expect)
+
+    def record(self, kind: str, content: Mapping[str, Any], *, key: str | None = None) -> Entry:
+        """Stores an event: something that happened to the session and is not a message."""
+        draft = Draft(
+            id=new_id(self._clock), ts=self._clock.now(), role="event", kind=kind, content=to_json(content), key=key
+        )
+        return self.store.append(self.key, [draft])[0]
+
+    def read(self, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
+        """Entries from `start` up to and including `stop`, in order."""
+        return self.store.read(self.key, start, stop)
+
+    def tail(self, count: int = 20) -> list[Entry]:
+        """The last entries, oldest first."""
+        return self.store.tail(self.key, count)
+
+    def get(self, id: str) -> Entry | None:
+        """The entry with an id."""
+        return self.store.get(self.key, id)
+
+    def find(self, key: str) -> Entry | None:
+        """The entry an `append` with this key stored: tells whether a write of unknown outcome went through."""
+        return self.store.find(self.key, f"{key}/0")
+
+    @property
+    def head(self) -> Head:
+        """The end of the chain. Keep it elsewhere, and `verify` will show any later change of what came before it."""
+        return self.store.head(self.key)
+
+    def __len__(self) -> int:
+        return self.head.seq
+
+    def verify(self, head: Head | None = None) -> Verification:
+        """Re-derives the hash chain, and compares it with the head kept outside the store and with the one given."""
+        return verify(self.store, self.key, {self.key: head} if head else {})
+
+    def count(self, what: str | MessageLike | Sequence[MessageLike], *, tools: Sequence[Any] = ()) -> int:
+        """Tokens of a text, of one message, or of a whole prompt with its tool schemas, for this session's model."""
+        if isinstance(what, str):
+            return self.meter.count(what)
+        if isinstance(what, Mapping | bytes):
+            return self.meter.message(self._read(what)[1])
+        schemas = to_json(tools).decode() if tools else ""
+        return self.meter.prompt([self._read(message)[1] for message in what], schemas)
+
+    def close(self) -> None:
+        """Closes the store, if this session opened it."""
+        if self._owns_store:
+            self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _draft(self, given: MessageLike, meta: bytes, surface: str, key: str | None) -> Draft:
+        raw, message, wire = self._read(given)
+        return Draft(
+            id=new_id(self._clock),
+            ts=self._clock.now(),
+            role=message.role,
+            content=raw,
+            wire=wire,
+            surface=surface,
+            tokens=self.meter.message(message),
+            counter=self.meter.name,
+            meta=meta,
+            key=key,
+        )
+
+    def _read(self, given: MessageLike) -> tuple[bytes, Message, str]:
+        raw = given if isinstance(given, bytes) else to_json(given)
+        if len(raw) > self._max_message_bytes:
+            raise TooLarge("the message in bytes", len(raw), self._max_message_bytes, "limits.message_bytes")
+        wire = detect(raw)
+        return raw, read(raw, wire), wire
+
+
+def to_json(value: object) -> bytes:
+    """Compact JSON of a value that is ours to write."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MalformedMessage(f"it cannot be written as JSON ({error})") from None

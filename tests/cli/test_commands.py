@@ -1,0 +1,210 @@
+"""The command line as people and programs use it: in pipes, in a terminal, and with mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECTO = str(Path(sys.executable).parent / "recto")
+MESSAGES = [
+    {"role": "user", "content": "What is 6 x 7?"},
+    {"role": "assistant", "content": "42"},
+    {"role": "user", "content": "\x1b]52;c;aGk=\x07\x1b[2Jred \u202eevil\u202c \x9b31m [link=x]y[/link] \r\n ok"},
+]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory) -> Path:
+    """A home with one session in its store, made once."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "chat.json").write_text(json.dumps(MESSAGES))
+    environ = os.environ | {"HOME": str(home), "RECTO_MODEL": "gpt-4o"}
+    command = [RECTO, "import", "chat.json", "--session", "agent:me:main"]
+    subprocess.run(command, cwd=home, env=environ, check=True, capture_output=True)
+    return home
+
+
+@pytest.fixture
+def stored(here, filled) -> Path:
+    """A folder and a home of its own, with that session in its store."""
+    shutil.copytree(filled, here, dirs_exist_ok=True)
+    return here
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """A folder and a home of its own, with a file to import."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RECTO_MODEL", "gpt-4o")
+    (tmp_path / "chat.json").write_text(json.dumps(MESSAGES))
+    return tmp_path
+
+
+def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([RECTO, *arguments], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def in_a_terminal(*arguments: str) -> bytes:
+    """What a terminal would receive."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([RECTO, *arguments], stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = bytearray()
+        while piece := _read(ours):
+            shown.extend(piece)
+    os.close(ours)
+    assert process.returncode == 0, shown.decode()
+    return bytes(shown)
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the other side has closed
+        return b""
+
+
+def test_a_file_goes_in_is_listed_shown_verified_and_comes_out(here):
+    assert "3 entries (3 new) into agent:me:main" in run("import", "chat.json", "--session", "agent:me:main").stdout
+    assert "agent:me:main" in run("sessions").stdout
+    assert "What is 6 x 7?" in run("show", "agent:me:main").stdout
+    assert "4 entries in 1 sessions: all as stored" in run("verify").stdout
+    out = run("export", "agent:me:main", "--as", "original").stdout
+    assert out == (here / "chat.json").read_text()
+    run("export", "agent:me:main", "-o", "out.jsonl")
+    assert (here / "out.jsonl").read_bytes().startswith(b'{"recto": 1')
+    run("--store", "second.db", "import", "out.jsonl")
+    run("--store", "second.db", "verify")
+
+
+def test_programs_get_json(here):
+    [done] = map(json.loads, run("import", "chat.json", "--json").stdout.splitlines())
+    assert (done["entries"], done["new"], done["problems"]) == (3, 3, [])
+    [listed] = map(json.loads, run("sessions", "--json").stdout.splitlines())
+    assert listed["entries"] == 4
+    shown = [json.loads(line) for line in run("show", done["sessions"][0], "--json").stdout.splitlines()]
+    assert [row["seq"] for row in shown] == [1, 2, 3, 4]
+    assert json.loads(shown[2]["content"]) == MESSAGES[2]
+    assert json.loads(run("verify", "--json").stdout) == {"ok": True, "entries": 4, "findings": []}
+
+
+def test_ranges_can_be_shown(stored):
+    assert len(run("show", "agent:me:main", "--from", "2", "--to", "3", "--json").stdout.splitlines()) == 2
+    assert len(run("show", "agent:me:main", "--last", "1", "--json").stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("full", [[], ["--full"]])
+def test_text_from_a_transcript_cannot_act_on_a_terminal(stored, monkeypatch, full):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = in_a_terminal("show", "agent:me:main", "--last", "3", *full)
+    for harmful in (b"\x1b]", b"\x1b[2J", b"\x07", b"\xc2\x9b", "\u202e".encode()):
+        assert harmful not in shown
+    assert b"[link=x]y[/link]" in shown
+
+
+def test_a_line_of_an_entry_stays_one_line_in_a_pipe(stored):
+    assert len(run("show", "agent:me:main").stdout.splitlines()) == 4
+
+
+def test_progress_is_shown_to_people_only(here):
+    assert run("import", "chat.json").stderr == ""
+    assert "importing" in in_a_terminal("import", "chat.json").decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["sho"], 2, "No such command"),
+        (["show", "agent:mee:main"], 2, "Did you mean 'agent:me:main'"),
+        (["show", "a\nb"], 3, "printable"),
+        (["import", "nothing.json"], 2, "does not exist"),
+        (["import", "bad.jsonl"], 3, "line 2"),
+        (["import", "picture.png"], 3, "picture.png"),
+        (["export", "agent:me:main", "-o", "chat.json"], 2, "--force"),
+        (["export", "agent:me:main", "-o", "no/such/folder/x"], 3, "no/such/folder"),
+        (["export", "agent:me:main", "agent:me:main", "--as", "messages"], 2, "takes one session"),
+        (["--store", "no/such/folder/a.db", "import", "chat.json"], 4, "no/such/folder"),
+        (["--store", "chat.json", "sessions"], 4, "chat.json"),
+        (["--store", "missing.db", "sessions"], 4, "no store here"),
+        (["--config", "none.yaml", "sessions"], 2, "no file"),
+        (["--config", "typo.yaml", "sessions"], 2, "Did you mean 'store'"),
+        (["verify", "--heads", "chat.json"], 3, "heads"),
+    ],
+)
+def test_a_mistake_is_told_in_words_with_an_exit_code(stored, arguments, code, said):
+    (stored / "bad.jsonl").write_text('{"role":"user","content":"a"}\n{"role":\n')
+    (stored / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(256)))
+    (stored / "typo.yaml").write_text("stroe: x")
+    done = run(*arguments, code=code)
+    assert said in " ".join(done.stderr.split())
+
+
+def test_unreadable_lines_are_reported_and_the_rest_is_kept(here):
+    (here / "bad.jsonl").write_text('{"role":"user","content":"a"}\n{"role":\n{"role":"user","content":"b"}\n')
+    done = run("import", "bad.jsonl", "--keep-going", "--session", "agent:me:main", code=1)
+    assert "line 2" in done.stderr
+    assert "3 entries" in done.stdout
+    assert run("export", "agent:me:main", "--as", "original").stdout == (here / "bad.jsonl").read_text()
+
+
+def test_a_changed_file_is_found_and_a_kept_head_shows_a_rewrite(here):
+    run("import", "chat.json", "--session", "agent:me:main", "--json")
+    run("verify", "--write-heads", "heads.json")
+    run("verify", "--heads", "heads.json")
+    store = here / ".recto" / "transcript.db"
+    changed = store.read_bytes().replace(b"What is 6 x 7?", b"What is 6 x 8?")
+    assert changed != store.read_bytes()
+    store.write_bytes(changed)
+    assert "agent:me:main, entry 1" in run("verify", code=1).stdout
+    for file in store.parent.iterdir():
+        file.unlink()
+    (here / "chat.json").write_text('[{"role": "user", "content": "What is 6 x 8?"}]')
+    run("import", "chat.json", "--session", "agent:me:main")
+    run("verify")
+    assert "cut off" in run("verify", "--heads", "heads.json", code=1).stdout
+
+
+def test_an_older_copy_that_was_put_back_can_be_accepted(here):
+    run("--store", "a.db", "import", "chat.json", "--session", "agent:me:main")
+    old = (here / "a.db").read_bytes()
+    (here / "more.json").write_text('[{"role": "user", "content": "more"}]')
+    run("--store", "a.db", "import", "more.json", "--session", "agent:me:main")
+    (here / "a.db").write_bytes(old)
+    assert "cut off" in run("--store", "a.db", "verify", code=1).stdout
+    run("--store", "a.db", "import", "more.json", "--session", "agent:me:main", code=4)
+    run("--store", "a.db", "verify", "--accept")
+    run("--store", "a.db", "import", "more.json", "--session", "agent:me:main")
+
+
+def test_a_reader_that_goes_away_is_no_error(stored):
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {RECTO} export agent:me:main | true"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_the_demo_tells_its_story_and_leaves_nothing_behind(here):
+    told = run("demo", "--exchanges", "20").stdout
+    assert "the heads are the same" in told
+    assert "tampered.db: entry 1 is not what was stored" in told
+    assert sorted(path.name for path in here.iterdir()) == ["chat.json"]
+
+
+def test_help_and_version_are_there(here):
+    assert "Examples:" in run("--help").stdout
+    assert run("--version").stdout.startswith("recto, version ")

@@ -1,0 +1,252 @@
+"""The library's first face: what goes in comes back, is counted once, and is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import recto
+from recto.core.chain import EMPTY
+from recto.engine.reading import text_of
+from recto.engine.session import Session, new_id
+from recto.errors import (
+    AppendConflict,
+    InputError,
+    KeyReused,
+    MalformedMessage,
+    SettingsError,
+    StoreUnavailable,
+    TooLarge,
+)
+from recto.testing import FakeClock, scripted_session
+
+USER = {"role": "user", "content": "hi"}
+ASSISTANT = {"role": "assistant", "content": "hello"}
+
+
+@pytest.fixture(params=["memory:", "file"])
+def session(request, tmp_path):
+    store = "memory:" if request.param == "memory:" else tmp_path / "a.db"
+    with recto.open(store, session="agent:test:main", model="gpt-4o") as opened:
+        yield opened
+
+
+def test_a_message_comes_back_as_it_went_in(session):
+    raw = b'{ "content" : "caf\\u00e9",\n "role":"user", "x_vendor": [1e2, 1.0, -0] }'
+    entry = session.append(raw)
+    assert entry.content == raw
+    assert session.tail(1)[0] == entry
+    assert session.get(entry.id) == entry
+    assert text_of(entry) == "café"
+
+
+def test_a_dict_is_stored_as_the_json_it_is(session):
+    entry = session.append({"role": "user", "content": "日本"})
+    assert entry.content == '{"role":"user","content":"日本"}'.encode()
+
+
+def test_a_lone_surrogate_in_a_dict_is_kept(session):
+    entry = session.append({"role": "user", "content": "\ud800"})
+    assert json.loads(entry.content) == {"role": "user", "content": "\ud800"}
+
+
+def test_every_entry_says_what_counted_its_tokens(session):
+    entry = session.append(USER)
+    assert (entry.counter, entry.tokens) == ("o200k", session.count(USER))
+    assert entry.tokens > session.count("hi") > 0
+
+
+def test_a_prompt_counts_its_messages_its_tools_and_its_frame(session):
+    tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
+    alone = session.count([USER, ASSISTANT])
+    assert alone > session.count(USER) + session.count(ASSISTANT)
+    assert session.count([USER, ASSISTANT], tools=tools) > alone
+
+
+def test_a_batch_is_stored_in_its_order(session):
+    entries = session.append_all([USER, ASSISTANT, USER])
+    assert [entry.seq for entry in entries] == [1, 2, 3]
+    assert list(session.read(2)) == entries[1:]
+    assert len(session) == 3
+
+
+def test_a_batch_with_one_bad_message_stores_nothing(session):
+    with pytest.raises(InputError):
+        session.append_all([USER, b"[]"])
+    assert session.head == EMPTY
+
+
+def test_a_retry_under_its_key_stores_nothing(session):
+    first = session.append_all([USER, ASSISTANT], key="turn")
+    assert session.append_all([USER, ASSISTANT], key="turn") == first
+    assert session.find("turn") == first[0]
+    assert session.find("other") is None
+    assert len(session) == 2
+
+
+def test_a_key_cannot_come_back_with_another_message(session):
+    session.append(USER, key="k")
+    with pytest.raises(KeyReused):
+        session.append(ASSISTANT, key="k")
+
+
+def test_expect_refuses_to_write_past_what_the_caller_knows(session):
+    session.append(USER, expect=0)
+    with pytest.raises(AppendConflict) as conflict:
+        session.append(USER, expect=0)
+    assert (conflict.value.expected, conflict.value.actual) == (0, 1)
+    assert len(session) == 1
+
+
+@pytest.mark.parametrize(
+    "bad", [b"", b"{", b"[]", b'"text"', b"{}", b'{"role":7}', b'{"role":"user","content":NaN}', b"\xff"]
+)
+def test_what_is_not_a_message_is_refused_and_not_stored(session, bad):
+    with pytest.raises(InputError):
+        session.append(bad)
+    assert len(session) == 0
+
+
+@pytest.mark.parametrize("bad", [{"role": "user", "content": object()}, {"role": "user", "content": float("nan")}])
+def test_a_dict_that_is_no_json_is_refused(session, bad):
+    with pytest.raises(MalformedMessage):
+        session.append(bad)
+
+
+def test_a_message_over_the_limit_is_refused():
+    with recto.open("memory:", model="gpt-4o", limits={"message_bytes": 100}) as session:
+        with pytest.raises(TooLarge, match=r"limits\.message_bytes"):
+            session.append({"role": "user", "content": "x" * 100})
+        assert len(session) == 0
+
+
+def test_a_message_of_a_hundred_megabytes_is_a_faithful_record(tmp_path):
+    raw = b'{"role":"tool","tool_call_id":"c","content":"' + b"0123456789" * 10_000_000 + b'"}'
+    with recto.open(tmp_path / "a.db", model="gpt-4o") as session:
+        session.append(raw)
+        assert session.tail(1)[0].content == raw
+        assert session.verify().ok
+
+
+def test_an_event_is_recorded_and_costs_no_tokens(session):
+    entry = session.record("note", {"text": "remember"})
+    assert (entry.role, entry.kind, entry.tokens) == ("event", "note", 0)
+    assert session.verify().ok
+
+
+def test_the_alias_and_the_key_name_the_same_session(tmp_path):
+    with recto.open(tmp_path / "a.db", session="recto", model="gpt-4o") as session:
+        session.append(USER)
+    with recto.open(tmp_path / "a.db", session="agent:default:main", model="gpt-4o") as session:
+        assert len(session) == 1
+
+
+@pytest.mark.parametrize("name", ["", " a", "a\n", "a\x00b", "x" * 300, "\ud800", "a\u202eb"])
+def test_a_session_key_that_cannot_be_told_apart_is_refused(name):
+    with pytest.raises(InputError):
+        recto.open("memory:", session=name, model="gpt-4o")
+
+
+def test_a_store_that_was_handed_in_stays_open(tmp_path):
+    with recto.open(tmp_path / "a.db", model="gpt-4o") as first:
+        with recto.open(first.store, session="agent:other:main", model="gpt-4o") as second:
+            second.append(USER)
+        first.append(USER)
+        assert {summary.session for summary in first.store.sessions()} == {"agent:default:main", "agent:other:main"}
+
+
+def test_a_closed_store_says_so(tmp_path):
+    session = recto.open(tmp_path / "a.db", model="gpt-4o")
+    session.close()
+    with pytest.raises(StoreUnavailable):
+        session.append(USER)
+
+
+def test_unknown_settings_are_refused_by_open():
+    with pytest.raises(SettingsError, match="Did you mean 'limits'"):
+        recto.open("memory:", limit={})
+
+
+def test_opening_again_finds_everything(tmp_path):
+    messages = list(scripted_session(exchanges=10))
+    with recto.open(tmp_path / "a.db", model="gpt-4o") as session:
+        head = session.append_all(messages)[-1]
+    with recto.open(tmp_path / "a.db", model="gpt-4o") as session:
+        assert [json.loads(entry.content) for entry in session.read()] == messages
+        assert session.head.hash == head.hash
+        assert session.verify(session.head).ok
+
+
+def test_ids_sort_by_time_and_never_repeat():
+    clock = FakeClock()
+    ids = [new_id(clock) for _ in range(1000)]
+    assert ids == sorted(set(ids))
+
+
+@pytest.mark.parametrize("time", [-(10**18), 0, 2**63 - 10**7])
+def test_a_clock_that_lies_makes_no_trouble(time):
+    with recto.open("memory:", model="gpt-4o") as opened:
+        session = Session(
+            opened.store, "agent:t:m", meter=opened.meter, clock=FakeClock(time=time, step=-1), max_message_bytes=1000
+        )
+        session.append_all([USER, ASSISTANT])
+        assert [entry.role for entry in session.read()] == ["user", "assistant"]
+
+
+@given(
+    st.text(), st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | st.integers() | st.text(), max_size=3)
+)
+def test_any_text_and_any_unknown_field_survive(text, extra):
+    with recto.open("memory:", model="gpt-4o") as session:
+        message = {"x_" + key: value for key, value in extra.items()} | {"role": "user", "content": text}
+        entry = session.append(message)
+        assert json.loads(entry.content) == message
+        assert session.verify().ok
+
+
+def test_the_async_face_does_the_same(tmp_path):
+    async def work() -> None:
+        async with await recto.open_async(tmp_path / "a.db", session="agent:a:b", model="gpt-4o") as session:
+            first = await session.append(USER, key="one")
+            assert await session.append(USER, key="one") == first
+            await session.append_all([ASSISTANT, USER])
+            await session.record("note", {"text": "x"})
+            assert [entry.seq async for entry in session.read()] == [1, 2, 3, 4]
+            assert [entry.seq for entry in await session.tail(2)] == [3, 4]
+            assert await session.get(first.id) == first == await session.find("one")
+            assert (await session.head()).seq == 4
+            assert await session.count(USER) == first.tokens
+            assert (await session.verify()).ok
+            assert session.key == "agent:a:b"
+
+    asyncio.run(work())
+
+
+def test_many_tasks_append_to_one_session_without_losing_order_or_entries(tmp_path):
+    async def work() -> None:
+        async with await recto.open_async(tmp_path / "a.db", model="gpt-4o") as session:
+            await asyncio.gather(*(session.append(USER, key=str(number)) for number in range(100)))
+            entries = [entry async for entry in session.read()]
+            assert [entry.seq for entry in entries] == list(range(1, 101))
+            assert len({entry.key for entry in entries}) == 100
+
+    asyncio.run(work())
+
+
+def test_threads_share_a_session(session):
+    def write(name: str) -> None:
+        for number in range(20):
+            session.append(USER, key=f"{name}-{number}")
+
+    threads = [threading.Thread(target=write, args=(str(number),)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(session) == 160
+    assert session.verify().ok

@@ -1,0 +1,104 @@
+"""Every example in the documentation runs, and every command and setting is documented."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import click
+import pytest
+
+from recto.cli.main import recto
+from recto.settings import Settings
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def examples(language: str) -> list:
+    found = []
+    for page in PAGES:
+        for place, (kind, text) in enumerate(FENCE.findall(page.read_text(encoding="utf-8"))):
+            if kind == language:
+                found.append(pytest.param(text, id=f"{page.relative_to(ROOT)}-{place}"))
+    return found
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch) -> Path:
+    """A folder and a home of its own, with a session file to import."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    (tmp_path / "session.json").write_text(
+        '[{"role": "user", "content": "What is 6 x 7?"}, {"role": "assistant", "content": "42"}]'
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize("text", examples("python"))
+def test_every_python_example_runs(elsewhere, text):
+    subprocess.run([sys.executable, "-W", "error", "-c", text], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("text", examples("console"))
+def test_every_console_example_runs(elsewhere, text):
+    for line in text.splitlines():
+        if line.startswith("$ recto"):
+            subprocess.run(["bash", "-euo", "pipefail", "-c", line[2:]], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("text", examples("yaml"))
+def test_every_settings_example_is_accepted(elsewhere, text):
+    from recto.settings import load
+
+    Path("recto.yaml").write_text(text)
+    assert load(environ={}) != Settings()
+
+
+def commands(group: click.Group, path: str = "recto"):
+    for name, command in group.commands.items():
+        yield f"{path} {name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path} {name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), commands(recto), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_command_and_option_is_documented_and_has_examples(name, command):
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert f"`{name}" in page
+    section = page.split(f"## `{name}", 1)[1].split("\n## ", 1)[0]
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.opts[-1] in section, f"{name} {parameter.opts[-1]}"
+    assert "Examples:" in (command.help or "")
+
+
+def settings_of(tree: object, path: str = ""):
+    for field in fields(tree):
+        value = getattr(tree, field.name)
+        yield from settings_of(value, f"{path}{field.name}.") if is_dataclass(value) else [f"{path}{field.name}"]
+
+
+@pytest.mark.parametrize("name", settings_of(Settings()))
+def test_every_setting_is_documented(name):
+    assert f"`{name}`" in (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_between_pages_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_that_is_named_exists(page):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z-]+)`", page.read_text(encoding="utf-8")))
+    assert named <= targets

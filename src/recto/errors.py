@@ -8,6 +8,8 @@ A message says what happened, what was kept, and what to do; the attributes carr
     │   ├── MalformedJson       not JSON, or JSON that two readers would read differently
     │   ├── MalformedMessage    JSON, but not a message of the wire format
     │   ├── MalformedFile       a line or document of a file; names the line
+    │   ├── UnknownFormat       a file in none of the formats that are read
+    │   ├── FileTooNew          a file written by a newer Recto
     │   └── TooLarge            over a configured limit
     ├── UnknownSession          nothing is stored under that key
     └── StoreError
@@ -71,6 +73,27 @@ class MalformedFile(InputError):
         super().__init__(
             f"{source}, line {line}: {reason}. Nothing of this file was imported. "
             "Mend the line, or import with --keep-going to keep unreadable lines as they are and read the rest."
+        )
+
+
+class UnknownFormat(InputError):
+    """A file in none of the formats that are read."""
+
+    def __init__(self, source: str, known: str, reason: str = "no messages were found in it") -> None:
+        self.source = source
+        super().__init__(f"{source}: {reason}. Nothing of this file was imported. Recto reads {known}.")
+
+
+class FileTooNew(InputError):
+    """A file written by a newer Recto."""
+
+    def __init__(self, source: str, found: int, known: int) -> None:
+        self.source = source
+        self.found = found
+        self.known = known
+        super().__init__(
+            f"{source} has format {found}, this Recto knows up to {known}. Nothing of it was imported; "
+            "use a newer Recto to read it."
         )
 
 

@@ -9,6 +9,7 @@ and reordering. It does not show by itself that its end is missing: for that a h
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ GENESIS = bytes(32)
 
 EMPTY = Head(0, GENESIS)
 _VERSION = b"recto entry 1"
+_LENGTHS = struct.Struct(">13Q")
 
 
 def entry_hash(session: str, seq: int, prev: bytes, draft: Draft) -> bytes:
@@ -39,7 +41,7 @@ def entry_hash(session: str, seq: int, prev: bytes, draft: Draft) -> bytes:
         draft.meta,
         draft.content,
     )
-    lengths = b"".join(len(field).to_bytes(8, "big") for field in fields)
+    lengths = _LENGTHS.pack(*map(len, fields))
     digest = hashlib.sha256(b"".join((_VERSION, prev, lengths, *fields[:-1])))
     digest.update(draft.content)  # by itself, so that a 100 MB message is not copied
     return digest.digest()

@@ -6,6 +6,7 @@ Every form is a stream of bytes, so that a session of any length needs little me
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -47,19 +48,24 @@ def export_original(store: TranscriptStore, session: str, advance: Advance = lam
     """
     about = _import_of(store, session)
     digest = hashlib.sha256()
-    for name in _parts(store, session, about):
-        for entry in store.read(name):
-            advance(1)
-            meta = entry.metadata
-            if meta.get("file") == about["file"] and "layout" in meta:
-                source = source_of(entry.content, meta["layout"])
-                digest.update(source)
-                yield source
+    parts = [_placed(store, name, about["file"], advance) for name in _parts(store, session, about)]
+    for _, source in heapq.merge(*parts, key=lambda placed: placed[0]):  # conversations may take turns in a file
+        digest.update(source)
+        yield source
     if digest.hexdigest() != about["sha256"]:
         raise InputError(
             f"'{about['file']}' was imported more than once and changed between; its first form cannot be given back "
             "exactly. Every message is still there: export it as 'recto' or 'messages'."
         )
+
+
+def _placed(store: TranscriptStore, session: str, file: str, advance: Advance) -> Iterator[tuple[int, bytes]]:
+    """The pieces of the file that a session holds, each with its place in the file."""
+    for entry in store.read(session):
+        advance(1)
+        meta = entry.metadata
+        if meta.get("file") == file and "layout" in meta:
+            yield meta["place"], source_of(entry.content, meta["layout"])
 
 
 def _import_of(store: TranscriptStore, session: str) -> dict[str, Any]:

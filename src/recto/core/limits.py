@@ -1,0 +1,140 @@
+"""Reads a model's limits from what providers say: their model lists and their overflow errors.
+
+Pure reading of strangers' JSON and prose: whatever cannot be understood, or is not plausible as a limit, is no limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+SMALLEST = 512
+LARGEST = 10_000_000
+"""Outside of these a number in an error is something else: a request id, a line, a count of characters."""
+
+_NUMBER = r"([0-9][0-9,_]*)"
+_WINDOW_SHAPES = tuple(
+    re.compile(shape.replace("#", _NUMBER), re.IGNORECASE | re.DOTALL)
+    for shape in (
+        r"exceed context limit: # \+ # > (?P<limit>[0-9][0-9,_]*)",
+        r"maximum context (?:length|limit)(?: of this model)? (?:is|of) (?P<limit>[0-9][0-9,_]*)",
+        r"longer than the (?:maximum model length of|model's (?:maximum )?context length) \(?(?P<limit>[0-9][0-9,_]*)",
+        r"model with (?P<limit>[0-9][0-9,_]*) maximum context length",
+        r"context (?:length|window|size)(?: of| is|:)? (?:only )?\(?(?P<limit>[0-9][0-9,_]*) tokens",
+        r"available context size \((?P<limit>[0-9][0-9,_]*)",
+        r"`inputs` tokens \+ `max_new_tokens` must be <= (?P<limit>[0-9][0-9,_]*)",
+        r"current length is # while limit is (?P<limit>[0-9][0-9,_]*)",
+    )
+)
+_INPUT_SHAPES = tuple(
+    re.compile(shape.replace("#", _NUMBER), re.IGNORECASE | re.DOTALL)
+    for shape in (
+        r"prompt is too long: # tokens > (?P<limit>[0-9][0-9,_]*) maximum",
+        r"input token count \(?#?\)? ?exceeds the maximum number of tokens allowed \(?(?P<limit>[0-9][0-9,_]*)",
+        r"exceeds the maximum number of (?:input )?tokens allowed[ :(]+(?P<limit>[0-9][0-9,_]*)",
+        r"input tokens exceed the configured limit of (?P<limit>[0-9][0-9,_]*)",
+        r"maximum (?:input|prompt) length is (?P<limit>[0-9][0-9,_]*)",
+        r"input too long: # input tokens, limit is (?P<limit>[0-9][0-9,_]*)",
+        r"input (?:length )?should be (?:in|<=|less than) \[?1?, ?(?P<limit>[0-9][0-9,_]*)",
+    )
+)
+_OVERFLOW_CODES = frozenset(
+    {"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded", "context_too_large"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one source says about one model. None where it says nothing."""
+
+    window: int | None = None
+    max_input: int | None = None
+    max_output: int | None = None
+
+    def __bool__(self) -> bool:
+        return any(limit is not None for limit in (self.window, self.max_input, self.max_output))
+
+
+def limits_in_model(entry: Mapping[str, object]) -> Limits:
+    """The limits in one entry of a provider's model list.
+
+    Anthropic gives `max_input_tokens` and `max_tokens`, Gemini `inputTokenLimit` and `outputTokenLimit`, vLLM
+    `max_model_len`, llama.cpp `meta.n_ctx` or `meta.n_ctx_train`, OpenRouter `context_length`; OpenAI gives none.
+    """
+    top = _object(entry.get("top_provider"))
+    meta = _object(entry.get("meta"))
+    window = _first(
+        entry.get("max_model_len"),
+        meta.get("n_ctx"),
+        meta.get("n_ctx_train"),
+        top.get("context_length"),
+        entry.get("context_length"),
+        entry.get("context_window"),
+        entry.get("max_context_length"),
+    )
+    most_in = _first(entry.get("max_input_tokens"), entry.get("input_token_limit"), entry.get("inputTokenLimit"))
+    most_out = _first(
+        entry.get("max_output_tokens"),
+        entry.get("output_token_limit"),
+        entry.get("outputTokenLimit"),
+        top.get("max_completion_tokens"),
+        entry.get("max_tokens"),
+        smallest=1,
+    )
+    return Limits(window=window, max_input=most_in, max_output=most_out)
+
+
+def models_in_list(body: Mapping[str, object]) -> Iterator[tuple[str, Limits]]:
+    """Every model of a provider's model list that comes with limits: its name and them."""
+    listed = body.get("data", body.get("models"))
+    for entry in listed if isinstance(listed, list) else [body]:
+        if isinstance(entry, dict):
+            name = entry.get("id") or entry.get("name")
+            limits = limits_in_model(entry)
+            if isinstance(name, str) and limits:
+                yield name, limits
+
+
+def limits_in_error(error: Mapping[str, object] | str) -> Limits | None:
+    """What an error says about the window; None where it is not an overflow, empty limits where it names none."""
+    body = _object(error.get("error")) or error if isinstance(error, Mapping) else {}
+    told = _first(body.get("n_ctx"))
+    if told is not None:
+        return Limits(window=told)
+    message = error if isinstance(error, str) else body.get("message", error.get("message", ""))
+    if not isinstance(message, str):
+        message = ""
+    if "string_above_max_length" in message or body.get("code") == "string_above_max_length":
+        return None
+    for shapes, is_window in ((_WINDOW_SHAPES, True), (_INPUT_SHAPES, False)):
+        for shape in shapes:
+            found = shape.search(message)
+            limit = _plausible(found["limit"]) if found else None
+            if limit is not None:
+                return Limits(window=limit) if is_window else Limits(max_input=limit)
+    is_overflow = {body.get("code"), body.get("type")} & _OVERFLOW_CODES or _OVERFLOW_WORDS.search(message)
+    return Limits() if is_overflow else None
+
+
+_OVERFLOW_WORDS = re.compile(
+    r"context[ _](?:length|limit|window|size)[^.]{0,40}exceed|exceeds?[^.]{0,60}context[ _](?:length|limit|window|size)"
+    r"|prompt is too long|input is too long",
+    re.IGNORECASE,
+)
+
+
+def _object(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _first(*values: object, smallest: int = SMALLEST) -> int | None:
+    for value in values:
+        if isinstance(value, int) and not isinstance(value, bool) and smallest <= value <= LARGEST:
+            return value
+    return None
+
+
+def _plausible(digits: str) -> int | None:
+    digits = re.sub("[,_]", "", digits)
+    return _first(int(digits)) if len(digits) <= 8 else None  # thousands of digits would make int() raise

@@ -1,0 +1,147 @@
+"""A request body taken apart and put together again.
+
+Everything but the array of messages stays exactly as the client wrote it, and so does every message that is put back
+as it was found. The body is opened, not rebuilt: unknown members are none of our business and ride along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from recto.core.json_text import Member, Span, elements, members, text_of
+from recto.errors import MalformedJson, MalformedMessage
+from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.wire.parts import text_in
+
+_EMPTY_OBJECT = re.compile(r"[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*")
+_END = re.compile(r"[ \t\r\n]*\}[ \t\r\n]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    messages: str
+    system: str | None
+    optional: bool = False
+
+
+_KEYS: Final[Mapping[str, _Keys]] = {
+    CHAT: _Keys("messages", None),
+    RESPONSES: _Keys("input", "instructions", optional=True),
+    ANTHROPIC: _Keys("messages", "system"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A request body, opened. What it holds are exact slices of it."""
+
+    wire: str
+    raw: bytes
+    model: str
+    system: bytes | None
+    """The value of the member that holds system text, where the format keeps it apart from the messages."""
+    tools: bytes | None
+    messages: tuple[bytes, ...]
+    _text: str = field(repr=False)
+    _value: Span | None = field(repr=False)
+    """Where the messages stand; nothing where the body has none."""
+    _spans: tuple[Span, ...] = field(repr=False)
+    """Where each message stands; empty where the messages are one text."""
+
+    def with_messages(self, messages: Sequence[bytes]) -> bytes:
+        """The body with other messages in the place of its own. Messages at the front that stay keep their spacing."""
+        if tuple(messages) == self.messages:
+            return self.raw
+        if self._value is None:
+            return self._with_member(messages)
+        tail = self._text[self._value.end :].encode()
+        kept = self._kept(messages)
+        joint = self._joint().encode()
+        if not kept:
+            return self._text[: self._value.start].encode() + b"[" + joint.join(messages) + b"]" + tail
+        head = self._text[: self._spans[kept - 1].end].encode()
+        return head + b"".join(joint + message for message in messages[kept:]) + b"]" + tail
+
+    def _kept(self, messages: Sequence[bytes]) -> int:
+        if not self._spans:
+            return 0
+        pairs = zip(messages, self.messages, strict=False)
+        return next(
+            (place for place, (new, old) in enumerate(pairs) if new != old), min(len(messages), len(self.messages))
+        )
+
+    def _joint(self) -> str:
+        if len(self._spans) < 2:
+            return ", "
+        between = self._text[self._spans[0].end : self._spans[1].start]
+        return "," + between[between.index(",") + 1 :]
+
+    def _with_member(self, messages: Sequence[bytes]) -> bytes:
+        at = self._text.index("{") + 1
+        comma = b"" if _EMPTY_OBJECT.fullmatch(self._text) else b", "
+        member = f'"{_KEYS[self.wire].messages}": '.encode() + render(messages)
+        return self._text[:at].encode() + member + comma + self._text[at:].encode()
+
+
+def open_body(raw: bytes, wire: str) -> Body:
+    """Takes a request body apart."""
+    keys = _KEYS.get(wire)
+    if keys is None:
+        raise MalformedMessage(f"'{wire}' is not a wire format; known are {', '.join(_KEYS)}")
+    text = text_of(raw)
+    found = envelope(text)
+    value = found[keys.messages].value if keys.messages in found else None
+    if value is None and not keys.optional:
+        raise MalformedMessage(f"the body has no '{keys.messages}'")
+    spans = _message_spans(text, value, keys.messages)
+    messages = [text[span.start : span.end].encode() for span in spans]
+    if value is not None and isinstance(value.value, str):
+        messages = [f'{{"role": "user", "content": {text[value.start : value.end]}}}'.encode()]
+    return Body(
+        wire=wire,
+        raw=raw,
+        model=text_in(found["model"].value.value) if "model" in found else "",
+        system=_slice(text, found.get(keys.system) if keys.system else None),
+        tools=_slice(text, found.get("tools")),
+        messages=tuple(messages),
+        _text=text,
+        _value=value,
+        _spans=spans,
+    )
+
+
+def render(contents: Iterable[bytes]) -> bytes:
+    """Messages as one JSON array, each exactly as it is."""
+    return b"[" + b", ".join(contents) + b"]"
+
+
+def envelope(text: str) -> dict[str, Member]:
+    """The members of the one object that the text is, by key. A key twice is refused: readers would disagree."""
+    found: dict[str, Member] = {}
+    end = None
+    for member in members(text):
+        if member.key in found:
+            raise MalformedJson(f"the key '{member.key}' stands twice in one object", member.start)
+        found[member.key] = member
+        end = member.value.end
+    closed = _EMPTY_OBJECT.fullmatch(text) if end is None else _END.fullmatch(text, end)
+    if closed is None:
+        raise MalformedJson("something follows the value", end)
+    return found
+
+
+def _message_spans(text: str, value: Span | None, key: str) -> tuple[Span, ...]:
+    if value is None:
+        return ()
+    if isinstance(value.value, str) and key == "input":
+        return ()
+    if not isinstance(value.value, list):
+        raise MalformedMessage(f"'{key}' is not a list of messages")
+    return tuple(elements(text, value.start))
+
+
+def _slice(text: str, member: Member | None) -> bytes | None:
+    return None if member is None else text[member.value.start : member.value.end].encode()

@@ -68,6 +68,32 @@ def test_a_prompt_counts_its_messages_its_tools_and_its_frame(session):
     assert session.count([USER, ASSISTANT], tools=tools) > alone
 
 
+def test_reported_usage_calibrates_the_count_of_prompts_and_is_remembered(tmp_path):
+    prompt = [USER, ASSISTANT, USER]
+    with recto.open(tmp_path / "a.db", model="claude-sonnet-4-5") as session:
+        raw = session.count(prompt)
+        for _ in range(3):
+            session.observe(prompt, {"input_tokens": raw // 2, "cache_read_input_tokens": raw // 4, "output_tokens": 9})
+        lower = session.count(prompt)
+        assert raw * 0.7 < lower < raw
+        with pytest.raises(InputError, match="no prompt tokens"):
+            session.observe(prompt, {"output_tokens": 1})
+    with recto.open(tmp_path / "a.db", model="claude-sonnet-4-5") as session:
+        assert session.count(prompt) == lower
+        session.observe(prompt, {"input_tokens": raw * 2})
+        assert session.count(prompt) > 2 * raw
+    with recto.open(tmp_path / "a.db", model="gpt-4o") as session:
+        assert session.calibration.ratios == ()
+
+
+def test_an_exact_counter_is_never_lowered_by_reports():
+    with recto.open("memory:", model="gpt-4o") as session:
+        raw = session.count([USER])
+        for _ in range(5):
+            session.observe([USER], {"prompt_tokens": raw // 2})
+        assert session.count([USER]) == raw
+
+
 def test_a_batch_is_stored_in_its_order(session):
     entries = session.append_all([USER, ASSISTANT, USER])
     assert [entry.seq for entry in entries] == [1, 2, 3]

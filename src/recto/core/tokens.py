@@ -100,6 +100,8 @@ class Meter:
     name: str
     """Stored beside every count: the counter's name."""
     count: CountText
+    exact: bool = False
+    """Whether the counter is the model's own tokenizer."""
     frame: Frame = WIDEST
     images: str = "unknown"
     """The name of the image formula."""

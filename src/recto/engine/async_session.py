@@ -103,6 +103,12 @@ class AsyncSession:
         """See `Session.count`."""
         return await on_a_thread(self.session.count, what, tools=tools)
 
+    async def observe(
+        self, prompt: Sequence[MessageLike], usage: Mapping[str, Any], *, tools: Sequence[Any] = ()
+    ) -> Entry:
+        """See `Session.observe`."""
+        return await on_a_thread(self.session.observe, prompt, usage, tools=tools)
+
     async def close(self) -> None:
         """See `Session.close`."""
         await on_a_thread(self.session.close)

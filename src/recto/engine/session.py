@@ -12,16 +12,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from recto.core.calibration import Calibration, prompt_tokens
 from recto.core.entries import Draft, Entry, Head, session_key
 from recto.core.messages import Message
 from recto.core.tokens import Meter
 from recto.engine.verify import Verification, verify
-from recto.errors import MalformedMessage, TooLarge
+from recto.errors import InputError, MalformedMessage, TooLarge
 from recto.ports import Clock, TranscriptStore
 from recto.wire import detect, read
 
 MessageLike = Mapping[str, Any] | bytes
 """A message as a dict, or as the exact JSON bytes it arrived in."""
+
+USAGE = "usage_reported"
+"""The event that keeps what a provider reported beside what was counted."""
+_USAGE_REACH = 200
+"""How many entries back reports are looked for when a session is opened."""
 
 
 def new_id(clock: Clock) -> str:
@@ -48,6 +54,7 @@ class Session:
         self._clock = clock
         self._max_message_bytes = max_message_bytes
         self._owns_store = owns_store
+        self._calibration: Calibration | None = None
 
     def append(
         self,
@@ -118,13 +125,42 @@ class Session:
         return verify(self.store, self.key, {self.key: head} if head else {})
 
     def count(self, what: str | MessageLike | Sequence[MessageLike], *, tools: Sequence[Any] = ()) -> int:
-        """Tokens of a text, of one message, or of a whole prompt with its tool schemas, for this session's model."""
+        """Tokens of a text, of one message, or of a whole prompt with its tool schemas, for this session's model.
+
+        A prompt's count is calibrated by what the provider reported for earlier ones, if `observe` was told.
+        """
         if isinstance(what, str):
-            return self.meter.count(what)
+            return self.meter.text(what)
         if isinstance(what, Mapping | bytes):
             return self.meter.message(self._read(what)[1])
+        return self.calibration.apply(self._count_prompt(what, tools))
+
+    def observe(self, prompt: Sequence[MessageLike], usage: Mapping[str, Any], *, tools: Sequence[Any] = ()) -> Entry:
+        """Takes in the usage a provider reported for a prompt, and counts prompts better from then on.
+
+        Kept as an event, so that a session opened again knows it too.
+        """
+        reported = prompt_tokens(usage)
+        if reported is None:
+            raise InputError(f"this usage reports no prompt tokens: {sorted(usage)}")
+        counted = self._count_prompt(prompt, tools)
+        self._calibration = self.calibration.observe(counted, reported)
+        return self.record(USAGE, {"counter": self.meter.name, "counted": counted, "reported": reported})
+
+    @property
+    def calibration(self) -> Calibration:
+        """How far counts of prompts were off lately, by the provider's own reports."""
+        if self._calibration is None:
+            self._calibration = Calibration(exact=self.meter.exact)
+            for entry in self.tail(_USAGE_REACH):
+                about = json.loads(entry.content) if entry.kind == USAGE else {}
+                if about.get("counter") == self.meter.name:
+                    self._calibration = self._calibration.observe(about["counted"], about["reported"])
+        return self._calibration
+
+    def _count_prompt(self, prompt: Sequence[MessageLike], tools: Sequence[Any]) -> int:
         schemas = to_json(tools).decode() if tools else ""
-        return self.meter.prompt([self._read(message)[1] for message in what], schemas)
+        return self.meter.prompt([self._read(message)[1] for message in prompt], schemas)
 
     def close(self) -> None:
         """Closes the store, if this session opened it."""

@@ -159,7 +159,7 @@ class Tokenizers:
         counter = self.counter_for(card)
         family = FAMILIES.get(card.tokenizer)
         frame = frame_of(family.frame if family else card.tokenizer)
-        return Meter(name=counter.name, count=counter.count, frame=frame, images=card.images)
+        return Meter(name=counter.name, count=counter.count, exact=counter.exact, frame=frame, images=card.images)
 
 
 def counter_named(family: str) -> TokenCounter:

@@ -1,0 +1,78 @@
+"""What a policy proposes, before anything is written: which units should leave, which results should shrink.
+
+A policy says what, never when: it gets what may be touched and how many tokens are needed, and returns a plan. Nobody
+here appends events or calls a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from recto.core.units import Unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shrink:
+    """A tool result that becomes shorter; the message and its pair stay."""
+
+    seq: int
+    text: str
+    """What stands in place of the result's output."""
+    tokens: int
+    """What the message costs afterwards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What would be done. Frees nothing and does nothing where it is empty."""
+
+    policy: str
+    leaves: tuple[Unit, ...] = ()
+    shrinks: tuple[Shrink, ...] = ()
+    frees: int = 0
+    """Tokens the prompt would lose, before markers."""
+    reason: str = ""
+    scores: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """For each unit that was weighed, by its first entry: every score that went into it."""
+
+    def __bool__(self) -> bool:
+        return bool(self.leaves or self.shrinks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a policy may look at and touch."""
+
+    eligible: Sequence[Unit]
+    """Units that may leave, in the order in which they would leave."""
+    protected: Sequence[Unit]
+    """Units that stay."""
+    tokens: Mapping[int, int]
+    """What each entry in the prompt costs now, shrunk or not."""
+    shrunk: frozenset[int] = frozenset()
+    """Entries that have shrunk already."""
+    turn: int = 0
+    """The number of the current exchange."""
+    goal: str = ""
+    """The original task, in words."""
+    text_of: Callable[[int], str] = lambda _: ""
+    """The text of an entry. Costly: ask only for what is needed."""
+
+    def cost(self, unit: Unit) -> int:
+        """What a unit costs now."""
+        return sum(self.tokens[line.seq] for line in unit.lines)
+
+
+class Policy(Protocol):
+    """A pure rule that says what should leave or shrink."""
+
+    @property
+    def name(self) -> str:
+        """As it is configured and recorded."""
+        ...
+
+    def plan(self, view: View, need: int) -> Plan:
+        """How to free at least `need` tokens, or as near to it as the policy can come."""
+        ...

@@ -1,0 +1,134 @@
+"""Transcripts in memory: the reference that every other store is compared with.
+
+It keeps the whole contract of `recto.ports.TranscriptStore` but durability: what is in it ends with the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from recto.core.chain import EMPTY, already_stored, link
+from recto.core.entries import Draft, Entry, Head, SessionSummary, refuse_unstorable
+from recto.errors import AppendConflict, StoreUnavailable
+
+
+@dataclass(slots=True)
+class _Transcript:
+    entries: list[Entry] = field(default_factory=list)
+    by_id: dict[str, Entry] = field(default_factory=dict)
+    by_key: dict[str, Entry] = field(default_factory=dict)
+
+    @property
+    def head(self) -> Head:
+        return Head(self.entries[-1].seq, self.entries[-1].hash) if self.entries else EMPTY
+
+    def extend(self, entries: list[Entry]) -> None:
+        self.entries += entries
+        self.by_id |= {entry.id: entry for entry in entries}
+        self.by_key |= {entry.key: entry for entry in entries if entry.key is not None}
+
+
+class MemoryStore:
+    """Keeps transcripts until the process ends."""
+
+    def __init__(self) -> None:
+        self._transcripts: dict[str, _Transcript] = {}
+        self._heads: dict[str, Head] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def location(self) -> str:
+        """Where it is, as a person would write it."""
+        return "memory"
+
+    def append(self, session: str, drafts: Sequence[Draft], *, expect: int | None = None) -> list[Entry]:
+        """Stores the drafts after the last entry, all or none."""
+        refuse_unstorable(session, drafts)
+        with self._lock:
+            transcript = self._transcript(session)
+            stored = {key: transcript.by_key[key] for draft in drafts if (key := draft.key) in transcript.by_key}
+            found = already_stored(session, drafts, stored, transcript.head, expect)
+            new = drafts[len(found) :]
+            for draft in new:
+                if draft.id in transcript.by_id:
+                    reason = f"id '{draft.id}' is already entry {transcript.by_id[draft.id].seq}"
+                    raise AppendConflict(session, expect, transcript.head.seq, reason)
+            entries = link(session, transcript.head, new)
+            if entries:
+                transcript.extend(entries)
+                self._transcripts[session] = transcript
+                self._heads[session] = transcript.head
+            return [*found, *entries]
+
+    def head(self, session: str) -> Head:
+        """The end of a session."""
+        with self._lock:
+            return self._transcript(session).head
+
+    def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
+        """Entries from `start` up to and including `stop`, in order."""
+        with self._lock:
+            entries = self._transcript(session).entries
+        place = max(start, 1) - 1
+        while place < len(entries) and (stop is None or place < stop):
+            yield entries[place]
+            place += 1
+
+    def tail(self, session: str, count: int) -> list[Entry]:
+        """The last entries, oldest first."""
+        with self._lock:
+            return self._transcript(session).entries[-count:] if count > 0 else []
+
+    def get(self, session: str, id: str) -> Entry | None:
+        """The entry with an id."""
+        with self._lock:
+            return self._transcript(session).by_id.get(id)
+
+    def find(self, session: str, key: str) -> Entry | None:
+        """The entry stored under an idempotency key."""
+        with self._lock:
+            return self._transcript(session).by_key.get(key)
+
+    def sessions(self, after: str = "", limit: int | None = None) -> list[SessionSummary]:
+        """Sessions by key, from the first after `after`."""
+        with self._lock:
+            self._refuse_closed()
+            names = sorted(name for name in self._transcripts if name > after)
+            return [self._summary(name) for name in names[: None if limit is None else max(limit, 0)]]
+
+    def kept_heads(self) -> Mapping[str, Head]:
+        """The heads kept apart from the transcripts."""
+        with self._lock:
+            self._refuse_closed()
+            return dict(self._heads)
+
+    def accept_heads(self) -> None:
+        """Takes the transcripts as they stand for true."""
+        with self._lock:
+            self._refuse_closed()
+            self._heads = {name: transcript.head for name, transcript in self._transcripts.items()}
+
+    def damage(self) -> list[str]:
+        """Nothing: there is no file."""
+        with self._lock:
+            self._refuse_closed()
+        return []
+
+    def close(self) -> None:
+        """No other call may follow."""
+        self._closed = True
+
+    def _transcript(self, session: str) -> _Transcript:
+        self._refuse_closed()
+        return self._transcripts.get(session) or _Transcript()
+
+    def _summary(self, name: str) -> SessionSummary:
+        entries = self._transcripts[name].entries
+        return SessionSummary(session=name, entries=len(entries), first_ts=entries[0].ts, last_ts=entries[-1].ts)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(self.location, "the store is closed already")

@@ -1,0 +1,95 @@
+"""What goes wrong in SQLite and in the file system, in Recto's words. Translated here and nowhere else."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from recto.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
+
+_NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+_NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
+_UNSYNCED = {apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC}
+
+
+def translate(error: apsw.Error | OSError | UnicodeDecodeError, path: Path, waited: float) -> StoreError:
+    """The error a caller can act on. `waited` is how long a lock was waited for."""
+    match error:
+        case apsw.FullError():
+            return StoreFull(str(path))
+        case apsw.IOError():
+            return _of_io(error, path)
+        case apsw.ReadOnlyError():
+            return StoreReadOnly(str(path))
+        case apsw.BusyError() | apsw.LockedError() | TimeoutError():
+            return StoreLocked(str(path), waited)
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreCorrupt(str(path), str(error))
+        case UnicodeDecodeError():
+            return StoreCorrupt(str(path), "a text in it is not UTF-8")
+        case apsw.CantOpenError():
+            return StoreUnavailable(str(path), _why_not_open(path))
+        case OSError():
+            return _of_system(error, path)
+        case _:
+            return StoreUnavailable(str(path), f"SQLite refused: {error}")
+
+
+@contextmanager
+def translating(path: Path, waited: float) -> Iterator[None]:
+    """Lets only Recto's own errors out."""
+    try:
+        yield
+    except (apsw.Error, OSError, UnicodeDecodeError) as error:
+        raise translate(error, path, waited) from error
+
+
+def is_unsynced(error: BaseException) -> bool:
+    """Whether the disk did not confirm a write: what was in flight may be there or not."""
+    return isinstance(error, apsw.IOError) and _detail(error) in _UNSYNCED
+
+
+def _detail(error: apsw.IOError) -> int:
+    number: int = error.extendedresult  # type: ignore[attr-defined]  # missing in the stubs
+    return number
+
+
+def _of_io(error: apsw.IOError, path: Path) -> StoreError:
+    if _detail(error) in (apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE):
+        return StoreFull(str(path))  # a full disk or a limit on file size shows like this
+    if is_unsynced(error):
+        return StoreUnavailable(
+            str(path),
+            "the disk did not confirm the write, so it may or may not have been stored. "
+            "Append again with the same key: it is then stored once. Check the disk if this comes again",
+        )
+    return StoreUnavailable(str(path), f"the disk failed ({error}). Everything acknowledged before is kept; try again")
+
+
+def _of_system(error: OSError, path: Path) -> StoreError:
+    if error.errno in _NO_ROOM:
+        return StoreFull(str(path))
+    if error.errno in _NO_RIGHT and not path.exists():
+        return StoreUnavailable(str(path), f"the folder '{path.parent}' is not writable; name another --store")
+    if error.errno in _NO_RIGHT:
+        return StoreReadOnly(str(path), f"{error.strerror}: '{error.filename}'")
+    if error.errno == errno.ENOENT:
+        return StoreUnavailable(str(path), _why_not_open(path))
+    return StoreUnavailable(str(path), f"the disk failed ({error.strerror})")
+
+
+def _why_not_open(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"the folder '{path.parent}' does not exist; create it or name another --store"
+    if path.is_dir():
+        return "this is a folder; name a file in it"
+    if not path.exists() and os.access(path.parent, os.W_OK):
+        return "there is no store here; check the name"
+    if not os.access(path.parent, os.W_OK):
+        return f"the folder '{path.parent}' is not writable and SQLite needs its -wal and -shm files beside the store"
+    return "it cannot be opened; check who may read it"

@@ -1,0 +1,96 @@
+"""The versions of the file: how one is told, and how an older one becomes the newest.
+
+A migration is a numbered `.sql` file, carried out in one transaction together with the version it leads to, so that
+a crash leaves the old version or the new one and nothing between.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import apsw
+
+APPLICATION_ID = int.from_bytes(b"Rcto", "big")
+"""Marks the file as ours, where `file` and other programs look for it."""
+
+_FILE_NAME = re.compile(r"\d{4}_\w+\.sql")
+_OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What leads from the version before to `version`."""
+
+    version: int
+    sql: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileVersion:
+    """What a file says about itself."""
+
+    application: int
+    version: int
+    min_reader: int
+    is_blank: bool
+    """Nothing is in it yet."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a Recto made it, or is about to."""
+        return self.application == APPLICATION_ID or (self.is_blank and self.application == self.version == 0)
+
+
+@cache
+def shipped_migrations() -> tuple[Migration, ...]:
+    """The migrations of this version of Recto, in order."""
+    files = (resources.files(__package__) / "migrations").iterdir()
+    found = [
+        Migration(int(file.name[:4]), file.read_text("utf-8")) for file in files if _FILE_NAME.fullmatch(file.name)
+    ]
+    return tuple(sorted(found, key=lambda migration: migration.version))
+
+
+def version_of(connection: apsw.Connection) -> FileVersion:
+    """What the file says about itself."""
+    application, version = connection.pragma("application_id"), connection.pragma("user_version")
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    min_reader = version
+    if application == APPLICATION_ID and "format" in tables:
+        row = connection.execute("SELECT value FROM format WHERE name = 'min_reader'").fetchone()
+        min_reader = row[0] if row and type(row[0]) is int else version
+    return FileVersion(application=application, version=version, min_reader=min_reader, is_blank=not tables)
+
+
+def upgrade(connection: apsw.Connection, migrations: tuple[Migration, ...]) -> None:
+    """Carries out the migrations the file has not seen; each is all there or not at all."""
+    for migration in migrations:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if connection.pragma("user_version") < migration.version:
+                connection.execute(migration.sql).fetchall()  # to its end, not to its first row
+                connection.execute(f"PRAGMA user_version={migration.version}; PRAGMA application_id={APPLICATION_ID}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def objects_of(connection: apsw.Connection) -> dict[tuple[str, str], str]:
+    """Every table, index, trigger and view by type and name, with the text that made it."""
+    return {(kind, name): sql for kind, name, sql in connection.execute(_OBJECTS)}
+
+
+@cache
+def expected_objects(migrations: tuple[Migration, ...]) -> dict[tuple[str, str], str]:
+    """What `objects_of` says about a file that is whole."""
+    connection = apsw.Connection(":memory:")
+    upgrade(connection, migrations)
+    try:
+        return objects_of(connection)
+    finally:
+        connection.close()

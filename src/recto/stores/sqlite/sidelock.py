@@ -1,0 +1,59 @@
+"""The lock between processes: a side file, because SQLite's own lock is polled and lets a busy writer starve others."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+try:
+    from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+except ImportError:  # no such lock on this system: SQLite's own has to do
+    LOCK_EX = LOCK_NB = LOCK_UN = 0  # type: ignore[misc]
+
+    def flock(fd: int, operation: int, /) -> None:  # type: ignore[misc]
+        """Lets everybody in."""
+
+
+_POLL_SECONDS = 0.01
+
+
+class SideLock:
+    """Held by one writer at a time, over all processes. Not for two threads at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    @contextmanager
+    def held(self, seconds: float | None = None) -> Iterator[None]:
+        """Waits in line for it, or tries for so many seconds and raises `TimeoutError`."""
+        if self._file is None:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        if seconds is None:
+            flock(self._file, LOCK_EX)
+        else:
+            _try_for(self._file, seconds)
+        try:
+            yield
+        finally:
+            flock(self._file, LOCK_UN)
+
+    def close(self) -> None:
+        """Gives the file back."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _try_for(file: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return flock(file, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError from None
+            time.sleep(_POLL_SECONDS)

@@ -1,0 +1,300 @@
+"""The one thread that writes. Callers hand it jobs; whatever is waiting when it turns to them becomes one commit.
+
+It knows the order of work (lock, begin, plan, insert, commit, keep the heads, answer) and what to do when a step fails.
+It does not know how a session is read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+import apsw
+
+from recto.core.chain import EMPTY, already_stored, link
+from recto.core.entries import MAX_SEQ, Draft, Entry, Head
+from recto.errors import AppendConflict, RectoError, StoreCorrupt, StoreLocked, StoreUnavailable, TailCut
+from recto.stores.sqlite import rows
+from recto.stores.sqlite.connection import SqliteOptions, connect, guard
+from recto.stores.sqlite.faults import is_unsynced, translate
+from recto.stores.sqlite.heads import HeadsFile
+from recto.stores.sqlite.sidelock import SideLock
+
+_MAX_TIPS = 1000
+MAX_GROUP_JOBS = 1000
+MAX_GROUP_BYTES = 32 * 2**20
+"""A group that has either goes first; what waits behind it is the next group."""
+
+_BUSY_SECONDS = 5.0
+_Outcome = list[Entry] | RectoError
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    session: str
+    drafts: Sequence[Draft]
+    expect: int | None
+    answer: Future[list[Entry]]
+
+
+@dataclass(slots=True)
+class _Tip:
+    """The end of a session as it will be once the transaction is committed."""
+
+    number: int
+    head: Head
+    slot: int | None
+    """Where the newest head is kept; None where none is."""
+    is_new: bool
+    added: dict[str, Entry] = field(default_factory=dict)
+    """By key, what this transaction has added."""
+
+
+class Writer:
+    """Appends, one group after the other. Its thread starts with the first append."""
+
+    def __init__(
+        self, path: Path, options: SqliteOptions, lock: SideLock, heads: HeadsFile, lock_timeout: float
+    ) -> None:
+        self._path = path
+        self._options = options
+        self._lock = lock
+        self._heads = heads
+        self._lock_timeout = lock_timeout
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._gate = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._connection: apsw.Connection | None = None
+        self._is_unsynced = False
+        self._tips: dict[str, _Tip] = {}
+        """The ends of sessions written lately; true for as long as the database is at `_tips_version`."""
+        self._tips_version = -1
+
+    def append(self, session: str, drafts: Sequence[Draft], expect: int | None) -> list[Entry]:
+        """Waits its turn; returns what was stored when it is durable."""
+        answer: Future[list[Entry]] = Future()
+        with self._gate:
+            if self._is_closed:
+                raise StoreUnavailable(str(self._path), "the store is closed already")
+            self._queue.put(_Job(session, drafts, expect, answer))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="recto writer", daemon=True)
+                self._thread.start()
+        try:
+            return answer.result(self._lock_timeout)
+        except TimeoutError:
+            if answer.cancel():  # still waiting for its turn: certainly nothing is written
+                raise StoreLocked(str(self._path), self._lock_timeout) from None
+            return answer.result()
+        except BaseException:  # the caller was interrupted; if it is not too late, nothing is written
+            answer.cancel()
+            raise
+
+    def close(self) -> None:
+        """Writes what is waiting, then stops."""
+        with self._gate:
+            self._is_closed = True
+            self._queue.put(None)
+        if self._thread is not None:
+            # Where another program holds the lock, callers have given up by then and the thread ends when it is let in.
+            self._thread.join(self._lock_timeout + 1)
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            group, is_last = self._next_group()
+            if group:
+                self._carry_out(group)
+        self._disconnect()
+        with suppress(OSError):
+            self._heads.close()
+        self._lock.close()
+
+    def _next_group(self) -> tuple[list[_Job], bool]:
+        """What is waiting now, at least one; and whether it is the last."""
+        group: list[_Job] = []
+        size = 0
+        item = self._queue.get()
+        while item is not None:
+            group.append(item)
+            size += sum(len(draft.content) for draft in item.drafts)
+            if len(group) >= MAX_GROUP_JOBS or size >= MAX_GROUP_BYTES:
+                return group, False
+            try:
+                item = self._queue.get_nowait()
+            except Empty:
+                return group, False
+        return group, True
+
+    def _carry_out(self, group: list[_Job]) -> None:
+        claimed: list[_Job] | None = None
+        try:
+            with self._lock.held():
+                connection = self._begin(group)
+                claimed = [job for job in group if job.answer.set_running_or_notify_cancel()]
+                outcomes = self._transact(connection, claimed)
+        except Exception as error:  # noqa: BLE001  # whatever it is, callers wait for it
+            self._disconnect(error)
+            if claimed is None:
+                claimed = [job for job in group if job.answer.set_running_or_notify_cancel()]
+            outcomes = [self._in_words(error)] * len(claimed)
+        for job, outcome in zip(claimed, outcomes, strict=True):
+            if isinstance(outcome, RectoError):
+                job.answer.set_exception(outcome)
+            else:
+                job.answer.set_result(outcome)
+
+    def _begin(self, group: list[_Job]) -> apsw.Connection:
+        """Opens a transaction; tries for as long as a caller waits for it."""
+        connection = self._connected()
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return connection
+            except apsw.BusyError:  # a program that does not know our lock is writing
+                if all(job.answer.cancelled() for job in group):
+                    raise
+
+    def _transact(self, connection: apsw.Connection, jobs: list[_Job]) -> list[_Outcome]:
+        """All in one transaction; where one of them spoils it before the commit, each in its own."""
+        try:
+            outcomes, tips = self._write(connection, jobs)
+        except (apsw.Error, UnicodeDecodeError) as error:
+            self._roll_back(error)
+            return [self._refusal(jobs[0], error)] if len(jobs) == 1 else [self._alone(job) for job in jobs]
+        return self._commit(connection, outcomes, tips)
+
+    def _alone(self, job: _Job) -> _Outcome:
+        try:
+            connection = self._connected()
+            connection.execute("BEGIN IMMEDIATE")
+            return self._commit(connection, *self._write(connection, [job]))[0]
+        except (apsw.Error, OSError, UnicodeDecodeError) as error:
+            self._roll_back(error)
+            return self._refusal(job, error)
+
+    def _write(self, connection: apsw.Connection, jobs: list[_Job]) -> tuple[list[_Outcome], dict[str, _Tip]]:
+        """Plans each job and adds what is new; a refused job leaves no trace. Returns the tips that moved."""
+        if connection.data_version() != self._tips_version or len(self._tips) > _MAX_TIPS:
+            self._tips.clear()
+        outcomes: list[_Outcome] = []
+        moved: dict[str, _Tip] = {}
+        for job in jobs:
+            try:
+                tip = self._tips.get(job.session) or self._tip(connection, job.session)
+                found, new = self._plan(connection, tip, job)
+            except RectoError as error:
+                outcomes.append(error)
+                continue
+            if new:
+                if tip.is_new:
+                    rows.add_session(connection, tip.number, job.session)
+                    tip.is_new = False
+                rows.add_entries(connection, tip.number, new)
+                tip.head = Head(new[-1].seq, new[-1].hash)
+                tip.added |= {entry.key: entry for entry in new if entry.key is not None}
+                moved[job.session] = self._tips[job.session] = tip
+            outcomes.append([*found, *new])
+        return outcomes, moved
+
+    def _plan(self, connection: apsw.Connection, tip: _Tip, job: _Job) -> tuple[list[Entry], list[Entry]]:
+        """What is stored already, and what is to be added."""
+        stored: dict[str, Entry] = {}
+        if tip.head.seq:
+            for key in [draft.key for draft in job.drafts if draft.key is not None]:
+                entry = tip.added.get(key) or rows.by_key(connection, job.session, tip.number, key)
+                if entry is not None:
+                    stored[key] = entry
+        found = already_stored(job.session, job.drafts, stored, tip.head, job.expect)
+        new = link(job.session, tip.head, job.drafts[len(found) :])
+        if tip.head.seq + len(new) > MAX_SEQ:
+            reason = f"a session has at most {MAX_SEQ:,} entries; go on in another session"
+            raise AppendConflict(job.session, job.expect, tip.head.seq, reason)
+        return found, new
+
+    def _tip(self, connection: apsw.Connection, session: str) -> _Tip:
+        """Where the session ends; refuses where that is not where it ended when it was last written."""
+        number = rows.number_of(connection, session)
+        if number is None:
+            lost = self._heads.number_of(session)
+            if lost is not None and (kept := self._heads.kept(lost)):
+                raise TailCut(session, kept.head.seq, 0)
+            number = max(rows.last_number(connection), self._heads.last_number()) + 1
+            return _Tip(number, EMPTY, None, True)
+        head, kept = rows.head_of(connection, number), self._heads.kept(number)
+        if kept is not None and kept.is_of(session):
+            if kept.head.seq > head.seq:
+                raise TailCut(session, kept.head.seq, head.seq)
+            there = head.hash if kept.head.seq == head.seq else rows.hash_at(connection, number, kept.head.seq)
+            if there != kept.head.hash:
+                detail = f"session '{session}' was written anew: entry {kept.head.seq} is not the one acknowledged"
+                raise StoreCorrupt(str(self._path), detail)
+        elif kept is not None:
+            raise StoreCorrupt(str(self._path), f"session '{session}' stands in the place of '{kept.start}'")
+        return _Tip(number, head, kept.slot if kept else None, False)
+
+    def _commit(self, connection: apsw.Connection, outcomes: list[_Outcome], moved: dict[str, _Tip]) -> list[_Outcome]:
+        connection.execute("COMMIT")
+        self._tips_version = connection.data_version()
+        for session, tip in moved.items():
+            tip.added.clear()
+            # Committed is committed: the heads may lag behind, a full disk under them fails nobody.
+            with suppress(OSError):
+                tip.slot = self._heads.keep(tip.number, session, tip.head, tip.slot)
+        return outcomes
+
+    def _refusal(self, job: _Job, error: apsw.Error | OSError | UnicodeDecodeError) -> RectoError:
+        """What one job is told: a constraint means that an id is taken, everything else is a fault of the store."""
+        if isinstance(error, apsw.ConstraintError):
+            with suppress(apsw.Error, OSError, UnicodeDecodeError):  # looking for the reason must not spoil other jobs
+                connection = self._connected()
+                number = rows.number_of(connection, job.session) or 0
+                for draft in job.drafts:
+                    entry = rows.by_id(connection, job.session, number, draft.id)
+                    if entry is not None and (entry.key is None or entry.key != draft.key):
+                        reason = f"id '{draft.id}' is already entry {entry.seq}"
+                        return AppendConflict(job.session, job.expect, rows.head_of(connection, number).seq, reason)
+        return self._in_words(error)
+
+    def _roll_back(self, error: BaseException) -> None:
+        self._tips.clear()
+        if isinstance(error, apsw.ConstraintError) and self._connection is not None:
+            self._connection.execute("ROLLBACK")
+        else:
+            self._disconnect(error)
+
+    def _connected(self) -> apsw.Connection:
+        if self._connection is None:
+            self._heads.create(late=True)  # the store made one before its first entry; if it is gone, that is noted
+            busy = min(_BUSY_SECONDS, self._lock_timeout)
+            self._connection = guard(connect(self._path, "write", self._options, busy))
+        if self._is_unsynced:
+            # After a failed fsync the log cannot be trusted to be on the disk: bring all of it over, begin anew.
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._is_unsynced = False
+        return self._connection
+
+    def _disconnect(self, error: BaseException | None = None) -> None:
+        """After a fault the connection is not used again; the next job gets a new one."""
+        connection, self._connection = self._connection, None
+        self._tips.clear()
+        if connection is None:
+            return
+        with suppress(apsw.Error):
+            if error is not None:
+                self._is_unsynced = self._is_unsynced or is_unsynced(error)
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # would need the room that is missing
+            connection.close()
+
+    def _in_words(self, error: BaseException) -> RectoError:
+        if isinstance(error, RectoError):
+            return error
+        if isinstance(error, apsw.Error | OSError | UnicodeDecodeError):
+            return translate(error, self._path, _BUSY_SECONDS)
+        return StoreUnavailable(str(self._path), f"the append failed: {error!r}")

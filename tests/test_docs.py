@@ -68,7 +68,7 @@ def commands(group: click.Group, path: str = "recto"):
 
 
 @pytest.mark.parametrize(
-    ("name", "command"), commands(recto), ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "command"), list(commands(recto)), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_every_command_and_option_is_documented_and_has_examples(name, command):
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def settings_of(tree: object, path: str = ""):
         yield from settings_of(value, f"{path}{field.name}.") if is_dataclass(value) else [f"{path}{field.name}"]
 
 
-@pytest.mark.parametrize("name", settings_of(Settings()))
+@pytest.mark.parametrize("name", list(settings_of(Settings())))
 def test_every_setting_is_documented(name):
     assert f"`{name}`" in (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 

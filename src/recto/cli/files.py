@@ -138,4 +138,8 @@ def _tell(done: Imported, as_json: bool) -> None:
         soft_wrap=True,
     )
     for problem in done.problems:
-        err.print(f"{safe(done.source)}, line {problem.line}: kept as it is: {safe(problem.reason)}", markup=False)
+        err.print(
+            f"{safe(done.source)}, line {problem.line}: kept as it is: {safe(problem.reason)}",
+            markup=False,
+            soft_wrap=True,
+        )

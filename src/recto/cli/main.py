@@ -66,7 +66,7 @@ def main() -> None:
         code = 0
     except RectoError as error:
         err.print("recto: ", style="red", end="", markup=False)
-        err.print(safe(str(error)), markup=False)
+        err.print(safe(str(error)), markup=False, soft_wrap=True)
         code = _exit_code(error)
     sys.exit(code)
 

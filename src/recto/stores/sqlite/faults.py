@@ -28,8 +28,10 @@ def translate(error: apsw.Error | OSError | UnicodeDecodeError, path: Path, wait
             return StoreReadOnly(str(path))
         case apsw.BusyError() | apsw.LockedError() | TimeoutError():
             return StoreLocked(str(path), waited)
-        case apsw.CorruptError() | apsw.NotADBError():
+        case apsw.CorruptError():
             return StoreCorrupt(str(path), str(error))
+        case apsw.NotADBError():
+            return StoreCorrupt(str(path), "it does not begin like a store; perhaps it is another kind of file")
         case UnicodeDecodeError():
             return StoreCorrupt(str(path), "a text in it is not UTF-8")
         case apsw.CantOpenError():

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from recto.engine.async_session import AsyncSession
     from recto.engine.session import Session
     from recto.engine.verify import Verification, verify
+    from recto.engine.window import Prompt
     from recto.ports import TranscriptStore
     from recto.settings import Settings
-    from recto.wiring import open, open_async
+    from recto.wiring import fit, open, open_async
 
 __version__ = "0.1.0"
 
@@ -23,10 +24,12 @@ _HOMES = {
     "AsyncSession": "recto.engine.async_session",
     "Entry": "recto.core.entries",
     "Head": "recto.core.entries",
+    "Prompt": "recto.engine.window",
     "Session": "recto.engine.session",
     "Settings": "recto.settings",
     "TranscriptStore": "recto.ports",
     "Verification": "recto.engine.verify",
+    "fit": "recto.wiring",
     "open": "recto.wiring",
     "open_async": "recto.wiring",
     "verify": "recto.engine.verify",
@@ -36,6 +39,7 @@ __all__ = [
     "AsyncSession",
     "Entry",
     "Head",
+    "Prompt",
     "RectoError",
     "Session",
     "Settings",
@@ -43,6 +47,7 @@ __all__ = [
     "Verification",
     "__version__",
     "errors",
+    "fit",
     "open",
     "open_async",
     "verify",

@@ -12,6 +12,7 @@ A message says what happened, what was kept, and what to do; the attributes carr
     │   ├── FileTooNew          a file written by a newer Recto
     │   └── TooLarge            over a configured limit
     ├── UnknownSession          nothing is stored under that key
+    ├── WindowOverflow          what must not leave does not fit the window; names what holds the space
     └── StoreError
         ├── AppendConflict      `expect` was not the head, or the batch would reorder what is stored
         ├── KeyReused           an idempotency key came back with other content
@@ -25,6 +26,8 @@ A message says what happened, what was kept, and what to do; the attributes carr
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class RectoError(Exception):
@@ -113,6 +116,22 @@ class UnknownSession(RectoError):
         self.session = session
         hint = f" Did you mean '{nearest}'?" if nearest else " 'recto sessions' lists what is stored."
         super().__init__(f"no session '{session}' in this store.{hint}")
+
+
+class WindowOverflow(RectoError):
+    """What must not leave does not fit the window. Everything is stored; nothing was sent."""
+
+    def __init__(self, tokens: int, room: int, holders: Sequence[tuple[str, int]]) -> None:
+        self.tokens = tokens
+        self.room = room
+        self.over = tokens - room
+        self.holders = tuple(holders)
+        largest = ", ".join(f"{name} {held:,}" for name, held in self.holders[:5])
+        super().__init__(
+            f"the prompt needs {tokens:,} tokens and may have {room:,}: {self.over:,} too many, all of them protected. "
+            f"Largest: {largest}. Everything is stored. Unpin or shorten what is largest, offer fewer tools, or use a "
+            "model with a larger window."
+        )
 
 
 class StoreError(RectoError):

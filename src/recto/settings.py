@@ -12,10 +12,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
+from recto.core.budget import PROFILES, Enforced
 from recto.core.entries import DEFAULT_SESSION
 from recto.errors import SettingsError
 
@@ -46,6 +47,61 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trim:
+    """How old tool results shrink."""
+
+    keep_newest: int = 3
+    """How many of the newest results are left as they are."""
+    exclude_tools: tuple[str, ...] = ()
+    """Tools whose results never shrink."""
+    clear_at_least: int = 2000
+    """Tokens that must be won, or nothing is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What is done to keep the prompt inside the model's window."""
+
+    mode: str = "sliding_window"
+    """`sliding_window`: whole units leave, oldest first. `zones`: old tool results shrink first, then units leave."""
+    ceiling_percent: float = 92.0
+    """Relief starts above this share of the room."""
+    floor_percent: float = 70.0
+    """Relief goes down to this share in one step."""
+    min_recent_messages: int = 24
+    """The newest messages, which stay as long as they fit."""
+    policy: str = "prune"
+    """What leaves first: `prune`, or an eviction policy: fifo, lru, priority, semantic_merge, type_ttl, hybrid."""
+    keep_tools: tuple[str, ...] = ()
+    """Tools whose calls and results never leave."""
+    mark: str = "DO_NOT_EVICT"
+    """A message whose text holds this never leaves. Empty: no such mark."""
+    protect_task: bool = True
+    """Whether the first user message never leaves."""
+    cache_aware: bool = True
+    """Whether relief that would cost more in re-billed cache than it saves is put off until it must happen."""
+    reserve: int = 0
+    """Tokens kept for the answer; 0: by the budget's profile."""
+    profile: str = "default"
+    """The budget's profile: default, code_review, research, customer_support."""
+    enforced: Enforced = "globally"
+    """Whether budgets bind the whole prompt (`globally`) or each component too (`per_component`)."""
+    trim: Trim = field(default_factory=Trim)
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("sliding_window", "zones"):
+            raise ValueError("window.mode is sliding_window or zones")
+        if self.enforced not in get_args(Enforced):
+            raise ValueError("window.enforced is globally or per_component")
+        if self.profile not in PROFILES:
+            raise ValueError(f"window.profile is one of {', '.join(PROFILES)}")
+        if not 0 < self.floor_percent < self.ceiling_percent <= 100:
+            raise ValueError("window.floor_percent must be below window.ceiling_percent, both between 0 and 100")
+        if self.min_recent_messages < 0:
+            raise ValueError("window.min_recent_messages must not be below zero")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that can be set."""
 
@@ -56,6 +112,7 @@ class Settings:
     model: str = ""
     """The model whose window and tokenizer count. Empty: unknown, so the most careful assumptions."""
     limits: Limits = field(default_factory=Limits)
+    window: Window = field(default_factory=Window)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What you know better about a model than the registry: `{my-model: {window: 32768, tokenizer: llama3}}`."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)
@@ -142,6 +199,12 @@ def _value(current: Any, hint: Any, value: Any, where: str) -> Any:  # noqa: ANN
         if not isinstance(value, Mapping):
             raise SettingsError(where, "expects a group of settings")
         return _merge(current, value, f"{where}.")
+    if get_origin(hint) is Literal:
+        hint = str
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            raise SettingsError(where, "expects a list of names")
+        return tuple(value)
     if get_origin(hint) is not None:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise SettingsError(where, "expects names and their values")

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recto.core.budget import Budget
 from recto.core.cards import ModelCard
+from recto.core.entries import session_key
+from recto.core.policies.evict import Evict
+from recto.core.policies.prune import Prune
+from recto.core.policies.scorers import scorer_named
+from recto.core.policies.trim import TrimResults
+from recto.core.pressure import Thresholds
+from recto.core.relief import Rules
 from recto.core.tokens import Meter
+from recto.core.window import Protection
+from recto.engine import fitting
+from recto.engine.fitting import M
 from recto.engine.importing import Importer
 from recto.engine.session import Session
+from recto.engine.window import Window
 from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
 from recto.ports import TranscriptStore
@@ -64,14 +76,43 @@ def importer_for(settings: Settings, store: TranscriptStore, model: str | None =
     return Importer(store=store, clock=SystemClock(), meter_for=meter_of)
 
 
+def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> Rules:
+    """When relief starts, how far it goes and what it may touch, as the settings say."""
+    window = settings.window
+    trim = TrimResults(**asdict(window.trim))
+    leaves = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy))
+    return Rules(
+        room=budget.room,
+        ceiling=window.ceiling_percent / 100,
+        floor=window.floor_percent / 100,
+        protection=Protection(
+            min_recent_messages=window.min_recent_messages,
+            tools=frozenset(window.keep_tools),
+            task=window.protect_task,
+        ),
+        policies=(trim, leaves) if window.mode == "zones" else (leaves,),
+        thresholds=Thresholds.for_window(budget.window),
+        mark=window.mark,
+        card=card,
+        cache_aware=window.cache_aware,
+    )
+
+
 def open_session(settings: Settings, store: TranscriptStore | None = None) -> Session:
     """The session that the settings name, in a store that is open already or in the one they name."""
+    opened = open_store(settings) if store is None else store
+    card, meter, clock = card_for(settings), meter_for(settings), SystemClock()
+    given = settings.window
+    budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
+    key = session_key(settings.session)
+    rules = rules_for(settings, budget, card)
     return Session(
-        open_store(settings) if store is None else store,
-        settings.session,
-        meter=meter_for(settings),
-        clock=SystemClock(),
+        opened,
+        key,
+        meter=meter,
+        clock=clock,
         max_message_bytes=settings.limits.message_bytes,
+        window=Window(opened, key, meter=meter, clock=clock, budget=budget, rules=rules),
         owns_store=store is None,
     )
 
@@ -93,6 +134,27 @@ def open(
     named, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
     arguments = {"store": named, "session": session, "model": model, **more}
     return open_session(load(path=None if config is None else Path(config), arguments=arguments), opened)
+
+
+def fit(
+    messages: Sequence[M],
+    max_tokens: int,
+    *,
+    model: str = "",
+    tools: Sequence[Any] = (),
+    threshold: float = 0.8,
+    keep_turns: int = 3,
+) -> list[M]:
+    """The messages, without the oldest where they would not fit: one call, nothing stored.
+
+    Takes dicts or exact JSON bytes of any of the three wire formats and returns the same; what is kept is what came
+    in. Calls and their results stay or leave together, the task and the current request stay, and a marker says how
+    many messages left. Raises `WindowOverflow` where what must stay does not fit.
+    """
+    meter = meter_for(load(arguments={"model": model or None}))
+    return fitting.fit(
+        messages, max_tokens=max_tokens, meter=meter, tools=tools, threshold=threshold, keep_turns=keep_turns
+    )
 
 
 async def open_async(

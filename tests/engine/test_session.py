@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import recto
 from recto.core.chain import EMPTY
+from recto.engine.drafts import new_id
 from recto.engine.reading import text_of
-from recto.engine.session import Session, new_id
+from recto.engine.session import Session
 from recto.errors import (
     AppendConflict,
     InputError,

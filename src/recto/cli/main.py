@@ -12,6 +12,7 @@ import sys
 import click
 
 from recto import __version__
+from recto.cli.context import context_command
 from recto.cli.demo import demo
 from recto.cli.files import export_command, import_command
 from recto.cli.screen import err, safe
@@ -36,6 +37,7 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
       recto import session.jsonl                 take in a session of Claude Code, Codex or any chat
       recto sessions                             what is stored
       recto show agent:default:main --last 5     read it
+      recto context list --model gpt-4o          where the tokens of the prompt go
       recto verify                               prove that nothing was changed
       recto export agent:default:main -o a.jsonl get it out, losslessly
     """
@@ -43,6 +45,7 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
 
 
 recto.add_command(demo)
+recto.add_command(context_command)
 recto.add_command(import_command)
 recto.add_command(export_command)
 recto.add_command(sessions_command)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from recto.core.estimates import byte_bound
 from recto.core.units import Unit
 
 
@@ -42,6 +43,19 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one entry with a tool's result answers and says."""
+
+    tool: str
+    arguments: str
+    """Those of the call, as JSON."""
+    output: str
+    """Where one entry answers several calls, all that they gave back."""
+    turn: int = 0
+    """The number of its exchange in the session, where it is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """What a policy may look at and touch."""
 
@@ -59,6 +73,14 @@ class View:
     """The original task, in words."""
     text_of: Callable[[int], str] = lambda _: ""
     """The text of an entry. Costly: ask only for what is needed."""
+    result_of: Callable[[int], Result] = lambda _: Result(tool="", arguments="", output="")
+    """The call and the output of an entry that carries a tool's result. Costly too."""
+    pointer_of: Callable[[int], str] = lambda seq: f"recto://{seq}"
+    """Where an entry can be read whole."""
+    count: Callable[[str], int] = byte_bound
+    """The tokens of a text by itself."""
+    cost_with: Callable[[int, str], int] = lambda _, text: byte_bound(text)
+    """What an entry would cost with this text in place of its result's output."""
 
     def cost(self, unit: Unit) -> int:
         """What a unit costs now."""

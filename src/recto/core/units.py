@@ -35,6 +35,8 @@ class Line:
     """Names of the tools it calls, or whose results it carries."""
     marked: bool = False
     """Whether its text says that it must not leave."""
+    leads: bool = False
+    """Whether it only leads on to the next message, as reasoning does to the call it ends in: they go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,12 @@ def units_of(lines: Iterable[Line], long_exchange: int = LONG_EXCHANGE) -> list[
     return units
 
 
+def steps_of(unit: Unit) -> list[Unit]:
+    """The unit taken apart as far as it can be: each step by itself."""
+    steps = _steps(unit.lines)
+    return [Unit(tuple(step), unit.exchange, unit.opens and place == 0) for place, step in enumerate(steps)]
+
+
 def leaving_order(units: Sequence[Unit]) -> list[Unit]:
     """Oldest first; but the message that opened a long exchange leaves after everything that answers it."""
     return sorted(units, key=lambda unit: (unit.exchange, unit.opens, unit.first))
@@ -94,14 +102,20 @@ def leaving_order(units: Sequence[Unit]) -> list[Unit]:
 def _steps(lines: Iterable[Line]) -> list[list[Line]]:
     steps: list[list[Line]] = []
     owners: dict[str, list[Line]] = {}
+    leading: list[Line] | None = None
     for line in lines:
         owner = next((owners[answer] for answer in line.answers if answer in owners), None)
         if owner is not None:
             owner.append(line)
             continue
-        step = [line]
-        steps.append(step)
+        if leading is not None and line.role == "assistant":
+            step = leading
+            step.append(line)
+        else:
+            step = [line]
+            steps.append(step)
         owners |= dict.fromkeys(line.calls, step)
+        leading = step if line.leads else None
     return steps
 
 

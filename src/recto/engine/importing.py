@@ -15,7 +15,7 @@ from pathlib import Path
 
 from recto.core.entries import MESSAGE, Draft, Entry, session_key
 from recto.core.tokens import Meter
-from recto.engine.session import new_id, to_json
+from recto.engine.drafts import new_id, to_json
 from recto.errors import AppendConflict, InputError
 from recto.ports import Clock, TranscriptStore
 from recto.wire import read

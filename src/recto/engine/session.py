@@ -7,7 +7,6 @@ behind it, and nothing here decides what the model sees.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -15,9 +14,13 @@ from typing import Any, Self
 from recto.core.calibration import Calibration, prompt_tokens
 from recto.core.entries import Draft, Entry, Head, session_key
 from recto.core.messages import Message
+from recto.core.report import Report
 from recto.core.tokens import Meter
+from recto.engine.drafts import new_id, to_json
+from recto.engine.inspect import report
 from recto.engine.verify import Verification, verify
-from recto.errors import InputError, MalformedMessage, TooLarge
+from recto.engine.window import Prompt, Window
+from recto.errors import InputError, TooLarge
 from recto.ports import Clock, TranscriptStore
 from recto.wire import detect, read
 
@@ -28,11 +31,6 @@ USAGE = "usage_reported"
 """The event that keeps what a provider reported beside what was counted."""
 _USAGE_REACH = 200
 """How many entries back reports are looked for when a session is opened."""
-
-
-def new_id(clock: Clock) -> str:
-    """An id that sorts by time and never repeats: 48 bits of milliseconds, 80 bits of chance."""
-    return f"{max(clock.now(), 0) // 1000 & 0xFFFFFFFFFFFF:012x}{os.urandom(10).hex()}"
 
 
 class Session:
@@ -46,6 +44,7 @@ class Session:
         meter: Meter,
         clock: Clock,
         max_message_bytes: int,
+        window: Window | None = None,
         owns_store: bool = False,
     ) -> None:
         self.store = store
@@ -54,6 +53,7 @@ class Session:
         self._clock = clock
         self._max_message_bytes = max_message_bytes
         self._owns_store = owns_store
+        self._window = window
         self._calibration: Calibration | None = None
 
     def append(
@@ -162,6 +162,45 @@ class Session:
         schemas = to_json(tools).decode() if tools else ""
         return self.meter.prompt([self._read(message)[1] for message in prompt], schemas)
 
+    @property
+    def window(self) -> Window:
+        """Which messages are in the prompt, and why the others are not."""
+        if self._window is None:
+            raise InputError("this session was opened without a window; use recto.open")
+        return self._window
+
+    def prompt(self, tools: Sequence[Any] = ()) -> Prompt:
+        """What to send to the model now: fits its window, is valid, keeps what must be kept."""
+        return self.window.prompt(tools)
+
+    def report(self, tools: Sequence[Any] = ()) -> Report:
+        """What the next prompt would be made of, and what would not be in it. Changes nothing."""
+        return report(self.window, tools)
+
+    def pin(self, *entries: int | str) -> Entry:
+        """Keeps entries in the prompt, by number or id, until they are unpinned; those that left come back."""
+        return self.window.pin([self._seq(entry) for entry in entries])
+
+    def unpin(self, *entries: int | str) -> Entry:
+        """Lets entries leave again."""
+        return self.window.unpin([self._seq(entry) for entry in entries])
+
+    def restore(self, decision: int | str) -> Entry:
+        """Undoes a decision, by the number or id of its event: what left is in again and stays."""
+        return self.window.restore(self._seq(decision))
+
+    def redo(self, restored: int | str) -> Entry:
+        """Does again what a restore undid."""
+        return self.window.redo(self._seq(restored))
+
+    def _seq(self, entry: int | str) -> int:
+        if isinstance(entry, int):
+            return entry
+        found = self.get(entry)
+        if found is None:
+            raise InputError(f"there is no entry with the id '{entry}' in session '{self.key}'")
+        return found.seq
+
     def close(self) -> None:
         """Closes the store, if this session opened it."""
         if self._owns_store:
@@ -196,14 +235,3 @@ class Session:
             raise TooLarge("the message in bytes", len(raw), self._max_message_bytes, "limits.message_bytes")
         wire = detect(raw)
         return raw, read(raw, wire), wire
-
-
-def to_json(value: object) -> bytes:
-    """Compact JSON of a value that is ours to write."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        return text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise MalformedMessage(f"it cannot be written as JSON ({error})") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from recto.core.entries import Role
@@ -34,12 +35,23 @@ CACHE_MARKS: Final = frozenset({"cache_control", "prompt_cache_breakpoint"})
 _OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{256,}")
 
 
+_SMALL = 16 * 1024
+"""Bytes up to which a message that was read is remembered: a prompt is looked at again with every call."""
+
+
 def fields_of(raw: bytes) -> dict[str, Json]:
-    """The members of the one object that the bytes are."""
+    """The members of the one object that the bytes are. To be read, never changed: others may hold the same one."""
+    return _remembered(raw) if len(raw) <= _SMALL else _fields(raw)
+
+
+def _fields(raw: bytes) -> dict[str, Json]:
     value = parse(text_of(raw))
     if not isinstance(value, dict):
         raise MalformedMessage(f"it is {_a_kind_of(value)}, not an object")
     return value
+
+
+_remembered = lru_cache(maxsize=1024)(_fields)
 
 
 def stated_role(fields: dict[str, Json]) -> Role:

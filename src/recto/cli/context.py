@@ -1,0 +1,128 @@
+"""Commands that show what the model sees: context list, context detail."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import asdict, replace
+
+import click
+from rich.table import Column, Table
+from rich.text import Text
+
+from recto.cli.screen import one_line, out, safe
+from recto.cli.transcripts import known_session
+from recto.core.report import Holder, Report
+from recto.engine.session import Session
+from recto.settings import Settings
+from recto.wiring import open_session, open_store
+
+_ZONES = {"green": "green", "yellow": "yellow", "orange": "dark_orange", "red": "red"}
+
+
+@click.group("context")
+def context_command() -> None:
+    """Shows what the model sees of a session, and what it does not.
+
+    \b
+    Examples:
+      recto context list agent:default:main --model gpt-4o
+      recto context detail agent:default:main --model gpt-4o
+    """
+
+
+@context_command.command("list")
+@click.argument("session", required=False)
+@click.option("--model", metavar="NAME", help="As this model would see it.")
+@click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
+@click.pass_obj
+def list_command(settings: Settings, session: str | None, model: str | None, as_json: bool) -> None:
+    """Where the tokens of the prompt go: components, budgets, pressure, what has left.
+
+    \b
+    Examples:
+      recto context list agent:default:main --model gpt-4o
+      recto context list --json | jq .reading
+    """
+    _show(settings, session, model, as_json, detail=False)
+
+
+@context_command.command("detail")
+@click.argument("session", required=False)
+@click.option("--model", metavar="NAME", help="As this model would see it.")
+@click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
+@click.pass_obj
+def detail_command(settings: Settings, session: str | None, model: str | None, as_json: bool) -> None:
+    """The largest holders of the prompt, and the decisions that shaped it.
+
+    \b
+    Examples:
+      recto context detail agent:default:main --model gpt-4o
+    """
+    _show(settings, session, model, as_json, detail=True)
+
+
+def _show(settings: Settings, session: str | None, model: str | None, as_json: bool, *, detail: bool) -> None:
+    chosen = replace(settings, session=session or settings.session, model=model or settings.model)
+    with closing(open_store(settings, create=False)) as store:
+        key = known_session(store, chosen.session)
+        opened = open_session(replace(chosen, session=key), store)
+        report = opened.report()
+        if as_json:
+            click.echo(json.dumps(asdict(report)))
+        elif detail:
+            _print_detail(opened, report)
+        else:
+            _print_list(report)
+
+
+def _print_list(report: Report) -> None:
+    reading = report.reading
+    out.print(
+        Text.assemble(
+            (f"{report.tokens:,}", "bold"),
+            f" of {report.room:,} tokens ({reading.utilization:.0%}), ",
+            (reading.zone, _ZONES[reading.zone]),
+            f", {report.messages:,} messages for {safe(report.model) or 'an unknown model'}",
+        )
+    )
+    table = Table("component", *(Column(name, justify="right") for name in ("tokens", "share", "limit")), "")
+    for usage in report.components:
+        share = usage.used / max(report.window, 1)
+        table.add_row(
+            usage.component, f"{usage.used:,}", f"{share:.1%}", f"{usage.hard:,}", _bar(usage.used, usage.hard)
+        )
+    out.print(table)
+    if report.left_messages:
+        tokens = f", {report.left_tokens:,} tokens" if report.left_tokens else ""
+        out.print(
+            f"{report.left_messages:,} messages have left (entries {report.left_first} to {report.left_last}{tokens})"
+        )
+    if reading.turns_until_red is not None:
+        out.print(f"{reading.velocity:,.0f} tokens a turn; red in {reading.turns_until_red} turns")
+
+
+def _print_detail(session: Session, report: Report) -> None:
+    table = Table("what", Column("tokens", justify="right"), Column("share", justify="right"), "state", "text")
+    for holder in report.largest:
+        table.add_row(*_row(session, holder))
+    out.print(table)
+    for decided in report.decisions[:10]:
+        undone = " (undone)" if decided.undone else ""
+        out.print(
+            Text(f"entry {decided.seq}: {decided.kind}{undone}, {decided.frees:,} tokens: {safe(decided.reason)}")
+        )
+    for omitted in report.omitted:
+        out.print(Text(f"not in the prompt: {safe(omitted)}"))
+
+
+def _row(session: Session, holder: Holder) -> tuple[str | Text, ...]:
+    what = holder.what if holder.seq is None else f"{holder.seq} {holder.role}"
+    text = "" if holder.seq is None else one_line(session.window.material.text_of(holder.seq), 60)
+    return what, f"{holder.tokens:,}", f"{holder.share:.1%}", holder.condition, Text(text)
+
+
+def _bar(used: int, limit: int) -> Text:
+    filled = min(round(20 * used / max(limit, 1)), 20)
+    style = "red" if used > limit else "yellow" if used > 0.8 * limit else "green"
+    return Text("█" * filled, style=style).append("░" * (20 - filled), "dim")

@@ -1,0 +1,124 @@
+"""What one prompt is made of, what is not in it, and what that costs. Values only: screens draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from recto.core.budget import Component, Usage
+from recto.core.pressure import Reading
+from recto.core.units import Line
+from recto.core.window import WindowState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Something that holds tokens of the prompt."""
+
+    what: str
+    """`entry`, or the part of the prompt that is none: `tools`, `frame`."""
+    seq: int | None
+    role: str
+    tools: tuple[str, ...]
+    tokens: int
+    share: float
+    """Of the prompt."""
+    condition: str
+    """`whole`, `shrunk`, or `pinned`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """A decision, as it is told."""
+
+    seq: int
+    id: str
+    ts: int
+    kind: str
+    policy: str
+    reason: str
+    messages: int
+    """How many messages left or shrank."""
+    frees: int
+    undone: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheEstimate:
+    """How much of the prompt a provider has seen before, unchanged from its beginning."""
+
+    prefix: int
+    share: float
+    picodollars: int
+    """What sending it would cost with that prefix cached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One prompt, taken apart."""
+
+    session: str
+    model: str
+    window: int
+    room: int
+    tokens: int
+    messages: int
+    reading: Reading
+    components: tuple[Usage, ...]
+    largest: tuple[Holder, ...]
+    protected_tokens: int
+    """What may not leave."""
+    left_messages: int
+    left_tokens: int
+    left_first: int
+    left_last: int
+    decisions: tuple[Decided, ...]
+    """The latest ones, newest first."""
+    omitted: tuple[str, ...]
+    """Results that stand in the transcript but could not stand in a valid prompt, and why."""
+    cache: CacheEstimate | None
+
+
+def component_of(line: Line) -> Component:
+    """Which part of the budget a message is charged to."""
+    if line.role == "system":
+        return "system"
+    return "results" if line.role == "tool" else "history"
+
+
+def components_of(state: WindowState, tools: int, memory: int, reserve: int) -> dict[Component, int]:
+    """What each component of the budget uses."""
+    used: dict[Component, int] = {
+        "system": 0,
+        "tools": tools,
+        "history": 0,
+        "results": 0,
+        "memory": memory,
+        "reserve": reserve,
+    }
+    for seq, line in state.lines.items():
+        used[component_of(line)] += state.cost(seq)
+    return used
+
+
+def holders_of(state: WindowState, beside: Mapping[str, int], total: int) -> list[Holder]:
+    """Everything that holds tokens, the largest first. `beside` is what is not a message."""
+    whole = max(total, 1)
+    found = [
+        Holder(
+            what="entry",
+            seq=seq,
+            role=line.role,
+            tools=line.tools,
+            tokens=state.cost(seq),
+            share=state.cost(seq) / whole,
+            condition="pinned" if seq in state.pins else "shrunk" if seq in state.shrunk else "whole",
+        )
+        for seq, line in state.lines.items()
+    ]
+    found += [
+        Holder(what=name, seq=None, role="", tools=(), tokens=tokens, share=tokens / whole, condition="whole")
+        for name, tokens in beside.items()
+        if tokens
+    ]
+    return sorted(found, key=lambda holder: (-holder.tokens, holder.seq or 0))

@@ -1,0 +1,138 @@
+"""The window's state as the fold of a transcript: messages come in, decisions take out, restores bring back.
+
+It starts from the last snapshot and reads what follows, so its cost does not grow with the history. It can be thrown
+away at any moment and is the same again, on this machine or another. It appends nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from recto.core.entries import MESSAGE, Entry, Head
+from recto.core.plan import Shrink
+from recto.core.units import Line
+from recto.core.window import WindowState, ranges_of, seqs_in
+from recto.engine.material import Material
+from recto.ports import TranscriptStore
+
+PRUNED, EVICTED, MERGED, TRIMMED = "context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"
+PINNED, UNPINNED, RESTORED, SNAPSHOT = "pinned", "unpinned", "restored", "window_snapshot"
+ZONE, SPIKE, OVERFLOW = "zone_changed", "velocity_spike", "window_overflow"
+DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED})
+
+SNAPSHOT_EVERY = 256
+"""Entries between two snapshots: how far back an opening has to read."""
+_SHORT = 1024
+"""A session of so many entries that never had a snapshot is read from its beginning."""
+_BEGINNING = 64
+"""Entries at the beginning of a longer one in which its system text and its task are looked for."""
+
+
+def snapshot_key(number: int) -> str:
+    """The key of a snapshot; they are numbered without gaps."""
+    return f"window-snapshot/{number}"
+
+
+class Fold:
+    """Follows one transcript."""
+
+    def __init__(self, store: TranscriptStore, session: str, material: Material, room: int) -> None:
+        self.snapshots = 0
+        """How many snapshots there are."""
+        self.snapshot_at = 0
+        """Where the last one stands."""
+        self._store = store
+        self._session = session
+        self._material = material
+        self._room = room
+        self._state: WindowState | None = None
+
+    def state(self) -> WindowState:
+        """The state as of the end of the transcript, whoever wrote there."""
+        head = self._store.head(self._session)
+        if self._state is None or self._state.seq > head.seq:
+            self._state = self._opened(head)
+        if self._state.seq < head.seq:
+            for entry in self._store.read(self._session, self._state.seq + 1, head.seq):
+                self._take(self._state, entry)
+        return self._state
+
+    def _opened(self, head: Head) -> WindowState:
+        snapshot = self._last_snapshot()
+        if snapshot is not None:
+            about = json.loads(snapshot.content)
+            return WindowState.from_snapshot(about, self._lines(about["in"]))
+        return WindowState() if head.seq <= _SHORT else self._entered_late(head)
+
+    def _last_snapshot(self) -> Entry | None:
+        """Found in a few look-ups, however many there are."""
+
+        def numbered(number: int) -> Entry | None:
+            return self._store.find(self._session, snapshot_key(number))
+
+        known, above = 0, 1
+        while numbered(above):
+            known, above = above, 2 * above
+        while above - known > 1:
+            middle = (known + above) // 2
+            known, above = (middle, above) if numbered(middle) else (known, middle)
+        found = numbered(known) if known else None
+        self.snapshots, self.snapshot_at = known, found.seq if found else 0
+        return found
+
+    def _entered_late(self, head: Head) -> WindowState:
+        """The beginning with its task, and as much of the end as the room holds; what lies between has left."""
+        state = WindowState()
+        for entry in self._store.read(self._session, 1, _BEGINNING):
+            if entry.kind == MESSAGE and (entry.role == "system" or (entry.role == "user" and not state.task)):
+                state.add(self._line(entry))
+        start, spent = head.seq, 0
+        while start > _BEGINNING and spent <= self._room:
+            page = list(self._store.read(self._session, max(start - SNAPSHOT_EVERY, _BEGINNING) + 1, start))
+            spent += sum(entry.tokens for entry in page)
+            start = page[0].seq - 1
+        state.left_messages, state.left_last = start - len(state.lines), start
+        state.left_first = next(seq for seq in range(1, start + 2) if seq not in state.lines)
+        state.seq = start
+        return state
+
+    def _take(self, state: WindowState, entry: Entry) -> None:
+        if entry.kind == MESSAGE:
+            state.add(self._line(entry))
+        elif entry.kind in DECISIONS:
+            about = json.loads(entry.content)
+            gone = seqs_in(about["left"])
+            state.leave(gone)
+            self._material.forget(gone)
+            state.shrink(Shrink(seq=int(seq), **shrunk) for seq, shrunk in about["shrunk"].items())
+        elif entry.kind in (PINNED, UNPINNED, RESTORED):
+            self._take_pins(state, entry.kind, json.loads(entry.content))
+        elif entry.kind == ZONE:
+            state.zone = json.loads(entry.content)["after"]
+        elif entry.kind == SNAPSHOT:
+            self.snapshot_at = entry.seq
+            self.snapshots = max(self.snapshots, int((entry.key or "/0").rpartition("/")[2]))
+        state.seq = entry.seq
+
+    def _take_pins(self, state: WindowState, kind: str, about: Mapping[str, Any]) -> None:
+        if kind == UNPINNED:
+            state.pins -= set(about["seqs"])
+            return
+        back = about["seqs"] if kind == PINNED else seqs_in(about["left"]) + [int(seq) for seq in about["shrunk"]]
+        state.pins |= set(back)
+        missing = {seq for seq in back if kind == RESTORED or seq not in state.lines}
+        state.come_back(self._lines(ranges_of(sorted(missing))))
+
+    def _lines(self, ranges: list[list[int]]) -> list[Line]:
+        return [
+            self._line(entry)
+            for first, last in ranges
+            for entry in self._store.read(self._session, first, last)
+            if entry.kind == MESSAGE
+        ]
+
+    def _line(self, entry: Entry) -> Line:
+        known = entry.tokens if entry.counter == self._material.meter.name else None
+        return self._material.take(entry.seq, entry.id, entry.content, entry.wire, known)

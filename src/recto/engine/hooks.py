@@ -1,0 +1,87 @@
+"""Four hooks for agent loops that want one place to plug Recto in.
+
+    manager = ContextWindowManager(recto.open("agent.db", model="gpt-4o"))
+    prompt = manager.on_turn_start({"role": "user", "content": "…"})
+    …the model answers with calls…
+    prompt = manager.on_tool_result(reply, *results)
+    manager.on_turn_end(reply, usage)
+
+They are a thin face over `Session`; every part behind it can be replaced there: the store, the meter, the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from recto.core.entries import Entry
+from recto.core.limits import limits_in_error
+from recto.core.pressure import Reading
+from recto.core.relief import Rules
+from recto.core.report import Decided, Report
+from recto.engine.inspect import decisions
+from recto.engine.session import MessageLike, Session
+from recto.engine.window import Prompt
+
+_TIGHTER = 0.9
+"""What a prompt may have after an error that names no limit, as a share of what it had."""
+
+
+class ContextWindowManager:
+    """Keeps an agent's prompt inside its window, called at four places of its loop."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        tools: Sequence[Any] = (),
+        rules: Rules | None = None,
+        on_event: Callable[[Entry], None] | None = None,
+    ) -> None:
+        self.session = session
+        self.tools = tools
+        if rules is not None:
+            self.session.window.rules = rules
+        if on_event is not None:
+            self.session.window.listen(on_event)
+
+    def on_turn_start(self, message: MessageLike) -> Prompt:
+        """The user has spoken: stores it and gives the prompt for the first call."""
+        self.session.append(message)
+        return self.session.prompt(self.tools)
+
+    def on_tool_result(self, *messages: MessageLike) -> Prompt:
+        """Calls and their results have come: stores them, measures, and gives the prompt for the next call."""
+        self.session.append_all(messages)
+        self.session.window.measure()
+        return self.session.prompt(self.tools)
+
+    def on_turn_end(self, *messages: MessageLike, usage: Mapping[str, Any] | None = None) -> Reading:
+        """The model has answered: stores it, and learns from the usage the provider reported for the last prompt."""
+        if usage is not None:
+            prompt = self.session.window.material.build(self.session.window.state)
+            self.session.observe(list(prompt.messages), usage, tools=self.tools)
+        self.session.append_all(messages)
+        return self.session.window.measure()
+
+    def on_overflow(self, error: Mapping[str, Any] | str) -> Prompt:
+        """The provider said that the prompt was too long: takes its word, and gives a tighter prompt."""
+        window = self.session.window
+        limits = limits_in_error(error)
+        said = (limits.max_input or limits.window) if limits else None
+        room = int(window.budget.room * _TIGHTER)
+        window.tighten(min(said - window.budget.reserve, room) if said else room)
+        return self.session.prompt(self.tools)
+
+    def use(self, **changes: Any) -> None:  # noqa: ANN401  # the fields of Rules
+        """Changes rules at run time: `manager.use(policies=(Evict(scorer=Lru()),))`."""
+        self.session.window.rules = replace(self.session.window.rules, **changes)
+
+    def get_audit_trail(self) -> list[Decided]:
+        """Every decision of late, newest first: what, why, how much."""
+        return list(decisions(self.session.window))
+
+    def get_status_report(self) -> Report:
+        """What the prompt is made of now, and what is not in it."""
+        return self.session.report(self.tools)

@@ -1,0 +1,77 @@
+"""What one prompt is made of, for people and screens. Whoever draws it computes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from recto.core.caching import bill
+from recto.core.relief import relieve
+from recto.core.report import CacheEstimate, Decided, Report, components_of, holders_of
+from recto.core.window import seqs_in, split
+from recto.engine.fold import DECISIONS, RESTORED
+from recto.engine.material import Built
+from recto.engine.window import Window
+
+_REACH = 2000
+"""How many entries back decisions are listed."""
+
+
+def report(window: Window, tools: Sequence[Any] = (), largest: int = 20) -> Report:
+    """What the next prompt would be made of, and what would not be in it. Changes nothing."""
+    window.offer(tools)
+    material, budget = window.material, window.budget
+    state = relieve(window.state, window.rules, material).state
+    built = material.build(state)
+    frame = material.meter.frame.prompt
+    schemas = material.fixed - frame
+    protected = split(state, window.rules.protection).protected
+    return Report(
+        session=window.session,
+        model=window.rules.card.name if window.rules.card else "",
+        window=budget.window,
+        room=budget.room,
+        tokens=built.tokens,
+        messages=len(built.messages),
+        reading=window.read(state),
+        components=budget.usage(components_of(state, schemas, 0, budget.reserve)),
+        largest=tuple(holders_of(state, {"tools": schemas, "frame": frame}, built.tokens)[:largest]),
+        protected_tokens=material.fixed + sum(state.cost(seq) for unit in protected for seq in unit.seqs),
+        left_messages=state.left_messages,
+        left_tokens=state.left_tokens,
+        left_first=state.left_first,
+        left_last=state.left_last,
+        decisions=tuple(decisions(window)),
+        omitted=tuple(f"entry {left.seq}: {left.reason}" for left in built.arrangement.omitted),
+        cache=_cache(window, built),
+    )
+
+
+def decisions(window: Window, reach: int = _REACH) -> Iterator[Decided]:
+    """The decisions among the last entries, newest first."""
+    recent = window.store.tail(window.session, reach)
+    undone = {json.loads(entry.content)["decision"] for entry in recent if entry.kind == RESTORED}
+    for entry in reversed(recent):
+        if entry.kind in DECISIONS:
+            about = json.loads(entry.content)
+            yield Decided(
+                seq=entry.seq,
+                id=entry.id,
+                ts=entry.ts,
+                kind=entry.kind,
+                policy=about["policy"],
+                reason=about["reason"],
+                messages=len(seqs_in(about["left"])) + len(about["shrunk"]),
+                frees=about["frees"],
+                undone=entry.seq in undone,
+            )
+
+
+def _cache(window: Window, built: Built) -> CacheEstimate | None:
+    card = window.rules.card
+    if card is None:
+        return None
+    prefix = min(window.cached, built.tokens)
+    fresh = built.tokens - prefix
+    return CacheEstimate(prefix=prefix, share=prefix / max(built.tokens, 1), picodollars=bill(card, prefix, fresh))

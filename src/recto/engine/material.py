@@ -1,0 +1,223 @@
+"""What prompts are made of: the exact bytes of the messages that are in, how they cost, and how they become a list.
+
+Shared by the live window of a session and by the stateless `fit`. It holds no decisions: which lines are in is the
+state's business, what should leave is the policies'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from recto.core.messages import Message
+from recto.core.plan import Result, View
+from recto.core.policies.clamp import clamp
+from recto.core.prompt import Adjacency, Answer, Arrangement, arrange
+from recto.core.tokens import Meter
+from recto.core.units import Line
+from recto.core.window import Protection, WindowState, split
+from recto.errors import InputError
+from recto.wire import read
+from recto.wire.making import render_arrangement, result_message, text_message, with_results
+from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.wire.parts import fields_of
+from recto.wire.validity import ties
+
+MARKER = -1
+"""The number of the line that says what has left; entries count from 1."""
+_ADJACENCY: dict[str, Adjacency] = {CHAT: "strict", ANTHROPIC: "merging", RESPONSES: "anywhere"}
+_OTHER_RESULT = "[Left out together with the result before.]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A prompt as it is sent."""
+
+    wire: str
+    messages: tuple[bytes, ...]
+    system: tuple[bytes, ...]
+    """System messages that go beside the list, where the format wants them there."""
+    costs: tuple[int, ...]
+    """What each message costs, in their order."""
+    tokens: int
+    """Everything: messages, system, tools, the frame."""
+    arrangement: Arrangement
+
+
+@dataclass(slots=True, kw_only=True)
+class Material:
+    """The messages that are in, by number."""
+
+    meter: Meter
+    pointer_of: Callable[[int], str]
+    marker_of: Callable[[WindowState], str]
+    """What is said in place of what has left."""
+    mark: str = ""
+    """A message whose text holds this never leaves."""
+    fixed: int = 0
+    """What tools and the prompt's frame cost."""
+    raws: dict[int, bytes] = field(default_factory=dict)
+    wires: dict[int, str] = field(default_factory=dict)
+    _made: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _short: dict[int, tuple[str, bytes]] = field(default_factory=dict)
+    """For each message with results: the text that was last put in their place, and the message with it."""
+    _arranged: tuple[tuple[int, ...], Adjacency, Arrangement] | None = None
+    """The last arrangement, with what it was made of: one prompt asks for the same one several times."""
+
+    def take(self, seq: int, id: str, raw: bytes, wire: str, tokens: int | None = None) -> Line:
+        """Takes a message in; its line is what the state wants to know of it."""
+        message = read(raw, wire)
+        self.raws[seq], self.wires[seq] = raw, wire
+        fields = fields_of(raw)
+        tied = ties(fields, wire)  # not every call of a message: some tools the provider runs and answers itself
+        names = {part.call_id: part.name for part in message.parts if part.kind in ("call", "result")}
+        return Line(
+            seq=seq,
+            id=id,
+            role=message.role,
+            tokens=self.meter.message(message) if tokens is None else tokens,
+            calls=tuple(tied.calls),
+            answers=tuple(tied.answers),
+            tools=tuple(names.get(call, "") for call in (*tied.calls, *tied.answers)),
+            marked=bool(self.mark) and self.mark in message.text,
+            leads=wire == RESPONSES and fields.get("type") == "reasoning",
+        )
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """Lets go of messages that left."""
+        for seq in seqs:
+            self.raws.pop(seq, None)
+            self.wires.pop(seq, None)
+            self._short.pop(seq, None)
+
+    @property
+    def wire(self) -> str:
+        """The one format all of them can be sent in: plain text messages are the same in all."""
+        found = set(self.wires.values()) - {CHAT}
+        if len(found) > 1:
+            raise InputError(f"this prompt mixes {' and '.join(sorted(found))}; one list cannot hold both")
+        return found.pop() if found else CHAT
+
+    def used(self, state: WindowState) -> int:
+        """What the prompt of a state costs at most, with everything that would be made for it."""
+        wire = self.wire
+        lines, marker = self._lines(state)
+        made = sum(
+            self._count_made("answer", piece.call_id + piece.tool, wire)
+            for piece in self._arrange(lines, wire).pieces
+            if isinstance(piece, Answer)
+        )
+        opening = 0 if state.lines and wire != ANTHROPIC else 24
+        return self.fixed + state.tokens + made + opening + (self._count_made("marker", marker, wire) if marker else 0)
+
+    def view(self, state: WindowState, protection: Protection) -> View:
+        """What a policy may look at."""
+        parts = split(state, protection)
+        return View(
+            eligible=parts.eligible,
+            protected=parts.protected,
+            tokens={seq: state.cost(seq) for seq in state.lines},
+            shrunk=frozenset(state.shrunk),
+            turn=state.turn,
+            goal=self.text_of(state.task) if state.task in self.raws else "",
+            text_of=self.text_of,
+            result_of=lambda seq: self.result_of(state, seq),
+            pointer_of=self.pointer_of,
+            count=self.meter.count,
+            cost_with=self.cost_with,
+        )
+
+    def text_of(self, seq: int) -> str:
+        """What a message says."""
+        return self._read(seq).text
+
+    def result_of(self, state: WindowState, seq: int) -> Result:
+        """The call and the output of a message that carries results."""
+        results = self._read(seq).results
+        asked = {part.call_id for part in results}
+        for line in state.lines.values():
+            if asked.intersection(line.calls):
+                call = next(part for part in self._read(line.seq).calls if part.call_id in asked)
+                return Result(tool=call.name, arguments=call.text, output="\n".join(part.text for part in results))
+        name = next((part.name for part in results if part.name), "")
+        return Result(tool=name, arguments="", output="\n".join(part.text for part in results))
+
+    def cost_with(self, seq: int, text: str) -> int:
+        """What a message costs when its results are replaced by a text."""
+        return self.meter.message(read(self._shrunk(seq, text), self.wires[seq]))
+
+    def clamped(self, seq: int, tokens: int) -> str:
+        """Head and tail of a message's results, in about so many tokens."""
+        output = "\n".join(part.text for part in self._read(seq).results)
+        return clamp(output, tokens, self.meter.count, self.pointer_of(seq))
+
+    def build(self, state: WindowState) -> Built:
+        """The prompt of a state."""
+        wire = self.wire
+        lines, marker = self._lines(state)
+        contents: dict[int, bytes | None] = {}
+        costs: dict[bytes, int] = {}
+        for line in lines:
+            contents[line.seq] = raw = self._content(state, line.seq, marker, wire)
+            costs[raw] = self._count_made("marker", marker, wire) if line.seq == MARKER else state.cost(line.seq)
+        apart = [line.seq for line in lines if line.role == "system" and wire == ANTHROPIC and line.seq != MARKER]
+        arrangement = self._arrange([line for line in lines if line.seq not in apart], wire)
+        messages = render_arrangement(arrangement, contents, wire)
+        spent = tuple(costs[raw] if raw in costs else self.meter.message(read(raw, wire)) for raw in messages)
+        system = tuple(self.raws[seq] for seq in apart)
+        return Built(
+            wire=wire,
+            messages=tuple(messages),
+            system=system,
+            costs=spent,
+            tokens=self.fixed + sum(spent) + sum(state.cost(seq) for seq in apart),
+            arrangement=arrangement,
+        )
+
+    def _lines(self, state: WindowState) -> tuple[list[Line], str]:
+        """The lines of a prompt, with the marker where the gap is."""
+        lines: list[Line] = list(state.lines.values())
+        if not state.left_messages:
+            return lines, ""
+        place = next((at for at, line in enumerate(lines) if line.seq > state.left_first), len(lines))
+        lines.insert(place, Line(seq=MARKER, id="", role="user", tokens=0))
+        return lines, self.marker_of(state)
+
+    def _arrange(self, lines: list[Line], wire: str) -> Arrangement:
+        """Entries never change, so their numbers tell whether the lines are the same."""
+        seqs, adjacency = tuple(line.seq for line in lines), _ADJACENCY[wire]
+        if self._arranged is None or self._arranged[:2] != (seqs, adjacency):
+            self._arranged = seqs, adjacency, arrange(lines, adjacency)
+        return self._arranged[2]
+
+    def _content(self, state: WindowState, seq: int, marker: str, wire: str) -> bytes:
+        if seq == MARKER:
+            return text_message("user", marker, wire)
+        shrink = state.shrunk.get(seq)
+        return self.raws[seq] if shrink is None else self._shrunk(seq, shrink.text)
+
+    def _shrunk(self, seq: int, text: str) -> bytes:
+        known = self._short.get(seq)
+        if known is not None and known[0] == text:
+            return known[1]
+        calls = [part.call_id for part in self._read(seq).results]
+        texts = dict.fromkeys(calls, _OTHER_RESULT) | ({calls[0]: text} if calls else {})
+        raw = with_results(self.raws[seq], self.wires[seq], texts)
+        self._short[seq] = text, raw
+        return raw
+
+    def _read(self, seq: int) -> Message:
+        return read(self.raws[seq], self.wires[seq])
+
+    def _count_made(self, kind: str, text: str, wire: str) -> int:
+        """What a message costs that Recto makes itself; the same ones come again and again."""
+        key = (kind, text, wire)
+        if key not in self._made:
+            if kind == "marker":
+                raw = text_message("user", text, wire)
+            else:
+                raw = result_message(text, text, "[No result yet: the call is still running.]", wire)
+            if len(self._made) > 1000:
+                self._made.clear()
+            self._made[key] = self.meter.message(read(raw, wire))
+        return self._made[key]

@@ -1,0 +1,15 @@
+"""What is said when what must not leave does not fit."""
+
+from __future__ import annotations
+
+from recto.core.window import WindowState
+from recto.engine.material import Material
+from recto.errors import WindowOverflow
+
+
+def overflow(state: WindowState, material: Material, room: int) -> WindowOverflow:
+    """The error that says by how much a prompt is too long, and what holds the space."""
+    holders = [(f"entry {seq} ({line.role})", state.cost(seq)) for seq, line in state.lines.items()]
+    holders.append(("tools and frame", material.fixed))
+    holders.sort(key=lambda holder: -holder[1])
+    return WindowOverflow(material.used(state), room, holders)

@@ -1,0 +1,269 @@
+"""The live window of a session: relieves it when it is too full, builds the prompt, pins, undoes.
+
+What is in the prompt is the fold of the transcript (`recto.engine.fold`); what should leave is planned by
+`recto.core.relief`. Here the two meet: plans are stored as decisions before they count, and every change is an event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from recto.core.budget import Budget
+from recto.core.caching import stable_prefix
+from recto.core.entries import Draft, Entry
+from recto.core.plan import Plan
+from recto.core.pressure import Pressure, Reading, VelocitySpike, changes
+from recto.core.relief import Relief, Rules, relieve
+from recto.core.tokens import Meter
+from recto.core.window import WindowState, ranges_of, seqs_in
+from recto.engine.drafts import new_id, to_json
+from recto.engine.fold import (
+    DECISIONS,
+    EVICTED,
+    MERGED,
+    OVERFLOW,
+    PINNED,
+    PRUNED,
+    RESTORED,
+    SNAPSHOT,
+    SNAPSHOT_EVERY,
+    SPIKE,
+    TRIMMED,
+    UNPINNED,
+    ZONE,
+    Fold,
+    snapshot_key,
+)
+from recto.engine.material import Built, Material
+from recto.engine.overflow import overflow
+from recto.errors import AppendConflict, InputError, KeyReused
+from recto.ports import Clock, TranscriptStore
+
+_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """What is sent to the model now."""
+
+    built: Built
+    reading: Reading
+    decisions: tuple[Entry, ...]
+    """Decisions that were made for this prompt."""
+    prefix: int
+    """Tokens that stand unchanged at the beginning, as in the prompt before."""
+
+    @property
+    def raw(self) -> tuple[bytes, ...]:
+        """The messages, byte for byte as they were stored."""
+        return self.built.messages
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages as provider clients take them."""
+        return [json.loads(raw) for raw in self.built.messages]
+
+    @property
+    def system(self) -> str:
+        """System text that goes beside the messages, where the format wants it there."""
+        return "\n\n".join(str(json.loads(raw).get("content", "")) for raw in self.built.system)
+
+    @property
+    def tokens(self) -> int:
+        """What all of it costs, tools and frame included."""
+        return self.built.tokens
+
+
+class Window:
+    """Which messages of a session are in the prompt, and why the others are not."""
+
+    def __init__(
+        self, store: TranscriptStore, session: str, *, meter: Meter, clock: Clock, budget: Budget, rules: Rules
+    ) -> None:
+        self.store = store
+        self.session = session
+        self.budget = budget
+        self.rules = rules
+        self.material = Material(meter=meter, pointer_of=self.pointer, marker_of=_marker, mark=rules.mark)
+        self.cached = 0
+        """Tokens of the last prompt that stood unchanged at the beginning of the one before."""
+        self._fold = Fold(store, session, self.material, budget.room)
+        self._clock = clock
+        self._listeners: list[Callable[[Entry], None]] = []
+        self._reading: Reading | None = None
+        self._sent: list[tuple[bytes, int]] = []
+        self._asked_at: int | None = None
+
+    def pointer(self, seq: int) -> str:
+        """Where an entry can be read whole."""
+        return f"recto://{self.session}/{seq}"
+
+    def listen(self, listener: Callable[[Entry], None]) -> None:
+        """Calls back with every event this window appends: decisions, zone changes, spikes."""
+        self._listeners.append(listener)
+
+    @property
+    def state(self) -> WindowState:
+        """What is in, as of the end of the transcript."""
+        return self._fold.state()
+
+    def prompt(self, tools: Sequence[Any] = ()) -> Prompt:
+        """The prompt for the next call: fits, is valid, keeps what must be kept, changes as little as possible."""
+        self.offer(tools)
+        decisions = self._relieve()
+        state = self.state
+        reading = self._measure(state)
+        if self.material.used(state) > self.budget.room:
+            self._refuse(state)
+        built = self.material.build(state)
+        pieces = list(zip(built.messages, built.costs, strict=True))
+        self.cached, self._sent = stable_prefix(self._sent, pieces), pieces
+        self._asked_at = self._clock.now()
+        if state.seq - self._fold.snapshot_at >= SNAPSHOT_EVERY:
+            self._take_snapshot(state)
+        return Prompt(built=built, reading=reading, decisions=decisions, prefix=self.cached)
+
+    def offer(self, tools: Sequence[Any]) -> None:
+        """Says which tools go with the prompt: their schemas count."""
+        meter = self.material.meter
+        self.material.fixed = meter.frame.prompt + (meter.tools(to_json(tools).decode()) if tools else 0)
+
+    def measure(self) -> Reading:
+        """The pressure now; asked inside a turn too, after each tool result."""
+        return self._measure(self.state)
+
+    def read(self, state: WindowState) -> Reading:
+        """The pressure of a state, without telling anybody."""
+        pressure = Pressure(
+            room=self.budget.room, thresholds=self.rules.thresholds, growth=state.growth, turns=state.turn
+        )
+        return pressure.read(self.material.used(state))
+
+    def pin(self, seqs: Iterable[int]) -> Entry:
+        """Keeps these entries in the prompt until they are unpinned; those that left come back."""
+        pinned = self._append(PINNED, {"seqs": sorted(set(seqs))})
+        self._take_snapshot(self.state)  # a long session that never had one would be entered without its pins
+        return pinned
+
+    def unpin(self, seqs: Iterable[int]) -> Entry:
+        """Lets these entries leave again."""
+        return self._append(UNPINNED, {"seqs": sorted(set(seqs))})
+
+    def restore(self, decision: int) -> Entry:
+        """Undoes a decision for good: what left is in again and stays, what shrank is whole again."""
+        about = self._content_of(decision, DECISIONS)
+        return self._append(RESTORED, {"decision": decision, "left": about["left"], "shrunk": about["shrunk"]})
+
+    def redo(self, restored: int) -> Entry:
+        """Does again what a restore undid."""
+        about = self._content_of(restored, {RESTORED})
+        original = self._content_of(about["decision"], DECISIONS)
+        self._append(UNPINNED, {"seqs": seqs_in(about["left"]) + [int(seq) for seq in about["shrunk"]]})
+        kind = TRIMMED if original["shrunk"] and not original["left"] else PRUNED
+        return self._append(kind, original | {"reason": f"done again after entry {restored} had undone it"})
+
+    def tighten(self, room: int) -> None:
+        """Lowers what a prompt may have, as when a provider said that the last one was too long."""
+        if 0 < room < self.budget.room:
+            self.budget = replace(self.budget, room=room)
+            self.rules = replace(self.rules, room=room)
+
+    def _content_of(self, seq: int, kinds: Iterable[str]) -> dict[str, Any]:
+        entry = next(iter(self.store.read(self.session, seq, seq)), None)
+        if entry is None or entry.kind not in kinds:
+            raise InputError(f"entry {seq} is not a decision that can be undone or done again")
+        about: dict[str, Any] = json.loads(entry.content)
+        return about
+
+    def _relieve(self) -> tuple[Entry, ...]:
+        """Decides, stores the decisions, and starts over if somebody else wrote meanwhile."""
+        for _ in range(_ATTEMPTS):
+            state = self.state
+            relief = relieve(state, self.rules, self.material, self._idle())
+            if not relief.plans:
+                return ()
+            drafts = [self._draft(*_decision(plan, relief)) for plan in relief.plans]
+            try:
+                entries = self.store.append(self.session, drafts, expect=state.seq)
+            except AppendConflict:
+                continue
+            self._tell(entries)
+            return tuple(entries)
+        raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
+
+    def _idle(self) -> float:
+        """Seconds since the last prompt; before the first one nothing is cached."""
+        return inf if self._asked_at is None else max(self._clock.now() - self._asked_at, 0) / 1e6
+
+    def _measure(self, state: WindowState) -> Reading:
+        reading = self.read(state)
+        if reading.zone != state.zone:
+            about = {"before": state.zone, "after": reading.zone, "utilization": round(reading.utilization, 4)}
+            self._append(ZONE, about)
+        for change in changes(self._reading, reading):
+            if isinstance(change, VelocitySpike):
+                self._append(SPIKE, {"gain": change.gain, "baseline": round(change.baseline, 1)})
+        self._reading = reading
+        return reading
+
+    def _refuse(self, state: WindowState) -> None:
+        error = overflow(state, self.material, self.budget.room)
+        about = {"tokens": error.tokens, "room": error.room, "holders": [list(held) for held in error.holders[:10]]}
+        self._append(OVERFLOW, about)
+        raise error
+
+    def _take_snapshot(self, state: WindowState) -> None:
+        with suppress(KeyReused):  # another process took it just now
+            self._append(SNAPSHOT, state.snapshot(), snapshot_key(self._fold.snapshots + 1))
+
+    def _append(self, kind: str, about: Mapping[str, Any], key: str | None = None) -> Entry:
+        entries = self.store.append(self.session, [self._draft(kind, about, key)])
+        self._tell(entries)
+        return entries[0]
+
+    def _draft(self, kind: str, about: Mapping[str, Any], key: str | None = None) -> Draft:
+        return Draft(
+            id=new_id(self._clock),
+            ts=self._clock.now(),
+            role="event",
+            kind=kind,
+            content=to_json(about),
+            surface="window",
+            key=key,
+        )
+
+    def _tell(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            for listener in self._listeners:
+                listener(entry)
+
+
+def _decision(plan: Plan, relief: Relief) -> tuple[str, dict[str, Any]]:
+    kind = TRIMMED if plan.shrinks and not plan.leaves else PRUNED
+    if plan.leaves and plan.policy.startswith("evict."):
+        kind = MERGED if plan.policy == "evict.semantic_merge" else EVICTED
+    return kind, {
+        "policy": plan.policy,
+        "reason": plan.reason,
+        "left": ranges_of(sorted(seq for unit in plan.leaves for seq in unit.seqs)),
+        "shrunk": {str(shrink.seq): {"text": shrink.text, "tokens": shrink.tokens} for shrink in plan.shrinks},
+        "kept": ranges_of(relief.state.lines),
+        "tokens_before": relief.before,
+        "tokens_after": relief.after,
+        "frees": plan.frees,
+        "scores": {str(seq): dict(parts) for seq, parts in plan.scores.items()},
+    }
+
+
+def _marker(state: WindowState) -> str:
+    tokens = f", {state.left_tokens:,} tokens" if state.left_tokens else ""
+    where = f"entries {state.left_first} to {state.left_last}{tokens}"
+    return (
+        f"[{state.left_messages:,} earlier messages ({where}) are not shown here, to keep within the context window. "
+        "They are kept in full.]"
+    )

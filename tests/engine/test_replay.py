@@ -1,0 +1,107 @@
+"""Every real session, turn by turn, through windows it outgrows: never over, never invalid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recto.core.budget import Budget
+from recto.core.entries import MESSAGE, Draft
+from recto.core.pressure import Thresholds
+from recto.core.relief import Rules
+from recto.engine.drafts import new_id
+from recto.engine.window import Window
+from recto.errors import WindowOverflow
+from recto.models.registry import Registry
+from recto.models.tokenizers import Tokenizers
+from recto.stores.memory import MemoryStore
+from recto.testing import FakeClock
+from recto.wire import read
+from recto.wire.files import read_file
+from recto.wire.validity import problems
+
+SESSION = "agent:replay:main"
+CARD = Registry().card("gpt-4o")
+CHECKED = 7
+"""Every so many prompts are looked at in every detail; all are counted."""
+
+
+def conversations(file: Path) -> list[list]:
+    found: dict[str, list] = {}
+    for entry in read_file([file.read_bytes()], file.name):
+        if entry.kind == MESSAGE:
+            found.setdefault(entry.session, []).append(entry)
+    return list(found.values())
+
+
+def replay(messages: list, size: int) -> dict[str, int]:
+    """Feeds a conversation and asks for a prompt wherever the model would be called."""
+    meter, clock, store = Tokenizers().meter_for(CARD), FakeClock(), MemoryStore()
+    budget = Budget.of(size)
+    rules = Rules(room=budget.room, thresholds=Thresholds.for_window(size), card=CARD)
+    window = Window(store, SESSION, meter=meter, clock=clock, budget=budget, rules=rules)
+    seen = {"prompts": 0, "decisions": 0, "overflows": 0}
+    previous: tuple[bytes, ...] = ()
+    for place, entry in enumerate(messages):
+        message = read(entry.content, entry.wire)
+        draft = Draft(
+            id=new_id(clock),
+            ts=0,
+            role=message.role,
+            content=entry.content,
+            wire=entry.wire,
+            tokens=meter.message(message),
+            counter=meter.name,
+        )
+        store.append(SESSION, [draft])
+        following = messages[place + 1].role if place + 1 < len(messages) else "assistant"
+        if message.role == "assistant" or following != "assistant":
+            continue
+        try:
+            prompt = window.prompt()
+        except WindowOverflow:
+            seen["overflows"] += 1
+            continue
+        seen["prompts"] += 1
+        seen["decisions"] += bool(prompt.decisions)
+        assert prompt.tokens <= budget.room
+        if seen["prompts"] % CHECKED == 0 or prompt.decisions:
+            check(prompt, window, meter)
+        previous = prompt.raw
+    assert previous or seen["overflows"] or not messages
+    return seen
+
+
+def check(prompt, window, meter) -> None:
+    wire = prompt.built.wire
+    assert problems(prompt.raw, wire) == []
+    spent = sum(meter.message(read(raw, wire)) for raw in prompt.raw)
+    assert prompt.tokens == spent + meter.frame.prompt
+    state = window.state
+    task = window.material.raws[state.task] if state.task else None
+    assert task is None or task in prompt.raw
+
+
+@pytest.mark.parametrize("size", [8_192, 32_768, 131_072])
+@pytest.mark.parametrize("part", range(4))
+def test_real_agent_sessions_are_never_over_never_invalid(data, size, part):
+    files = sorted(data.glob("agent_sessions/*/*.jsonl"))[part::4]
+    prompts = decisions = overflows = 0
+    for file in files:
+        for messages in conversations(file):
+            seen = replay(messages, size)
+            prompts += seen["prompts"]
+            decisions += seen["decisions"]
+            overflows += seen["overflows"]
+    assert prompts > 500
+    assert decisions < prompts / 2
+    assert overflows <= prompts * (0.02 if size == 8_192 else 0)
+
+
+def test_short_tool_using_runs_and_long_chats_too(data):
+    runs = conversations(data / "taubench" / "gpt-4o-airline.json")
+    for messages in runs[::10]:
+        replay(messages, 8_192)
+    for messages in conversations(data / "beam_100K" / "3" / "chat.json"):
+        assert replay(messages, 32_768)["decisions"] > 0

@@ -1,0 +1,366 @@
+"""The window: bounded, valid, protected, stable, and every change of it told and undoable."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import recto
+from recto.core.policies.evict import Evict
+from recto.core.policies.scorers import SCORERS, scorer_named
+from recto.core.window import WindowState
+from recto.engine.hooks import ContextWindowManager
+from recto.errors import InputError, SettingsError, WindowOverflow
+from recto.testing import scripted_session
+from recto.wire.validity import problems
+
+SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
+TOOLS = [{"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}]
+
+
+def opened(store="memory:", **window):
+    return recto.open(store, model="gpt-4o", models=SMALL, window=window)
+
+
+def work(session, exchanges=40, seed=7, **given):
+    """Lets a scripted agent work; returns every prompt it was given."""
+    prompts = []
+    for message in scripted_session(seed=seed, exchanges=exchanges):
+        if message["role"] == "assistant":
+            prompts.append(session.prompt(**given))
+        session.append(message)
+    return prompts
+
+
+def kinds(session):
+    return [entry.kind for entry in session.read() if entry.kind != "message"]
+
+
+def test_every_prompt_fits_and_is_valid_and_keeps_system_and_task():
+    with opened() as session:
+        prompts = work(session, tools=TOOLS)
+        first = [entry.content for entry in session.read(1, 2)]
+        for prompt in prompts:
+            assert prompt.tokens <= session.window.budget.room
+            assert prompt.tokens == session.count(list(prompt.raw), tools=TOOLS)
+            assert problems(prompt.raw, prompt.built.wire) == []
+            assert list(prompt.raw[:2]) == first[: len(prompt.raw)]
+        assert "context_window_pruned" in kinds(session)
+
+
+def test_between_decisions_the_prompt_only_grows_at_its_tail():
+    with opened() as session:
+        before = ()
+        for prompt in work(session):
+            if not prompt.decisions:
+                assert prompt.raw[: len(before)] == before
+            before = prompt.raw
+
+
+def test_relief_is_rare_and_goes_to_the_floor_in_one_step():
+    with opened() as session:
+        prompts = work(session, exchanges=80)
+        room = session.window.budget.room
+        decided = [prompt for prompt in prompts if prompt.decisions]
+        assert len(decided) < len(prompts) / 5
+        for prompt in decided:
+            about = json.loads(prompt.decisions[-1].content)
+            assert about["tokens_before"] > 0.92 * room
+            assert about["tokens_after"] <= 0.81 * room
+
+
+def test_a_decision_names_what_left_what_stayed_and_why():
+    with opened() as session:
+        prompt = next(prompt for prompt in work(session) if prompt.decisions)
+        about = json.loads(prompt.decisions[0].content)
+        assert about["policy"] == "prune"
+        assert about["left"]
+        assert about["kept"]
+        assert about["reason"]
+        assert about["tokens_before"] > about["tokens_after"]
+        assert any(b"earlier messages" in raw for raw in prompt.raw)
+
+
+def test_the_same_transcript_gives_the_same_prompt_in_another_process(tmp_path):
+    with opened(tmp_path / "a.db") as session:
+        work(session, exchanges=80)
+        prompt = session.prompt()
+    with opened(tmp_path / "a.db") as again:
+        assert again.prompt().raw == prompt.raw
+        assert again.window.state == again.window.state.copy()
+    state = WindowState()
+    assert state.snapshot()["in"] == []
+
+
+def test_a_long_session_opens_from_its_snapshot_and_reads_little_else(tmp_path):
+    with opened(tmp_path / "a.db") as session:
+        work(session, exchanges=150)
+        assert kinds(session).count("window_snapshot") >= 3
+        entries = len(session)
+    with opened(tmp_path / "a.db") as again:
+        read = []
+        original = again.store.read
+
+        def counted(*args):
+            for entry in original(*args):
+                read.append(entry.seq)
+                yield entry
+
+        again.window._fold._store = _Reading(again.store, counted)
+        again.prompt()
+        assert len(read) < entries / 2
+
+
+class _Reading:
+    """A store that tells what is read from it."""
+
+    def __init__(self, store, read):
+        self._store, self.read = store, read
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+
+def test_a_long_session_that_never_had_a_window_is_entered_near_its_end():
+    with opened() as session:
+        for message in scripted_session(exchanges=300):
+            session.append(message)
+        prompt = session.prompt()
+        assert prompt.tokens <= session.window.budget.room
+        assert json.loads(prompt.raw[1])["content"] == next(
+            m["content"] for m in scripted_session(exchanges=300) if m["role"] == "user"
+        )
+        assert problems(prompt.raw, prompt.built.wire) == []
+
+
+def test_what_is_pinned_stays_and_what_had_left_comes_back():
+    with opened() as session:
+        work(session, exchanges=5)
+        early = next(
+            entry for entry in session.read() if entry.role == "assistant" and b"tool_calls" not in entry.content
+        )
+        work(session, exchanges=40, seed=8)
+        assert early.content not in session.prompt().raw
+        session.pin(early.id)
+        work(session, exchanges=40, seed=9)
+        assert early.content in session.prompt().raw
+        session.unpin(early.seq)
+        work(session, exchanges=40, seed=10)
+        assert early.content not in session.prompt().raw
+
+
+def test_marks_and_tool_rules_protect_too():
+    with opened(keep_tools=["ask_human"]) as session:
+        marked = session.append({"role": "user", "content": "DO_NOT_EVICT: prices are in cents"})
+        call = {"id": "h", "type": "function", "function": {"name": "ask_human", "arguments": "{}"}}
+        asked = session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        answered = session.append({"role": "tool", "tool_call_id": "h", "content": "yes, ship it"})
+        work(session, exchanges=60)
+        raw = session.prompt().raw
+        assert {marked.content, asked.content, answered.content} <= set(raw)
+
+
+def test_a_decision_can_be_undone_and_done_again():
+    with opened() as session:
+        decision = next(prompt for prompt in work(session) if prompt.decisions).decisions[0]
+        gone = json.loads(decision.content)["left"][0][0]
+        content = next(iter(session.read(gone, gone))).content
+        assert content not in session.prompt().raw
+        restored = session.restore(decision.id)
+        assert gone in session.window.state.lines
+        session.redo(restored.seq)
+        assert gone not in session.window.state.lines
+        with pytest.raises(InputError, match="not a decision"):
+            session.restore(1)
+        with pytest.raises(InputError, match="no entry"):
+            session.restore("nothing")
+
+
+def test_a_huge_result_in_flight_is_cut_to_head_and_tail_with_a_pointer():
+    with recto.open("memory:", model="gpt-4o") as session:
+        task = session.append({"role": "user", "content": "What does the log say?"})
+        call = {"id": "c", "type": "function", "function": {"name": "read_log", "arguments": "{}"}}
+        session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        huge = "\n".join(f"line {number}: all is well" for number in range(60_000))
+        entry = session.append({"role": "tool", "tool_call_id": "c", "content": huge})
+        assert entry.tokens > 400_000
+        prompt = session.prompt()
+        assert prompt.tokens <= session.window.budget.room
+        assert prompt.raw[0] == task.content
+        shown = json.loads(prompt.raw[-1])["content"]
+        assert shown.startswith("line 0:")
+        assert shown.endswith("line 59999: all is well")
+        assert f"recto://agent:default:main/{entry.seq}" in shown
+        assert next(iter(session.read(entry.seq, entry.seq))).content == entry.content
+
+
+def test_what_cannot_fit_is_a_typed_overflow_that_names_the_holders():
+    with opened() as session:
+        session.append({"role": "user", "content": "word " * 20_000})
+        with pytest.raises(WindowOverflow) as caught:
+            session.prompt()
+        assert caught.value.over > 0
+        assert caught.value.holders[0][0] == "entry 1 (user)"
+        assert kinds(session)[-1] == "window_overflow"
+
+
+def test_tool_schemas_count():
+    with opened() as session:
+        session.append({"role": "user", "content": "hi"})
+        many = [
+            {"type": "function", "function": {"name": f"tool_{n}", "parameters": {"type": "object"}}} for n in range(50)
+        ]
+        assert session.prompt(many).tokens > session.prompt().tokens + 500
+
+
+@pytest.mark.parametrize("mode", ["sliding_window", "zones"])
+@pytest.mark.parametrize("policy", ["prune", *SCORERS])
+def test_every_policy_keeps_every_prompt_bounded_and_valid(mode, policy):
+    with opened(mode=mode, policy=policy) as session:
+        for prompt in work(session, exchanges=40):
+            assert prompt.tokens <= session.window.budget.room
+            assert problems(prompt.raw, prompt.built.wire) == []
+        assert set(kinds(session)) & {"context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"}
+
+
+def test_zones_shrink_old_results_before_anything_leaves():
+    with opened(mode="zones") as session:
+        work(session)
+        first = next(kind for kind in kinds(session) if kind in ("context_window_pruned", "tool_results_trimmed"))
+        assert first == "tool_results_trimmed"
+
+
+def test_a_policy_that_nobody_knows_is_refused():
+    with pytest.raises(SettingsError):
+        opened(policy="lrru")
+
+
+def test_missing_late_doubled_and_orphaned_results_never_break_a_prompt():
+    def call(name):
+        return {"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+    with opened() as session:
+        script = [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": None, "tool_calls": [call("a"), call("b")]},
+            {"role": "tool", "tool_call_id": "a", "content": "1"},
+            {"role": "user", "content": "wait"},
+            {"role": "tool", "tool_call_id": "b", "content": "late"},
+            {"role": "tool", "tool_call_id": "a", "content": "again"},
+            {"role": "tool", "tool_call_id": "zzz", "content": "orphan"},
+            {"role": "assistant", "content": None, "tool_calls": [call("c")]},
+            {"role": "user", "content": "never mind"},
+        ]
+        for message in script:
+            session.append(message)
+            prompt = session.prompt()
+            assert problems(prompt.raw, prompt.built.wire) == []
+        assert len(session.report().omitted) == 2
+
+
+def test_two_writers_share_one_window(tmp_path):
+    with opened(tmp_path / "a.db") as one, opened(tmp_path / "a.db") as two:
+        for number, message in enumerate(scripted_session(exchanges=60)):
+            writer, other = (one, two) if number % 2 else (two, one)
+            writer.append(message)
+            if message["role"] == "user":
+                assert writer.prompt().raw == other.prompt().raw
+        assert one.verify().ok
+
+
+def test_zone_changes_and_decisions_are_told_to_listeners():
+    heard = []
+    with opened() as session:
+        manager = ContextWindowManager(session, tools=TOOLS, on_event=heard.append)
+        for message in scripted_session(exchanges=40):
+            match message["role"]:
+                case "user":
+                    prompt = manager.on_turn_start(message)
+                case "tool":
+                    prompt = manager.on_tool_result(message)
+                case "assistant" if "tool_calls" in message:
+                    session.append(message)
+                case _:
+                    manager.on_turn_end(message)
+            assert prompt.tokens <= session.window.budget.room if message["role"] in ("user", "tool") else True
+        assert {"zone_changed", "context_window_pruned"} <= {entry.kind for entry in heard}
+        trail = manager.get_audit_trail()
+        assert trail[0].policy == "prune"
+        assert sum(used.used for used in manager.get_status_report().components) > 0
+        manager.use(policies=(Evict(scorer=scorer_named("lru")),))
+        work(session, exchanges=40, seed=3)
+        assert manager.get_audit_trail()[0].policy == "evict.lru"
+
+
+def test_an_overflow_error_of_the_provider_is_believed():
+    with opened() as session:
+        manager = ContextWindowManager(session)
+        work(session)
+        before = session.prompt().tokens
+        prompt = manager.on_overflow(
+            "This model's maximum context length is 9000 tokens. However, you requested 12000."
+        )
+        assert prompt.tokens < before
+        assert prompt.tokens <= 9000
+        tighter = manager.on_overflow("no idea")
+        assert session.window.budget.room < 9000
+        assert tighter.tokens <= session.window.budget.room
+
+
+def test_usage_at_the_end_of_a_turn_calibrates():
+    with opened() as session:
+        manager = ContextWindowManager(session)
+        prompt = manager.on_turn_start({"role": "user", "content": "hi"})
+        manager.on_turn_end({"role": "assistant", "content": "hello"}, usage={"prompt_tokens": prompt.tokens + 10})
+        assert session.calibration.ratios
+
+
+def test_the_report_adds_up():
+    with opened() as session:
+        work(session, tools=TOOLS)
+        report = session.report(TOOLS)
+        used = {usage.component: usage.used for usage in report.components}
+        whole = sum(used.values()) - used["reserve"]
+        assert report.tokens - whole in range(0, 80)  # the marker and the frame
+        assert report.left_messages > 0
+        assert report.decisions
+        assert report.largest[0].tokens >= report.largest[-1].tokens
+        assert report.cache is not None
+        assert 0 <= report.cache.share <= 1
+        before = len(session)
+        session.report(TOOLS)
+        assert len(session) == before
+
+
+class TestFit:
+    def test_a_short_list_comes_back_as_it_is(self):
+        messages = list(scripted_session(exchanges=2))
+        assert recto.fit(messages, 100_000, model="gpt-4o") == messages
+
+    def test_a_long_list_fits_keeps_the_task_and_says_how_many_left(self):
+        messages = list(scripted_session(exchanges=60))
+        fitted = recto.fit(messages, 8_000, model="gpt-4o")
+        assert fitted[0] is messages[0]
+        assert fitted[1] is messages[1]
+        assert fitted[-1] is messages[-1]
+        assert f"{len(messages) - len(fitted) + 1:,} earlier messages" in fitted[2]["content"]
+        raw = [json.dumps(message).encode() for message in fitted]
+        assert problems(raw, "openai.chat") == []
+
+    def test_bytes_come_back_as_bytes(self):
+        messages = [json.dumps(message).encode() for message in scripted_session(exchanges=60)]
+        fitted = recto.fit(messages, 8_000, model="gpt-4o")
+        assert all(isinstance(raw, bytes) for raw in fitted)
+        assert set(fitted) - set(messages) == {fitted[2]}
+
+    def test_nothing_is_nothing(self):
+        assert recto.fit([], 1_000, model="gpt-4o") == []
+
+    def test_what_cannot_fit_is_an_overflow(self):
+        with pytest.raises(WindowOverflow):
+            recto.fit([{"role": "user", "content": "word " * 5_000}], 1_000, model="gpt-4o")
+
+    def test_odd_arguments_are_refused(self):
+        with pytest.raises(SettingsError):
+            recto.fit([], 0)

@@ -1,0 +1,174 @@
+"""Promise 8: never over budget, never a split pair, and always an answer.
+
+Transcripts are made from a seed: hostile token runs, calls whose results come late, twice or never, results nobody
+asked for, in all three wire formats, under every policy and in rooms from absurd to generous. Every build fits and is
+valid, or is a typed overflow.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from recto.core.plan import Plan
+from recto.core.policies.evict import Evict
+from recto.core.policies.prune import Prune
+from recto.core.policies.scorers import scorer_named
+from recto.core.policies.trim import TrimResults
+from recto.core.relief import Rules, relieve
+from recto.core.tokens import Frame, Meter
+from recto.core.window import Protection, WindowState
+from recto.engine.material import Material
+from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.wire.validity import problems
+
+SHARDS = 4
+BUILDS = 5
+GOOD = {"fits", "overflow", "nothing to send"}
+METER = Meter(name="quarter", count=lambda text: len(text) // 4 + 1, frame=Frame(message=4, prompt=3, call=8, result=6))
+TEXTS = ("ok", "a" * 4_000, "字" * 900, "<|endoftext|>" * 60, "\x00\x1b[2J\u202e", '{"a": "b"}', "word " * 400, "")
+POLICIES = (
+    (Prune(),),
+    (TrimResults(keep_newest=1), Prune()),
+    (TrimResults(style="head_tail", head_tokens=20, tail_tokens=20), Evict(scorer=scorer_named("fifo"))),
+    (Evict(scorer=scorer_named("lru")),),
+    (Evict(scorer=scorer_named("type_ttl")), Prune()),
+)
+
+
+def transcript(rng: random.Random, wire: str) -> Iterator[bytes]:
+    waiting: list[str] = []
+    for step in range(rng.randint(1, 14)):
+        sign = rng.choice("uuaccdrrrrx")
+        text = rng.choice(TEXTS)
+        if sign in "cd":
+            calls = [f"c{step}-{n}" for n in range(1 if sign == "c" else 3)]
+            waiting += calls
+            yield from calling(wire, text, calls)
+        elif sign in "rx":
+            call = waiting.pop(rng.randrange(len(waiting))) if waiting and sign == "r" else f"c{rng.randrange(14)}-0"
+            if rng.random() < 0.1:
+                waiting.append(call)  # it will come twice
+            yield answering(wire, call, text)
+        else:
+            yield saying(wire, "user" if sign == "u" else "assistant", text)
+
+
+def saying(wire: str, role: str, text: str) -> bytes:
+    return json.dumps({"role": role, "content": text or "."}).encode()
+
+
+def calling(wire: str, text: str, calls: list[str]) -> Iterator[bytes]:
+    if wire == CHAT:
+        made = [{"id": c, "type": "function", "function": {"name": "f", "arguments": text}} for c in calls]
+        yield json.dumps({"role": "assistant", "content": None, "tool_calls": made}).encode()
+    elif wire == ANTHROPIC:
+        blocks = [{"type": "tool_use", "id": c, "name": "f", "input": {"x": text}} for c in calls]
+        yield json.dumps({"role": "assistant", "content": blocks}).encode()
+    else:
+        for call in calls:
+            yield json.dumps({"type": "function_call", "call_id": call, "name": "f", "arguments": text}).encode()
+
+
+def answering(wire: str, call: str, text: str) -> bytes:
+    if wire == CHAT:
+        return json.dumps({"role": "tool", "tool_call_id": call, "content": text}).encode()
+    if wire == ANTHROPIC:
+        block = {"type": "tool_result", "tool_use_id": call, "content": text}
+        return json.dumps({"role": "user", "content": [block]}).encode()
+    return json.dumps({"type": "function_call_output", "call_id": call, "output": text}).encode()
+
+
+def gathered(rng: random.Random) -> tuple[Material, WindowState, str]:
+    """A transcript, taken in."""
+    wire = rng.choice((CHAT, ANTHROPIC, RESPONSES))
+    material = Material(
+        meter=METER,
+        pointer_of=lambda seq: f"recto://s/{seq}",
+        marker_of=lambda state: f"[{state.left_messages} left]",
+        fixed=3,
+    )
+    state = WindowState()
+    for seq, raw in enumerate(transcript(rng, wire), 1):
+        state.add(material.take(seq, str(seq), raw, wire))
+    state.pins |= {seq for seq in state.lines if rng.random() < 0.05}
+    return material, state, wire
+
+
+def build(rng: random.Random, material: Material, state: WindowState, wire: str, policies=None) -> str:
+    """One build: what came of it."""
+    rules = Rules(
+        room=rng.choice((60, 200, 800, 2_000, 9_000)),
+        protection=Protection(min_recent_messages=rng.choice((0, 3, 24))),
+        policies=policies or rng.choice(POLICIES),
+    )
+    relief = relieve(state, rules, material)
+    if relief.after > rules.room:
+        return "overflow"
+    built = material.build(relief.state)
+    if built.tokens > rules.room:
+        return "over"
+    if any(seq not in relief.state.lines for seq in state.pins):
+        return "a pin left"
+    if not built.messages:
+        orphans = {left.seq for left in built.arrangement.omitted}
+        return "nothing to send" if orphans >= relief.state.lines.keys() else "all is gone"
+    found = problems(built.messages, wire)
+    return f"invalid: {found[0]}" if found else "fits"
+
+
+def builds(rng: random.Random, count: int, policies=None) -> dict[str, int]:
+    """So many builds, several from each transcript."""
+    seen: dict[str, int] = {}
+    for _ in range(count // BUILDS):
+        given = gathered(rng)
+        for _ in range(BUILDS):
+            outcome = build(rng, *given, policies)
+            seen[outcome] = seen.get(outcome, 0) + 1
+    return seen
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_every_build_fits_and_is_valid_or_is_an_overflow(shard, scale):
+    seen = builds(random.Random(shard), scale(10**5, 10**7) // SHARDS)
+    assert set(seen) <= GOOD, seen
+    assert seen["fits"] > seen["overflow"] > 0
+
+
+def test_even_a_policy_that_splits_pairs_cannot_make_a_prompt_invalid():
+    class Careless:
+        name = "careless"
+
+        def plan(self, view, need):
+            units = [unit for unit in view.eligible if len(unit.lines) > 1]
+            split = [type(unit)(unit.lines[:1], unit.exchange, unit.opens) for unit in units]
+            return Plan(policy=self.name, leaves=tuple(split[:1]), frees=1)
+
+    assert set(builds(random.Random(1), 2_000, (Careless(), Prune()))) <= GOOD
+
+
+def test_without_repair_the_same_transcripts_are_refused():
+    rng = random.Random(2)
+    refused = 0
+    for _ in range(200):
+        material, state, wire = gathered(rng)
+        refused += bool(problems([material.raws[seq] for seq in state.lines], wire))
+    assert refused > 50
+
+
+def test_without_relief_the_same_transcripts_are_over():
+    rng = random.Random(3)
+    over = 0
+    for _ in range(200):
+        material, state, _ = gathered(rng)
+        over += material.build(state).tokens > 2_000
+    assert over > 20
+
+
+def test_the_check_sees_a_split_pair():
+    assert problems([answering(CHAT, "c", "x")], CHAT)
+    assert problems([saying(ANTHROPIC, "user", "x"), answering(ANTHROPIC, "c", "x")], ANTHROPIC)
+    assert problems([answering(RESPONSES, "c", "x")], RESPONSES)

@@ -259,6 +259,36 @@ def test_missing_late_doubled_and_orphaned_results_never_break_a_prompt():
         assert len(session.report().omitted) == 2
 
 
+def test_thinking_that_is_bound_to_an_edited_prompt_is_not_sent():
+    def step(number):
+        use = {"type": "tool_use", "id": f"t{number}", "name": "f", "input": {}}
+        thought = {"type": "thinking", "thinking": f"thought {number}", "signature": "c2ln"}
+        yield {"role": "assistant", "content": [thought, use]}
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "word " * 400}
+        yield {"role": "user", "content": [result]}
+
+    models = {name: {"window": 16_000, "max_input": 16_000} for name in ("claude-opus-5-5", "claude-opus-4-5")}
+    for model, binds in (("claude-opus-5-5", True), ("claude-opus-4-5", False)):
+        with recto.open("memory:", model=model, models=models) as session:
+            session.append({"role": "user", "content": "go"})
+            thoughts = before = None
+            for number in range(40):
+                for message in step(number):
+                    session.append(message)
+                prompt = session.prompt()
+                assert problems(prompt.raw, prompt.built.wire) == []
+                assert prompt.tokens <= session.window.budget.room
+                assert b"thought %d" % number in prompt.raw[-2]  # the open step keeps its own
+                if before and not prompt.decisions:
+                    assert prompt.raw[: len(before)] == before
+                # The step in flight while an edit was made loses its thinking one prompt later, when it may be touched.
+                before = () if binds and prompt.decisions else prompt.raw
+                thoughts = [raw for raw in prompt.raw[2:-2] if b'"thinking"' in raw]
+                if prompt.decisions:
+                    assert bool(thoughts) is not binds
+            assert session.report().left_messages > 0
+
+
 def test_two_writers_share_one_window(tmp_path):
     with opened(tmp_path / "a.db") as one, opened(tmp_path / "a.db") as two:
         for number, message in enumerate(scripted_session(exchanges=60)):

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recto.cli.screen import one_line, out, progress
+from recto.core.entries import MESSAGE
 from recto.engine.exporting import export_recto
 from recto.engine.reading import text_of
 from recto.engine.session import Session
@@ -42,6 +43,7 @@ def demo(exchanges: int, keep: Path | None) -> None:
         with _opened(folder / _STORE) as session:
             _fill(session, exchanges)
             _weigh(session)
+            _undo(session)
             _retry(session)
             _move(session, folder)
         _tamper(folder)
@@ -51,15 +53,25 @@ def demo(exchanges: int, keep: Path | None) -> None:
 
 def _fill(session: Session, exchanges: int) -> None:
     _say(f"1. An agent works: {exchanges} exchanges with tool calls and long results.")
-    _say("   Every message is durable before `append` returns, and comes back byte for byte.")
+    _say("   Every message is durable before `append` returns, and comes back byte for byte. Before each answer")
+    _say("   of the model, `prompt` gives what to send: it fits, it is valid, it changes seldom.")
     messages = list(scripted_session(exchanges=exchanges))
+    largest = asked = decided = 0
     start = perf_counter()
-    with progress("appending", len(messages)) as advance:
+    with progress("working", len(messages)) as advance:
         for place, message in enumerate(messages):
+            if message["role"] == "assistant":
+                prompt = session.prompt()
+                asked, decided = asked + 1, decided + bool(prompt.decisions)
+                largest = max(largest, prompt.tokens)
             session.append(message, key=f"demo-{place}")
             advance(1)
     took = perf_counter() - start
-    _say(f"   {len(session):,} entries in {took:.1f} s, one commit each. The last three:")
+    room = session.window.budget.room
+    _say(
+        f"   {len(session):,} entries and {asked:,} prompts in {took:.1f} s. The largest prompt had {largest:,} of the"
+    )
+    _say(f"   {room:,} tokens there is room for; {decided} decisions took the oldest exchanges out. The last entries:")
     for entry in session.tail(3):
         text = one_line(text_of(entry), min(out.width, 100) - 22)
         out.print(Text(f"   {entry.seq:>6} {entry.role:<10} {text}", style="dim"), soft_wrap=True)
@@ -68,7 +80,7 @@ def _fill(session: Session, exchanges: int) -> None:
 def _weigh(session: Session) -> None:
     card = card_for(load(arguments={"model": _MODEL}))
     by_role: dict[str, int] = {}
-    for entry in session.read():
+    for entry in (entry for entry in session.read() if entry.kind == MESSAGE):
         by_role[entry.role] = by_role.get(entry.role, 0) + entry.tokens
     total = sum(by_role.values())
     _say(f"2. Tokens, counted once by {session.meter.name} and kept with each entry:")
@@ -79,17 +91,33 @@ def _weigh(session: Session) -> None:
     _say(f"   {total:,} tokens: {total / card.window:.1f} times the {card.window:,} that {card.name} can see at once.")
 
 
+def _undo(session: Session) -> None:
+    _say("3. The last decision, from the record, and undone:")
+    decided = next(iter(session.report().decisions), None)
+    if decided is None:
+        _say("   nothing has left yet: the session still fits.")
+        return
+    _say(f"   entry {decided.seq:,}: {decided.kind}, {decided.messages} messages, {decided.frees:,} tokens")
+    _say(f"   because: {one_line(decided.reason, 80)}")
+    before = session.window.state.tokens
+    restored = session.restore(decided.seq)
+    again = session.window.state.tokens
+    session.redo(restored.seq)
+    now = session.window.state.tokens
+    _say(f"   messages in the prompt: {before:,} tokens; restored: {again:,}; done again: {now:,}")
+
+
 def _retry(session: Session) -> None:
-    _say("3. The network failed and the agent sends its last message again, under the same key:")
+    _say("4. The network failed and the agent sends its last message again, under the same key:")
     before = session.head
-    last = session.tail(1)[0]
+    last = next(entry for entry in reversed(session.tail(20)) if entry.key and entry.kind == MESSAGE)
     again = session.append(last.content, key=(last.key or "").removesuffix("/0"))
     kept = again.id == last.id and session.head == before
     _say(f"   {'nothing was stored twice' if kept else 'it was stored twice!'}: still {len(session):,} entries.")
 
 
 def _move(session: Session, folder: Path) -> None:
-    _say("4. Out to a file, into another store, and the chains are compared:")
+    _say("5. Out to a file, into another store, and the chains are compared:")
     file = folder / "session.jsonl"
     with file.open("wb") as stream:
         stream.writelines(export_recto(session.store, [session.key]))
@@ -102,7 +130,7 @@ def _move(session: Session, folder: Path) -> None:
 
 
 def _tamper(folder: Path) -> None:
-    _say("5. Somebody changes one word in a copy of the file, behind Recto's back, and `verify` looks at both:")
+    _say("6. Somebody changes one word in a copy of the file, behind Recto's back, and `verify` looks at both:")
     copy = folder / "tampered.db"
     for name in (f"{_STORE}", f"{_STORE}-heads"):
         shutil.copy(folder / name, folder / name.replace(_STORE, copy.name))

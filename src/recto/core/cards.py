@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+
+_CLAUDE = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d+))?")
 
 UNKNOWN_WINDOW = 8192
 """The window of a model nobody told us about: no chat model now served has less, and a prompt that is too short is
@@ -51,6 +54,15 @@ class ModelCard:
                 raise ValueError(f"{limit} of model '{self.name}' must be at least 1")
         if self.max_input > self.window:
             raise ValueError(f"max_input of model '{self.name}' is more than its window")
+
+    @property
+    def binds_thinking(self) -> bool:
+        """Whether a thinking block is refused once anything before it was edited: Claude from 5.1 on."""
+        found = _CLAUDE.search(self.name)
+        if found is None:
+            return False
+        minor = int(found[2] or 0)
+        return (int(found[1]), minor if minor < 100 else 0) >= (5, 1)  # a longer number is a date
 
     def room(self, reserve: int) -> int:
         """How many tokens a prompt may have when `reserve` are kept for the answer."""

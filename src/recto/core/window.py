@@ -54,6 +54,8 @@ class WindowState:
     """How it grew over the last turns."""
     zone: Zone = "green"
     """The zone that was told last."""
+    edited: int = 0
+    """The decision that last changed what was sent before."""
     left_messages: int = 0
     left_tokens: int = 0
     left_first: int = 0
@@ -132,6 +134,7 @@ class WindowState:
             "left": [self.left_messages, self.left_tokens, self.left_first, self.left_last],
             "growth": [self.growth.level, list(self.growth.gains)],
             "zone": self.zone,
+            "edited": self.edited,
         }
 
     @classmethod
@@ -153,6 +156,7 @@ class WindowState:
             left_last=last,
             growth=Growth(level=level, gains=tuple(gains)),
             zone=snapshot["zone"],
+            edited=snapshot["edited"],
         )
         state.tokens = sum(state.cost(seq) for seq in state.lines)
         return state

@@ -107,8 +107,10 @@ class Fold:
             state.leave(gone)
             self._material.forget(gone)
             state.shrink(Shrink(seq=int(seq), **shrunk) for seq, shrunk in about["shrunk"].items())
+            state.edited = entry.seq
         elif entry.kind in (PINNED, UNPINNED, RESTORED):
             self._take_pins(state, entry.kind, json.loads(entry.content))
+            state.edited = entry.seq if entry.kind != UNPINNED else state.edited
         elif entry.kind == ZONE:
             state.zone = json.loads(entry.content)["after"]
         elif entry.kind == SNAPSHOT:

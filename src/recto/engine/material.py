@@ -15,10 +15,10 @@ from recto.core.policies.clamp import clamp
 from recto.core.prompt import Adjacency, Answer, Arrangement, arrange
 from recto.core.tokens import Meter
 from recto.core.units import Line
-from recto.core.window import Protection, WindowState, split
+from recto.core.window import Protection, WindowState, in_flight, split
 from recto.errors import InputError
 from recto.wire import read
-from recto.wire.making import render_arrangement, result_message, text_message, with_results
+from recto.wire.making import render_arrangement, result_message, text_message, with_results, without_thinking
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 from recto.wire.parts import fields_of
 from recto.wire.validity import ties
@@ -54,6 +54,8 @@ class Material:
     """What is said in place of what has left."""
     mark: str = ""
     """A message whose text holds this never leaves."""
+    binds_thinking: bool = False
+    """Whether thinking is refused once anything before it was edited."""
     fixed: int = 0
     """What tools and the prompt's frame cost."""
     raws: dict[int, bytes] = field(default_factory=dict)
@@ -61,6 +63,8 @@ class Material:
     _made: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _short: dict[int, tuple[str, bytes]] = field(default_factory=dict)
     """For each message with results: the text that was last put in their place, and the message with it."""
+    _bare: dict[int, bytes | None] = field(default_factory=dict)
+    """Messages without their thinking."""
     _arranged: tuple[tuple[int, ...], Adjacency, Arrangement] | None = None
     """The last arrangement, with what it was made of: one prompt asks for the same one several times."""
 
@@ -89,6 +93,7 @@ class Material:
             self.raws.pop(seq, None)
             self.wires.pop(seq, None)
             self._short.pop(seq, None)
+            self._bare.pop(seq, None)
 
     @property
     def wire(self) -> str:
@@ -160,6 +165,7 @@ class Material:
         for line in lines:
             contents[line.seq] = raw = self._content(state, line.seq, marker, wire)
             costs[raw] = self._count_made("marker", marker, wire) if line.seq == MARKER else state.cost(line.seq)
+        contents |= {seq: self._without_thinking(seq) for seq in self._unbound(state, wire)}
         apart = [line.seq for line in lines if line.role == "system" and wire == ANTHROPIC and line.seq != MARKER]
         arrangement = self._arrange([line for line in lines if line.seq not in apart], wire)
         messages = render_arrangement(arrangement, contents, wire)
@@ -189,6 +195,26 @@ class Material:
         if self._arranged is None or self._arranged[:2] != (seqs, adjacency):
             self._arranged = seqs, adjacency, arrange(lines, adjacency)
         return self._arranged[2]
+
+    def _unbound(self, state: WindowState, wire: str) -> list[int]:
+        """Messages whose thinking was made behind something that has been edited since.
+
+        What the model said after the last edit is bound to the prompt as it is now. In flight nothing may be touched.
+        """
+        if not self.binds_thinking or wire != ANTHROPIC or not state.edited:
+            return []
+        first = min([state.left_first or state.edited, *state.shrunk])
+        flying = in_flight(state)
+        return [
+            seq
+            for seq, line in state.lines.items()
+            if first < seq < state.edited and line.role == "assistant" and seq not in flying
+        ]
+
+    def _without_thinking(self, seq: int) -> bytes | None:
+        if seq not in self._bare:
+            self._bare[seq] = without_thinking(self.raws[seq], self.wires[seq])
+        return self._bare[seq]
 
     def _content(self, state: WindowState, seq: int, marker: str, wire: str) -> bytes:
         if seq == MARKER:

@@ -89,7 +89,13 @@ class Window:
         self.session = session
         self.budget = budget
         self.rules = rules
-        self.material = Material(meter=meter, pointer_of=self.pointer, marker_of=_marker, mark=rules.mark)
+        self.material = Material(
+            meter=meter,
+            pointer_of=self.pointer,
+            marker_of=_marker,
+            mark=rules.mark,
+            binds_thinking=rules.card is not None and rules.card.binds_thinking,
+        )
         self.cached = 0
         """Tokens of the last prompt that stood unchanged at the beginning of the one before."""
         self._fold = Fold(store, session, self.material, budget.room)

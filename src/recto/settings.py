@@ -72,6 +72,12 @@ class Window:
     """The newest messages, which stay as long as they fit."""
     policy: str = "prune"
     """What leaves first: `prune`, or an eviction policy: fifo, lru, priority, semantic_merge, type_ttl, hybrid."""
+    scorer: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of an eviction policy, such as the weights of `hybrid`."""
+    yellow_percent: float = 0.0
+    orange_percent: float = 0.0
+    red_percent: float = 0.0
+    """Where the zones of pressure begin; 0: by the size of the window."""
     keep_tools: tuple[str, ...] = ()
     """Tools whose calls and results never leave."""
     mark: str = "DO_NOT_EVICT"

@@ -25,10 +25,12 @@ from recto.engine.fitting import M
 from recto.engine.importing import Importer
 from recto.engine.session import Session
 from recto.engine.window import Window
+from recto.errors import SettingsError
 from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
 from recto.ports import TranscriptStore
 from recto.settings import Settings, load
+from recto.settings import Window as WindowSettings
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
 
@@ -80,7 +82,7 @@ def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> Rules:
     """When relief starts, how far it goes and what it may touch, as the settings say."""
     window = settings.window
     trim = TrimResults(**asdict(window.trim))
-    leaves = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy))
+    leaves = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy, **window.scorer))
     return Rules(
         room=budget.room,
         ceiling=window.ceiling_percent / 100,
@@ -91,11 +93,26 @@ def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> Rules:
             task=window.protect_task,
         ),
         policies=(trim, leaves) if window.mode == "zones" else (leaves,),
-        thresholds=Thresholds.for_window(budget.window),
+        thresholds=_thresholds(window, budget.window),
+        limits={
+            name: budget.limits[name].hard for name in ("results", "history") if window.enforced == "per_component"
+        },
         mark=window.mark,
         card=card,
         cache_aware=window.cache_aware,
     )
+
+
+def _thresholds(given: WindowSettings, window: int) -> Thresholds:
+    usual = Thresholds.for_window(window)
+    try:
+        return Thresholds(
+            yellow=given.yellow_percent / 100 or usual.yellow,
+            orange=given.orange_percent / 100 or usual.orange,
+            red=given.red_percent / 100 or usual.red,
+        )
+    except ValueError as error:
+        raise SettingsError("window", str(error)) from None
 
 
 def open_session(settings: Settings, store: TranscriptStore | None = None) -> Session:

@@ -46,7 +46,7 @@ def test_bad_prompts_are_told_by_kind():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"turns": 60, "p50": 0.01234}, "0.012"),
+        ({"turns": 60, "p50": 0.00234}, "0.002"),
         ({"turns": 7, "p50": 40.4}, "40 (7)"),
         ({"turns": 0, "p50": None, "cold": 5000.0}, "5,000 (first)"),
         ({"skipped": "from 10k this would not fit in the limit"}, "too slow"),

@@ -346,6 +346,67 @@ def test_usage_at_the_end_of_a_turn_calibrates():
         assert session.calibration.ratios
 
 
+def test_budgets_are_told_and_bind_components_where_asked():
+    with opened() as session:
+        work(session)
+        told = [json.loads(entry.content) for entry in session.read() if entry.kind == "budget_violation"]
+        assert {about["component"] for about in told} >= {"results"}
+    with opened(enforced="per_component") as session:
+        for prompt in work(session):
+            assert prompt.tokens <= session.window.budget.room
+            assert problems(prompt.raw, prompt.built.wire) == []
+        used = {usage.component: usage for usage in session.report().components}
+        assert used["results"].used <= used["results"].hard + 6_000  # what is in flight or recent stays
+        assert "tool_results_trimmed" in kinds(session)
+
+
+def test_a_provider_report_is_preferred_for_estimates_until_the_prompt_is_edited():
+    models = {"claude-sonnet-4-5": {"window": 16_000, "max_input": 16_000}}
+    with recto.open("memory:", model="claude-sonnet-4-5", models=models) as session:
+        session.append({"role": "user", "content": "word " * 2_000})
+        prompt = session.prompt()
+        session.observe(list(prompt.raw), {"input_tokens": int(prompt.tokens * 0.7)})
+        assert session.window.measure().tokens < prompt.tokens
+        work(session, exchanges=30)
+        assert session.window.state.reported == 0
+
+
+def test_zones_can_be_set(tmp_path):
+    with opened(yellow_percent=1, orange_percent=2, red_percent=3) as session:
+        session.append({"role": "user", "content": "word " * 2_000})
+        assert session.prompt().reading.zone == "red"
+    with pytest.raises(SettingsError):
+        opened(yellow_percent=99)
+
+
+def test_hybrid_takes_its_weights_from_the_settings():
+    with opened(policy="hybrid", scorer={"weights": {"fifo": 1.0}}) as session:
+        work(session)
+        assert "units_evicted" in kinds(session)
+    with pytest.raises(SettingsError):
+        opened(policy="hybrid", scorer={"weihgts": {}})
+
+
+def test_cache_marks_are_kept_four_at_most_and_move_to_the_marker_when_their_message_leaves():
+    models = {"claude-sonnet-4-5": {"window": 16_000, "max_input": 16_000}}
+    with recto.open("memory:", model="claude-sonnet-4-5", models=models) as session:
+        for number in range(60):
+            block = {"type": "text", "text": f"{number} " + "word " * 100, "cache_control": {"type": "ephemeral"}}
+            session.append({"role": "user", "content": [block]})
+            prompt = session.prompt()
+            assert problems(prompt.raw, prompt.built.wire) == []
+            assert sum(raw.count(b"cache_control") for raw in prompt.raw) <= 4
+            use = {"type": "tool_use", "id": f"t{number}", "name": "f", "input": {}}
+            session.append({"role": "assistant", "content": [use]})
+            result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": "ok"}
+            session.append({"role": "user", "content": [result]})
+        for _ in range(120):
+            session.append({"role": "user", "content": "word " * 100})
+            session.append({"role": "assistant", "content": "ok"})
+            prompt = session.prompt()
+        assert any(b"earlier messages" in raw and b"cache_control" in raw for raw in prompt.raw)
+
+
 def test_the_report_adds_up():
     with opened() as session:
         work(session, tools=TOOLS)

@@ -8,16 +8,18 @@ at last the results in flight are cut to head and tail. Plans are returned; who 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from recto.core.budget import Component
 from recto.core.caching import Edit, remaining_turns, weigh
 from recto.core.cards import ModelCard
 from recto.core.plan import Plan, Policy, Shrink, View
 from recto.core.policies.prune import Prune
+from recto.core.policies.trim import TrimResults
 from recto.core.pressure import Thresholds
-from recto.core.window import Protection, WindowState, in_flight
+from recto.core.window import Protection, WindowState, component_of, in_flight
 
 CLAMP = "clamp"
 """The name under which results in flight are cut to head and tail."""
@@ -41,6 +43,8 @@ class Rules:
     """A message whose text holds this never leaves."""
     clamp_in_flight: bool = True
     """Whether a result in flight that alone overflows the room is cut to head and tail."""
+    limits: Mapping[Component, int] = field(default_factory=dict)
+    """What components may have where budgets bind each of them; empty: only the room binds."""
     card: ModelCard | None = None
     """The model, whose prices decide whether an optional edit pays."""
     cache_aware: bool = True
@@ -89,9 +93,10 @@ def relieve(state: WindowState, rules: Rules, look: Look, idle: float = 0.0) -> 
     `idle` is how many seconds ago the model was last called: an edit is free once a provider's cache is cold.
     """
     before = look.used(state)
-    if before <= rules.ceiling * rules.room:
-        return Relief(plans=(), state=state, before=before, after=before)
     work = _Work(state.copy(), rules, look)
+    work.bind_components()
+    if look.used(work.state) <= rules.ceiling * rules.room:
+        return Relief(plans=_joined(work.plans), state=work.state, before=before, after=look.used(work.state))
     target, enough = int(rules.floor * rules.room), int((rules.floor + rules.ceiling) / 2 * rules.room)
     for policy in rules.policies:
         work.ask(policy, rules.protection, target)
@@ -133,6 +138,20 @@ class _Work:
             if self.state.tokens >= before:
                 return
 
+    def bind_components(self) -> None:
+        """Brings each component below its own limit, where limits bind: results shrink, history leaves."""
+        for component, limit in self.rules.limits.items():
+            over = self.state.components().get(component, 0) - limit
+            if over <= 0:
+                continue
+            view = self.look.view(self.state, self.rules.protection)
+            if component == "results":
+                self._take(TrimResults().plan(view, over))
+            over = self.state.components().get(component, 0) - limit
+            if over > 0:
+                own = [unit for unit in view.eligible if any(component_of(line) == component for line in unit.lines)]
+                self._take(Prune().plan(replace(view, eligible=own), over))
+
     def clamp(self) -> None:
         """Cuts the largest results in flight, until the prompt fits or nothing is left to cut."""
         flying = [seq for seq in in_flight(self.state) if self.state.lines[seq].answers]
@@ -148,6 +167,8 @@ class _Work:
                 self._take(Plan(policy=CLAMP, shrinks=(shrink,), frees=frees, reason=reason))
 
     def _take(self, plan: Plan) -> None:
+        if not plan:
+            return
         exact = tuple(replace(s, tokens=self.look.cost_with(s.seq, s.text)) for s in plan.shrinks)
         kept = tuple(shrink for shrink in exact if shrink.tokens < self.state.cost(shrink.seq))
         before = self.state.tokens

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from recto.core.budget import Component, Usage
+from recto.core.budget import Usage
 from recto.core.pressure import Reading
-from recto.core.units import Line
 from recto.core.window import WindowState
 
 
@@ -77,28 +76,6 @@ class Report:
     omitted: tuple[str, ...]
     """Results that stand in the transcript but could not stand in a valid prompt, and why."""
     cache: CacheEstimate | None
-
-
-def component_of(line: Line) -> Component:
-    """Which part of the budget a message is charged to."""
-    if line.role == "system":
-        return "system"
-    return "results" if line.role == "tool" else "history"
-
-
-def components_of(state: WindowState, tools: int, memory: int, reserve: int) -> dict[Component, int]:
-    """What each component of the budget uses."""
-    used: dict[Component, int] = {
-        "system": 0,
-        "tools": tools,
-        "history": 0,
-        "results": 0,
-        "memory": memory,
-        "reserve": reserve,
-    }
-    for seq, line in state.lines.items():
-        used[component_of(line)] += state.cost(seq)
-    return used
 
 
 def holders_of(state: WindowState, beside: Mapping[str, int], total: int) -> list[Holder]:

@@ -35,6 +35,8 @@ class Line:
     """Names of the tools it calls, or whose results it carries."""
     marked: bool = False
     """Whether its text says that it must not leave."""
+    wire: str = ""
+    """The wire format it can only be in; empty where it is the same in all."""
     leads: bool = False
     """Whether it only leads on to the next message, as reasoning does to the call it ends in: they go together."""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from recto.core.budget import Burn, Component
 from recto.core.plan import Shrink
 from recto.core.pressure import Growth, Zone
 from recto.core.units import Line, Unit, leaving_order, steps_of, units_of
@@ -52,8 +53,20 @@ class WindowState:
     """What everything that is in costs, without the frame of the prompt."""
     growth: Growth = field(default_factory=Growth)
     """How it grew over the last turns."""
+    burn: Burn = field(default_factory=Burn)
+    """How each component grew."""
     zone: Zone = "green"
     """The zone that was told last."""
+    levels: dict[str, str] = field(default_factory=dict)
+    """How each component stood with its budget when that was told last, where it was not well."""
+    reported: int = 0
+    """What the provider reported for the last prompt; 0 where it did not, or the prompt was edited since."""
+    reported_of: int = 0
+    """Our own count of that prompt."""
+    wire: str = ""
+    """The wire format of the session, once a message told it."""
+    cache_mark: str = ""
+    """The newest cache mark of a message that left: it goes to where the prompt is stable now."""
     edited: int = 0
     """The decision that last changed what was sent before."""
     left_messages: int = 0
@@ -66,9 +79,11 @@ class WindowState:
         """A message was appended."""
         if line.role == "user":
             self.growth = self.growth.turn(self.tokens)
+            self.burn = self.burn.turn(self.components())
             self.turn += 1
             self.task = self.task or line.seq
         self.calls += line.role == "assistant"
+        self.wire = line.wire or self.wire
         self.lines[line.seq] = line
         self.tokens += line.tokens
         self.seq = line.seq
@@ -77,6 +92,13 @@ class WindowState:
         """What an entry that is in costs now."""
         shrink = self.shrunk.get(seq)
         return self.lines[seq].tokens if shrink is None else shrink.tokens
+
+    def components(self) -> dict[Component, int]:
+        """What each component of the budget uses, as far as messages go."""
+        used: dict[Component, int] = {"system": 0, "history": 0, "results": 0}
+        for seq, line in self.lines.items():
+            used[component_of(line)] += self.cost(seq)
+        return used
 
     def leave(self, seqs: Iterable[int]) -> None:
         """A decision took these out."""
@@ -91,7 +113,7 @@ class WindowState:
             self.left_tokens += line.tokens
             self.left_first = min(self.left_first or seq, seq)
             self.left_last = max(self.left_last, seq)
-        self.growth = self.growth.relieved(self.tokens, before)
+        self._relieved(before)
 
     def shrink(self, shrinks: Iterable[Shrink]) -> None:
         """A decision made these shorter."""
@@ -100,7 +122,7 @@ class WindowState:
             if shrink.seq in self.lines:
                 self.tokens += shrink.tokens - self.cost(shrink.seq)
                 self.shrunk[shrink.seq] = shrink
-        self.growth = self.growth.relieved(self.tokens, before)
+        self._relieved(before)
 
     def come_back(self, lines: Iterable[Line]) -> None:
         """A decision was undone: these are in again, whole and in their old places."""
@@ -115,11 +137,25 @@ class WindowState:
             self.tokens += line.tokens
             self.shrunk.pop(line.seq, None)
         self.lines = dict(sorted(self.lines.items()))
-        self.growth = self.growth.relieved(self.tokens, before)
+        self._relieved(before)
 
     def copy(self) -> WindowState:
         """A state of its own to plan on."""
-        return replace(self, lines=dict(self.lines), shrunk=dict(self.shrunk), pins=set(self.pins))
+        return replace(
+            self,
+            lines=dict(self.lines),
+            shrunk=dict(self.shrunk),
+            pins=set(self.pins),
+            levels=dict(self.levels),
+        )
+
+    def _relieved(self, before: int) -> None:
+        """An edit says nothing about growth, and makes the provider's last report one of another prompt."""
+        self.growth = self.growth.relieved(self.tokens, before)
+        for component, used in self.components().items():
+            self.burn = self.burn.relieved(component, used)
+        self.reported = self.reported_of = 0
+        self.levels.clear()
 
     def snapshot(self) -> dict[str, Any]:
         """The state as JSON, without the lines themselves: they are read from the transcript again."""
@@ -135,6 +171,11 @@ class WindowState:
             "growth": [self.growth.level, list(self.growth.gains)],
             "zone": self.zone,
             "edited": self.edited,
+            "burn": {name: [grown.level, list(grown.gains)] for name, grown in self.burn.growths.items()},
+            "levels": self.levels,
+            "reported": [self.reported, self.reported_of],
+            "cache_mark": self.cache_mark,
+            "wire": self.wire,
         }
 
     @classmethod
@@ -157,9 +198,22 @@ class WindowState:
             growth=Growth(level=level, gains=tuple(gains)),
             zone=snapshot["zone"],
             edited=snapshot["edited"],
+            burn=Burn(growths={name: Growth(level=at, gains=tuple(g)) for name, (at, g) in snapshot["burn"].items()}),
+            levels=dict(snapshot["levels"]),
+            reported=snapshot["reported"][0],
+            reported_of=snapshot["reported"][1],
+            cache_mark=snapshot["cache_mark"],
+            wire=snapshot["wire"],
         )
         state.tokens = sum(state.cost(seq) for seq in state.lines)
         return state
+
+
+def component_of(line: Line) -> Component:
+    """Which part of the budget a message is charged to."""
+    if line.role == "system":
+        return "system"
+    return "results" if line.role == "tool" else "history"
 
 
 @dataclass(frozen=True, slots=True)

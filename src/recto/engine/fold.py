@@ -20,6 +20,7 @@ from recto.ports import TranscriptStore
 PRUNED, EVICTED, MERGED, TRIMMED = "context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"
 PINNED, UNPINNED, RESTORED, SNAPSHOT = "pinned", "unpinned", "restored", "window_snapshot"
 ZONE, SPIKE, OVERFLOW = "zone_changed", "velocity_spike", "window_overflow"
+WARNING, VIOLATION, USAGE = "budget_warning", "budget_violation", "usage_reported"
 DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED})
 
 SNAPSHOT_EVERY = 256
@@ -108,11 +109,12 @@ class Fold:
             self._material.forget(gone)
             state.shrink(Shrink(seq=int(seq), **shrunk) for seq, shrunk in about["shrunk"].items())
             state.edited = entry.seq
+            state.cache_mark = about.get("cache_mark") or state.cache_mark
         elif entry.kind in (PINNED, UNPINNED, RESTORED):
             self._take_pins(state, entry.kind, json.loads(entry.content))
             state.edited = entry.seq if entry.kind != UNPINNED else state.edited
-        elif entry.kind == ZONE:
-            state.zone = json.loads(entry.content)["after"]
+        elif entry.kind in (ZONE, WARNING, VIOLATION, USAGE):
+            _told(state, entry.kind, json.loads(entry.content))
         elif entry.kind == SNAPSHOT:
             self.snapshot_at = entry.seq
             self.snapshots = max(self.snapshots, int((entry.key or "/0").rpartition("/")[2]))
@@ -138,3 +140,12 @@ class Fold:
     def _line(self, entry: Entry) -> Line:
         known = entry.tokens if entry.counter == self._material.meter.name else None
         return self._material.take(entry.seq, entry.id, entry.content, entry.wire, known)
+
+
+def _told(state: WindowState, kind: str, about: Mapping[str, Any]) -> None:
+    if kind == ZONE:
+        state.zone = about["after"]
+    elif kind == USAGE:
+        state.reported, state.reported_of = about["reported"], about["counted"]
+    else:
+        state.levels[about["component"]] = about["level"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from recto.core.caching import bill
 from recto.core.relief import relieve
-from recto.core.report import CacheEstimate, Decided, Report, components_of, holders_of
+from recto.core.report import CacheEstimate, Decided, Report, holders_of
 from recto.core.window import seqs_in, split
 from recto.engine.fold import DECISIONS, RESTORED
 from recto.engine.material import Built
@@ -35,7 +35,7 @@ def report(window: Window, tools: Sequence[Any] = (), largest: int = 20) -> Repo
         tokens=built.tokens,
         messages=len(built.messages),
         reading=window.read(state),
-        components=budget.usage(components_of(state, schemas, 0, budget.reserve)),
+        components=window.usage(state),
         largest=tuple(holders_of(state, {"tools": schemas, "frame": frame}, built.tokens)[:largest]),
         protected_tokens=material.fixed + sum(state.cost(seq) for unit in protected for seq in unit.seqs),
         left_messages=state.left_messages,

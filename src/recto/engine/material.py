@@ -6,7 +6,7 @@ state's business, what should leave is the policies'.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from recto.core.messages import Message
@@ -18,9 +18,18 @@ from recto.core.units import Line
 from recto.core.window import Protection, WindowState, in_flight, split
 from recto.errors import InputError
 from recto.wire import read
-from recto.wire.making import render_arrangement, result_message, text_message, with_results, without_thinking
+from recto.wire.making import (
+    cache_marks,
+    newest_marks,
+    render_arrangement,
+    result_message,
+    text_message,
+    with_cache_mark,
+    with_results,
+    without_thinking,
+)
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wire.parts import fields_of
+from recto.wire.parts import CACHE_MARKS, fields_of
 from recto.wire.validity import ties
 
 MARKER = -1
@@ -84,6 +93,7 @@ class Material:
             answers=tuple(tied.answers),
             tools=tuple(names.get(call, "") for call in (*tied.calls, *tied.answers)),
             marked=bool(self.mark) and self.mark in message.text,
+            wire="" if wire == CHAT else wire,
             leads=wire == RESPONSES and fields.get("type") == "reasoning",
         )
 
@@ -95,17 +105,16 @@ class Material:
             self._short.pop(seq, None)
             self._bare.pop(seq, None)
 
-    @property
-    def wire(self) -> str:
+    def wire_of(self, state: WindowState) -> str:
         """The one format all of them can be sent in: plain text messages are the same in all."""
-        found = set(self.wires.values()) - {CHAT}
+        found = {line.wire for line in state.lines.values() if line.wire} | ({state.wire} if state.wire else set())
         if len(found) > 1:
             raise InputError(f"this prompt mixes {' and '.join(sorted(found))}; one list cannot hold both")
         return found.pop() if found else CHAT
 
     def used(self, state: WindowState) -> int:
         """What the prompt of a state costs at most, with everything that would be made for it."""
-        wire = self.wire
+        wire = self.wire_of(state)
         lines, marker = self._lines(state)
         made = sum(
             self._count_made("answer", piece.call_id + piece.tool, wire)
@@ -131,6 +140,14 @@ class Material:
             count=self.meter.count,
             cost_with=self.cost_with,
         )
+
+    def newest_mark(self, seqs: Sequence[int]) -> str:
+        """The cache mark of the last of these messages that carries one."""
+        for seq in reversed(seqs):
+            raw = self.raws.get(seq, b"")
+            if any(name.encode() in raw for name in CACHE_MARKS) and (marks := cache_marks(raw, self.wires[seq])):
+                return marks[-1].decode()
+        return ""
 
     def text_of(self, seq: int) -> str:
         """What a message says."""
@@ -158,7 +175,7 @@ class Material:
 
     def build(self, state: WindowState) -> Built:
         """The prompt of a state."""
-        wire = self.wire
+        wire = self.wire_of(state)
         lines, marker = self._lines(state)
         contents: dict[int, bytes | None] = {}
         costs: dict[bytes, int] = {}
@@ -170,6 +187,7 @@ class Material:
         arrangement = self._arrange([line for line in lines if line.seq not in apart], wire)
         messages = render_arrangement(arrangement, contents, wire)
         spent = tuple(costs[raw] if raw in costs else self.meter.message(read(raw, wire)) for raw in messages)
+        messages = newest_marks(messages, wire)
         system = tuple(self.raws[seq] for seq in apart)
         return Built(
             wire=wire,
@@ -218,7 +236,8 @@ class Material:
 
     def _content(self, state: WindowState, seq: int, marker: str, wire: str) -> bytes:
         if seq == MARKER:
-            return text_message("user", marker, wire)
+            made = text_message("user", marker, wire)
+            return with_cache_mark(made, wire, state.cache_mark.encode()) if state.cache_mark else made
         shrink = state.shrunk.get(seq)
         return self.raws[seq] if shrink is None else self._shrunk(seq, shrink.text)
 

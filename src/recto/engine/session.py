@@ -17,6 +17,7 @@ from recto.core.messages import Message
 from recto.core.report import Report
 from recto.core.tokens import Meter
 from recto.engine.drafts import new_id, to_json
+from recto.engine.fold import USAGE
 from recto.engine.inspect import report
 from recto.engine.verify import Verification, verify
 from recto.engine.window import Prompt, Window
@@ -27,8 +28,6 @@ from recto.wire import detect, read
 MessageLike = Mapping[str, Any] | bytes
 """A message as a dict, or as the exact JSON bytes it arrived in."""
 
-USAGE = "usage_reported"
-"""The event that keeps what a provider reported beside what was counted."""
 _USAGE_REACH = 200
 """How many entries back reports are looked for when a session is opened."""
 

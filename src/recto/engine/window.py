@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from recto.core.budget import Budget
+from recto.core.budget import Budget, Component, Usage
 from recto.core.caching import stable_prefix
 from recto.core.entries import Draft, Entry
 from recto.core.plan import Plan
-from recto.core.pressure import Pressure, Reading, VelocitySpike, changes
+from recto.core.pressure import Pressure, Reading, VelocitySpike, changes, measured
 from recto.core.relief import Relief, Rules, relieve
 from recto.core.tokens import Meter
 from recto.core.window import WindowState, ranges_of, seqs_in
@@ -35,6 +35,8 @@ from recto.engine.fold import (
     SPIKE,
     TRIMMED,
     UNPINNED,
+    VIOLATION,
+    WARNING,
     ZONE,
     Fold,
     snapshot_key,
@@ -45,6 +47,7 @@ from recto.errors import AppendConflict, InputError, KeyReused
 from recto.ports import Clock, TranscriptStore
 
 _ATTEMPTS = 8
+_LEVELS = ("ok", "warning", "violation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +151,17 @@ class Window:
         pressure = Pressure(
             room=self.budget.room, thresholds=self.rules.thresholds, growth=state.growth, turns=state.turn
         )
-        return pressure.read(self.material.used(state))
+        counted = self.material.used(state)
+        if not state.reported:
+            return pressure.read(counted)
+        added, exact = max(counted - state.reported_of, 0), self.material.meter.exact
+        return pressure.read(measured(counted, state.reported, added=added, exact=exact).tokens)
+
+    def usage(self, state: WindowState) -> tuple[Usage, ...]:
+        """How each component stands with its budget."""
+        schemas = self.material.fixed - self.material.meter.frame.prompt
+        beside: dict[Component, int] = {"tools": schemas, "reserve": self.budget.reserve}
+        return self.budget.usage({**state.components(), **beside}, state.burn)
 
     def pin(self, seqs: Iterable[int]) -> Entry:
         """Keeps these entries in the prompt until they are unpinned; those that left come back."""
@@ -193,7 +206,7 @@ class Window:
             relief = relieve(state, self.rules, self.material, self._idle())
             if not relief.plans:
                 return ()
-            drafts = [self._draft(*_decision(plan, relief)) for plan in relief.plans]
+            drafts = [self._draft(*self._decision(plan, relief)) for plan in relief.plans]
             try:
                 entries = self.store.append(self.session, drafts, expect=state.seq)
             except AppendConflict:
@@ -201,6 +214,24 @@ class Window:
             self._tell(entries)
             return tuple(entries)
         raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
+
+    def _decision(self, plan: Plan, relief: Relief) -> tuple[str, dict[str, Any]]:
+        kind = TRIMMED if plan.shrinks and not plan.leaves else PRUNED
+        if plan.leaves and plan.policy.startswith("evict."):
+            kind = MERGED if plan.policy == "evict.semantic_merge" else EVICTED
+        left = sorted(seq for unit in plan.leaves for seq in unit.seqs)
+        return kind, {
+            "policy": plan.policy,
+            "reason": plan.reason,
+            "left": ranges_of(left),
+            "shrunk": {str(shrink.seq): {"text": shrink.text, "tokens": shrink.tokens} for shrink in plan.shrinks},
+            "kept": ranges_of(relief.state.lines),
+            "tokens_before": relief.before,
+            "tokens_after": relief.after,
+            "frees": plan.frees,
+            "cache_mark": self.material.newest_mark(left),
+            "scores": {str(seq): dict(parts) for seq, parts in plan.scores.items()},
+        }
 
     def _idle(self) -> float:
         """Seconds since the last prompt; before the first one nothing is cached."""
@@ -211,6 +242,11 @@ class Window:
         if reading.zone != state.zone:
             about = {"before": state.zone, "after": reading.zone, "utilization": round(reading.utilization, 4)}
             self._append(ZONE, about)
+        for usage in self.usage(state):
+            told = _LEVELS.index(state.levels.get(usage.component, "ok"))
+            if usage.component != "reserve" and _LEVELS.index(usage.level) > told:  # told once, until something leaves
+                kind = VIOLATION if usage.level == "violation" else WARNING
+                self._append(kind, {"component": usage.component, "level": usage.level, "used": usage.used})
         for change in changes(self._reading, reading):
             if isinstance(change, VelocitySpike):
                 self._append(SPIKE, {"gain": change.gain, "baseline": round(change.baseline, 1)})
@@ -247,23 +283,6 @@ class Window:
         for entry in entries:
             for listener in self._listeners:
                 listener(entry)
-
-
-def _decision(plan: Plan, relief: Relief) -> tuple[str, dict[str, Any]]:
-    kind = TRIMMED if plan.shrinks and not plan.leaves else PRUNED
-    if plan.leaves and plan.policy.startswith("evict."):
-        kind = MERGED if plan.policy == "evict.semantic_merge" else EVICTED
-    return kind, {
-        "policy": plan.policy,
-        "reason": plan.reason,
-        "left": ranges_of(sorted(seq for unit in plan.leaves for seq in unit.seqs)),
-        "shrunk": {str(shrink.seq): {"text": shrink.text, "tokens": shrink.tokens} for shrink in plan.shrinks},
-        "kept": ranges_of(relief.state.lines),
-        "tokens_before": relief.before,
-        "tokens_after": relief.after,
-        "frees": plan.frees,
-        "scores": {str(seq): dict(parts) for seq, parts in plan.scores.items()},
-    }
 
 
 def _marker(state: WindowState) -> str:

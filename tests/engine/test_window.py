@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import recto
 from recto.core.policies.evict import Evict
+from recto.core.policies.prune import Prune
 from recto.core.policies.scorers import SCORERS, scorer_named
-from recto.core.window import WindowState
+from recto.core.window import seqs_in
 from recto.engine.hooks import ContextWindowManager
 from recto.errors import InputError, SettingsError, WindowOverflow
 from recto.testing import scripted_session
@@ -88,9 +90,6 @@ def test_the_same_transcript_gives_the_same_prompt_in_another_process(tmp_path):
         prompt = session.prompt()
     with opened(tmp_path / "a.db") as again:
         assert again.prompt().raw == prompt.raw
-        assert again.window.state == again.window.state.copy()
-    state = WindowState()
-    assert state.snapshot()["in"] == []
 
 
 def test_a_long_session_opens_from_its_snapshot_and_reads_little_else(tmp_path):
@@ -98,6 +97,10 @@ def test_a_long_session_opens_from_its_snapshot_and_reads_little_else(tmp_path):
         work(session, exchanges=150)
         assert kinds(session).count("window_snapshot") >= 3
         entries = len(session)
+        state = session.window.state
+        assert set(session.window.material.raws) == set(state.lines)  # what left is let go of
+    with opened(tmp_path / "a.db") as again:
+        assert again.window.state == state
     with opened(tmp_path / "a.db") as again:
         read = []
         original = again.store.read
@@ -289,6 +292,16 @@ def test_thinking_that_is_bound_to_an_edited_prompt_is_not_sent():
             assert session.report().left_messages > 0
 
 
+def test_system_text_goes_beside_the_messages_where_the_model_wants_it_there():
+    script = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+    for model, beside in (("claude-sonnet-4-5", "Be brief."), ("gpt-4o", "")):
+        with recto.open("memory:", model=model) as session:
+            session.append_all(script)
+            prompt = session.prompt()
+            assert prompt.system == beside
+            assert [message["role"] for message in prompt.messages] == (["user"] if beside else ["system", "user"])
+
+
 def test_two_writers_share_one_window(tmp_path):
     with opened(tmp_path / "a.db") as one, opened(tmp_path / "a.db") as two:
         for number, message in enumerate(scripted_session(exchanges=60)):
@@ -297,6 +310,31 @@ def test_two_writers_share_one_window(tmp_path):
             if message["role"] == "user":
                 assert writer.prompt().raw == other.prompt().raw
         assert one.verify().ok
+
+
+def test_a_decision_never_misses_what_another_writer_stored_meanwhile(tmp_path):
+    with opened(tmp_path / "a.db") as session, opened(tmp_path / "a.db") as other:
+        meddled = []
+
+        class Meddling:
+            name = "prune"
+
+            def plan(self, view, need):
+                if not meddled:
+                    meddled.append(other.append({"role": "user", "content": "wait, one more thing"}))
+                return Prune().plan(view, need)
+
+        session.window.rules = replace(session.window.rules, policies=(Meddling(),))
+        decision = next(prompt for prompt in work(session, exchanges=60) if prompt.decisions).decisions[0]
+        assert decision.seq > meddled[0].seq
+        assert meddled[0].seq in seqs_in(json.loads(decision.content)["kept"])
+
+
+def test_the_report_shows_what_would_be_sent():
+    with opened() as session:
+        session.append_all(list(scripted_session(exchanges=60)))
+        assert session.report().tokens <= session.window.budget.room
+        assert "context_window_pruned" not in kinds(session)
 
 
 def test_zone_changes_and_decisions_are_told_to_listeners():

@@ -63,6 +63,8 @@ class Material:
     """What is said in place of what has left."""
     mark: str = ""
     """A message whose text holds this never leaves."""
+    usual_wire: str = CHAT
+    """The wire format of a prompt whose messages are the same in all."""
     binds_thinking: bool = False
     """Whether thinking is refused once anything before it was edited."""
     fixed: int = 0
@@ -110,7 +112,7 @@ class Material:
         found = {line.wire for line in state.lines.values() if line.wire} | ({state.wire} if state.wire else set())
         if len(found) > 1:
             raise InputError(f"this prompt mixes {' and '.join(sorted(found))}; one list cannot hold both")
-        return found.pop() if found else CHAT
+        return found.pop() if found else self.usual_wire
 
     def used(self, state: WindowState) -> int:
         """What the prompt of a state costs at most, with everything that would be made for it."""

@@ -45,6 +45,7 @@ from recto.engine.material import Built, Material
 from recto.engine.overflow import overflow
 from recto.errors import AppendConflict, InputError, KeyReused
 from recto.ports import Clock, TranscriptStore
+from recto.wire.names import ANTHROPIC, CHAT
 
 _ATTEMPTS = 8
 _LEVELS = ("ok", "warning", "violation")
@@ -97,6 +98,7 @@ class Window:
             pointer_of=self.pointer,
             marker_of=_marker,
             mark=rules.mark,
+            usual_wire=ANTHROPIC if rules.card is not None and rules.card.provider == "anthropic" else CHAT,
             binds_thinking=rules.card is not None and rules.card.binds_thinking,
         )
         self.cached = 0

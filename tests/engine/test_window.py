@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -460,6 +461,25 @@ def test_the_report_adds_up():
         before = len(session)
         session.report(TOOLS)
         assert len(session) == before
+
+
+def test_the_async_face_has_the_window_too(tmp_path):
+    async def run() -> None:
+        async with await recto.open_async(tmp_path / "a.db", model="gpt-4o", models=SMALL) as session:
+            for message in scripted_session(exchanges=40):
+                await session.append(message)
+                if message["role"] == "user":
+                    prompts = await asyncio.gather(*(session.prompt() for _ in range(4)))
+                    assert len({prompt.raw for prompt in prompts}) == 1
+            first = await session.pin(2)
+            await session.unpin(2)
+            assert first.kind == "pinned"
+            decision = (await session.report()).decisions[0]
+            restored = await session.restore(decision.id)
+            assert (await session.redo(restored.id)).kind == "context_window_pruned"
+            assert (await session.verify()).ok
+
+    asyncio.run(run())
 
 
 class TestFit:

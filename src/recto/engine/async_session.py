@@ -15,8 +15,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from recto.core.entries import Entry, Head
+from recto.core.report import Report
 from recto.engine.session import MessageLike, Session
 from recto.engine.verify import Verification
+from recto.engine.window import Prompt
 
 _T = TypeVar("_T")
 _PAGE = 200
@@ -108,6 +110,30 @@ class AsyncSession:
     ) -> Entry:
         """See `Session.observe`."""
         return await on_a_thread(self.session.observe, prompt, usage, tools=tools)
+
+    async def prompt(self, tools: Sequence[Any] = ()) -> Prompt:
+        """See `Session.prompt`."""
+        return await on_a_thread(self.session.prompt, tools)
+
+    async def report(self, tools: Sequence[Any] = ()) -> Report:
+        """See `Session.report`."""
+        return await on_a_thread(self.session.report, tools)
+
+    async def pin(self, *entries: int | str) -> Entry:
+        """See `Session.pin`."""
+        return await on_a_thread(self.session.pin, *entries)
+
+    async def unpin(self, *entries: int | str) -> Entry:
+        """See `Session.unpin`."""
+        return await on_a_thread(self.session.unpin, *entries)
+
+    async def restore(self, decision: int | str) -> Entry:
+        """See `Session.restore`."""
+        return await on_a_thread(self.session.restore, decision)
+
+    async def redo(self, restored: int | str) -> Entry:
+        """See `Session.redo`."""
+        return await on_a_thread(self.session.redo, restored)
 
     async def close(self) -> None:
         """See `Session.close`."""

@@ -20,6 +20,11 @@ _REACH = 2000
 
 def report(window: Window, tools: Sequence[Any] = (), largest: int = 20) -> Report:
     """What the next prompt would be made of, and what would not be in it. Changes nothing."""
+    with window.turn:
+        return _report(window, tools, largest)
+
+
+def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
     window.offer(tools)
     material, budget = window.material, window.budget
     state = relieve(window.state, window.rules, material).state

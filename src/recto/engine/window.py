@@ -7,11 +7,13 @@ What is in the prompt is the fold of the transcript (`recto.engine.fold`); what 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import wraps
 from math import inf
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from recto.core.budget import Budget, Component, Usage
 from recto.core.caching import stable_prefix
@@ -49,6 +51,23 @@ from recto.wire.names import ANTHROPIC, CHAT
 
 _ATTEMPTS = 8
 _LEVELS = ("ok", "warning", "violation")
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _one_at_a_time(
+    method: Callable[Concatenate[Window, _P], _R],
+) -> Callable[Concatenate[Window, _P], _R]:
+    """Threads that share a window take turns: its state is one."""
+
+    @wraps(method)
+    def taking_turns(window: Window, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with window.turn:
+            return method(window, *args, **kwargs)
+
+    return taking_turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +108,8 @@ class Window:
     def __init__(
         self, store: TranscriptStore, session: str, *, meter: Meter, clock: Clock, budget: Budget, rules: Rules
     ) -> None:
+        self.turn = threading.RLock()
+        """Held while the window is looked at or changed."""
         self.store = store
         self.session = session
         self.budget = budget
@@ -123,6 +144,7 @@ class Window:
         """What is in, as of the end of the transcript."""
         return self._fold.state()
 
+    @_one_at_a_time
     def prompt(self, tools: Sequence[Any] = ()) -> Prompt:
         """The prompt for the next call: fits, is valid, keeps what must be kept, changes as little as possible."""
         self.offer(tools)
@@ -144,6 +166,7 @@ class Window:
         meter = self.material.meter
         self.material.fixed = meter.frame.prompt + (meter.tools(to_json(tools).decode()) if tools else 0)
 
+    @_one_at_a_time
     def measure(self) -> Reading:
         """The pressure now; asked inside a turn too, after each tool result."""
         return self._measure(self.state)
@@ -165,21 +188,25 @@ class Window:
         beside: dict[Component, int] = {"tools": schemas, "reserve": self.budget.reserve}
         return self.budget.usage({**state.components(), **beside}, state.burn)
 
+    @_one_at_a_time
     def pin(self, seqs: Iterable[int]) -> Entry:
         """Keeps these entries in the prompt until they are unpinned; those that left come back."""
         pinned = self._append(PINNED, {"seqs": sorted(set(seqs))})
         self._take_snapshot(self.state)  # a long session that never had one would be entered without its pins
         return pinned
 
+    @_one_at_a_time
     def unpin(self, seqs: Iterable[int]) -> Entry:
         """Lets these entries leave again."""
         return self._append(UNPINNED, {"seqs": sorted(set(seqs))})
 
+    @_one_at_a_time
     def restore(self, decision: int) -> Entry:
         """Undoes a decision for good: what left is in again and stays, what shrank is whole again."""
         about = self._content_of(decision, DECISIONS)
         return self._append(RESTORED, {"decision": decision, "left": about["left"], "shrunk": about["shrunk"]})
 
+    @_one_at_a_time
     def redo(self, restored: int) -> Entry:
         """Does again what a restore undid."""
         about = self._content_of(restored, {RESTORED})

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 LOCK := pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-release check bench bench-docs lock clean
+.PHONY: help run test test-release check bench bench-docs bench-peers bench-peers-docs lock clean
 
 help:
 	@echo "make run           install and show Recto at work"
@@ -14,6 +14,8 @@ help:
 	@echo "make check         lint, types, architecture"
 	@echo "make bench         measure; prints tables and writes build/bench.json"
 	@echo "make bench-docs    the same, and writes the figures into the documentation"
+	@echo "make bench-peers   measure Recto beside its peers, each installed into an environment of its own"
+	@echo "make bench-peers-docs  the same, and writes docs/benchmarks-peers.md"
 	@echo "make lock          resolve and pin every dependency anew"
 
 run: $(VENV)/.run
@@ -36,6 +38,12 @@ bench: $(VENV)/.dev
 
 bench-docs: $(VENV)/.dev
 	$(BIN)/python -m bench --docs
+
+bench-peers: $(VENV)/.dev
+	$(BIN)/python -m bench.peers
+
+bench-peers-docs: $(VENV)/.dev
+	$(BIN)/python -m bench.peers --docs
 
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile $(LOCK) --group build -o requirements/run.txt

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +11,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import importing, pages, storing, tokens
-from bench.measure import peak_memory_mb
+from bench import importing, pages, prefix, storing, tokens, turns
+from bench.measure import machine, peak_memory_mb
 
-SECTIONS = {"storing": storing.run, "tokens": tokens.run, "importing": importing.run}
+SECTIONS = {
+    "storing": storing.run,
+    "tokens": tokens.run,
+    "importing": importing.run,
+    "turns": turns.run,
+    "prefix": prefix.run,
+}
 OUTPUT = Path("build/bench.json")
 
 
@@ -55,10 +59,6 @@ def draw(name: str, section: dict) -> None:
     for row in section["rows"]:
         table.add_row(row["what"], f"{row['value']:,.{row['digits']}f}", row["unit"], row["note"])
     Console().print(table)
-
-
-def machine() -> dict:
-    return {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import resource
 import sys
 import time
@@ -26,3 +28,7 @@ def percentile(values: list[float], share: float) -> float:
 def peak_memory_mb() -> float:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1024 if sys.platform != "darwin" else 1024 * 1024)
+
+
+def machine() -> dict:
+    return {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}

@@ -21,6 +21,11 @@ IN_THE_README = (
     "o200k",
     "claude-4.7/formula",
     "import agent sessions",
+    "turn at 1,000,000 messages, p50",
+    "32 K, Recto sliding_window: unchanged prefix",
+    "32 K, plain trimming: unchanged prefix",
+    "32 K, Recto sliding_window: input at cache prices",
+    "32 K, plain trimming: input at cache prices",
 )
 
 

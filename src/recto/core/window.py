@@ -51,6 +51,8 @@ class WindowState:
     pins: set[int] = field(default_factory=set)
     tokens: int = 0
     """What everything that is in costs, without the frame of the prompt."""
+    spent: dict[Component, int] = field(default_factory=dict)
+    """The same, by component of the budget."""
     growth: Growth = field(default_factory=Growth)
     """How it grew over the last turns."""
     burn: Burn = field(default_factory=Burn)
@@ -85,7 +87,7 @@ class WindowState:
         self.calls += line.role == "assistant"
         self.wire = line.wire or self.wire
         self.lines[line.seq] = line
-        self.tokens += line.tokens
+        self._charge(line, line.tokens)
         self.seq = line.seq
 
     def cost(self, seq: int) -> int:
@@ -95,10 +97,8 @@ class WindowState:
 
     def components(self) -> dict[Component, int]:
         """What each component of the budget uses, as far as messages go."""
-        used: dict[Component, int] = {"system": 0, "history": 0, "results": 0}
-        for seq, line in self.lines.items():
-            used[component_of(line)] += self.cost(seq)
-        return used
+        none: dict[Component, int] = {"system": 0, "history": 0, "results": 0}
+        return none | self.spent
 
     def leave(self, seqs: Iterable[int]) -> None:
         """A decision took these out."""
@@ -106,7 +106,7 @@ class WindowState:
         for seq in seqs:
             if seq not in self.lines:
                 continue
-            self.tokens -= self.cost(seq)
+            self._charge(self.lines[seq], -self.cost(seq))
             line = self.lines.pop(seq)
             self.shrunk.pop(seq, None)
             self.left_messages += 1
@@ -120,7 +120,7 @@ class WindowState:
         before = self.tokens
         for shrink in shrinks:
             if shrink.seq in self.lines:
-                self.tokens += shrink.tokens - self.cost(shrink.seq)
+                self._charge(self.lines[shrink.seq], shrink.tokens - self.cost(shrink.seq))
                 self.shrunk[shrink.seq] = shrink
         self._relieved(before)
 
@@ -129,12 +129,12 @@ class WindowState:
         before = self.tokens
         for line in lines:
             if line.seq in self.lines:
-                self.tokens -= self.cost(line.seq)
+                self._charge(line, -self.cost(line.seq))
             else:
                 self.left_messages -= 1
                 self.left_tokens -= line.tokens
             self.lines[line.seq] = line
-            self.tokens += line.tokens
+            self._charge(line, line.tokens)
             self.shrunk.pop(line.seq, None)
         self.lines = dict(sorted(self.lines.items()))
         self._relieved(before)
@@ -147,7 +147,13 @@ class WindowState:
             shrunk=dict(self.shrunk),
             pins=set(self.pins),
             levels=dict(self.levels),
+            spent=dict(self.spent),
         )
+
+    def _charge(self, line: Line, tokens: int) -> None:
+        component = component_of(line)
+        self.tokens += tokens
+        self.spent[component] = self.spent.get(component, 0) + tokens
 
     def _relieved(self, before: int) -> None:
         """An edit says nothing about growth, and makes the provider's last report one of another prompt."""
@@ -205,7 +211,8 @@ class WindowState:
             cache_mark=snapshot["cache_mark"],
             wire=snapshot["wire"],
         )
-        state.tokens = sum(state.cost(seq) for seq in state.lines)
+        for seq, line in state.lines.items():
+            state._charge(line, state.cost(seq))
         return state
 
 

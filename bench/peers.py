@@ -1,0 +1,291 @@
+"""Recto beside its peers: the same corpus, the same driver, the same checks, in one run. `make bench-peers`.
+
+The peers' scripts are run as they are, each in an environment of its own; this module installs what is missing, runs
+Recto under the same driver, and joins the results. What could not be installed or failed is shown as that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.measure import machine
+
+FOLDER = Path(os.environ.get("RECTO_PEERS", "../shared/bench/peers"))
+CACHE = Path.home() / ".cache" / "recto-peers"
+OUTPUT = Path("build/peers.json")
+PAGE = Path("docs/benchmarks-peers.md")
+RESULTS = Path("build/peers")
+SIZES = (100, 1_000, 10_000, 100_000)
+BUDGETS = (128_000, 32_000)
+DRIVER_NEEDS = ("bpe-openai", "psutil")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """One script, and what it needs."""
+
+    env: str
+    script: str
+    packages: tuple[str, ...] = ()
+
+    @property
+    def python(self) -> Path:
+        return CACHE / self.env / "bin" / "python"
+
+
+PEERS = (
+    Peer(env="naive", script="peer_naive.py"),
+    Peer(env="langchain", script="peer_langchain.py", packages=("langchain", "langchain-core")),
+    Peer(env="pydanticai", script="peer_pydantic_ai.py", packages=("pydantic-ai-slim",)),
+    Peer(env="llamaindex", script="peer_llama_index.py", packages=("llama-index-core", "aiosqlite")),
+    Peer(env="oai", script="peer_openai_agents.py", packages=("openai-agents",)),
+    Peer(env="strands", script="peer_strands.py", packages=("strands-agents",)),
+    Peer(env="agentfw", script="peer_agent_framework.py", packages=("agent-framework-core",)),
+    Peer(env="adk", script="peer_google_adk.py", packages=("google-adk",)),
+    Peer(env="headroom", script="peer_headroom.py", packages=("headroom-ai",)),
+    Peer(env="lettaold", script="peer_letta.py", packages=("letta==0.16.8", "asyncpg")),
+)
+RECTO = Peer(env="recto", script=str(Path(__file__).with_name("peer_recto.py")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench-peers", description=__doc__)
+    parser.add_argument("peers", nargs="*", help=f"only these (default: all): {' '.join(p.env for p in PEERS)}")
+    parser.add_argument("--full", action="store_true", help="50 turns for every figure where they fit; takes hours")
+    parser.add_argument("--docs", action="store_true", help=f"write {PAGE} too")
+    given = parser.parse_args()
+    if not (FOLDER / "common.py").is_file():
+        sys.exit(f"There are no peer scripts in '{FOLDER}'. Name the folder that holds them in RECTO_PEERS.")
+    unknown = set(given.peers) - {peer.env for peer in PEERS}
+    if unknown:
+        sys.exit(f"There is no peer '{min(unknown)}'; these are: {' '.join(peer.env for peer in PEERS)}")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    chosen = [peer for peer in PEERS if not given.peers or peer.env in given.peers]
+    report = {
+        "machine": machine(),
+        "full": given.full,
+        "peers": [measured(peer, given.full) for peer in (RECTO, *chosen)],
+    }
+    OUTPUT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    draw(report)
+    print(f"written to {OUTPUT}")
+    if given.docs:
+        PAGE.write_text(page(report), encoding="utf-8")
+
+
+def measured(peer: Peer, full: bool) -> dict:
+    """Installs a peer where it is missing and runs its script; its rows, or what went wrong."""
+    about = {"peer": peer.env, "versions": {}, "rows": [], "error": ""}
+    print(f"{peer.env} …", flush=True)
+    try:
+        install(peer)
+        about["versions"] = versions(peer)
+        about["rows"] = rows_of(peer, full)
+    except subprocess.CalledProcessError as error:
+        step = "the script" if peer.script in map(str, error.cmd) else "the installation"
+        lines = [line for line in str(error.stderr or error.stdout or "").splitlines() if line.strip()]
+        about["error"] = f"{step} failed: {lines[-1] if lines else f'status {error.returncode}'}"
+        print(f"  {about['error']}", flush=True)
+    return about
+
+
+def install(peer: Peer) -> None:
+    ready = CACHE / peer.env / ".ready"
+    if ready.exists():
+        return
+    pip = [str(peer.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    called([sys.executable, "-m", "venv", str(CACHE / peer.env)])
+    called([*pip, *DRIVER_NEEDS, *peer.packages])
+    if peer is RECTO:
+        called([*pip, "--require-hashes", "-r", "requirements/run.txt"])
+    ready.touch()
+
+
+def versions(peer: Peer) -> dict[str, str]:
+    code = "import sys, importlib.metadata as m, json; print(json.dumps({p: m.version(p) for p in sys.argv[1:]}))"
+    names = [package.partition("==")[0] for package in peer.packages]
+    return json.loads(called([str(peer.python), "-c", code, *names]))
+
+
+def rows_of(peer: Peer, full: bool) -> list[dict]:
+    out = (RESULTS / f"{peer.env}.json").resolve()
+    out.unlink(missing_ok=True)
+    command = [str(peer.python), "-W", "ignore", peer.script, "--out", str(out), *(["--full"] if full else [])]
+    called(command, cwd=FOLDER, env=environment(peer))
+    rows = json.loads(out.read_text(encoding="utf-8"))
+    for row in rows:
+        row.pop("raw", None)
+    return rows
+
+
+def environment(peer: Peer) -> dict[str, str]:
+    """Without settings of the one who measures; Recto is taken from the checkout, the driver from its folder."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("RECTO_", "PYTHONPATH"))}
+    if peer is not RECTO:
+        return plain
+    return plain | {"PYTHONPATH": os.pathsep.join([str(FOLDER.resolve()), str(Path("src").resolve())])}
+
+
+def called(command: list[str], **how: object) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, **how).stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to use one peer, and all that was measured of it."""
+
+    peer: str
+    name: str
+    rows: list[dict]
+
+    def cell(self, budget: int, size: int) -> dict:
+        found = (row for row in self.rows if row.get("n") == size and row["budget"] == budget)
+        return next(found, {})
+
+    def time(self, budget: int, size: int) -> float | None:
+        """Milliseconds per turn: the median, or the first turn where there was time for no other."""
+        cell = self.cell(budget, size)
+        return cell.get("p50") or cell.get("cold")
+
+    def growth(self, budget: int) -> float | None:
+        """How much slower the largest session that was measured is than the smallest."""
+        times = [time for size in SIZES if (time := self.time(budget, size))]
+        return times[-1] / times[0] if len(times) > 1 else None
+
+    def checks(self, budget: int) -> dict[str, int]:
+        """Prompts that were looked at, and how many of them were wrong."""
+        found = [row["check"] for row in self.rows if row["budget"] == budget and row.get("check")]
+        names = ("n", "over", "orphan_results", "orphan_calls", "empty", "no_user")
+        return {name: sum(check[name] for check in found) for name in names}
+
+
+def variants(report: dict) -> list[Variant]:
+    return [
+        Variant(peer["peer"], name, [row for row in peer["rows"] if row["variant"] == name])
+        for peer in report["peers"]
+        for name in dict.fromkeys(row["variant"] for row in peer["rows"])
+    ]
+
+
+HEAD = ("variant", *(f"{size:,}" for size in SIZES), "largest / smallest", "peer / Recto", "bad prompts", "durable")
+
+
+def lines(report: dict, budget: int) -> list[tuple[str, ...]]:
+    """One line for each variant, Recto first."""
+    everyone = variants(report)
+    recto = next((each for each in everyone if each.peer == RECTO.env), None)
+    return [
+        (
+            each.name,
+            *(told(each.cell(budget, size)) for size in SIZES),
+            number(each.growth(budget)),
+            ratio(each, recto, budget),
+            wrongs(each.checks(budget)),
+            next((row["durable"] for row in each.rows if "durable" in row), ""),
+        )
+        for each in everyone
+        if any(row.get("n") and row["budget"] == budget for row in each.rows)
+    ]
+
+
+def told(cell: dict) -> str:
+    """Milliseconds of a cell, or why there are none."""
+    if cell.get("turns"):
+        return number(cell["p50"]) + ("" if cell["turns"] >= 50 else f" ({cell['turns']})")
+    if cell.get("cold"):
+        return f"{number(cell['cold'])} (first)"
+    if "killed_s" in cell:
+        return f"over {cell['killed_s']} s"
+    return "failed" if cell.get("error") else "too slow" if cell.get("skipped") else ""
+
+
+def ratio(each: Variant, recto: Variant | None, budget: int) -> str:
+    """Against Recto's default, at the largest session that both were measured at."""
+    if recto is None or each is recto:
+        return ""
+    for size in reversed(SIZES):
+        theirs, ours = each.time(budget, size), recto.time(budget, size)
+        if theirs and ours:
+            return f"{number(theirs / ours)} at {size:,}"
+    return ""
+
+
+def wrongs(checks: dict[str, int]) -> str:
+    """How many of the prompts that were looked at are wrong, and how."""
+    if not checks["n"]:
+        return ""
+    words = {"over": "over", "orphan_results": "result alone", "orphan_calls": "call alone", "no_user": "no user"}
+    said = ", ".join(f"{checks[name]} {word}" for name, word in words.items() if checks[name])
+    return f"{said or 'none'} of {checks['n']}"
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1g}" if value < 0.01 else f"{value:.2f}" if value < 10 else f"{value:,.0f}"
+
+
+def failures(report: dict) -> Iterable[str]:
+    for peer in report["peers"]:
+        if peer["error"]:
+            yield f"{peer['peer']}: {peer['error']}"
+
+
+def draw(report: dict) -> None:
+    console = Console()
+    for budget in BUDGETS:
+        table = Table(title=f"budget {budget:,} tokens: ms per turn by messages in the session", title_justify="left")
+        for place, name in enumerate(HEAD):
+            table.add_column(name, justify="right" if 0 < place <= len(SIZES) + 2 else "left")
+        for line in lines(report, budget):
+            table.add_row(*line)
+        console.print(table)
+    for failure in failures(report):
+        print(failure)
+
+
+def page(report: dict) -> str:
+    about = report["machine"]
+    text = [
+        "# Beside the peers",
+        "",
+        "Written by `make bench-peers-docs`, never edited by hand. Milliseconds that one turn costs: an exchange is",
+        "appended and the prompt produced, with no model called. One corpus, one driver, one run for all of them.",
+        "Recto stores every message durably before it answers; the last column says who else does.",
+        "",
+        "A figure is the median; with `(n)` only n turns fitted into the time a cell is given, `(first)` is the first",
+        "turn, `too slow` was not tried because a smaller session took too long already. *largest / smallest* is how",
+        "much slower the largest session is than the smallest. *peer / Recto* compares with Recto's default at the",
+        "largest session both were measured at. *bad prompts*: over the budget by exact count, a tool result without",
+        "its call or a call without its result, no user message.",
+        "",
+        f"{about['cores']} cores, Python {about['python']}, {about['system']}, {datetime.now(UTC):%Y-%m-%d}.",
+    ]
+    for budget in BUDGETS:
+        text += ["", f"## Budget of {budget:,} tokens", "", f"| {' | '.join(HEAD)} |"]
+        text += [f"|---|{'--:|' * (len(SIZES) + 2)}---|---|"]
+        text += [f"| {' | '.join(line)} |" for line in lines(report, budget)]
+    text += ["", "## Versions", ""]
+    text += [
+        f"- {', '.join(f'{name} {version}' for name, version in peer['versions'].items())}"
+        for peer in report["peers"]
+        if peer["versions"]
+    ]
+    failed = list(failures(report))
+    text += ["", "## Not measured", "", *(f"- {failure}" for failure in failed)] if failed else []
+    return "\n".join(text) + "\n"
+
+
+if __name__ == "__main__":
+    main()

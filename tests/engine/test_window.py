@@ -359,7 +359,10 @@ def test_zone_changes_and_decisions_are_told_to_listeners():
         assert sum(used.used for used in manager.get_status_report().components) > 0
         manager.use(policies=(Evict(scorer=scorer_named("lru")),))
         work(session, exchanges=40, seed=3)
-        assert manager.get_audit_trail()[0].policy == "evict.lru"
+        latest = manager.get_audit_trail()[0]
+        assert latest.policy == "evict.lru"
+        assert all("total" in parts for parts in latest.scores.values())
+        assert latest.scores
 
 
 def test_an_overflow_error_of_the_provider_is_believed():
@@ -397,6 +400,15 @@ def test_budgets_are_told_and_bind_components_where_asked():
         used = {usage.component: usage for usage in session.report().components}
         assert used["results"].used <= used["results"].hard + 6_000  # what is in flight or recent stays
         assert "tool_results_trimmed" in kinds(session)
+
+
+def test_a_message_can_be_checked_before_it_is_added():
+    with opened() as session:
+        assert session.check({"role": "user", "content": "hi"}).level == "ok"
+        verdict = session.check({"role": "tool", "tool_call_id": "c", "content": "word " * 20_000})
+        assert (verdict.component, verdict.level) == ("results", "violation")
+        assert verdict.over > 0
+        assert len(session) == 0
 
 
 def test_a_provider_report_is_preferred_for_estimates_until_the_prompt_is_edited():
@@ -474,6 +486,7 @@ def test_the_async_face_has_the_window_too(tmp_path):
             first = await session.pin(2)
             await session.unpin(2)
             assert first.kind == "pinned"
+            assert (await session.check({"role": "user", "content": "hi"})).component == "history"
             decision = (await session.report()).decisions[0]
             restored = await session.restore(decision.id)
             assert (await session.redo(restored.id)).kind == "context_window_pruned"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recto.core.budget import Usage
 from recto.core.pressure import Reading
@@ -40,6 +40,8 @@ class Decided:
     """How many messages left or shrank."""
     frees: int
     undone: bool
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """For each unit that was weighed, by its first entry, every part of its score; only where it was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

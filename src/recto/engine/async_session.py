@@ -14,6 +14,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from recto.core.budget import Verdict
 from recto.core.entries import Entry, Head
 from recto.core.report import Report
 from recto.engine.session import MessageLike, Session
@@ -114,6 +115,10 @@ class AsyncSession:
     async def prompt(self, tools: Sequence[Any] = ()) -> Prompt:
         """See `Session.prompt`."""
         return await on_a_thread(self.session.prompt, tools)
+
+    async def check(self, message: MessageLike) -> Verdict:
+        """See `Session.check`."""
+        return await on_a_thread(self.session.check, message)
 
     async def report(self, tools: Sequence[Any] = ()) -> Report:
         """See `Session.report`."""

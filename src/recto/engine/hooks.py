@@ -79,8 +79,8 @@ class ContextWindowManager:
         self.session.window.rules = replace(self.session.window.rules, **changes)
 
     def get_audit_trail(self) -> list[Decided]:
-        """Every decision of late, newest first: what, why, how much."""
-        return list(decisions(self.session.window))
+        """Every decision of late, newest first: what, why, how much, and every score that went into it."""
+        return list(decisions(self.session.window, scores=True))
 
     def get_status_report(self) -> Report:
         """What the prompt is made of now, and what is not in it."""

@@ -53,8 +53,8 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
     )
 
 
-def decisions(window: Window, reach: int = _REACH) -> Iterator[Decided]:
-    """The decisions among the last entries, newest first."""
+def decisions(window: Window, reach: int = _REACH, *, scores: bool = False) -> Iterator[Decided]:
+    """The decisions among the last entries, newest first; with every score that went into them where asked."""
     recent = window.store.tail(window.session, reach)
     undone = {json.loads(entry.content)["decision"] for entry in recent if entry.kind == RESTORED}
     for entry in reversed(recent):
@@ -70,6 +70,7 @@ def decisions(window: Window, reach: int = _REACH) -> Iterator[Decided]:
                 messages=len(seqs_in(about["left"])) + len(about["shrunk"]),
                 frees=about["frees"],
                 undone=entry.seq in undone,
+                scores=about["scores"] if scores else {},
             )
 
 

@@ -35,6 +35,7 @@ from recto.wire.validity import ties
 MARKER = -1
 """The number of the line that says what has left; entries count from 1."""
 _ADJACENCY: dict[str, Adjacency] = {CHAT: "strict", ANTHROPIC: "merging", RESPONSES: "anywhere"}
+_MARKS = tuple(name.encode() for name in CACHE_MARKS)
 _OTHER_RESULT = "[Left out together with the result before.]"
 
 
@@ -76,6 +77,8 @@ class Material:
     """For each message with results: the text that was last put in their place, and the message with it."""
     _bare: dict[int, bytes | None] = field(default_factory=dict)
     """Messages without their thinking."""
+    _cached: set[int] = field(default_factory=set)
+    """Messages that carry cache marks."""
     _arranged: tuple[tuple[int, ...], Adjacency, Arrangement] | None = None
     """The last arrangement, with what it was made of: one prompt asks for the same one several times."""
 
@@ -83,6 +86,8 @@ class Material:
         """Takes a message in; its line is what the state wants to know of it."""
         message = read(raw, wire)
         self.raws[seq], self.wires[seq] = raw, wire
+        if any(name in raw for name in _MARKS):
+            self._cached.add(seq)
         fields = fields_of(raw)
         tied = ties(fields, wire)  # not every call of a message: some tools the provider runs and answers itself
         names = {part.call_id: part.name for part in message.parts if part.kind in ("call", "result")}
@@ -106,6 +111,7 @@ class Material:
             self.wires.pop(seq, None)
             self._short.pop(seq, None)
             self._bare.pop(seq, None)
+            self._cached.discard(seq)
 
     def wire_of(self, state: WindowState) -> str:
         """The one format all of them can be sent in: plain text messages are the same in all."""
@@ -146,8 +152,7 @@ class Material:
     def newest_mark(self, seqs: Sequence[int]) -> str:
         """The cache mark of the last of these messages that carries one."""
         for seq in reversed(seqs):
-            raw = self.raws.get(seq, b"")
-            if any(name.encode() in raw for name in CACHE_MARKS) and (marks := cache_marks(raw, self.wires[seq])):
+            if seq in self._cached and (marks := cache_marks(self.raws[seq], self.wires[seq])):
                 return marks[-1].decode()
         return ""
 
@@ -189,7 +194,8 @@ class Material:
         arrangement = self._arrange([line for line in lines if line.seq not in apart], wire)
         messages = render_arrangement(arrangement, contents, wire)
         spent = tuple(costs[raw] if raw in costs else self.meter.message(read(raw, wire)) for raw in messages)
-        messages = newest_marks(messages, wire)
+        if state.cache_mark or not self._cached.isdisjoint(state.lines):
+            messages = newest_marks(messages, wire)
         system = tuple(self.raws[seq] for seq in apart)
         return Built(
             wire=wire,

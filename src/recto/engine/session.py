@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from recto.core.budget import Verdict
 from recto.core.calibration import Calibration, prompt_tokens
 from recto.core.entries import Draft, Entry, Head, session_key
 from recto.core.messages import Message
 from recto.core.report import Report
 from recto.core.tokens import Meter
+from recto.core.units import Line
 from recto.engine.drafts import new_id, to_json
 from recto.engine.fold import USAGE
 from recto.engine.inspect import report
@@ -171,6 +173,12 @@ class Session:
     def prompt(self, tools: Sequence[Any] = ()) -> Prompt:
         """What to send to the model now: fits its window, is valid, keeps what must be kept."""
         return self.window.prompt(tools)
+
+    def check(self, message: MessageLike) -> Verdict:
+        """Whether a message would keep its component within its budget: asked before it is appended."""
+        _, read_message, _ = self._read(message)
+        tokens = self.meter.message(read_message)
+        return self.window.check(Line(seq=0, id="", role=read_message.role, tokens=tokens))
 
     def report(self, tools: Sequence[Any] = ()) -> Report:
         """What the next prompt would be made of, and what would not be in it. Changes nothing."""

@@ -15,14 +15,15 @@ from functools import wraps
 from math import inf
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from recto.core.budget import Budget, Component, Usage
+from recto.core.budget import Budget, Component, Usage, Verdict
 from recto.core.caching import stable_prefix
 from recto.core.entries import Draft, Entry
 from recto.core.plan import Plan
 from recto.core.pressure import Pressure, Reading, VelocitySpike, changes, measured
 from recto.core.relief import Relief, Rules, relieve
 from recto.core.tokens import Meter
-from recto.core.window import WindowState, ranges_of, seqs_in
+from recto.core.units import Line
+from recto.core.window import WindowState, component_of, ranges_of, seqs_in
 from recto.engine.drafts import new_id, to_json
 from recto.engine.fold import (
     DECISIONS,
@@ -187,6 +188,11 @@ class Window:
         schemas = self.material.fixed - self.material.meter.frame.prompt
         beside: dict[Component, int] = {"tools": schemas, "reserve": self.budget.reserve}
         return self.budget.usage({**state.components(), **beside}, state.burn)
+
+    def check(self, line: Line) -> Verdict:
+        """Whether one more message keeps its component of the budget within its limits; asked before it is added."""
+        component = component_of(line)
+        return self.budget.check(component, self.state.components()[component], line.tokens)
 
     @_one_at_a_time
     def pin(self, seqs: Iterable[int]) -> Entry:

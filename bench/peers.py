@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench import peers_prefix
 from bench.measure import machine
 
 FOLDER = Path(os.environ.get("RECTO_PEERS", "../shared/bench/peers"))
@@ -64,6 +65,9 @@ def main() -> None:
     parser.add_argument("peers", nargs="*", help=f"only these (default: all): {' '.join(p.env for p in PEERS)}")
     parser.add_argument("--full", action="store_true", help="50 turns for every figure where they fit; takes hours")
     parser.add_argument("--docs", action="store_true", help=f"write {PAGE} too")
+    parser.add_argument(
+        "--prefix", action="store_true", help=f"only the unchanged prefix; times are kept from {OUTPUT}"
+    )
     given = parser.parse_args()
     if not (FOLDER / "common.py").is_file():
         sys.exit(f"There are no peer scripts in '{FOLDER}'. Name the folder that holds them in RECTO_PEERS.")
@@ -72,16 +76,31 @@ def main() -> None:
         sys.exit(f"There is no peer '{min(unknown)}'; these are: {' '.join(peer.env for peer in PEERS)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
     chosen = [peer for peer in PEERS if not given.peers or peer.env in given.peers]
-    report = {
-        "machine": machine(),
-        "full": given.full,
-        "peers": [measured(peer, given.full) for peer in (RECTO, *chosen)],
-    }
+    report = kept() if given.prefix else timed(chosen, given.full)
+    report["prefix"] = prefixes(chosen)
     OUTPUT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     draw(report)
     print(f"written to {OUTPUT}")
     if given.docs:
         PAGE.write_text(page(report), encoding="utf-8")
+
+
+def timed(chosen: list[Peer], full: bool) -> dict:
+    return {"machine": machine(), "full": full, "peers": [measured(peer, full) for peer in (RECTO, *chosen)]}
+
+
+def kept() -> dict:
+    """The report of the run before."""
+    if not OUTPUT.is_file():
+        sys.exit(f"There is no '{OUTPUT}' to add to. Run `make bench-peers` first.")
+    return json.loads(OUTPUT.read_text(encoding="utf-8"))
+
+
+def prefixes(chosen: list[Peer]) -> dict:
+    """What stays unchanged in the prompts of those that could be installed; plain trimming is always among them."""
+    everyone = (RECTO, *(peer for peer in PEERS if peer.env == "naive" or peer in chosen))
+    ready = {peer.env: peer.python for peer in everyone if (CACHE / peer.env / ".ready").exists()}
+    return peers_prefix.measured(FOLDER, RESULTS, ready)
 
 
 def measured(peer: Peer, full: bool) -> dict:
@@ -240,6 +259,7 @@ def failures(report: dict) -> Iterable[str]:
     for peer in report["peers"]:
         if peer["error"]:
             yield f"{peer['peer']}: {peer['error']}"
+    yield from peers_prefix.failures(report["prefix"])
 
 
 def draw(report: dict) -> None:
@@ -251,6 +271,7 @@ def draw(report: dict) -> None:
         for line in lines(report, budget):
             table.add_row(*line)
         console.print(table)
+    peers_prefix.draw(report["prefix"], console)
     for failure in failures(report):
         print(failure)
 
@@ -276,6 +297,7 @@ def page(report: dict) -> str:
         text += ["", f"## Budget of {budget:,} tokens", "", f"| {' | '.join(HEAD)} |"]
         text += [f"|---|{'--:|' * (len(SIZES) + 2)}---|---|"]
         text += [f"| {' | '.join(line)} |" for line in lines(report, budget)]
+    text += peers_prefix.page(report["prefix"])
     text += ["", "## Versions", ""]
     text += [
         f"- {', '.join(f'{name} {version}' for name, version in peer['versions'].items())}"

@@ -93,26 +93,27 @@ def relieve(state: WindowState, rules: Rules, look: Look, idle: float = 0.0) -> 
     `idle` is how many seconds ago the model was last called: an edit is free once a provider's cache is cold.
     """
     before = look.used(state)
-    work = _Work(state.copy(), rules, look)
-    work.bind_components()
-    if look.used(work.state) <= rules.ceiling * rules.room:
-        return Relief(plans=_joined(work.plans), state=work.state, before=before, after=look.used(work.state))
+    first = _Work(state.copy(), rules, look)
+    first.bind_components()
+    bound = Relief(plans=_joined(first.plans), state=first.state, before=before, after=look.used(first.state))
+    if bound.after <= rules.ceiling * rules.room:
+        return bound
+    work = _Work(first.state.copy(), rules, look)
     target, enough = int(rules.floor * rules.room), int((rules.floor + rules.ceiling) / 2 * rules.room)
     for policy in rules.policies:
         work.ask(policy, rules.protection, target)
-    after = look.used(work.state)
-    if before <= rules.room:
-        card = rules.card if rules.cache_aware else None
-        put_off = _put_off(state, work.plans, card, before, after, enough, idle)
+    if bound.after <= rules.room:
+        put_off = _put_off(bound, work, enough, idle)
         if put_off:
-            return Relief(plans=(), state=state, before=before, after=before, postponed=put_off)
+            return replace(bound, postponed=put_off)
     recent = rules.protection.min_recent_messages
     while look.used(work.state) > enough and recent:
         recent //= 2
         work.ask(Prune(), replace(rules.protection, min_recent_messages=recent), target)
     if rules.clamp_in_flight and look.used(work.state) > rules.room:
         work.clamp()
-    return Relief(plans=_joined(work.plans), state=work.state, before=before, after=look.used(work.state))
+    plans = _joined([*first.plans, *work.plans])
+    return Relief(plans=plans, state=work.state, before=before, after=look.used(work.state))
 
 
 @dataclass(slots=True)
@@ -196,22 +197,16 @@ def _joined(plans: Sequence[Plan]) -> tuple[Plan, ...]:
     return tuple(joined.values())
 
 
-def _put_off(
-    state: WindowState,
-    plans: Sequence[Plan],
-    card: ModelCard | None,
-    before: int,
-    after: int,
-    enough: int,
-    idle: float,
-) -> str:
+def _put_off(bound: Relief, work: _Work, enough: int, idle: float) -> str:
     """Why relief that is not needed yet is better made later; nothing where it should be made now."""
+    state, before, after = bound.state, bound.after, work.look.used(work.state)
     if after > enough:
         return f"only {before - after} tokens may leave yet: too few for an edit"
-    if card is None:
+    card = work.rules.card
+    if card is None or not work.rules.cache_aware:
         return ""
-    touched = [seq for plan in plans for unit in plan.leaves for seq in unit.seqs]
-    touched += [shrink.seq for plan in plans for shrink in plan.shrinks]
+    touched = [seq for plan in work.plans for unit in plan.leaves for seq in unit.seqs]
+    touched += [shrink.seq for plan in work.plans for shrink in plan.shrinks]
     prefix = sum(state.cost(seq) for seq in state.lines if seq < min(touched))
     edit = Edit(
         prefix=prefix,

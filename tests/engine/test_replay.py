@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from recto.core.budget import Budget
 from recto.core.entries import MESSAGE, Draft
 from recto.core.pressure import Thresholds
 from recto.core.relief import Rules
+from recto.core.window import in_flight
 from recto.engine.drafts import new_id
 from recto.engine.window import Window
 from recto.errors import WindowOverflow
@@ -19,6 +21,7 @@ from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
 from recto.wire import read
 from recto.wire.files import read_file
+from recto.wire.settling import settled
 from recto.wire.validity import problems
 
 SESSION = "agent:replay:main"
@@ -79,8 +82,16 @@ def check(prompt, window, meter) -> None:
     spent = sum(meter.message(read(raw, wire)) for raw in prompt.raw)
     assert prompt.tokens == spent + meter.frame.prompt
     state = window.state
-    task = window.material.raws[state.task] if state.task else None
-    assert task is None or task in prompt.raw
+    protected = {seq for seq in (state.task, *in_flight(state)) if seq and seq not in state.shrunk}
+    changed = [raw for seq in protected if (raw := window.material.raws[seq]) not in prompt.raw]
+    # Only what a provider refuses may differ, and real sessions have both: blank text blocks, and a result with words
+    # behind it whose parallel results come in the next message (results have to come first, so it stands in two).
+    assert [raw for raw in changed if settled([raw], wire) == [raw] and not mixed(raw)] == []
+
+
+def mixed(raw: bytes) -> bool:
+    kinds = {block["type"] == "tool_result" for block in json.loads(raw)["content"]}
+    return kinds == {True, False}
 
 
 @pytest.mark.parametrize("size", [8_192, 32_768, 131_072])

@@ -99,7 +99,7 @@ def _print_list(report: Report) -> None:
             f"{report.left_messages:,} messages have left (entries {report.left_first} to {report.left_last}{tokens})"
         )
     if reading.turns_until_red is not None:
-        out.print(f"{reading.velocity:,.0f} tokens a turn; red in {reading.turns_until_red} turns")
+        out.print(f"{reading.velocity:,.0f} tokens a turn; turns until red: {reading.turns_until_red}")
 
 
 def _print_detail(session: Session, report: Report) -> None:

@@ -10,7 +10,8 @@ A message says what happened, what was kept, and what to do; the attributes carr
     │   ├── MalformedFile       a line or document of a file; names the line
     │   ├── UnknownFormat       a file in none of the formats that are read
     │   ├── FileTooNew          a file written by a newer Recto
-    │   └── TooLarge            over a configured limit
+    │   ├── TooLarge            over a configured limit
+    │   └── WeightsNotTaken     a model's files could not be fetched, or are not what they should be
     ├── UnknownSession          nothing is stored under that key
     ├── WindowOverflow          what must not leave does not fit the window; names what holds the space
     └── StoreError
@@ -22,7 +23,10 @@ A message says what happened, what was kept, and what to do; the attributes carr
         ├── StoreLocked         another program holds the store
         ├── StoreCorrupt        the file is damaged
         ├── StoreTooNew         written by a newer Recto
-        └── StoreUnavailable    cannot be opened, closed already, or an I/O error
+        ├── StoreUnavailable    cannot be opened, closed already, or an I/O error
+        └── IndexFailed         the index of recall, not a transcript; all of it can be made anew
+            ├── IndexCorrupt        the index is damaged
+            └── IndexUnavailable    cannot be opened or written: no room, no right, locked, too new, closed already
 """
 
 from __future__ import annotations
@@ -109,6 +113,15 @@ class TooLarge(InputError):
         super().__init__(f"{what} is {size:,}, the limit is {limit:,}; raise '{setting}' to allow it")
 
 
+class WeightsNotTaken(InputError):
+    """A model's files are not here, could not be fetched, or are not what they should be. They are not used."""
+
+    def __init__(self, weights: str, reason: str, cure: str) -> None:
+        self.weights = weights
+        self.reason = reason
+        super().__init__(f"weights '{weights}': {reason}. {cure}")
+
+
 class UnknownSession(RectoError):
     """Nothing is stored under that key."""
 
@@ -121,16 +134,20 @@ class UnknownSession(RectoError):
 class WindowOverflow(RectoError):
     """What must not leave does not fit the window. Everything is stored; nothing was sent."""
 
-    def __init__(self, tokens: int, room: int, holders: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, tokens: int, room: int, holders: Sequence[tuple[str, int]], kept_by: str = "") -> None:
         self.tokens = tokens
+        self.kept_by = kept_by
+        """What keeps the rest from leaving, where it is not protected: nothing leaves that could not be recalled."""
         self.room = room
         self.over = tokens - room
         self.holders = tuple(holders)
         largest = ", ".join(f"{name} {held:,}" for name, held in self.holders[:5])
+        why = f"and nothing may leave, for it could not be recalled: {kept_by}" if kept_by else "all of them protected."
+        cure = "Mend the index, or unpin" if kept_by else "Unpin"
         super().__init__(
-            f"the prompt needs {tokens:,} tokens and may have {room:,}: {self.over:,} too many, all of them protected. "
-            f"Largest: {largest}. Everything is stored. Unpin or shorten what is largest, offer fewer tools, or use a "
-            "model with a larger window."
+            f"the prompt needs {tokens:,} tokens and may have {room:,}: {self.over:,} too many, {why} "
+            f"Largest: {largest}. Everything is stored. {cure} or shorten what is largest, offer fewer tools, or use "
+            "a model with a larger window."
         )
 
 
@@ -238,3 +255,48 @@ class StoreUnavailable(StoreError):
         self.path = path
         self.detail = detail
         super().__init__(f"'{path}': {detail}")
+
+
+class IndexFailed(StoreError):
+    """The index of recall refused or failed. Transcripts are not touched by it, and it can be made anew from them."""
+
+    def __init__(self, path: str, detail: str, text: str) -> None:
+        self.path = path
+        self.detail = detail
+        super().__init__(text)
+
+
+class IndexCorrupt(IndexFailed):
+    """The index is damaged."""
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(
+            path,
+            detail,
+            f"the recall index '{path}' is damaged ({detail}). No message is lost: 'recto doctor --mend' sets it aside "
+            "and makes it anew from the transcripts.",
+        )
+
+
+class IndexUnavailable(IndexFailed):
+    """The index cannot be opened or written, or is closed already."""
+
+    def __init__(self, path: str, detail: str) -> None:
+        super().__init__(
+            path,
+            detail,
+            f"the recall index '{path}' cannot be used: {detail}. No message is lost; if this stays so, "
+            "'recto doctor --mend' makes the index anew from the transcripts.",
+        )
+
+
+class EmbedderFailed(RectoError):
+    """Text could not be turned into vectors. Words are searched without them until it works again."""
+
+    def __init__(self, embedder: str, detail: str) -> None:
+        self.embedder = embedder
+        self.detail = detail
+        super().__init__(
+            f"embedder '{embedder}': {detail}. Recall goes on by words alone; nothing leaves the prompt without an "
+            "index of its words. 'recto doctor' shows what is missing."
+        )

@@ -41,6 +41,8 @@ class Rules:
     """Where the zones of pressure begin."""
     mark: str = ""
     """A message whose text holds this never leaves."""
+    may_leave: bool = True
+    """Whether units may leave at all. Where not, results still shrink, for they can be read whole by their pointers."""
     clamp_in_flight: bool = True
     """Whether a result in flight that alone overflows the room is cut to head and tail."""
     limits: Mapping[Component, int] = field(default_factory=dict)
@@ -100,14 +102,14 @@ def relieve(state: WindowState, rules: Rules, look: Look, idle: float = 0.0) -> 
         return bound
     work = _Work(first.state.copy(), rules, look)
     target, enough = int(rules.floor * rules.room), int((rules.floor + rules.ceiling) / 2 * rules.room)
-    for policy in rules.policies:
+    for policy in rules.policies if rules.may_leave else (TrimResults(),):
         work.ask(policy, rules.protection, target)
     if bound.after <= rules.room:
         put_off = _put_off(bound, work, enough, idle)
         if put_off:
             return replace(bound, postponed=put_off)
     recent = rules.protection.min_recent_messages
-    while look.used(work.state) > enough and recent:
+    while look.used(work.state) > enough and recent and rules.may_leave:
         recent //= 2
         work.ask(Prune(), replace(rules.protection, min_recent_messages=recent), target)
     if rules.clamp_in_flight and look.used(work.state) > rules.room:
@@ -149,7 +151,7 @@ class _Work:
             if component == "results":
                 self._take(TrimResults().plan(view, over))
             over = self.state.components().get(component, 0) - limit
-            if over > 0:
+            if over > 0 and self.rules.may_leave:
                 own = [unit for unit in view.eligible if any(component_of(line) == component for line in unit.lines)]
                 self._take(Prune().plan(replace(view, eligible=own), over))
 

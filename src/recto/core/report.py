@@ -45,6 +45,17 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CameBack:
+    """A message that had left and was quoted in the last prompt."""
+
+    pointer: str
+    score: float
+    chance: float
+    parts: Mapping[str, float]
+    superseded_by: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEstimate:
     """How much of the prompt a provider has seen before, unchanged from its beginning."""
 
@@ -73,6 +84,9 @@ class Report:
     left_tokens: int
     left_first: int
     left_last: int
+    recalled: tuple[CameBack, ...]
+    """What came back for the latest question, by itself."""
+    recalled_tokens: int
     decisions: tuple[Decided, ...]
     """The latest ones, newest first."""
     omitted: tuple[str, ...]

@@ -1,0 +1,129 @@
+"""What recall indexes, finds and brings back: values that every part of it agrees on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntFlag
+from typing import Literal
+
+from recto.core.entries import MAX_SEQ, Role
+
+USED = "recall_used"
+"""The event that says which recalled entries an answer made use of."""
+
+Scope = Literal["session", "agent", "tenant"]
+"""Where is searched: this session, all sessions of its agent, or all of its tenant's."""
+
+
+class Mark(IntFlag):
+    """What kind of thing a message says, told by rule. Kept with the index, so its bits never change their meaning."""
+
+    NONE = 0
+    CORRECTION = 1
+    """Takes back or replaces something said before."""
+    CONSTRAINT = 2
+    """What must, must not, always or never be done."""
+    DECISION = 4
+    PREFERENCE = 8
+    QUESTION = 16
+    ERROR = 32
+    """Carries an error message or a failure."""
+    CRITICAL = 64
+    """Says of itself that it is important or must be remembered."""
+    EVERGREEN = 128
+    """Does not age: names, birthdays, standing facts about a person or a project."""
+    SECRET = 256
+    """Holds something that looks like a key or a password."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed:
+    """Whether entries are in the index."""
+
+    words: bool
+    vectors: bool
+    reason: str = ""
+    """Why not, where one of them is not."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing."""
+        return self.words and self.vectors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question as it is searched for."""
+
+    text: str
+    now: int
+    """When it is asked, in microseconds since 1970."""
+    before: int = MAX_SEQ
+    """What was learnt after this entry does not count, so that the same question finds the same again."""
+    beside: str = ""
+    """What stands beside it and may help: the step in flight, the exchange before a short question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One message as the words index takes it in."""
+
+    seq: int
+    ts: int
+    """When it was said, in microseconds since 1970."""
+    role: Role
+    marks: Mark
+    terms: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """One message that was found, and why."""
+
+    session: str
+    seq: int
+    pointer: str
+    role: Role
+    ts: int
+    text: str
+    """What it says, whole."""
+    score: float
+    """What hits are ordered by."""
+    chance: float
+    """How likely it is that it matters, from 0 to 1; what is below the threshold is not put into a prompt."""
+    parts: Mapping[str, float]
+    """What the score is made of."""
+    marks: Mark
+    in_prompt: bool = False
+    superseded_by: int | None = None
+    """A later message that takes it back; it is shown with it."""
+    supersedes: tuple[int, ...] = ()
+    context: tuple[int, ...] = ()
+    """Neighbours that belong to it: the question of an answer, the answer to a question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """What is put into one prompt."""
+
+    text: str
+    tokens: int
+    hits: tuple[Hit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The answer to a question, with what is needed to understand it."""
+
+    query: str
+    scope: Scope
+    hits: tuple[Hit, ...]
+    searched: int
+    """Entries that were searched."""
+    behind: int = 0
+    """Entries that are not in the words index yet."""
+    without_vectors: int = 0
+    """Entries that are in the words index alone."""
+    notes: tuple[str, ...] = ()
+    """What did not work, and what was read into the question, in words."""

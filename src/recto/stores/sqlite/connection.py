@@ -51,6 +51,10 @@ class SqliteOptions:
     """Anything but FULL loses acknowledged entries when the power fails."""
     exclusive: bool = False
     """Appends only, through one connection: for a VFS without shared memory."""
+    page_bytes: int = 4096
+    """Of a new file."""
+    cache_kib: int = 2000
+    """What each connection keeps of the file in memory."""
     migrations: tuple[Migration, ...] = ()
     """Come after the shipped ones."""
 
@@ -94,9 +98,12 @@ def refuse_affected_sqlite(path: Path, version: str) -> None:
 
 def _settings(mode: Mode, options: SqliteOptions) -> str:
     lines = ["PRAGMA locking_mode=EXCLUSIVE"] if options.exclusive else []
+    if mode == "create":
+        lines.append(f"PRAGMA page_size={options.page_bytes}")
     if mode in ("create", "write"):
         lines.append("PRAGMA journal_mode=WAL")
     lines += [
+        f"PRAGMA cache_size=-{options.cache_kib}",
         f"PRAGMA synchronous={options.synchronous}",
         "PRAGMA mmap_size=0",  # a torn file would end the process instead of raising
         "PRAGMA cell_size_check=ON",

@@ -27,11 +27,14 @@ class Readers:
         self._free = threading.Semaphore(MAX_READERS)
         self._gate = threading.Lock()
         self._is_closed = False
+        self._age = 0
+        """How often the file was replaced."""
 
     @contextmanager
     def lent(self) -> Iterator[apsw.Connection]:
         """A connection for the length of one query."""
         with self._free:
+            age = self._age
             connection, is_kept = self._take()
             try:
                 yield connection
@@ -39,15 +42,23 @@ class Readers:
                 connection.close()
                 raise
             with self._gate:
-                if is_kept and not self._is_closed:
+                if is_kept and not self._is_closed and age == self._age:
                     self._idle.append(connection)
                     return
             connection.close()
 
+    def renew(self) -> None:
+        """The file was replaced by another: no connection made before is lent again."""
+        self._let_go(is_closed=False)
+
     def close(self) -> None:
         """Closes what is idle now, and what is lent when it comes back."""
+        self._let_go(is_closed=True)
+
+    def _let_go(self, *, is_closed: bool) -> None:
         with self._gate:
-            self._is_closed = True
+            self._is_closed = is_closed or self._is_closed
+            self._age += 1
             idle, self._idle = self._idle, []
         for connection in idle:
             with suppress(apsw.Error):

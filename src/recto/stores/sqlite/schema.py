@@ -65,14 +65,14 @@ def version_of(connection: apsw.Connection) -> FileVersion:
     return FileVersion(application=application, version=version, min_reader=min_reader, is_blank=not tables)
 
 
-def upgrade(connection: apsw.Connection, migrations: tuple[Migration, ...]) -> None:
+def upgrade(connection: apsw.Connection, migrations: tuple[Migration, ...], application: int = APPLICATION_ID) -> None:
     """Carries out the migrations the file has not seen; each is all there or not at all."""
     for migration in migrations:
         connection.execute("BEGIN IMMEDIATE")
         try:
             if connection.pragma("user_version") < migration.version:
                 connection.execute(migration.sql).fetchall()  # to its end, not to its first row
-                connection.execute(f"PRAGMA user_version={migration.version}; PRAGMA application_id={APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version={migration.version}; PRAGMA application_id={application}")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:

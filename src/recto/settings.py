@@ -18,6 +18,7 @@ import yaml
 
 from recto.core.budget import PROFILES, Enforced
 from recto.core.entries import DEFAULT_SESSION
+from recto.core.recall import Scope
 from recto.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -108,6 +109,75 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Embedder:
+    """What turns texts into vectors for recall."""
+
+    use: str = "auto"
+    """`auto`: the embedded model where its weights are, else `hashing`. Or `arctic`, `onnx`, `endpoint`, `hashing`,
+    `none` (words alone)."""
+    path: str = ""
+    """For `onnx`: a folder with model.onnx and tokenizer.json."""
+    url: str = ""
+    """For `endpoint`: the base URL of an OpenAI-compatible server, such as http://localhost:11434/v1."""
+    model: str = ""
+    """For `endpoint`: the name of the model there."""
+    key: str = ""
+    """For `endpoint`: the key it wants. Better given as RECTO_RECALL__EMBEDDER__KEY than in a file."""
+    seconds: float = 10.0
+    """How long one call may take."""
+    dims: int = 0
+    """For `endpoint`: how long its vectors shall be; 0: as long as they come."""
+    query_prefix: str = ""
+    document_prefix: str = ""
+    """For `onnx` and `endpoint`: what the model wants before a question, and before everything else."""
+    pooling: str = "cls"
+    """For `onnx`: `cls` or `mean`, as the model's makers say."""
+
+    def __post_init__(self) -> None:
+        if self.use not in ("auto", "arctic", "onnx", "endpoint", "hashing", "none"):
+            raise ValueError("recall.embedder.use is auto, arctic, onnx, endpoint, hashing or none")
+        if self.pooling not in ("cls", "mean"):
+            raise ValueError("recall.embedder.pooling is cls or mean")
+        if self.seconds <= 0 or self.dims < 0:
+            raise ValueError("recall.embedder.seconds must be more than 0 and dims not below 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """How what left the prompt is found again, and when it comes back by itself."""
+
+    enabled: bool = True
+    """Whether messages are indexed before they leave. Without it they leave unindexed, and nothing is recalled."""
+    inject: bool = True
+    """Whether what matters for a turn is quoted in its prompt without being asked for."""
+    scope: Scope = "session"
+    """Where is searched: this `session`, all sessions of its `agent`, or all of its `tenant`."""
+    threshold: float = 0.4
+    """The chance of being relevant, from 0 to 1, from which on something comes back by itself."""
+    most: int = 8
+    """Messages that come back in one prompt, at most."""
+    tokens: int = 0
+    """What recalled text may cost in a prompt; 0: the memory share of the budget."""
+    half_life_days: float = 30.0
+    """After how long the advantage of a recent message has halved."""
+    index_seconds: float = 10.0
+    """How long relief waits for the index; what is not indexed by then stays in the prompt as long as it fits."""
+    background: bool = True
+    """Whether messages are indexed ahead of need, on a thread of its own."""
+    embedder: Embedder = field(default_factory=Embedder)
+
+    def __post_init__(self) -> None:
+        if self.scope not in get_args(Scope):
+            raise ValueError("recall.scope is session, agent or tenant")
+        if not 0 <= self.threshold <= 1:
+            raise ValueError("recall.threshold must be between 0 and 1")
+        if self.most < 1 or self.tokens < 0:
+            raise ValueError("recall.most must be at least 1 and recall.tokens not below 0")
+        if self.half_life_days <= 0 or self.index_seconds <= 0:
+            raise ValueError("recall.half_life_days and recall.index_seconds must be more than 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that can be set."""
 
@@ -115,10 +185,13 @@ class Settings:
     """Where transcripts are kept: a path, or `memory:` for a store that goes with the process."""
     session: str = DEFAULT_SESSION
     """The session that is meant when none is named."""
+    tenant: str = ""
+    """Whose sessions these are, where several customers share a store. No tenant ever sees another's."""
     model: str = ""
     """The model whose window and tokenizer count. Empty: unknown, so the most careful assumptions."""
     limits: Limits = field(default_factory=Limits)
     window: Window = field(default_factory=Window)
+    recall: Recall = field(default_factory=Recall)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What you know better about a model than the registry: `{my-model: {window: 32768, tokenizer: llama3}}`."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)

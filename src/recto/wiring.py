@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from recto.core.budget import Budget
 from recto.core.cards import ModelCard
-from recto.core.entries import session_key
+from recto.core.lanes import LaneSize
 from recto.core.policies.evict import Evict
 from recto.core.policies.prune import Prune
 from recto.core.policies.scorers import scorer_named
 from recto.core.policies.trim import TrimResults
 from recto.core.pressure import Thresholds
 from recto.core.relief import Rules
+from recto.core.scopes import stored_key
 from recto.core.tokens import Meter
 from recto.core.window import Protection
 from recto.engine import fitting
@@ -25,10 +28,10 @@ from recto.engine.fitting import M
 from recto.engine.importing import Importer
 from recto.engine.session import Session
 from recto.engine.window import Window
-from recto.errors import SettingsError
+from recto.errors import IndexFailed, SettingsError
 from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
-from recto.ports import TranscriptStore
+from recto.ports import RecallIndex, TranscriptStore
 from recto.settings import Settings, load
 from recto.settings import Window as WindowSettings
 from recto.stores.memory import MemoryStore
@@ -36,9 +39,14 @@ from recto.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from recto.engine.async_session import AsyncSession
+    from recto.engine.indexing import Indexer
+    from recto.engine.recalling import Recall
 
 MEMORY = "memory:"
 """The location of a store that goes with the process."""
+
+_IN_MEMORY: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary()
+"""The index of each store that goes with the process: sessions of one store share it, as they share a file."""
 
 
 class SystemClock:
@@ -115,23 +123,84 @@ def _thresholds(given: WindowSettings, window: int) -> Thresholds:
         raise SettingsError("window", str(error)) from None
 
 
-def open_session(settings: Settings, store: TranscriptStore | None = None) -> Session:
-    """The session that the settings name, in a store that is open already or in the one they name."""
+def open_session(settings: Settings, store: TranscriptStore | None = None, indexer: Indexer | None = None) -> Session:
+    """The session that the settings name, in a store that is open already or in the one they name.
+
+    Sessions of one store may share an indexer; then closing them leaves it open.
+    """
     opened = open_store(settings) if store is None else store
     card, meter, clock = card_for(settings), meter_for(settings), SystemClock()
     given = settings.window
     budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
-    key = session_key(settings.session)
+    key = stored_key(settings.session, settings.tenant)
     rules = rules_for(settings, budget, card)
+
+    def recall() -> Recall:
+        return recall_for(settings, opened, key, indexer)
+
+    remembers = recall if settings.recall.enabled else None
     return Session(
         opened,
         key,
         meter=meter,
         clock=clock,
         max_message_bytes=settings.limits.message_bytes,
-        window=Window(opened, key, meter=meter, clock=clock, budget=budget, rules=rules),
+        window=Window(opened, key, meter=meter, clock=clock, budget=budget, rules=rules, recall=remembers),
         owns_store=store is None,
     )
+
+
+def recall_for(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> Recall:
+    """Recall of a session, over an indexer that is shared or over one of its own."""
+    from recto.core.ranking import Weights  # noqa: PLC0415  # numpy only for who has something to recall
+    from recto.engine.recalling import Recall, RecallRules  # noqa: PLC0415
+    from recto.engine.searching import Searcher  # noqa: PLC0415
+
+    given = settings.recall
+    rules = RecallRules(
+        inject=given.inject,
+        scope=given.scope,
+        threshold=given.threshold,
+        most=given.most,
+        tokens=given.tokens,
+        index_seconds=given.index_seconds,
+    )
+    searcher = Searcher(indexer or indexer_for(settings, store), weights=Weights(half_life_days=given.half_life_days))
+    return Recall(searcher, key, rules=rules, owns_indexer=indexer is None)
+
+
+def indexer_for(settings: Settings, store: TranscriptStore) -> Indexer:
+    """What takes a store's messages into the index beside it."""
+    from recto.engine.indexing import Indexer  # noqa: PLC0415
+    from recto.models.embedders import EmbedderChoice, embedder_for, known_embedder  # noqa: PLC0415
+    from recto.models.lexicon import PorterLexicon  # noqa: PLC0415
+
+    index = index_for(settings, store)
+    embedder = embedder_for(EmbedderChoice(**asdict(settings.recall.embedder)))
+    lanes: list[LaneSize] = []
+    with suppress(IndexFailed):  # it is mended or told of when something is to leave; the turn goes on until then
+        lanes = index.lanes()
+    names = [size.lane.removeprefix("vectors/") for size in lanes if size.lane.startswith("vectors/")]
+    before = [known_embedder(name) for name in names if embedder is None or name != embedder.name]
+    return Indexer(
+        store,
+        index,
+        lexicon=PorterLexicon(),
+        embedder=embedder,
+        before=[one for one in before if one is not None],
+        in_background=settings.recall.background,
+        owns_index=isinstance(store, SqliteStore),
+    )
+
+
+def index_for(settings: Settings, store: TranscriptStore) -> RecallIndex:
+    """The index that belongs to a store: a file beside its file, or in memory like it."""
+    from recto.stores.memory_index import MemoryIndex  # noqa: PLC0415
+    from recto.stores.sqlite.recall import SqliteIndex  # noqa: PLC0415
+
+    if isinstance(store, SqliteStore):
+        return SqliteIndex(f"{store.location}-recall", lock_timeout=settings.limits.lock_seconds)
+    return _IN_MEMORY.setdefault(store, MemoryIndex())
 
 
 def open(
@@ -139,6 +208,7 @@ def open(
     *,
     session: str | None = None,
     model: str | None = None,
+    tenant: str | None = None,
     config: str | os.PathLike[str] | None = None,
     **more: Mapping[str, Any],
 ) -> Session:
@@ -149,7 +219,7 @@ def open(
     settings can be given by name: `recto.open("a.db", limits={"message_bytes": 1_000_000})`.
     """
     named, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
-    arguments = {"store": named, "session": session, "model": model, **more}
+    arguments = {"store": named, "session": session, "model": model, "tenant": tenant, **more}
     return open_session(load(path=None if config is None else Path(config), arguments=arguments), opened)
 
 
@@ -179,10 +249,13 @@ async def open_async(
     *,
     session: str | None = None,
     model: str | None = None,
+    tenant: str | None = None,
     config: str | os.PathLike[str] | None = None,
     **more: Mapping[str, Any],
 ) -> AsyncSession:
     """`open` for programs that await: `async with await recto.open_async("a.db") as session: …`."""
     from recto.engine.async_session import AsyncSession, on_a_thread  # noqa: PLC0415  # asyncio only for who awaits
 
-    return AsyncSession(await on_a_thread(open, store, session=session, model=model, config=config, **more))
+    return AsyncSession(
+        await on_a_thread(open, store, session=session, model=model, tenant=tenant, config=config, **more)
+    )

@@ -13,6 +13,7 @@ from rich.text import Text
 from recto.cli.screen import one_line, out, safe
 from recto.cli.transcripts import known_session
 from recto.core.report import Holder, Report
+from recto.core.scopes import session_in, tenant_of
 from recto.engine.session import Session
 from recto.settings import Settings
 from recto.wiring import open_session, open_store
@@ -66,7 +67,7 @@ def _show(settings: Settings, session: str | None, model: str | None, as_json: b
     chosen = replace(settings, session=session or settings.session, model=model or settings.model)
     with closing(open_store(settings, create=False)) as store:
         key = known_session(store, chosen.session)
-        opened = open_session(replace(chosen, session=key), store)
+        opened = open_session(replace(chosen, session=session_in(key), tenant=tenant_of(key)), store)
         report = opened.report()
         if as_json:
             click.echo(json.dumps(asdict(report)))
@@ -98,6 +99,8 @@ def _print_list(report: Report) -> None:
         out.print(
             f"{report.left_messages:,} messages have left (entries {report.left_first} to {report.left_last}{tokens})"
         )
+    if report.recalled:
+        out.print(f"{len(report.recalled)} messages came back for this turn ({report.recalled_tokens:,} tokens)")
     if reading.turns_until_red is not None:
         out.print(f"{reading.velocity:,.0f} tokens a turn; turns until red: {reading.turns_until_red}")
 
@@ -112,6 +115,8 @@ def _print_detail(session: Session, report: Report) -> None:
         out.print(
             Text(f"entry {decided.seq}: {decided.kind}{undone}, {decided.frees:,} tokens: {safe(decided.reason)}")
         )
+    for back in report.recalled:
+        out.print(Text(f"came back: {safe(back.pointer)} (chance {back.chance:.2f})"))
     for omitted in report.omitted:
         out.print(Text(f"not in the prompt: {safe(omitted)}"))
 

@@ -14,7 +14,10 @@ import click
 from recto import __version__
 from recto.cli.context import context_command
 from recto.cli.demo import demo
+from recto.cli.doctor import doctor_command
 from recto.cli.files import export_command, import_command
+from recto.cli.models import models_command
+from recto.cli.recall import index_command, read_command, recall_command
 from recto.cli.screen import err, safe
 from recto.cli.transcripts import sessions_command, show_command, verify_command
 from recto.errors import InputError, RectoError, SettingsError, StoreError, UnknownSession
@@ -38,6 +41,7 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
       recto sessions                             what is stored
       recto show agent:default:main --last 5     read it
       recto context list --model gpt-4o          where the tokens of the prompt go
+      recto recall "which port did we choose"    find it, in the prompt or not
       recto verify                               prove that nothing was changed
       recto export agent:default:main -o a.jsonl get it out, losslessly
     """
@@ -46,11 +50,16 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
 
 recto.add_command(demo)
 recto.add_command(context_command)
+recto.add_command(recall_command)
+recto.add_command(read_command)
+recto.add_command(index_command)
+recto.add_command(doctor_command)
 recto.add_command(import_command)
 recto.add_command(export_command)
 recto.add_command(sessions_command)
 recto.add_command(show_command)
 recto.add_command(verify_command)
+recto.add_command(models_command)
 
 
 def main() -> None:

@@ -78,9 +78,9 @@ def show_command(
         entries = store.read(key, start or 1, stop) if is_range else iter(store.tail(key, last))
         for entry in entries:
             if as_json:
-                click.echo(json.dumps(_as_json(entry)))
+                click.echo(json.dumps(as_json_row(entry)))
             elif full:
-                _print_whole(entry)
+                print_whole(entry)
             else:
                 _print_line(entry)
 
@@ -137,7 +137,8 @@ def known_session(store: TranscriptStore, name: str) -> str:
     return key
 
 
-def _as_json(entry: Entry) -> dict[str, Any]:
+def as_json_row(entry: Entry) -> dict[str, Any]:
+    """An entry as programs read it: its text and its exact content."""
     return {
         "session": entry.session,
         "seq": entry.seq,
@@ -169,7 +170,8 @@ def _print_line(entry: Entry) -> None:
     out.print(title.append(one_line(text_of(entry), room)), no_wrap=True, overflow="ellipsis")
 
 
-def _print_whole(entry: Entry) -> None:
+def print_whole(entry: Entry) -> None:
+    """An entry as people read it, all of it."""
     out.print(_title(entry).append(when(entry.ts), "dim"))
     out.print(Text(safe(text_of(entry))), soft_wrap=True)
 

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 from recto.core.budget import Verdict
 from recto.core.entries import Entry, Head
+from recto.core.recall import Found, Scope
 from recto.core.report import Report
 from recto.engine.session import MessageLike, Session
 from recto.engine.verify import Verification
@@ -123,6 +124,10 @@ class AsyncSession:
     async def report(self, tools: Sequence[Any] = ()) -> Report:
         """See `Session.report`."""
         return await on_a_thread(self.session.report, tools)
+
+    async def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> Found:
+        """See `Session.recall`."""
+        return await on_a_thread(self.session.recall, query, most=most, scope=scope)
 
     async def pin(self, *entries: int | str) -> Entry:
         """See `Session.pin`."""

@@ -60,8 +60,7 @@ class ContextWindowManager:
     def on_turn_end(self, *messages: MessageLike, usage: Mapping[str, Any] | None = None) -> Reading:
         """The model has answered: stores it, and learns from the usage the provider reported for the last prompt."""
         if usage is not None:
-            prompt = self.session.window.material.build(self.session.window.state)
-            self.session.observe(list(prompt.messages), usage, tools=self.tools)
+            self.session.observe(self.session.window.sent, usage, tools=self.tools)
         self.session.append_all(messages)
         return self.session.window.measure()
 

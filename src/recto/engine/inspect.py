@@ -7,15 +7,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from recto.core.caching import bill
+from recto.core.entries import MESSAGE
 from recto.core.relief import relieve
-from recto.core.report import CacheEstimate, Decided, Report, holders_of
+from recto.core.report import CacheEstimate, CameBack, Decided, Report, holders_of
 from recto.core.window import seqs_in, split
 from recto.engine.fold import DECISIONS, RESTORED
 from recto.engine.material import Built
+from recto.engine.recollection import INJECTED
 from recto.engine.window import Window
 
 _REACH = 2000
 """How many entries back decisions are listed."""
+_RECALL_REACH = 400
+"""How many entries back the last recall is looked for: the length of a long turn."""
 
 
 def report(window: Window, tools: Sequence[Any] = (), largest: int = 20) -> Report:
@@ -32,6 +36,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
     frame = material.meter.frame.prompt
     schemas = material.fixed - frame
     protected = split(state, window.rules.protection).protected
+    recalled, recalled_tokens = _came_back(window)
     return Report(
         session=window.session,
         model=window.rules.card.name if window.rules.card else "",
@@ -39,7 +44,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         room=budget.room,
         tokens=built.tokens,
         messages=len(built.messages),
-        reading=window.read(state),
+        reading=window.pressure_of(state),
         components=window.usage(state),
         largest=tuple(holders_of(state, {"tools": schemas, "frame": frame}, built.tokens)[:largest]),
         protected_tokens=material.fixed + sum(state.cost(seq) for unit in protected for seq in unit.seqs),
@@ -47,6 +52,8 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         left_tokens=state.left_tokens,
         left_first=state.left_first,
         left_last=state.left_last,
+        recalled=recalled,
+        recalled_tokens=recalled_tokens,
         decisions=tuple(decisions(window)),
         omitted=tuple(f"entry {left.seq}: {left.reason}" for left in built.arrangement.omitted),
         cache=_cache(window, built),
@@ -72,6 +79,17 @@ def decisions(window: Window, reach: int = _REACH, *, scores: bool = False) -> I
                 undone=entry.seq in undone,
                 scores=about["scores"] if scores else {},
             )
+
+
+def _came_back(window: Window) -> tuple[tuple[CameBack, ...], int]:
+    """What the transcript says of the last recall, if it was for the question that is in flight."""
+    for entry in reversed(window.store.tail(window.session, _RECALL_REACH)):
+        if entry.kind == MESSAGE and entry.role == "user":
+            break
+        if entry.kind == INJECTED:
+            about = json.loads(entry.content)
+            return tuple(CameBack(**hit) for hit in about["hits"]), about["tokens"]
+    return (), 0
 
 
 def _cache(window: Window, built: Built) -> CacheEstimate | None:

@@ -7,12 +7,12 @@ state's business, what should leave is the policies'.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from recto.core.messages import Message
 from recto.core.plan import Result, View
 from recto.core.policies.clamp import clamp
-from recto.core.prompt import Adjacency, Answer, Arrangement, arrange
+from recto.core.prompt import Adjacency, Answer, Arrangement, Keep, arrange
 from recto.core.tokens import Meter
 from recto.core.units import Line
 from recto.core.window import Protection, WindowState, in_flight, split
@@ -34,6 +34,8 @@ from recto.wire.validity import ties
 
 MARKER = -1
 """The number of the line that says what has left; entries count from 1."""
+RECALLED = -2
+"""The number of the message that quotes what came back for this prompt."""
 _ADJACENCY: dict[str, Adjacency] = {CHAT: "strict", ANTHROPIC: "merging", RESPONSES: "anywhere"}
 _MARKS = tuple(name.encode() for name in CACHE_MARKS)
 _OTHER_RESULT = "[Left out together with the result before.]"
@@ -54,6 +56,16 @@ class Built:
     arrangement: Arrangement
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalled:
+    """What came back, as it stands in the prompt."""
+
+    question: int
+    """The user message it stands behind."""
+    text: str
+    tokens: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Material:
     """The messages that are in, by number."""
@@ -70,6 +82,8 @@ class Material:
     """Whether thinking is refused once anything before it was edited."""
     fixed: int = 0
     """What tools and the prompt's frame cost."""
+    recalled: Recalled | None = None
+    """What came back for the turn that is in flight."""
     raws: dict[int, bytes] = field(default_factory=dict)
     wires: dict[int, str] = field(default_factory=dict)
     _made: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -130,7 +144,9 @@ class Material:
             if isinstance(piece, Answer)
         )
         opening = 0 if state.lines and wire != ANTHROPIC else 24
-        return self.fixed + state.tokens + made + opening + (self._count_made("marker", marker, wire) if marker else 0)
+        quoted = self.recalled.tokens if self.recalled else 0
+        said = self._count_made("marker", marker, wire) if marker else 0
+        return self.fixed + state.tokens + made + opening + said + quoted
 
     def view(self, state: WindowState, protection: Protection) -> View:
         """What a policy may look at."""
@@ -180,8 +196,12 @@ class Material:
         output = "\n".join(part.text for part in self._read(seq).results)
         return clamp(output, tokens, self.meter.count, self.pointer_of(seq))
 
+    def cost_of_text(self, text: str, wire: str) -> int:
+        """What a message costs that only says this."""
+        return self.meter.message(read(text_message("user", text, wire), wire))
+
     def build(self, state: WindowState) -> Built:
-        """The prompt of a state."""
+        """The prompt of a state, with what came back for it."""
         wire = self.wire_of(state)
         lines, marker = self._lines(state)
         contents: dict[int, bytes | None] = {}
@@ -192,6 +212,9 @@ class Material:
         contents |= {seq: self._without_thinking(seq) for seq in self._unbound(state, wire)}
         apart = [line.seq for line in lines if line.role == "system" and wire == ANTHROPIC and line.seq != MARKER]
         arrangement = self._arrange([line for line in lines if line.seq not in apart], wire)
+        if self.recalled is not None:
+            contents[RECALLED] = text_message("user", self.recalled.text, wire)
+            arrangement = _with_recalled(arrangement, self.recalled.question)
         messages = render_arrangement(arrangement, contents, wire)
         spent = tuple(costs[raw] if raw in costs else self.meter.message(read(raw, wire)) for raw in messages)
         if state.cache_mark or not self._cached.isdisjoint(state.lines):
@@ -274,3 +297,11 @@ class Material:
                 self._made.clear()
             self._made[key] = self.meter.message(read(raw, wire))
         return self._made[key]
+
+
+def _with_recalled(arrangement: Arrangement, question: int) -> Arrangement:
+    """Directly behind the question, for as long as its turn lasts: what a provider has cached stays cached."""
+    pieces = list(arrangement.pieces)
+    places = [at for at, piece in enumerate(pieces) if piece.seq == question]
+    pieces.insert(places[-1] + 1 if places else len(pieces), Keep(RECALLED))
+    return replace(arrangement, pieces=tuple(pieces))

@@ -7,9 +7,9 @@ from recto.engine.material import Material
 from recto.errors import WindowOverflow
 
 
-def overflow(state: WindowState, material: Material, room: int) -> WindowOverflow:
-    """The error that says by how much a prompt is too long, and what holds the space."""
+def overflow(state: WindowState, material: Material, room: int, kept_by: str = "") -> WindowOverflow:
+    """The error that says by how much a prompt is too long, what holds the space, and why it may not leave."""
     holders = [(f"entry {seq} ({line.role})", state.cost(seq)) for seq, line in state.lines.items()]
     holders.append(("tools and frame", material.fixed))
     holders.sort(key=lambda holder: -holder[1])
-    return WindowOverflow(material.used(state), room, holders)
+    return WindowOverflow(material.used(state), room, holders, kept_by)

@@ -15,6 +15,7 @@ from recto.core.budget import Verdict
 from recto.core.calibration import Calibration, prompt_tokens
 from recto.core.entries import Draft, Entry, Head, session_key
 from recto.core.messages import Message
+from recto.core.recall import Found, Scope
 from recto.core.report import Report
 from recto.core.tokens import Meter
 from recto.core.units import Line
@@ -200,6 +201,10 @@ class Session:
         """Does again what a restore undid."""
         return self.window.redo(self._seq(restored))
 
+    def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> Found:
+        """Searches everything that was ever said, in the prompt or not, and explains what it finds."""
+        return self.window.recall(query, most=most, scope=scope)
+
     def _seq(self, entry: int | str) -> int:
         if isinstance(entry, int):
             return entry
@@ -209,7 +214,9 @@ class Session:
         return found.seq
 
     def close(self) -> None:
-        """Closes the store, if this session opened it."""
+        """Closes the index, and the store, if this session opened it."""
+        if self._window is not None:
+            self._window.close()
         if self._owns_store:
             self.store.close()
 

@@ -13,14 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from math import inf
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from recto.core.budget import Budget, Component, Usage, Verdict
 from recto.core.caching import stable_prefix
 from recto.core.entries import Draft, Entry
 from recto.core.plan import Plan
 from recto.core.pressure import Pressure, Reading, VelocitySpike, changes, measured
+from recto.core.recall import Asked, Found, Hit, Scope
 from recto.core.relief import Relief, Rules, relieve
+from recto.core.scopes import pointer_to
 from recto.core.tokens import Meter
 from recto.core.units import Line
 from recto.core.window import WindowState, component_of, ranges_of, seqs_in
@@ -46,12 +48,18 @@ from recto.engine.fold import (
 )
 from recto.engine.material import Built, Material
 from recto.engine.overflow import overflow
+from recto.engine.recollection import Recollection
 from recto.errors import AppendConflict, InputError, KeyReused
 from recto.ports import Clock, TranscriptStore
 from recto.wire.names import ANTHROPIC, CHAT
 
+if TYPE_CHECKING:
+    from recto.engine.recalling import Recall
+
 _ATTEMPTS = 8
 _LEVELS = ("ok", "warning", "violation")
+_AHEAD = 0.5
+"""The utilization from which on messages are indexed ahead of need, so that relief does not wait for it."""
 
 
 _P = ParamSpec("_P")
@@ -81,6 +89,8 @@ class Prompt:
     """Decisions that were made for this prompt."""
     prefix: int
     """Tokens that stand unchanged at the beginning, as in the prompt before."""
+    recalled: tuple[Hit, ...] = ()
+    """What had left and is quoted in this prompt."""
 
     @property
     def raw(self) -> tuple[bytes, ...]:
@@ -107,7 +117,15 @@ class Window:
     """Which messages of a session are in the prompt, and why the others are not."""
 
     def __init__(
-        self, store: TranscriptStore, session: str, *, meter: Meter, clock: Clock, budget: Budget, rules: Rules
+        self,
+        store: TranscriptStore,
+        session: str,
+        *,
+        meter: Meter,
+        clock: Clock,
+        budget: Budget,
+        rules: Rules,
+        recall: Callable[[], Recall] | None = None,
     ) -> None:
         self.turn = threading.RLock()
         """Held while the window is looked at or changed."""
@@ -131,10 +149,11 @@ class Window:
         self._reading: Reading | None = None
         self._sent: list[tuple[bytes, int]] = []
         self._asked_at: int | None = None
+        self._recollection = Recollection(recall, self.material, self._append) if recall is not None else None
 
     def pointer(self, seq: int) -> str:
         """Where an entry can be read whole."""
-        return f"recto://{self.session}/{seq}"
+        return pointer_to(self.session, seq)
 
     def listen(self, listener: Callable[[Entry], None]) -> None:
         """Calls back with every event this window appends: decisions, zone changes, spikes."""
@@ -149,8 +168,11 @@ class Window:
     def prompt(self, tools: Sequence[Any] = ()) -> Prompt:
         """The prompt for the next call: fits, is valid, keeps what must be kept, changes as little as possible."""
         self.offer(tools)
+        self.bring_back(self.state)
         decisions = self._relieve()
         state = self.state
+        if decisions:
+            self.bring_back(state)
         reading = self._measure(state)
         if self.material.used(state) > self.budget.room:
             self._refuse(state)
@@ -160,7 +182,11 @@ class Window:
         self._asked_at = self._clock.now()
         if state.seq - self._fold.snapshot_at >= SNAPSHOT_EVERY:
             self._take_snapshot(state)
-        return Prompt(built=built, reading=reading, decisions=decisions, prefix=self.cached)
+        if self._recollection is not None:
+            self._recollection.report()
+            if state.left_messages or reading.utilization > _AHEAD:
+                self._recollection.recall.indexer.nudge(self.session)
+        return Prompt(built=built, reading=reading, decisions=decisions, prefix=self.cached, recalled=self.recalled)
 
     def offer(self, tools: Sequence[Any]) -> None:
         """Says which tools go with the prompt: their schemas count."""
@@ -172,7 +198,40 @@ class Window:
         """The pressure now; asked inside a turn too, after each tool result."""
         return self._measure(self.state)
 
-    def read(self, state: WindowState) -> Reading:
+    @property
+    def recalled(self) -> tuple[Hit, ...]:
+        """What had left and is quoted in the prompt now."""
+        return self._recollection.hits if self._recollection is not None else ()
+
+    @property
+    def sent(self) -> tuple[bytes, ...]:
+        """The messages of the last prompt."""
+        return tuple(raw for raw, _ in self._sent)
+
+    def bring_back(self, state: WindowState) -> None:
+        """Has what left and matters now quoted in the prompt of a state, within the memory budget."""
+        if self._recollection is not None:
+            self._recollection.turn_to(state)
+            share = self.budget.limits["memory"].hard
+            self._recollection.bring_back(state, room=self.budget.room, share=share)
+
+    def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> Found:
+        """Searches everything that was ever said, in the prompt or not, and explains what it finds."""
+        recall = self._recall()
+        recall.catch_up()
+        asked = Asked(text=query, now=self._clock.now())
+        return recall.search(asked, most=most, scope=scope, shown=self.state.lines.keys())
+
+    def read(self, pointer: str, *, around: int = 0) -> list[Entry]:
+        """The entry a pointer names, whole, with its neighbours where asked."""
+        return self._recall().read(pointer, around)
+
+    def _recall(self) -> Recall:
+        if self._recollection is None:
+            raise InputError("recall is switched off for this session; see the setting recall.enabled")
+        return self._recollection.recall
+
+    def pressure_of(self, state: WindowState) -> Reading:
         """The pressure of a state, without telling anybody."""
         pressure = Pressure(
             room=self.budget.room, thresholds=self.rules.thresholds, growth=state.growth, turns=state.turn
@@ -186,7 +245,8 @@ class Window:
     def usage(self, state: WindowState) -> tuple[Usage, ...]:
         """How each component stands with its budget."""
         schemas = self.material.fixed - self.material.meter.frame.prompt
-        beside: dict[Component, int] = {"tools": schemas, "reserve": self.budget.reserve}
+        quoted = self.material.recalled.tokens if self.material.recalled else 0
+        beside: dict[Component, int] = {"tools": schemas, "memory": quoted, "reserve": self.budget.reserve}
         return self.budget.usage({**state.components(), **beside}, state.burn)
 
     def check(self, line: Line) -> Verdict:
@@ -221,6 +281,11 @@ class Window:
         kind = TRIMMED if original["shrunk"] and not original["left"] else PRUNED
         return self._append(kind, original | {"reason": f"done again after entry {restored} had undone it"})
 
+    def close(self) -> None:
+        """Stops what the window has started."""
+        if self._recollection is not None:
+            self._recollection.close()
+
     def tighten(self, room: int) -> None:
         """Lowers what a prompt may have, as when a provider said that the last one was too long."""
         if 0 < room < self.budget.room:
@@ -237,20 +302,45 @@ class Window:
     def _relieve(self) -> tuple[Entry, ...]:
         """Decides, stores the decisions, and starts over if somebody else wrote meanwhile."""
         for _ in range(_ATTEMPTS):
-            state = self.state
-            relief = relieve(state, self.rules, self.material, self._idle())
+            relief, indexed = self._planned()
             if not relief.plans:
                 return ()
-            drafts = [self._draft(*self._decision(plan, relief)) for plan in relief.plans]
+            drafts = [self._draft(*self._decision(plan, relief, indexed)) for plan in relief.plans]
             try:
-                entries = self.store.append(self.session, drafts, expect=state.seq)
+                entries = self.store.append(self.session, drafts, expect=relief.state.seq)
             except AppendConflict:
                 continue
             self._tell(entries)
             return tuple(entries)
         raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
 
-    def _decision(self, plan: Plan, relief: Relief) -> tuple[str, dict[str, Any]]:
+    def _planned(self) -> tuple[Relief, str]:
+        """What should leave, once it can be found again: nothing leaves that is not in the index.
+
+        Where the index fails, all of it stays as long as it fits. Where it does not, words alone are enough; without
+        words nothing leaves, and results shrink to what their pointers lead to.
+        """
+        relief = relieve(self.state, self.rules, self.material, self._idle())
+        if self._recollection is None:
+            return relief, "off"
+        touched = _touched(relief)
+        if not touched:
+            return relief, ""
+        confirmed = self._recollection.may_leave(touched)
+        if confirmed.whole:
+            return relief, "words and vectors"
+        state = self.state
+        if relief.before <= self.budget.room:
+            return replace(relief, plans=(), postponed=f"not in the index yet: {confirmed.reason}"), ""
+        if confirmed.words:
+            again = relieve(state, self.rules, self.material, self._idle())
+            if not set(touched).issuperset(_touched(again)):
+                return self._planned()  # somebody wrote meanwhile, and others would leave than were confirmed
+            return again, f"words alone: {confirmed.reason}"
+        again = relieve(state, replace(self.rules, may_leave=False), self.material, self._idle())
+        return again, f"nothing may leave: {confirmed.reason}"
+
+    def _decision(self, plan: Plan, relief: Relief, indexed: str) -> tuple[str, dict[str, Any]]:
         kind = TRIMMED if plan.shrinks and not plan.leaves else PRUNED
         if plan.leaves and plan.policy.startswith("evict."):
             kind = MERGED if plan.policy == "evict.semantic_merge" else EVICTED
@@ -266,6 +356,7 @@ class Window:
             "frees": plan.frees,
             "cache_mark": self.material.newest_mark(left),
             "scores": {str(seq): dict(parts) for seq, parts in plan.scores.items()},
+            "indexed": indexed,
         }
 
     def _idle(self) -> float:
@@ -273,7 +364,7 @@ class Window:
         return inf if self._asked_at is None else max(self._clock.now() - self._asked_at, 0) / 1e6
 
     def _measure(self, state: WindowState) -> Reading:
-        reading = self.read(state)
+        reading = self.pressure_of(state)
         if reading.zone != state.zone:
             about = {"before": state.zone, "after": reading.zone, "utilization": round(reading.utilization, 4)}
             self._append(ZONE, about)
@@ -289,8 +380,10 @@ class Window:
         return reading
 
     def _refuse(self, state: WindowState) -> None:
-        error = overflow(state, self.material, self.budget.room)
+        kept = self._recollection.kept_by_the_index if self._recollection is not None else ""
+        error = overflow(state, self.material, self.budget.room, kept)
         about = {"tokens": error.tokens, "room": error.room, "holders": [list(held) for held in error.holders[:10]]}
+        about |= {"index": kept} if kept else {}
         self._append(OVERFLOW, about)
         raise error
 
@@ -318,6 +411,12 @@ class Window:
         for entry in entries:
             for listener in self._listeners:
                 listener(entry)
+
+
+def _touched(relief: Relief) -> list[int]:
+    """The entries that would leave or shrink."""
+    left = [seq for plan in relief.plans for unit in plan.leaves for seq in unit.seqs]
+    return left + [shrink.seq for plan in relief.plans for shrink in plan.shrinks]
 
 
 def _marker(state: WindowState) -> str:

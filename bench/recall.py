@@ -1,0 +1,306 @@
+"""Recall on two public sets, without a model: how often a bare question finds its labelled evidence, and how early.
+
+Recto stands beside two lexical baselines, with words alone and with the embedder that comes with it. Sessions, turns
+and exchanges are ranked by the same code that fills a prompt. A difference is that to the better baseline, with the
+interval that holds it in 95 % of drawings of the questions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, TypeAlias
+
+from rich.progress import track
+
+from bench.kept_vectors import KeptVectors, opened
+from bench.lexical import BASELINES, OKAPI, PORTER, Corpus
+from bench.measure import figures, progress
+from bench.recall_data import (
+    DATA,
+    Chat,
+    ChatQuestion,
+    Conversation,
+    Turn,
+    chat_questions,
+    chats,
+    conversations,
+    interval,
+    ndcg,
+    recall_all,
+    recall_any,
+    share,
+)
+from recto.core.entries import Draft
+from recto.core.recall import Asked
+from recto.engine.drafts import to_json
+from recto.engine.indexing import Indexer
+from recto.engine.searching import Ranking, Searcher
+from recto.models.embedders import EmbedderChoice, embedder_for
+from recto.models.lexicon import PorterLexicon
+from recto.ports import Embedder
+from recto.stores.memory import MemoryStore
+from recto.stores.memory_index import MemoryIndex
+from recto.wire.names import CHAT
+
+WORDS, DEFAULT, DATED = "Recto, words alone", "Recto", "Recto, with dates"
+HAYSTACK, POOL = "LME-48", "LME-pool"
+APART = {"event_ordering": "event ordering", "summarization": "summarization"}
+CHAT_MEASURES: dict[str, Callable[[Sequence[object], frozenset], float]] = {
+    "all@5": lambda order, gold: recall_all(order, gold, 5),
+    "ndcg@5": lambda order, gold: ndcg(order, gold, 5),
+    "all@10": lambda order, gold: recall_all(order, gold, 10),
+    "ndcg@10": lambda order, gold: ndcg(order, gold, 10),
+    "any@5": lambda order, gold: recall_any(order, gold, 5),
+    "any@10": lambda order, gold: recall_any(order, gold, 10),
+}
+BEAM_MEASURES = ("share@5", "share@10", "share@20", "any@5", "any@10")
+PUBLISHED: Mapping[tuple[str, str], tuple[float, ...]] = {
+    ("LME-48 session", OKAPI): (0.7160, 0.7400, 0.8043, 0.7640, 0.8759, 0.9189),
+    ("LME-48 session", PORTER): (0.8473, 0.8713, 0.9117, 0.8872, 0.9451, 0.9690),
+    ("LME-48 turn", OKAPI): (0.4726, 0.5257, 0.5632, 0.5537, 0.7112, 0.7828),
+    ("LME-48 turn", PORTER): (0.6706, 0.6946, 0.7542, 0.7179, 0.8807, 0.9141),
+    ("LME-pool session", OKAPI): (0.4487, 0.4786, 0.5537, 0.5139, 0.6492, 0.7351),
+    ("LME-pool session", PORTER): (0.5919, 0.6228, 0.6969, 0.6555, 0.8138, 0.8831),
+    ("LME-pool turn", OKAPI): (0.2864, 0.3362, 0.3747, 0.3666, 0.5131, 0.5943),
+    ("LME-pool turn", PORTER): (0.4105, 0.4796, 0.5585, 0.5211, 0.7112, 0.7924),
+    ("BEAM exchange", OKAPI): (0.381, 0.461, 0.554, 0.592, 0.668),
+    ("BEAM exchange", PORTER): (0.424, 0.526, 0.647, 0.614, 0.721),
+}
+"""As they came with the sets; those of LongMemEval are of the 419 questions."""
+WHEN = 1_700_000_000_000_000
+"""When everything is said where dates shall not matter."""
+
+Scores: TypeAlias = dict[str, list[tuple[float, ...]]]
+"""By who ranked: what each question came to."""
+
+
+def run(quick: bool) -> list[dict]:
+    if not DATA.is_dir():
+        return [figures("recall", {"questions": 0}, "the sets are not here")]
+    rows = long_mem_eval(chat_questions()[:: 10 if quick else 1])
+    rows += beam(conversations()[:: 10 if quick else 1])
+    return rows
+
+
+def long_mem_eval(questions: Sequence[ChatQuestion]) -> list[dict]:
+    scores: dict[str, Scores] = defaultdict(lambda: defaultdict(list))
+    for name, found in _chat_rankings(questions):
+        for (place, level), orders in found.items():
+            for asked, order in zip(questions, orders, strict=True):
+                gold = asked.sessions if level == "session" else asked.said_by_user
+                row = tuple(measure(order, gold) for measure in CHAT_MEASURES.values())
+                scores[f"{place} {level}"][name].append(row)
+    rows = []
+    for what, ranked in scores.items():
+        strict = {name: [one for one, q in zip(of, questions, strict=True) if q.strict] for name, of in ranked.items()}
+        rows += compared(f"{what} (n={sum(q.strict for q in questions)})", strict, list(CHAT_MEASURES), "all@5", what)
+        rows += compared(f"{what} (n={len(questions)})", ranked, list(CHAT_MEASURES), "all@5")
+    return rows
+
+
+Orders: TypeAlias = dict[tuple[str, str], list[list]]
+"""By where was searched and what was ranked: the order found for each question."""
+
+
+def _chat_rankings(questions: Sequence[ChatQuestion]) -> Iterator[tuple[str, Orders]]:
+    for name in BASELINES:
+        yield name, _baseline_orders(name, questions)
+    for name in (WORDS, DEFAULT, DATED):
+        if name == WORDS or embedder() is not None:
+            yield name, _chat_orders(name, questions)
+
+
+def _baseline_orders(name: str, questions: Sequence[ChatQuestion]) -> Orders:
+    baseline, known = BASELINES[name], chats()
+    turns = {chat.name: [(chat.name, place) for place, _ in spoken(chat)] for chat in known.values()}
+    of_turn = {
+        (chat.name, at): Counter(baseline.cut(turn.text)) for chat in known.values() for at, turn in spoken(chat)
+    }
+    of_chat = {
+        chat.name: Counter(baseline.cut(" ".join(turn.text for _, turn in spoken(chat)))) for chat in known.values()
+    }
+
+    def corpora(sessions: Sequence[str]) -> Iterator[tuple[str, list, Corpus]]:
+        names = [turn for session in sessions for turn in turns[session]]
+        yield "session", list(sessions), Corpus([of_chat[session] for session in sessions], baseline)
+        yield "turn", names, Corpus([of_turn[turn] for turn in names], baseline)
+
+    pooled = list(corpora(list(known)))
+    orders: Orders = defaultdict(list)
+    for asked in track(questions, f"LongMemEval, {name}", console=progress()):
+        for where, searched in ((HAYSTACK, corpora(asked.haystack)), (POOL, pooled)):
+            for level, names, corpus in searched:
+                order = corpus.ranked(baseline.cut(asked.text), 10)
+                orders[where, level].append([names[place] for place in order])
+    return orders
+
+
+def _chat_orders(name: str, questions: Sequence[ChatQuestion]) -> Orders:
+    """In several processes: a search through all sessions looks into each of them."""
+    orders: Orders = defaultdict(list)
+    with get_context("spawn").Pool(initializer=_open_chats, initargs=(name == DATED, name != WORDS)) as pool:
+        done = pool.imap(_found_in_chats, questions, chunksize=2)
+        for found in track(done, f"LongMemEval, {name}", total=len(questions), console=progress()):
+            for place, order in found.items():
+                orders[place].append(order)
+    return orders
+
+
+_opened: dict[str, Any] = {}
+"""What a process searches."""
+
+
+def _open_chats(dated: bool, with_meaning: bool) -> None:
+    known = chats().values()
+    said = {key(chat.name): [(turn, chat.ts if dated else WHEN) for _, turn in spoken(chat)] for chat in known}
+    _opened["dated"] = dated
+    _opened["searcher"] = searching(said, embedder() if with_meaning else None)
+    _opened["turns"] = {key(chat.name): [(chat.name, place) for place, _ in spoken(chat)] for chat in known}
+
+
+def _found_in_chats(asked: ChatQuestion) -> dict[tuple[str, str], list]:
+    searcher, turns, dated = (_opened[what] for what in ("searcher", "turns", "dated"))
+    question = Asked(text=asked.text, now=asked.ts if dated else WHEN)
+    found = {}
+    for where, sessions in ((HAYSTACK, list(map(key, asked.haystack))), (POOL, list(turns))):
+        if where == POOL and dated:
+            continue  # the sessions of all questions together have no common calendar
+        ranking = searcher.find(question, sessions)
+        found[where, "session"] = [turns[group.key][0][0] for group in ranking.sessions()[:10]]
+        best = [one.candidate for one in ranking.ranked[:10]]
+        found[where, "turn"] = [turns[one.session][one.seq - 1] for one in best]
+    return found
+
+
+def embedder() -> Embedder | None:
+    """The one that is used where nobody chooses, with its vectors kept."""
+    usual = embedder_for(EmbedderChoice())
+    return None if usual is None else KeptVectors(usual, opened())
+
+
+def key(name: str) -> str:
+    return f"agent:bench:{name}"
+
+
+def spoken(chat: Chat) -> list[tuple[int, Turn]]:
+    """The turns of the user, with their places."""
+    return [(place, turn) for place, turn in enumerate(chat.turns) if turn.role == "user"]
+
+
+def searching(sessions: Mapping[str, Iterable[tuple[Turn, int]]], embedder: Embedder | None) -> Searcher:
+    """The product's own search over these sessions."""
+    store = MemoryStore()
+    indexer = Indexer(store, MemoryIndex(), lexicon=PorterLexicon(), embedder=embedder, in_background=False)
+    for session, turns in sessions.items():
+        drafts = [draft(f"{session}-{place}", turn, ts) for place, (turn, ts) in enumerate(turns)]
+        store.append(session, drafts)
+        indexer.catch_up(session)
+    return Searcher(indexer)
+
+
+def draft(id: str, turn: Turn, ts: int, tokens: int = 0, counter: str = "") -> Draft:
+    content = to_json({"role": turn.role, "content": turn.text})
+    return Draft(id=id, ts=ts, role=turn.role, content=content, wire=CHAT, tokens=tokens, counter=counter)
+
+
+def beam(talks: Sequence[Conversation]) -> list[dict]:
+    meaning = embedder()
+    systems: dict[str, Callable[[Conversation], list[list[int]]]] = {
+        **{name: lambda talk, name=name: _baseline_exchanges(name, talk) for name in BASELINES},
+        WORDS: lambda talk: _exchanges(talk, None),
+    }
+    if meaning is not None:
+        systems[DEFAULT] = lambda talk: _exchanges(talk, meaning)
+    kinds = [question.kind for talk in talks for question in talk.questions]
+    scores: Scores = {}
+    for name, ranked in systems.items():
+        scores[name] = [
+            _beam_row(talk, order, question.gold)
+            for talk in track(talks, f"BEAM, {name}", console=progress())
+            for order, question in zip(ranked(talk), talk.questions, strict=True)
+        ]
+    rows = compared(f"BEAM exchange (n={len(kinds)})", scores, BEAM_MEASURES, "share@5", "BEAM exchange")
+    for title, wanted in (
+        *((f"BEAM {name}", {kind}) for kind, name in APART.items()),
+        ("BEAM the other kinds", set(kinds) - set(APART)),
+    ):
+        some = {
+            name: [one for one, kind in zip(of, kinds, strict=True) if kind in wanted] for name, of in scores.items()
+        }
+        rows += compared(f"{title} (n={sum(kind in wanted for kind in kinds)})", some, BEAM_MEASURES, "share@5")
+    return rows
+
+
+def _baseline_exchanges(name: str, talk: Conversation) -> list[list[int]]:
+    baseline = BASELINES[name]
+    members: dict[int, list[str]] = defaultdict(list)
+    for exchange, turn in zip(talk.exchanges, talk.turns, strict=True):
+        members[exchange].append(turn.text)
+    exchanges = list(members)
+    corpus = Corpus([Counter(baseline.cut(" ".join(texts))) for texts in members.values()], baseline)
+    return [[exchanges[at] for at in corpus.ranked(baseline.cut(asked.text), 20)] for asked in talk.questions]
+
+
+def _exchanges(talk: Conversation, embedder: Embedder | None) -> list[list[int]]:
+    session = key(talk.name)
+    searcher = searching({session: [(turn, WHEN) for turn in talk.turns]}, embedder)
+
+    def order(found: Ranking) -> list[int]:
+        # An entry's number is its place and one; an exchange is known by its first entry.
+        return [group.members[0].candidate.exchange - 1 for group in found.exchanges()]
+
+    return [order(searcher.find(Asked(text=question.text, now=WHEN), [session])) for question in talk.questions]
+
+
+def _beam_row(talk: Conversation, order: Sequence[int], gold: frozenset[int]) -> tuple[float, ...]:
+    def returned(most: int) -> list[int]:
+        first = set(order[:most])
+        return [place for place, exchange in enumerate(talk.exchanges) if exchange in first]
+
+    everything = len(talk.turns)
+    shares = tuple(share(returned(most), gold, everything) for most in (5, 10, 20))
+    return (*shares, *(recall_any(returned(most), gold, everything) for most in (5, 10)))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How one ranking stands to another over the same questions."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+        differences = [one - other for one, other in zip(ours, theirs, strict=True)]
+        return cls(sum(differences) / len(differences), *interval(differences))
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
+def compared(what: str, scores: Scores, measures: Sequence[str], first: str, published: str = "") -> list[dict]:
+    """A row for each ranking; Recto's say how far they are from the better baseline, measure by measure."""
+    at = list(measures)
+    rows = []
+    for name, of in scores.items():
+        means = dict(zip(at, (sum(values) / len(values) for values in zip(*of, strict=True)), strict=True))
+        note = ""
+        if name in BASELINES and (published, name) in PUBLISHED:
+            note = "published: " + " ".join(f"{value:.3f}" for value in PUBLISHED[published, name])
+        elif name not in BASELINES:
+            note = "; ".join(f"{one} {_to_the_better(scores, name, at.index(one))}" for one in _told(at, first))
+        rows.append(figures(f"{what}: {name}", means, note))
+    return rows
+
+
+def _told(measures: Sequence[str], first: str) -> list[str]:
+    return [one for one in measures if one.partition("@")[0] == first.partition("@")[0]]
+
+
+def _to_the_better(scores: Scores, name: str, at: int) -> Difference:
+    better = max(BASELINES, key=lambda baseline: sum(row[at] for row in scores[baseline]))
+    return Difference.of([row[at] for row in scores[name]], [row[at] for row in scores[better]])

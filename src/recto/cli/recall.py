@@ -1,0 +1,298 @@
+"""Commands that find and read what was said: recall, read, index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.text import Text
+
+from recto.cli.screen import one_line, out, progress, safe, when
+from recto.cli.transcripts import as_json_row, known_session, print_whole
+from recto.core.lanes import gaps
+from recto.core.passages import excerpt
+from recto.core.recall import Asked, Found, Hit, Scope
+from recto.core.scopes import parse_pointer, session_in, stored_key, tenant_of, within
+from recto.errors import EmbedderFailed, InputError, SettingsError
+from recto.ports import Lexicon, TranscriptStore
+from recto.settings import Settings
+from recto.wiring import SystemClock, indexer_for, open_session, open_store, recall_for
+
+if TYPE_CHECKING:
+    from recto.engine.indexing import Indexer
+
+_VECTOR_SECONDS = 3.0
+"""How long a question waits for vectors that are missing; the rest is found by its words."""
+_INDENT = 6
+_WIDEST = 160
+_IN_SCOPE: dict[Scope, str] = {"session": "this session", "agent": "this agent", "tenant": "this tenant"}
+
+
+@click.command("recall")
+@click.argument("query")
+@click.option("--session", metavar="KEY", help="Search this session. [default: the one in the settings]")
+@click.option("--scope", type=click.Choice(["session", "agent", "tenant"]), help="How far to search.")
+@click.option("-n", "--most", default=10, show_default=True, type=click.IntRange(1, 100), help="How many hits at most.")
+@click.option("--explain", is_flag=True, help="What each score is made of, and what would come back by itself.")
+@click.option("--json", "as_json", is_flag=True, help="The whole answer as one JSON object.")
+@click.pass_obj
+def recall_command(
+    settings: Settings, query: str, session: str | None, scope: Scope | None, most: int, explain: bool, as_json: bool
+) -> None:
+    """Searches everything that was said, in the prompt or not.
+
+    \b
+    Examples:
+      recto recall "which database did we choose"
+      recto recall "deadline last Tuesday" --scope agent --explain
+      recto recall "parse_header" --json | jq -r '.hits[].pointer'
+    """
+    if not settings.recall.enabled:
+        raise SettingsError("recall.enabled", "recall is switched off, so nothing is indexed and nothing can be found")
+    with closing(open_store(settings, create=False)) as store:
+        key = _known(store, settings, session or settings.session)
+        with closing(indexer_for(settings, store)) as indexer:
+            _take_words(indexer, key)
+            trouble = _take_vectors(indexer, key, patience=settings.recall.index_seconds)
+            own = replace(settings, session=session_in(key), tenant=tenant_of(key))
+            shown = open_session(own, store, indexer).window.state.lines.keys()
+            asked = Asked(text=query, now=SystemClock().now())
+            found = recall_for(own, store, key, indexer).search(asked, most=most, scope=scope, shown=shown)
+            notes = [*([trouble] if trouble else []), *_unindexed(indexer, key, found.scope), *found.notes]
+            found = replace(found, notes=tuple(dict.fromkeys(notes)))
+            if as_json:
+                click.echo(json.dumps(_as_json(found, settings.recall.threshold)))
+            else:
+                _print_found(found, settings.recall.threshold, indexer.lexicon, explain=explain)
+
+
+@click.command("read")
+@click.argument("pointer")
+@click.option("--around", default=0, type=click.IntRange(0), metavar="N", help="N entries before and after it too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with the text and the exact content.")
+@click.pass_obj
+def read_command(settings: Settings, pointer: str, around: int, as_json: bool) -> None:
+    """Reads what a pointer leads to, whole.
+
+    \b
+    Examples:
+      recto read recto://agent:default:main/42
+      recto read recto://agent:default:main/42 --around 2
+    """
+    key, seq = parse_pointer(pointer)
+    entries = []
+    with closing(open_store(settings, create=False)) as store:
+        if _is_in_reach(settings, key):
+            entries = list(store.read(key, max(seq - around, 1), seq + around))
+    if not any(entry.seq == seq for entry in entries):
+        raise InputError(f"there is nothing at '{pointer:.300}'")
+    for entry in entries:
+        if as_json:
+            click.echo(json.dumps(as_json_row(entry)))
+        else:
+            print_whole(entry)
+
+
+@click.command("index")
+@click.argument("sessions", nargs=-1)
+@click.option("--rebuild", is_flag=True, help="Forget what is indexed and begin anew.")
+@click.pass_obj
+def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool) -> None:
+    """Takes everything that is stored into the recall index, or what is missing there.
+
+    \b
+    Examples:
+      recto index
+      recto index agent:default:main --rebuild
+    """
+    with closing(open_store(settings, create=False)) as store:
+        keys = [_known(store, settings, name) for name in sessions]
+        keys = keys or [one.session for one in store.sessions() if _is_in_reach(settings, one.session)]
+        with closing(indexer_for(settings, store)) as indexer:
+            for key in keys if rebuild else ():
+                indexer.index.forget(key)
+            trouble = _take_in(indexer, keys)
+            total = sum(store.head(key).seq for key in keys)
+            out.print(f"{_counted(total, 'entry', 'entries')} of {_counted(len(keys), 'session')} in the index")
+            bare = sum(indexer.behind(key)[1] for key in keys)
+            if bare:
+                out.print(f"{_counted(bare, 'entry', 'entries')} without vectors, found by words alone")
+        if trouble is not None:
+            raise trouble
+
+
+def _known(store: TranscriptStore, settings: Settings, name: str) -> str:
+    """The stored key of a session that exists. Without a tenant it may be named as it is stored, by whoever may."""
+    if tenant_of(name) and not settings.tenant:
+        return known_session(store, name)
+    return known_session(store, stored_key(name, settings.tenant))
+
+
+def _is_in_reach(settings: Settings, key: str) -> bool:
+    """With a tenant in the settings everything else is as if it were not there."""
+    return not settings.tenant or within(stored_key(settings.session, settings.tenant), "tenant").holds(key)
+
+
+def _take_in(indexer: Indexer, keys: Sequence[str]) -> EmbedderFailed | None:
+    """Brings the index of sessions up to date, with a bar for people who wait. An embedder that fails keeps no words
+    out: they come first. What it said is given back."""
+    behind = {key: sum(indexer.behind(key)) for key in keys}
+    trouble: EmbedderFailed | None = None
+    with progress("indexing", sum(behind.values())) as advance:
+        for key in (key for key, missing in behind.items() if missing):
+            try:
+                indexer.catch_up(key, advance=advance)
+            except EmbedderFailed as error:
+                trouble = error
+    return trouble
+
+
+class _WordsAreIn(Exception):
+    """Ends indexing where the vectors would begin; nothing went wrong."""
+
+
+def _take_words(indexer: Indexer, key: str) -> None:
+    """All the words of a session, and nothing else."""
+    missing = indexer.behind(key)[0]
+    if not missing:
+        return
+    with progress("indexing", missing) as show, suppress(_WordsAreIn):
+        done = 0
+
+        def advance(by: int) -> None:
+            nonlocal done
+            done += by
+            show(by)
+            if done >= missing:
+                raise _WordsAreIn
+
+        indexer.catch_up(key, advance=advance)
+
+
+def _take_vectors(indexer: Indexer, key: str, *, patience: float) -> str:
+    """Vectors that are missing, of the newest messages first, for a few seconds. What went wrong, if anything."""
+    if not indexer.behind(key)[1] or indexer.embedder is None:
+        return ""
+    enough = monotonic() + _VECTOR_SECONDS
+    try:
+        covered = indexer.lane_of(indexer.embedder).covered(key)
+    except EmbedderFailed as error:
+        return str(error)
+    for first, last in reversed(gaps(covered, 1, indexer.store.head(key).seq)):
+        for seq in range(last, first - 1, -1):
+            if monotonic() >= enough:
+                return ""
+            confirmed = indexer.confirm(key, [seq], patience)
+            if not confirmed.whole:
+                return confirmed.reason
+    return ""
+
+
+def _unindexed(indexer: Indexer, key: str, scope: Scope) -> list[str]:
+    """That other sessions of the scope are not in the index, where that is so: they are not searched whole."""
+    if scope == "session":
+        return []
+    reach = within(key, scope)
+    others = [one.session for one in indexer.store.sessions() if one.session != key and reach.holds(one.session)]
+    count = sum(indexer.behind(other)[0] > 0 for other in others)
+    return [f"not all of {_counted(count, 'other session')} is indexed; 'recto index' takes it in"] if count else []
+
+
+def _as_json(found: Found, threshold: float) -> dict[str, Any]:
+    """The answer as programs read it; its names are documented in docs/cli.md."""
+    return {
+        "query": found.query,
+        "scope": found.scope,
+        "searched": found.searched,
+        "behind": found.behind,
+        "without_vectors": found.without_vectors,
+        "threshold": threshold,
+        "notes": list(found.notes),
+        "hits": [_hit_as_json(hit) for hit in found.hits],
+    }
+
+
+def _hit_as_json(hit: Hit) -> dict[str, Any]:
+    return {
+        "pointer": hit.pointer,
+        "session": hit.session,
+        "seq": hit.seq,
+        "role": hit.role,
+        "ts": hit.ts,
+        "text": hit.text,
+        "chance": hit.chance,
+        "score": hit.score,
+        "parts": dict(hit.parts),
+        "marks": _marks(hit),
+        "in_prompt": hit.in_prompt,
+        "superseded_by": hit.superseded_by,
+        "supersedes": list(hit.supersedes),
+        "context": list(hit.context),
+    }
+
+
+def _print_found(found: Found, threshold: float, lexicon: Lexicon, *, explain: bool) -> None:
+    wanted = lexicon.terms(found.query).keys()
+
+    def matters(piece: str) -> float:
+        return float(len(wanted & lexicon.terms(piece).keys()))
+
+    width = min(out.width, _WIDEST) - _INDENT
+    for hit in found.hits:
+        out.print(_title(hit, threshold), soft_wrap=True)
+        out.print(Text(" " * _INDENT + one_line(excerpt(hit.text, matters, width), width)), soft_wrap=True)
+        if explain:
+            out.print(Text(" " * _INDENT + _reasons(hit), "dim"), soft_wrap=True)
+    if not found.hits:
+        out.print("Nothing like it was said.")
+    for note in found.notes:
+        out.print(Text(f"note: {safe(note)}", "yellow"), soft_wrap=True)
+    out.print(_summary(found), soft_wrap=True)
+    if explain:
+        best = max((hit.chance for hit in found.hits), default=0.0)
+        verdict = "is enough" if best >= threshold else "is not enough"
+        text = (
+            f"The best chance is {best:.2f}; to come back into a prompt by itself it takes {threshold:.2f}: {verdict}."
+        )
+        out.print(text, soft_wrap=True)
+
+
+def _title(hit: Hit, threshold: float) -> Text:
+    chance = (f"{hit.chance:.2f}  ", "bold green" if hit.chance >= threshold else "dim")
+    title = Text.assemble(chance, f"{hit.role:<9}  {when(hit.ts)[:16]}  ", (safe(hit.pointer), "cyan"))
+    if hit.superseded_by is not None:
+        title.append(f"  taken back by entry {hit.superseded_by}", "red")
+    if hit.supersedes:
+        title.append(f"  takes back {', '.join(f'entry {seq}' for seq in hit.supersedes)}", "yellow")
+    return title.append("  in the prompt", "dim") if hit.in_prompt else title
+
+
+def _reasons(hit: Hit) -> str:
+    told = [f"score {hit.score:.2f}:", *(f"{name} {value:+.2f}" for name, value in hit.parts.items())]
+    if marks := _marks(hit):
+        told.append(f"({', '.join(marks)})")
+    if hit.context:
+        told.append(f"{'answered in' if hit.role == 'user' else 'answers'} entry {hit.context[0]}")
+    return "  ".join(told)
+
+
+def _summary(found: Found) -> str:
+    told = f"{_counted(found.searched, 'message')} of {_IN_SCOPE[found.scope]} searched"
+    if found.behind:
+        told += f"; {_counted(found.behind, 'entry', 'entries')} not indexed yet"
+    if found.without_vectors:
+        told += f"; {_counted(found.without_vectors, 'entry', 'entries')} found by words alone so far"
+    return told + (": 'recto index' finishes it" if found.behind or found.without_vectors else "")
+
+
+def _marks(hit: Hit) -> list[str]:
+    return [str(mark.name).lower() for mark in hit.marks]
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

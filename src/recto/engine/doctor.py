@@ -1,0 +1,128 @@
+"""Looks whether transcript and index agree, says what is wrong in words, and mends what can be mended.
+
+The transcript is never touched: it is the truth, and an index that disagrees with it is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from recto.core.entries import Entry
+from recto.engine.indexing import Indexer
+from recto.engine.intake import is_raw
+from recto.errors import EmbedderFailed, RectoError
+
+Grade = Literal["fine", "note", "problem"]
+_SAMPLE = 64
+"""Entries of a session whose index is held against their text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    grade: Grade
+    about: str
+    says: str
+    cure: str = ""
+    mended: bool = False
+
+
+class Doctor:
+    """Examines a store and its index."""
+
+    def __init__(self, indexer: Indexer, *, advance: Callable[[int], None] = lambda by: None) -> None:
+        self._indexer = indexer
+        self._advance = advance
+
+    def examine(self, *, mend: bool = False) -> list[Finding]:
+        """Everything that was looked at, the worst first. With `mend`, what can be made anew is."""
+        found = [*self._store(), *self._embedder(), *self._index(mend)]
+        order: Sequence[Grade] = ("problem", "note", "fine")
+        return sorted(found, key=lambda finding: order.index(finding.grade))
+
+    def _store(self) -> Iterator[Finding]:
+        store = self._indexer.store
+        damage = store.damage()
+        for says in damage:
+            cure = "keep the files as they are, then run 'recto verify' to see what is whole"
+            yield Finding(grade="problem", about="store", says=says, cure=cure)
+        if not damage:
+            yield Finding(grade="fine", about="store", says=f"{store.location}: no damage found")
+
+    def _embedder(self) -> Iterator[Finding]:
+        embedder = self._indexer.embedder
+        if embedder is None:
+            yield Finding(grade="note", about="embedder", says="none: recall goes by words alone, as the settings say")
+            return
+        try:
+            embedder.query("Is it working?")
+        except EmbedderFailed as error:
+            yield Finding(grade="problem", about="embedder", says=error.detail, cure="see the setting recall.embedder")
+            return
+        weak = "" if embedder.weight >= 0.5 else "; it knows letters, not meaning"
+        cure = "pip install 'recto[recall]' && recto models get arctic-embed-s" if weak else ""
+        yield Finding(grade="note" if weak else "fine", about="embedder", says=f"{embedder.name}{weak}", cure=cure)
+
+    def _index(self, mend: bool) -> Iterator[Finding]:
+        index = self._indexer.index
+        try:
+            damage = index.damage()
+        except RectoError as error:  # what cannot be opened cannot be made anew either
+            yield Finding(grade="problem", about="index", says=str(error), cure="")
+            return
+        if damage and mend:
+            index.start_over()
+        for says in damage:
+            yield Finding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=mend)
+        if damage and not mend:
+            return  # what it holds says nothing now
+        known = {summary.session for summary in self._indexer.store.sessions()}
+        for session in index.sessions():
+            if session not in known:
+                says = f"session '{session}' is in the index and not in the transcript"
+                yield self._remade(session, says, mend)
+        behind = 0
+        for session in sorted(known):
+            says = self._disagreement(session)
+            if says:
+                yield self._remade(session, f"session '{session}': {says}", mend)
+            missing = self._indexer.behind(session)
+            if mend and any(missing):
+                self._indexer.catch_up(session, advance=self._advance)
+                missing = self._indexer.behind(session)
+            behind += max(missing)
+        if behind:
+            says = f"{behind:,} entries are not indexed yet; they are before they leave a prompt"
+            yield Finding(grade="note", about="index", says=says, cure="recto index")
+        else:
+            yield Finding(grade="fine", about="index", says=f"{index.location}: everything is in it")
+
+    def _remade(self, session: str, says: str, mend: bool) -> Finding:
+        if mend:
+            self._indexer.index.forget(session)
+        return Finding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=mend)
+
+    def _disagreement(self, session: str) -> str:
+        """How the index of a session differs from its transcript; nothing where it does not."""
+        store = self._indexer.store
+        try:
+            for covered in self._indexer.covered(session):
+                last = next(iter(store.read(session, covered.last, covered.last)), None)
+                if last is None:
+                    return f"the index knows entry {covered.last}, which is not in the transcript"
+                if last.hash != covered.hash:
+                    return f"entry {covered.last} is another one than the index has taken in"
+            return self._difference_in_a_sample(session)
+        except RectoError as error:
+            return str(error)
+
+    def _difference_in_a_sample(self, session: str) -> str:
+        head = self._indexer.store.head(session).seq
+        for seq in range(1, head + 1, max(head // _SAMPLE, 1)):
+            entry: Entry | None = next(iter(self._indexer.store.read(session, seq, seq)), None)
+            if entry is not None and is_raw(entry) and not self._indexer.agrees_on(entry):
+                return f"what is indexed of entry {seq} is not what it says"
+        return ""

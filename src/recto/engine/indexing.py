@@ -1,0 +1,348 @@
+"""Takes messages into the recall index: words and vectors, each message once, before it may leave the prompt.
+
+The index follows the transcript. Which entries a lane has taken in is kept beside its rows, so work that was cut off
+goes on where it ended, and several processes may do it at once. It never writes to a transcript.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
+
+from recto.core.entries import Entry
+from recto.core.lanes import Covered, gaps, is_covered
+from recto.core.recall import Confirmed
+from recto.engine.guarding import PATIENCE, Guarded
+from recto.engine.intake import document_of, is_raw, passages_of, uses_in
+from recto.engine.lanes.uses import Uses
+from recto.engine.lanes.vectors import Vectors
+from recto.engine.lanes.words import Words
+from recto.errors import IndexCorrupt
+from recto.ports import Embedder, Lexicon, RecallIndex, TranscriptStore
+
+_T = TypeVar("_T")
+_Lane: TypeAlias = tuple[Callable[[str], list[Covered]], Callable[[str, int, int, "_Deadline"], bool], int]
+"""What a lane has taken in, how it takes more, and how many entries at a time."""
+_PAGE = 256
+_VECTOR_PAGE = 16
+"""Entries embedded between two looks at the clock, and lost at most when the process ends."""
+_CLOSING_SECONDS = 5.0
+"""How long the end waits for the batch in work; an embedder that hangs is left alone."""
+_MOST_TROUBLES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Deadline:
+    at: float
+
+    @classmethod
+    def after(cls, seconds: float) -> _Deadline:
+        return cls(time.monotonic() + seconds)
+
+    @property
+    def left(self) -> float:
+        return max(self.at - time.monotonic(), 0.0)
+
+    @property
+    def passed(self) -> bool:
+        return not self.left
+
+    def lets_in(self, lock: threading.Lock) -> bool:
+        """Waits for a lock, but not beyond the end. Another thread may hang in an embedder that does not answer."""
+        return lock.acquire(timeout=min(self.left, threading.TIMEOUT_MAX))
+
+
+@dataclass(slots=True)
+class _Wishes:
+    """Sessions the background thread has been told about."""
+
+    waiting: dict[str, None] = field(default_factory=dict)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    closed: bool = False
+
+
+class Indexer:
+    """The one way into the index of a store."""
+
+    def __init__(
+        self,
+        store: TranscriptStore,
+        index: RecallIndex,
+        *,
+        lexicon: Lexicon,
+        embedder: Embedder | None = None,
+        before: Sequence[Embedder] = (),
+        in_background: bool = True,
+        owns_index: bool = True,
+    ) -> None:
+        self.store = store
+        self.index = index
+        self.lexicon = lexicon
+        self.embedder = Guarded(embedder) if embedder is not None else None
+        self.words = Words(index, f"words/{lexicon.name}")
+        self.uses = Uses(index)
+        self.embedders = [*([self.embedder] if self.embedder else []), *map(Guarded, before)]
+        """The one in use, then those used before, whose vectors serve until the new ones are there."""
+        self._vectors: dict[str, Vectors] = {}
+        self._troubles: dict[str, str] = {}
+        self._known: set[str] = set()
+        """Sessions whose index was found to be of this transcript."""
+        self._mending = threading.Lock()
+        self._words_turn = threading.Lock()
+        self._vectors_turn = threading.Lock()
+        self._in_background = in_background
+        self._owns_index = owns_index
+        self._wishes = _Wishes()
+        self._thread: threading.Thread | None = None
+
+    def lane_of(self, embedder: Guarded, seconds: float = PATIENCE) -> Vectors:
+        """The vectors of an embedder. To know how long they are it may have to be asked, and may fail."""
+        if embedder.name not in self._vectors:
+            self._vectors[embedder.name] = Vectors(self.index, _lane(embedder), embedder.dims_within(seconds))
+        return self._vectors[embedder.name]
+
+    def has_vectors(self, session: str, embedder: Embedder) -> bool:
+        """Whether anything of a session was embedded so."""
+        return bool(self.index.covered(session, _lane(embedder)))
+
+    def confirm(self, session: str, seqs: Iterable[int], seconds: float) -> Confirmed:
+        """Indexes these entries now if they are not in yet, within a time limit, and says whether they are.
+
+        An index that is damaged is set aside and begun anew. Whatever else goes wrong is told and never raised.
+        """
+        wanted = sorted(set(seqs))
+        if not wanted:
+            return Confirmed(words=True, vectors=True)
+        deadline = _Deadline.after(seconds)
+        ranges = _close_ranges(wanted)
+
+        def words() -> bool:
+            self.recognise(session)
+            return all(self._take_words(session, first, last, deadline) for first, last in ranges)
+
+        def vectors() -> bool:
+            return words() and all(self._take_vectors(session, first, last, deadline) for first, last in ranges)
+
+        lacking = self._lacking(words, "the words index was not ready in time")
+        if lacking:
+            return Confirmed(words=False, vectors=False, reason=lacking)
+        lacking = self._lacking(vectors, "the vectors were not ready in time")
+        if lacking and (lost := self._lacking(words, "the words index was not ready in time")):
+            return Confirmed(words=False, vectors=False, reason=lost)  # it was begun anew meanwhile
+        return Confirmed(words=True, vectors=not lacking, reason=lacking)
+
+    def _lacking(self, work: Callable[[], bool], late: str) -> str:
+        """Why some work was not done; nothing where it was."""
+        try:
+            return "" if self.mended(work) else late
+        except Exception as error:  # noqa: BLE001  # relief never fails the turn: what is not in the index stays
+            return str(error) or repr(error)
+
+    def mended(self, work: Callable[[], _T], after: Callable[[], object] = lambda: None) -> _T:
+        """Does some work with the index. One that is damaged is set aside first; `after` is done with the new one."""
+        try:
+            return work()
+        except IndexCorrupt:
+            with self._mending:
+                try:
+                    return work()  # somebody else may have mended it meanwhile
+                except IndexCorrupt:
+                    self.index.start_over()
+                after()
+                return work()
+
+    def catch_up(
+        self, session: str, *, seconds: float = float("inf"), advance: Callable[[int], None] = lambda by: None
+    ) -> bool:
+        """Takes in everything that is not in yet, words first, in small steps. Whether all of it is in now.
+
+        `advance` hears of every entry that was done, once for its words and once for its vectors.
+        """
+        deadline = _Deadline.after(seconds)
+        return self.mended(lambda: self._catch_up(session, deadline, advance))
+
+    def _catch_up(self, session: str, deadline: _Deadline, advance: Callable[[int], None]) -> bool:
+        self.recognise(session)
+        head = self.store.head(session).seq
+        for covered, take, step in self._lanes():
+            for first, last in gaps(covered(session), 1, head):
+                for start in range(first, last + 1, step):
+                    stop = min(start + step - 1, last)
+                    if self._wishes.closed or not take(session, start, stop, deadline):
+                        return False
+                    advance(stop - start + 1)
+        self._drop_older(session, head)
+        return True
+
+    def _lanes(self) -> list[_Lane]:
+        lanes: list[_Lane] = [(self.words.covered, self._take_words, _PAGE)]
+        if self.embedder is not None:
+            lane = _lane(self.embedder)
+            lanes.append((lambda session: self.index.covered(session, lane), self._take_vectors, _VECTOR_PAGE))
+        return lanes
+
+    def take_words(self, session: str, last: int, seconds: float) -> bool:
+        """Takes in the words of everything up to an entry, within a time limit; quick where that was done before."""
+        return self._take_words(session, 1, last, _Deadline.after(seconds))
+
+    def behind(self, session: str) -> tuple[int, int]:
+        """How many entries are not in the words index yet, and how many have no vectors yet."""
+        head = self.store.head(session).seq
+        missing = _count(gaps(self.words.covered(session), 1, head))
+        if self.embedder is None:
+            return missing, 0
+        return missing, _count(gaps(self.index.covered(session, _lane(self.embedder)), 1, head))
+
+    def covered(self, session: str) -> list[Covered]:
+        """What any lane of a session says it has taken in."""
+        lanes = [self.words.lane, *map(_lane, self.embedders)]
+        return [one for lane in lanes for one in self.index.covered(session, lane)]
+
+    def agrees_on(self, entry: Entry) -> bool:
+        """Whether what the words index holds of a message is what the message says; true where it holds nothing yet."""
+        if not is_covered(self.words.covered(entry.session), entry.seq):
+            return True
+        held, said = self.words.facts(entry.session).of(entry.seq), document_of(entry, self.lexicon)
+        if held is None:
+            return not said.terms
+        return (held.role, held.marks, held.length) == (said.role, said.marks, sum(said.terms.values()))
+
+    def nudge(self, session: str) -> None:
+        """Has a session brought up to date in the background, while the model is thinking."""
+        if not self._in_background:
+            return
+        with self._wishes.changed:
+            if self._wishes.closed:
+                return
+            self._wishes.waiting[session] = None
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="recto indexer", daemon=True)
+                self._thread.start()
+            self._wishes.changed.notify()
+
+    def close(self) -> None:
+        """Stops the background work after the batch it is at; the rest is done next time."""
+        with self._wishes.changed:
+            self._wishes.closed = True
+            self._wishes.changed.notify()
+        if self._thread is not None:
+            self._thread.join(_CLOSING_SECONDS)
+        if self._owns_index:
+            self.index.close()
+
+    def _work(self) -> None:
+        while (session := self._next_wish()) is not None:
+            self.keep_up(session)
+
+    def keep_up(self, session: str, seconds: float = float("inf")) -> None:
+        """Catches up as far as that goes. What stands in the way is kept, for who asks."""
+        try:
+            self.catch_up(session, seconds=seconds)
+            self._troubles.pop(session, None)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the next session must have its turn
+            if len(self._troubles) >= _MOST_TROUBLES:
+                self._troubles.clear()
+            self._troubles[session] = str(error) or repr(error)
+
+    def trouble(self, session: str) -> str:
+        """What went wrong last when a session was to be brought up to date; empty once it works again."""
+        return self._troubles.get(session, "")
+
+    def recognise(self, session: str) -> None:
+        """Forgets what the index has of a session if that is of another transcript: one that was there before."""
+        if session in self._known:
+            return
+        for one in self.covered(session):
+            entry = next(iter(self.store.read(session, one.last, one.last)), None)
+            if entry is None or entry.hash != one.hash:
+                self.index.forget(session)
+                break
+        self._known.add(session)
+
+    def _next_wish(self) -> str | None:
+        with self._wishes.changed:
+            while not self._wishes.waiting and not self._wishes.closed:
+                self._wishes.changed.wait()
+            if self._wishes.closed:
+                return None
+            return self._wishes.waiting.popitem()[0]
+
+    def _take_words(self, session: str, first: int, last: int, deadline: _Deadline) -> bool:
+        if not deadline.lets_in(self._words_turn):
+            return False
+        try:
+            for start, stop in gaps(self.words.covered(session), first, last):
+                for page in _pages(self.store.read(session, start, stop), _PAGE):
+                    if deadline.passed:
+                        return False
+                    covers = Covered(page[0].seq, page[-1].seq, page[-1].hash)
+                    self.uses.add(session, list(uses_in(page)), covers)
+                    self.words.add(session, [document_of(one, self.lexicon) for one in page if is_raw(one)], covers)
+        finally:
+            self._words_turn.release()
+        return True
+
+    def _take_vectors(self, session: str, first: int, last: int, deadline: _Deadline) -> bool:
+        embedder = self.embedder
+        if embedder is None:
+            return True
+        lane = self.lane_of(embedder, min(deadline.left, PATIENCE))
+        if not deadline.lets_in(self._vectors_turn):
+            return False
+        try:
+            for start, stop in gaps(lane.covered(session), first, last):
+                for page in _pages(self.store.read(session, start, stop), _VECTOR_PAGE):
+                    if deadline.passed:
+                        return False
+                    rows = [
+                        (entry.seq, embedder.documents(pieces, min(deadline.left, PATIENCE)))
+                        for entry in page
+                        if (pieces := passages_of(entry))
+                    ]
+                    lane.add(session, rows, Covered(page[0].seq, page[-1].seq, page[-1].hash))
+        finally:
+            self._vectors_turn.release()
+        return True
+
+    def _drop_older(self, session: str, head: int) -> None:
+        """Vectors of an embedder used before are let go once the new ones cover everything."""
+        if self.embedder is None or len(self.embedders) == 1:
+            return
+        if not gaps(self.index.covered(session, _lane(self.embedder)), 1, head):
+            for older in self.embedders[1:]:
+                if self.has_vectors(session, older):
+                    self.index.forget(session, _lane(older))
+
+
+def _lane(embedder: Embedder) -> str:
+    return f"vectors/{embedder.name}"
+
+
+def _pages(entries: Iterable[Entry], size: int) -> Iterator[list[Entry]]:
+    page: list[Entry] = []
+    for entry in entries:
+        page.append(entry)
+        if len(page) == size:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+def _close_ranges(seqs: Sequence[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as ranges; the few events between two of them are taken along."""
+    ranges = [(seqs[0], seqs[0])]
+    for seq in seqs[1:]:
+        first, last = ranges[-1]
+        if seq - last <= _VECTOR_PAGE:
+            ranges[-1] = (first, seq)
+        else:
+            ranges.append((seq, seq))
+    return ranges
+
+
+def _count(ranges: Iterable[tuple[int, int]]) -> int:
+    return sum(last - first + 1 for first, last in ranges)

@@ -1,0 +1,319 @@
+"""Brings back what left the prompt and matters now: searches, explains, and fits what it found into its share.
+
+What comes back is quoted, with pointers, for one prompt. It is never stored as a message and carries no authority. A
+statement that was taken back later never comes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from recto.core.entries import MESSAGE, Entry
+from recto.core.passages import excerpt
+from recto.core.quoting import Excerpt, moment, quote
+from recto.core.ranking import Ranked
+from recto.core.recall import Asked, Confirmed, Found, Hit, Injection, Mark, Scope
+from recto.core.references import terms as references
+from recto.core.scopes import parse_pointer, pointer_to, within
+from recto.core.similarity import cosine, vector
+from recto.core.statements import supersedes
+from recto.engine.indexing import Indexer
+from recto.engine.reading import text_of
+from recto.engine.searching import Ranking, Searcher
+from recto.errors import InputError
+from recto.wire import read
+
+_ALONG = 0.1
+"""How much less likely others may be that come along with one that is likely enough."""
+_SHORTLIST = 40
+"""Candidates whose texts are looked at."""
+_MOST_SESSIONS = 1000
+"""Sessions a search of an agent or a tenant goes through."""
+_CORRECTIONS = 50
+"""Corrections, newest first, that are held against what was found."""
+_TAKEN_BACK = 0.5
+_SAME = 0.95
+"""Likeness, word for word, from which on two texts are one."""
+_LEAST_EXCERPT = 60
+"""Tokens below which an excerpt is not worth its frame."""
+_CHARACTERS = 4
+"""Characters of a token, to begin with; what is made is counted."""
+_USED_TERMS = 2
+"""Names and numbers of a recalled text that an answer must repeat to have made use of it."""
+_LOOK_BACK, _LOOK_AHEAD = 16, 8
+"""Entries around a hit in which its question and its answer are looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallRules:
+    """How much comes back, from where, and when not."""
+
+    inject: bool = True
+    """Whether what matters is put into the prompt without being asked for."""
+    scope: Scope = "session"
+    threshold: float = 0.4
+    """The chance the best hit must have for anything to be put into a prompt."""
+    most: int = 8
+    """Messages that are put into one prompt, at most."""
+    tokens: int = 0
+    """What recalled text may cost; 0: the memory share of the budget."""
+    index_seconds: float = 10.0
+    """How long relief waits for the index before what should leave stays."""
+
+
+class Recall:
+    """Recall of one session."""
+
+    def __init__(self, searcher: Searcher, session: str, *, rules: RecallRules, owns_indexer: bool = False) -> None:
+        self.searcher = searcher
+        self.session = session
+        self.rules = rules
+        self._owns_indexer = owns_indexer
+
+    @property
+    def indexer(self) -> Indexer:
+        """What takes messages in."""
+        return self.searcher.indexer
+
+    def close(self) -> None:
+        """Closes the indexer, if it is this session's own."""
+        if self._owns_indexer:
+            self.indexer.close()
+
+    def confirm(self, seqs: Iterable[int]) -> Confirmed:
+        """Whether these entries can be found again once they have left; indexes them first where needed."""
+        return self.indexer.confirm(self.session, seqs, self.rules.index_seconds)
+
+    def catch_up(self) -> None:
+        """Has the session indexed, as far as that goes within the time limit."""
+        self.indexer.keep_up(self.session, self.rules.index_seconds)
+
+    def search(
+        self,
+        asked: Asked,
+        *,
+        most: int,
+        scope: Scope | None = None,
+        hidden: Collection[int] = (),
+        shown: Collection[int] = (),
+    ) -> Found:
+        """What answers a question. `hidden` entries of this session are left out, `shown` ones are marked as such."""
+        scope = scope or self.rules.scope
+
+        def look() -> tuple[Ranking, list[Hit]]:
+            self.indexer.recognise(self.session)
+            ranking = self.searcher.find(asked, self._sessions(scope), {self.session: hidden})
+            return ranking, self._hits(ranking, most, shown, hidden)
+
+        ranking, hits = self.indexer.mended(look, after=self.catch_up)
+        behind, bare = self.indexer.behind(self.session)
+        notes = [*ranking.notes]
+        notes += [f"'{span.words}' is read as {_days(span.start, span.end)}" for span in ranking.spans]
+        if trouble := self.indexer.trouble(self.session):
+            notes.append(f"the index is not being kept up: {trouble}")
+        return Found(
+            query=asked.text,
+            scope=scope,
+            hits=tuple(hits),
+            searched=ranking.searched,
+            behind=behind,
+            without_vectors=max(bare - behind, 0),
+            notes=tuple(notes),
+        )
+
+    def injection(
+        self, asked: Asked, *, room: int, count: Callable[[str], int], hidden: Collection[int]
+    ) -> tuple[Injection | None, Found]:
+        """What to put into a prompt, within so many tokens; nothing where nothing is relevant enough."""
+        found = self.search(asked, most=self.rules.most * 2, hidden=hidden)
+        best = max((hit.chance for hit in found.hits), default=0.0)
+        keeps = self.rules.threshold - _ALONG if best >= self.rules.threshold else inf
+        relevant = [hit for hit in found.hits if hit.chance >= keeps]
+        return self._fitted(asked, relevant, room, count), found
+
+    def read(self, pointer: str, around: int = 0) -> list[Entry]:
+        """The entry a pointer names, with neighbours where asked. What is out of reach is as if it were not there."""
+        session, seq = parse_pointer(pointer)
+        entries: list[Entry] = []
+        if within(self.session, self.rules.scope).holds(session):
+            entries = list(self.indexer.store.read(session, max(seq - around, 1), seq + around))
+        if not any(entry.seq == seq for entry in entries):
+            raise InputError(f"there is nothing at '{pointer:.300}'")
+        return entries
+
+    def used(self, injection: Injection, question: str, answers: Sequence[str]) -> list[int]:
+        """Which of the recalled entries the answers made use of: they repeat names or numbers found only there."""
+        said = frozenset().union(*(references(answer) for answer in answers)) - references(question)
+        return [
+            hit.seq
+            for hit in injection.hits
+            if hit.session == self.session and len(said & references(hit.text)) >= _USED_TERMS
+        ]
+
+    def _sessions(self, scope: Scope) -> list[str]:
+        reach = within(self.session, scope)
+        if scope == "session":
+            return [self.session]
+        found = [key for key in self.indexer.index.sessions(reach.prefix) if reach.holds(key) and key != self.session]
+        return [self.session, *found[: _MOST_SESSIONS - 1]]
+
+    def _hits(self, ranking: Ranking, most: int, shown: Collection[int], hidden: Collection[int]) -> list[Hit]:
+        hits: list[Hit] = []
+        for ranked in ranking.ranked[:_SHORTLIST]:
+            if len(hits) >= most:
+                break
+            entry = self._entry(ranked.candidate.session, ranked.candidate.seq)
+            if entry is None:
+                continue
+            hit = self._hit(entry, ranked, shown)
+            if not any(_is_same(hit, other) for other in hits):
+                hits.append(hit)
+        return self._with_corrections(hits, ranking, shown, hidden)
+
+    def _hit(self, entry: Entry, ranked: Ranked, shown: Collection[int]) -> Hit:
+        return Hit(
+            session=entry.session,
+            seq=entry.seq,
+            pointer=pointer_to(entry.session, entry.seq),
+            role=entry.role,
+            ts=entry.ts,
+            text=text_of(entry),
+            score=ranked.score,
+            chance=ranked.chance,
+            parts=ranked.parts,
+            marks=ranked.candidate.marks,
+            in_prompt=entry.session == self.session and entry.seq in shown,
+            context=tuple(one.seq for one in self._neighbours(entry)),
+        )
+
+    def _neighbours(self, entry: Entry) -> list[Entry]:
+        """The question of an answer or of a tool's output; the answer to a question."""
+        store = self.indexer.store
+        if entry.role == "user":
+            for later in store.read(entry.session, entry.seq + 1, entry.seq + _LOOK_AHEAD):
+                if later.kind == MESSAGE and later.role == "user":
+                    return []
+                if later.kind == MESSAGE and later.role == "assistant" and _says_something(later):
+                    return [later]
+            return []
+        earlier = list(store.read(entry.session, max(entry.seq - _LOOK_BACK, 1), entry.seq - 1))
+        question = next((one for one in reversed(earlier) if one.kind == MESSAGE and one.role == "user"), None)
+        return [question] if question is not None else []
+
+    def _with_corrections(
+        self, hits: list[Hit], ranking: Ranking, shown: Collection[int], hidden: Collection[int]
+    ) -> list[Hit]:
+        """Each statement that was taken back stands behind what took it back, found or not."""
+        known = {(hit.session, hit.seq): hit for hit in hits}
+        scores = {(one.candidate.session, one.candidate.seq): one for one in ranking.ranked}
+        for hit in hits:
+            correction = next(iter(self._corrections(hit)), None)
+            if correction is None:
+                continue
+            if correction.session == self.session and correction.seq in hidden:
+                del known[hit.session, hit.seq]  # the prompt says it right already
+                continue
+            later = known.get((correction.session, correction.seq))
+            if later is None:
+                like = scores.get((correction.session, correction.seq)) or scores[hit.session, hit.seq]
+                later = self._hit(correction, replace(like, parts={**like.parts, "takes back": 0.0}), shown)
+            known[later.session, later.seq] = replace(
+                later,
+                score=max(later.score, hit.score),
+                chance=max(later.chance, hit.chance),
+                supersedes=(*later.supersedes, hit.seq),
+            )
+            known[hit.session, hit.seq] = replace(known[hit.session, hit.seq], superseded_by=correction.seq)
+        return sorted(
+            known.values(), key=lambda hit: (-hit.score, hit.superseded_by is not None, hit.session, -hit.seq)
+        )
+
+    def _corrections(self, hit: Hit) -> Iterable[Entry]:
+        """Later messages of the user that take a statement back, newest first."""
+        facts = self.indexer.words.facts(hit.session)
+        for seq in facts.marked(Mark.CORRECTION, after=hit.seq)[:_CORRECTIONS]:
+            entry = self._entry(hit.session, int(seq))
+            if entry is not None and entry.role == "user" and supersedes(text_of(entry), hit.text) >= _TAKEN_BACK:
+                yield entry
+
+    def _entry(self, session: str, seq: int) -> Entry | None:
+        entry = next(iter(self.indexer.store.read(session, seq, seq)), None)
+        return entry if entry is not None and entry.kind == MESSAGE else None
+
+    def _fitted(self, asked: Asked, hits: Sequence[Hit], room: int, count: Callable[[str], int]) -> Injection | None:
+        """As many of the hits as fit, each cut to what it says about the question; told in the order they were said."""
+        lexicon = self.indexer.lexicon
+        wanted = lexicon.terms(asked.text)
+
+        def matters(sentence: str) -> float:
+            return float(len(wanted.keys() & lexicon.terms(sentence).keys()))
+
+        share = max(room // 5, _LEAST_EXCERPT)
+        chosen: list[tuple[Hit, list[Excerpt]]] = []
+        best: Injection | None = None
+        for hit in hits[: self.rules.most]:
+            if hit.superseded_by is not None and all(other.seq != hit.superseded_by for other, _ in chosen):
+                continue  # never alone
+            spent = best.tokens if best else 0
+            limit = min(share, room - spent)
+            if limit < _LEAST_EXCERPT:
+                break
+            tried = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS, matters))]
+            made = _injection(tried, count)
+            if made.tokens > room:
+                tried = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS // 2, matters)[-1:])]
+                made = _injection(tried, count)
+            if made.tokens <= room:
+                chosen, best = tried, made
+        return best
+
+    def _excerpts(self, hit: Hit, characters: int, matters: Callable[[str], float]) -> list[Excerpt]:
+        """The hit, and before it in few words the question it answers."""
+        note = ""
+        if hit.superseded_by is not None:
+            note = f"superseded by {pointer_to(hit.session, hit.superseded_by)}"
+        elif hit.supersedes:
+            note = f"takes back {', '.join(pointer_to(hit.session, seq) for seq in hit.supersedes)}"
+        made = []
+        if hit.role != "user" and hit.context:
+            question = self._entry(hit.session, hit.context[0])
+            if question is not None:
+                text = excerpt(text_of(question), matters, max(characters // 4, 80))
+                made.append(Excerpt(pointer_to(hit.session, question.seq), question.role, question.ts, text))
+        made.append(Excerpt(hit.pointer, hit.role, hit.ts, excerpt(hit.text, matters, characters), note))
+        return made
+
+
+def _injection(chosen: Sequence[tuple[Hit, list[Excerpt]]], count: Callable[[str], int]) -> Injection:
+    """In the order in which it was said; a question that stands there already is not said twice."""
+    by_pointer: dict[str, tuple[int, Excerpt]] = {}
+    for hit, excerpts in chosen:
+        for place, one in enumerate(excerpts):
+            is_hit = place == len(excerpts) - 1
+            if is_hit or one.pointer not in by_pointer:
+                by_pointer[one.pointer] = (hit.seq if is_hit else hit.context[0], one)
+    ordered = sorted(by_pointer.values(), key=lambda held: (held[1].when, held[0]))
+    text = quote([one for _, one in ordered])
+    return Injection(text=text, tokens=count(text), hits=tuple(hit for hit, _ in chosen))
+
+
+def _is_same(one: Hit, other: Hit) -> bool:
+    if one.text == other.text:
+        return True
+    shorter, longer = sorted((len(one.text), len(other.text)))
+    return shorter > _SAME * longer and cosine(vector(one.text), vector(other.text)) >= _SAME
+
+
+def _says_something(entry: Entry) -> bool:
+    try:
+        message = read(entry.content, entry.wire)
+    except InputError:
+        return False
+    return any(part.kind == "text" and part.text.strip() for part in message.parts)
+
+
+def _days(start: int, end: int) -> str:
+    first, last = moment(start)[:10], moment(end - 1)[:10]
+    return first if first == last else f"{first} to {last}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import embedding, importing, pages, prefix, recall, storing, tokens, turns
+from bench import embedding, evidence, importing, pages, prefix, recall, recall_scale, storing, tokens, turns
 from bench.measure import TEXTS, machine, peak_memory_mb, tables
 
 SECTIONS = {
@@ -22,6 +22,8 @@ SECTIONS = {
     "prefix": prefix.run,
     "embedding": embedding.run,
     "recall": recall.run,
+    "evidence": evidence.run,
+    "recall_scale": recall_scale.run,
 }
 OUTPUT = Path("build/bench.json")
 

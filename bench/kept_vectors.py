@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ WITHOUT ROWID
 
 def opened(path: Path = FILE) -> sqlite3.Connection:
     path.parent.mkdir(exist_ok=True)
-    kept = sqlite3.connect(path, timeout=60, isolation_level=None)
+    kept = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
     kept.execute("PRAGMA journal_mode=WAL")
     kept.execute("PRAGMA synchronous=NORMAL")
     kept.execute(_SCHEMA)
@@ -43,6 +44,8 @@ class KeptVectors:
 
     inner: Embedder
     kept: sqlite3.Connection
+    turn: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """An indexer asks from a thread of its own."""
     made: int = field(default=0, init=False)
     """Texts that were embedded because nobody had kept them."""
 
@@ -65,6 +68,10 @@ class KeptVectors:
         return self._vector("query", text)[None]
 
     def _vector(self, kind: str, text: str) -> Matrix:
+        with self.turn:
+            return self._kept(kind, text)
+
+    def _kept(self, kind: str, text: str) -> Matrix:
         key = (self.name, kind, digest(text))
         found = self.kept.execute("SELECT vector FROM vectors WHERE (embedder, kind, text) = (?, ?, ?)", key).fetchone()
         if found is None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from multiprocessing import get_context
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from rich.progress import track
 
@@ -141,37 +142,44 @@ def _baseline_orders(name: str, questions: Sequence[ChatQuestion]) -> Orders:
 def _chat_orders(name: str, questions: Sequence[ChatQuestion]) -> Orders:
     """In several processes: a search through all sessions looks into each of them."""
     orders: Orders = defaultdict(list)
-    with get_context("spawn").Pool(initializer=_open_chats, initargs=(name == DATED, name != WORDS)) as pool:
-        done = pool.imap(_found_in_chats, questions, chunksize=2)
+    with get_context("spawn").Pool() as pool:
+        done = pool.imap(partial(_found_in_chats, name), questions, chunksize=2)
         for found in track(done, f"LongMemEval, {name}", total=len(questions), console=progress()):
             for place, order in found.items():
                 orders[place].append(order)
     return orders
 
 
-_opened: dict[str, Any] = {}
-"""What a process searches."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chats:
+    """All sessions, ready to be searched."""
+
+    searcher: Searcher
+    turns: Mapping[str, list[tuple[str, int]]]
+    """What the entries of each session are."""
 
 
-def _open_chats(dated: bool, with_meaning: bool) -> None:
+@cache
+def _opened(dated: bool, with_meaning: bool) -> _Chats:
+    """Once in each process."""
     known = chats().values()
     said = {key(chat.name): [(turn, chat.ts if dated else WHEN) for _, turn in spoken(chat)] for chat in known}
-    _opened["dated"] = dated
-    _opened["searcher"] = searching(said, embedder() if with_meaning else None)
-    _opened["turns"] = {key(chat.name): [(chat.name, place) for place, _ in spoken(chat)] for chat in known}
+    turns = {key(chat.name): [(chat.name, place) for place, _ in spoken(chat)] for chat in known}
+    return _Chats(searcher=searching(said, embedder() if with_meaning else None), turns=turns)
 
 
-def _found_in_chats(asked: ChatQuestion) -> dict[tuple[str, str], list]:
-    searcher, turns, dated = (_opened[what] for what in ("searcher", "turns", "dated"))
+def _found_in_chats(name: str, asked: ChatQuestion) -> dict[tuple[str, str], list]:
+    dated = name == DATED
+    opened = _opened(dated, name != WORDS)
     question = Asked(text=asked.text, now=asked.ts if dated else WHEN)
     found = {}
-    for where, sessions in ((HAYSTACK, list(map(key, asked.haystack))), (POOL, list(turns))):
+    for where, sessions in ((HAYSTACK, list(map(key, asked.haystack))), (POOL, list(opened.turns))):
         if where == POOL and dated:
             continue  # the sessions of all questions together have no common calendar
-        ranking = searcher.find(question, sessions)
-        found[where, "session"] = [turns[group.key][0][0] for group in ranking.sessions()[:10]]
+        ranking = opened.searcher.find(question, sessions)
+        found[where, "session"] = [opened.turns[group.key][0][0] for group in ranking.sessions()[:10]]
         best = [one.candidate for one in ranking.ranked[:10]]
-        found[where, "turn"] = [turns[one.session][one.seq - 1] for one in best]
+        found[where, "turn"] = [opened.turns[one.session][one.seq - 1] for one in best]
     return found
 
 

@@ -13,8 +13,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from recto.cli.screen import one_line, out, progress
-from recto.core.entries import MESSAGE
+from recto.cli.screen import one_line, out, progress, safe
+from recto.core.entries import MESSAGE, Entry
+from recto.core.quoting import HEADER
 from recto.engine.exporting import export_recto
 from recto.engine.reading import text_of
 from recto.engine.session import Session
@@ -26,6 +27,22 @@ from recto.wiring import card_for, importer_for, open_session, open_store
 _MODEL = "gpt-4o"
 _SESSION = "agent:demo:main"
 _STORE = "transcript.db"
+_CHAT = "agent:demo:chat"
+_SMALL = 3_000
+"""Tokens of the window in which recall is shown: a few messages are enough to fill it."""
+_TALK = 45
+_SAID = (
+    "Good morning. Let us go through the open things.",
+    "Marlow & Sons want their invoices on the 1st of each month.",
+    "No, that was wrong: Marlow & Sons want their invoices on the 5th of each month, not on the 1st.",
+)
+_ASKED = "On which day do we send the invoices to Marlow?"
+_PLACES = ("Leeds", "Porto", "Graz", "Turku", "Ghent")
+_THINGS = ("roof", "lease", "heating", "garden", "lift", "parking", "insurance")
+_ANSWER = (
+    "The {thing} in {place} is as it was. The report came on time, the costs are what we planned, and nobody there has "
+    "complained. I would look at it again next week and leave it alone until then; there is nothing to decide today."
+)
 
 
 @click.command("demo")
@@ -44,6 +61,7 @@ def demo(exchanges: int, keep: Path | None) -> None:
             _fill(session, exchanges)
             _weigh(session)
             _undo(session)
+            _remember(folder)
             _retry(session)
             _move(session, folder)
         _tamper(folder)
@@ -107,8 +125,42 @@ def _undo(session: Session) -> None:
     _say(f"   messages in the prompt: {before:,} tokens; restored: {again:,}; done again: {now:,}")
 
 
+def _remember(folder: Path) -> None:
+    _say("4. Something is said early, taken back, and leaves the prompt of a small window. Then it is asked for:")
+    small = {_MODEL: {"window": _SMALL, "max_input": _SMALL}}
+    named = {"store": str(folder / _STORE), "session": _CHAT, "model": _MODEL, "models": small}
+    with closing(open_session(load(arguments=named))) as chat:
+        chat.append({"role": "system", "content": "You keep the books of a small firm."})
+        said = [_turn(chat, text, "I have noted it.") for text in _SAID][1:]
+        with progress("talking", _TALK) as advance:
+            for number in range(_TALK):
+                place, thing = _PLACES[number % len(_PLACES)], _THINGS[number % len(_THINGS)]
+                _turn(chat, f"How is the {thing} in {place}, week {number}?", _ANSWER.format(thing=thing, place=place))
+                advance(1)
+        gone = all(entry.seq not in chat.window.state.lines for entry in said)
+        chat.append({"role": "user", "content": _ASKED})
+        prompt = chat.prompt()
+    where = "left the prompt long ago" if gone else "are still in the prompt"
+    _say(f"   entries {' and '.join(str(entry.seq) for entry in said)} {where}; the model is asked: {_ASKED}")
+    if not prompt.recalled:
+        _say("   nothing came back: nothing was relevant enough.")
+        return
+    quoted = next(str(message["content"]) for message in prompt.messages if HEADER in str(message["content"]))
+    _say(f"   behind the question stands, for this turn ({prompt.tokens:,} tokens in all):")
+    for line in quoted.splitlines():
+        out.print(Text(f"   {safe(line)}", style="dim"), soft_wrap=True)
+
+
+def _turn(session: Session, said: str, answer: str) -> Entry:
+    """One exchange, as an agent makes it."""
+    entry = session.append({"role": "user", "content": said})
+    session.prompt()
+    session.append({"role": "assistant", "content": answer})
+    return entry
+
+
 def _retry(session: Session) -> None:
-    _say("4. The network failed and the agent sends its last message again, under the same key:")
+    _say("5. The network failed and the agent sends its last message again, under the same key:")
     before = session.head
     last = next(entry for entry in reversed(session.tail(20)) if entry.key and entry.kind == MESSAGE)
     again = session.append(last.content, key=(last.key or "").removesuffix("/0"))
@@ -117,7 +169,7 @@ def _retry(session: Session) -> None:
 
 
 def _move(session: Session, folder: Path) -> None:
-    _say("5. Out to a file, into another store, and the chains are compared:")
+    _say("6. Out to a file, into another store, and the chains are compared:")
     file = folder / "session.jsonl"
     with file.open("wb") as stream:
         stream.writelines(export_recto(session.store, [session.key]))
@@ -130,7 +182,7 @@ def _move(session: Session, folder: Path) -> None:
 
 
 def _tamper(folder: Path) -> None:
-    _say("6. Somebody changes one word in a copy of the file, behind Recto's back, and `verify` looks at both:")
+    _say("7. Somebody changes one word in a copy of the file, behind Recto's back, and `verify` looks at both:")
     copy = folder / "tampered.db"
     for name in (f"{_STORE}", f"{_STORE}-heads"):
         shutil.copy(folder / name, folder / name.replace(_STORE, copy.name))
@@ -159,7 +211,9 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Session]:
-    settings = load(arguments={"store": str(path), "session": _SESSION, "model": _MODEL})
+    """The long session is indexed by its words alone, and nothing is recalled in it: the demo should be short."""
+    recall = {"inject": False, "embedder": {"use": "none"}}
+    settings = load(arguments={"store": str(path), "session": _SESSION, "model": _MODEL, "recall": recall})
     with closing(open_session(settings)) as session:
         yield session
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from rich.text import Text
 from recto.cli.screen import one_line, out, progress, safe, when
 from recto.cli.transcripts import as_json_row, known_session, print_whole
 from recto.core.lanes import gaps
-from recto.core.passages import excerpt
+from recto.core.passages import passages
 from recto.core.recall import Asked, Found, Hit, Scope
 from recto.core.scopes import parse_pointer, session_in, stored_key, tenant_of, within
 from recto.errors import EmbedderFailed, InputError, SettingsError
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 _VECTOR_SECONDS = 3.0
 """How long a question waits for vectors that are missing; the rest is found by its words."""
+_STEP = 256
+"""Entries between two moves of the bar."""
+_PIECES = 200
+"""Pieces of a long text in which the best line is looked for."""
 _INDENT = 6
 _WIDEST = 160
 _IN_SCOPE: dict[Scope, str] = {"session": "this session", "agent": "this agent", "tenant": "this tenant"}
@@ -57,7 +62,7 @@ def recall_command(
     with closing(open_store(settings, create=False)) as store:
         key = _known(store, settings, session or settings.session)
         with closing(indexer_for(settings, store)) as indexer:
-            _take_words(indexer, key)
+            indexer.mended(lambda: _take_words(indexer, key))
             trouble = _take_vectors(indexer, key, patience=settings.recall.index_seconds)
             own = replace(settings, session=session_in(key), tenant=tenant_of(key))
             shown = open_session(own, store, indexer).window.state.lines.keys()
@@ -152,26 +157,16 @@ def _take_in(indexer: Indexer, keys: Sequence[str]) -> EmbedderFailed | None:
     return trouble
 
 
-class _WordsAreIn(Exception):
-    """Ends indexing where the vectors would begin; nothing went wrong."""
-
-
 def _take_words(indexer: Indexer, key: str) -> None:
-    """All the words of a session, and nothing else."""
-    missing = indexer.behind(key)[0]
-    if not missing:
-        return
-    with progress("indexing", missing) as show, suppress(_WordsAreIn):
-        done = 0
-
-        def advance(by: int) -> None:
-            nonlocal done
-            done += by
-            show(by)
-            if done >= missing:
-                raise _WordsAreIn
-
-        indexer.catch_up(key, advance=advance)
+    """All the words of a session, however long that takes, with a bar for people who wait."""
+    indexer.recognise(key)
+    missing = gaps(indexer.words.covered(key), 1, indexer.store.head(key).seq)
+    with progress("indexing", sum(last - first + 1 for first, last in missing)) as advance:
+        for first, last in missing:
+            for start in range(first, last + 1, _STEP):
+                stop = min(start + _STEP - 1, last)
+                indexer.take_words(key, stop, inf)
+                advance(stop - start + 1)
 
 
 def _take_vectors(indexer: Indexer, key: str, *, patience: float) -> str:
@@ -245,7 +240,7 @@ def _print_found(found: Found, threshold: float, lexicon: Lexicon, *, explain: b
     width = min(out.width, _WIDEST) - _INDENT
     for hit in found.hits:
         out.print(_title(hit, threshold), soft_wrap=True)
-        out.print(Text(" " * _INDENT + one_line(excerpt(hit.text, matters, width), width)), soft_wrap=True)
+        out.print(Text(" " * _INDENT + _line_of(hit.text, matters, width)), soft_wrap=True)
         if explain:
             out.print(Text(" " * _INDENT + _reasons(hit), "dim"), soft_wrap=True)
     if not found.hits:
@@ -260,6 +255,13 @@ def _print_found(found: Found, threshold: float, lexicon: Lexicon, *, explain: b
             f"The best chance is {best:.2f}; to come back into a prompt by itself it takes {threshold:.2f}: {verdict}."
         )
         out.print(text, soft_wrap=True)
+
+
+def _line_of(text: str, matters: Callable[[str], float], width: int) -> str:
+    """The line of a text that has most of what was asked for."""
+    pieces = passages(text, size=max(width - 2, 20), most=_PIECES)
+    best = max(range(len(pieces)), key=lambda place: matters(pieces[place]), default=None)
+    return "" if best is None else one_line(("… " if best else "") + pieces[best], width)
 
 
 def _title(hit: Hit, threshold: float) -> Text:

@@ -46,6 +46,8 @@ class Candidate:
     """How many passages the nearest one was chosen from, about."""
     phrases: float = 0.0
     """How much of what stands side by side in the question stands so in the message, from 0 to 2."""
+    task: float = 0.0
+    """How much of what the task is about is in the message, from 0 to 1."""
     shown: int = 0
     used: int = 0
     """How often it was recalled, and how often an answer made use of it."""
@@ -74,6 +76,8 @@ class Weights:
     recency: float = 0.1
     half_life_days: float = 30.0
     usefulness: float = 0.3
+    task: float = 0.2
+    taken_back: float = -1.0
     secret: float = -0.3
     roles: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({"user": 0.1, "tool": -0.1}))
     marks: Mapping[Mark, float] = field(
@@ -210,6 +214,7 @@ def _decayed(values: Sequence[float]) -> float:
 def _beside(one: Candidate, weights: Weights, now: int) -> dict[str, float]:
     """What counts beside likeness."""
     parts = {"authority": weights.roles.get(one.role, 0.0)}
+    parts["task"] = weights.task * one.task
     parts |= {str(mark.name).lower(): value for mark, value in weights.marks.items() if mark in one.marks}
     if one.marks & (Mark.EVERGREEN | Mark.CRITICAL):
         parts["recency"] = weights.recency  # what does not age is always as good as new

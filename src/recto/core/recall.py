@@ -61,6 +61,8 @@ class Asked:
     """When it is asked, in microseconds since 1970."""
     before: int = MAX_SEQ
     """What was learnt after this entry does not count, so that the same question finds the same again."""
+    task: str = ""
+    """What all of it is about: what serves the task comes before what does not."""
     beside: str = ""
     """What stands beside it and may help: the step in flight, the exchange before a short question."""
 

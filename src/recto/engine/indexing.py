@@ -186,7 +186,13 @@ class Indexer:
 
     def take_words(self, session: str, last: int, seconds: float) -> bool:
         """Takes in the words of everything up to an entry, within a time limit; quick where that was done before."""
-        return self._take_words(session, 1, last, _Deadline.after(seconds))
+        deadline = _Deadline.after(seconds)
+
+        def take() -> bool:
+            self.recognise(session)
+            return self._take_words(session, 1, last, deadline)
+
+        return not self._lacking(take, "late")
 
     def behind(self, session: str) -> tuple[int, int]:
         """How many entries are not in the words index yet, and how many have no vectors yet."""

@@ -182,7 +182,7 @@ class Recall:
             text=text_of(entry),
             score=ranked.score,
             chance=ranked.chance,
-            parts=ranked.parts,
+            parts=dict(ranked.parts),
             marks=ranked.candidate.marks,
             in_prompt=entry.session == self.session and entry.seq in shown,
             context=tuple(one.seq for one in self._neighbours(entry)),
@@ -225,10 +225,15 @@ class Recall:
                 chance=max(later.chance, hit.chance),
                 supersedes=(*later.supersedes, hit.seq),
             )
-            known[hit.session, hit.seq] = replace(known[hit.session, hit.seq], superseded_by=correction.seq)
+            known[hit.session, hit.seq] = self._taken_back(known[hit.session, hit.seq], correction)
         return sorted(
             known.values(), key=lambda hit: (-hit.score, hit.superseded_by is not None, hit.session, -hit.seq)
         )
+
+    def _taken_back(self, hit: Hit, correction: Entry) -> Hit:
+        weight = self.searcher.weights.taken_back
+        parts = {**hit.parts, "taken back": weight}
+        return replace(hit, score=hit.score + weight, parts=parts, superseded_by=correction.seq)
 
     def _corrections(self, hit: Hit) -> Iterable[Entry]:
         """Later messages of the user that take a statement back, newest first."""

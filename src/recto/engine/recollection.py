@@ -16,7 +16,7 @@ from recto.core.entries import Entry
 from recto.core.recall import USED, Asked, Confirmed, Found, Hit, Injection
 from recto.core.window import WindowState
 from recto.engine.material import Material, Recalled
-from recto.errors import KeyReused, RectoError
+from recto.errors import KeyReused
 
 if TYPE_CHECKING:
     from recto.engine.recalling import Recall
@@ -133,8 +133,9 @@ class Recollection:
             # How rare a word is depends on all messages up to here, so all of them must be in. Mostly they are.
             self.recall.indexer.take_words(self.recall.session, anchor, _CATCHING_UP)
             injection, found = self._search(state, question, anchor, max(limit, 0))
-        except (RectoError, OSError) as error:  # recall never fails the turn
-            self._turn = _Turn(question=question, anchor=anchor, injection=None, found=None, trouble=str(error))
+        except Exception as error:  # noqa: BLE001  # recall never fails the turn
+            told = str(error) or repr(error)
+            self._turn = _Turn(question=question, anchor=anchor, injection=None, found=None, trouble=told)
             return
         self._turn = _Turn(question=question, anchor=anchor, injection=injection, found=found)
         if injection is not None:
@@ -164,7 +165,9 @@ class Recollection:
         wire = self._material.wire_of(state)
         text = self._material.text_of(question)
         said_at = next(iter(self.recall.indexer.store.read(self.recall.session, question, question))).ts
-        asked = Asked(text=text, beside=self._beside(state, question, anchor, text), now=said_at, before=anchor)
+        task = self._material.text_of(state.task) if state.task in state.lines and state.task != question else ""
+        beside = self._beside(state, question, anchor, text)
+        asked = Asked(text=text, task=task, beside=beside, now=said_at, before=anchor)
         whole = [seq for seq in state.lines if seq not in state.shrunk]
         return self.recall.injection(
             asked, room=limit, count=lambda text: self._material.cost_of_text(text, wire), hidden=frozenset(whole)

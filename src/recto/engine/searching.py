@@ -114,10 +114,9 @@ class Searcher:
         self._by_date(search)
         candidates = self._candidates(search)
         ranked = rank(candidates, weights=self.weights, curve=self.curve, now=asked.now)
-        first = [one.candidate for one in ranked[:_LOOKED_AT]]
-        phrased = {one: value for one, value in self._phrases(asked.text, first).items() if value}
-        if phrased:
-            candidates = [replace(one, phrases=phrased.get((one.session, one.seq), 0.0)) for one in candidates]
+        looked_at = self._looked_at(asked, [one.candidate for one in ranked[:_LOOKED_AT]])
+        if looked_at:
+            candidates = [looked_at.get((one.session, one.seq), one) for one in candidates]
             ranked = rank(candidates, weights=self.weights, curve=self.curve, now=asked.now)
         return Ranking(
             ranked=ranked,
@@ -225,22 +224,23 @@ class Searcher:
             )
         return found
 
-    def _phrases(self, question: str, candidates: Sequence[Candidate]) -> dict[Place, float]:
-        """How much of what stands side by side in the question stands so in each message."""
+    def _looked_at(self, asked: Asked, candidates: Sequence[Candidate]) -> dict[Place, Candidate]:
+        """The candidates with what only their texts tell: phrases of the question, and words of the task."""
         lexicon = self.indexer.lexicon
-        wanted = set(pairwise(lexicon.sequence(question)))
-        if not wanted:
+        wanted, task = set(pairwise(lexicon.sequence(asked.text))), lexicon.terms(asked.task[:_PHRASED]).keys()
+        if not wanted and not task:
             return {}
-        has: dict[Place, set[tuple[int, int]]] = {}
+        has: list[tuple[Candidate, set[tuple[int, int]], float]] = []
         for one in candidates:
             entry = next(iter(self.indexer.store.read(one.session, one.seq, one.seq)), None)
-            text = text_of(entry)[:_PHRASED] if entry is not None else ""
-            has[one.session, one.seq] = wanted.intersection(pairwise(lexicon.sequence(text)))
-        often = Counter(pair for pairs in has.values() for pair in pairs)
-        count = len(has)
-        rare = {pair: log(1 + (count - n + 0.5) / (n + 0.5)) for pair, n in often.items()}
-        unseen = log(1 + (count + 0.5) / 0.5)
-        return {place: min(sum(rare[pair] for pair in pairs) / unseen, 2.0) for place, pairs in has.items()}
+            said = lexicon.sequence(text_of(entry)[:_PHRASED]) if entry is not None else ()
+            serves = len(task & set(said)) / len(task) if task else 0.0
+            has.append((one, wanted.intersection(pairwise(said)), serves))
+        worth = _worth([pairs for _, pairs, _ in has])
+        return {
+            (one.session, one.seq): replace(one, phrases=min(sum(map(worth.__getitem__, pairs)), 2.0), task=serves)
+            for one, pairs, serves in has
+        }
 
     def _whole(self, search: _Search) -> dict[Hashable, float]:
         """What the words of each session are worth, taken together as one long message."""
@@ -258,6 +258,13 @@ class Searcher:
                 if (tf := tally.tf.get(term, 0))
             )
         return found
+
+
+def _worth(found: Sequence[set[tuple[int, int]]]) -> dict[tuple[int, int], float]:
+    """What each phrase is worth: the rarer among the candidates, the more; 1 if no other had it."""
+    often = Counter(pair for pairs in found for pair in pairs)
+    unseen = log(1 + (len(found) + 0.5) / 0.5)
+    return {pair: log(1 + (len(found) - n + 0.5) / (n + 0.5)) / unseen for pair, n in often.items()}
 
 
 def _last_before(openings: NDArray[np.uint32], seq: int) -> int:

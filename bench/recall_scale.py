@@ -1,0 +1,315 @@
+"""Recall in long sessions: how long a whole search takes, what a turn costs to index, how large the index is.
+
+Messages are made up: 110 words each out of 200,000 by Zipf's law, and a vector of 384 numbers each, so that what is
+timed is the store, the index and the ranking and not a model; what the usual embedder takes over a question is told
+apart. Sessions beside the one that is searched are copies of a session of 10,000 entries, made row by row in the
+index file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import apsw
+import numpy as np
+from rich.progress import track
+
+from bench.measure import percentile, progress, row, seconds
+from recto.core.entries import Draft
+from recto.core.lanes import Covered
+from recto.core.recall import Asked, Document, Mark
+from recto.engine.drafts import to_json
+from recto.engine.indexing import Indexer
+from recto.engine.searching import Searcher
+from recto.models.embedders import EmbedderChoice, embedder_for
+from recto.models.lexicon import PorterLexicon
+from recto.stores.sqlite import SqliteStore
+from recto.stores.sqlite.recall import SqliteIndex
+from recto.wire.names import CHAT
+
+if TYPE_CHECKING:
+    from recto.ports import Matrix
+
+SIZES = (10_000, 100_000, 1_000_000)
+BESIDE = (10_000, 100_000)
+"""Sessions that are searched with others beside them."""
+OTHERS = 1_000_000
+COPIED = 10_000
+VOCABULARY, DRAWS, DIMS = 200_000, 110, 384
+PAGE = 1_000
+SEARCHES, TURNS = 60, 300
+KINDS = {"rare words": (300, 3_000), "frequent words": (5, 60)}
+"""The words of a question, by how many words are more frequent."""
+KEPT = Path("bench/recall_beside.json")
+"""Figures of the run with the most entries beside, which takes too long for every day."""
+SESSION = "agent:bench:long"
+_MINUTE = 60_000_000
+_LETTERS = "bcdfghjklmnpqrstvwxz", "aeiou"
+
+
+class Made:
+    """Messages and questions, the same ones every time."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        chances = 1 / np.arange(2, VOCABULARY + 2) ** 1.05
+        self._edges = np.cumsum(chances / chances.sum())
+        self._words = [_word(number) for number in range(VOCABULARY)]
+
+    @cached_property
+    def _terms(self) -> np.ndarray:
+        lexicon = PorterLexicon()
+        return np.array([lexicon.sequence(word)[0] for word in self._words], np.uint32)
+
+    def drafts(self, first: int, count: int) -> list[Draft]:
+        return [_draft(first + place, self._text(ranks)) for place, ranks in enumerate(self._drawn(count))]
+
+    def page(self, first: int, count: int) -> tuple[list[Draft], list[dict[int, int]]]:
+        """Messages with their terms, which a lexicon would take longer to find."""
+        drawn = self._drawn(count)
+        terms = (np.unique(some, return_counts=True) for some in self._terms[drawn])
+        drafts = [_draft(first + place, self._text(ranks)) for place, ranks in enumerate(drawn)]
+        return drafts, [dict(zip(found.tolist(), often.tolist(), strict=True)) for found, often in terms]
+
+    def question(self, low: int, high: int) -> str:
+        return self._text(self._rng.choice(np.arange(low, high), 8, replace=False))
+
+    def vectors(self, count: int) -> np.ndarray:
+        rows = self._rng.standard_normal((count, 1, DIMS), np.float32)
+        return rows / np.linalg.norm(rows, axis=2, keepdims=True)
+
+    def _drawn(self, count: int) -> np.ndarray:
+        return np.minimum(np.searchsorted(self._edges, self._rng.random((count, DRAWS))), VOCABULARY - 1)
+
+    def _text(self, ranks: np.ndarray) -> str:
+        return " ".join([self._words[rank] for rank in ranks.tolist()])
+
+
+def _word(number: int) -> str:
+    """A word that can be pronounced; none is another's stem."""
+    word = ""
+    for _ in range(4):
+        number, consonant = divmod(number, len(_LETTERS[0]))
+        number, vowel = divmod(number, len(_LETTERS[1]))
+        word += _LETTERS[0][consonant] + _LETTERS[1][vowel]
+    return word
+
+
+def _draft(number: int, text: str) -> Draft:
+    role = "assistant" if number % 2 else "user"
+    content = to_json({"role": role, "content": text})
+    return Draft(id=uuid.uuid4().hex, ts=number * _MINUTE, role=role, content=content, wire=CHAT, tokens=150)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """An embedder that draws a vector for each text, in no time; the same one for the same text."""
+
+    name: str = "drawn/1"
+    dims: int = DIMS
+    weight: float = 0.5
+
+    def documents(self, texts: Sequence[str]) -> Matrix:
+        rows = np.stack([np.random.default_rng(crc32(text.encode())).standard_normal(DIMS) for text in texts])
+        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+    def query(self, text: str) -> Matrix:
+        return self.documents([text])
+
+
+class Place:
+    """A folder with a transcript and its index."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+        self.store = SqliteStore(self.folder / "transcript.db")
+        self.index = SqliteIndex(f"{self.store.location}-recall")
+
+    def indexer(self, *, with_vectors: bool = True) -> Indexer:
+        meaning = Drawn() if with_vectors else None
+        return Indexer(
+            self.store, self.index, lexicon=PorterLexicon(), embedder=meaning, in_background=False, owns_index=False
+        )
+
+    def close(self) -> None:
+        self.index.close()
+        self.store.close()
+
+    @property
+    def index_bytes(self) -> int:
+        """On the disk, with what is not yet in its place."""
+        return sum(file.stat().st_size for file in self.folder.iterdir() if "-recall" in file.name)
+
+
+def run(quick: bool) -> list[dict]:
+    scale = 10 if quick else 1
+    rows = [embedding_row()]
+    for size in SIZES:
+        with tempfile.TemporaryDirectory() as folder, closing(Place(folder)) as place:
+            rows += of_size(place, size // scale)
+    rows += with_others(OTHERS // scale, [size // scale for size in BESIDE])
+    return rows + kept_rows()
+
+
+def embedding_row() -> dict:
+    embedder = embedder_for(EmbedderChoice())
+    made = Made(1)
+    questions = [made.question(300, 3_000) for _ in range(20)]
+    embedder.query("once, to be loaded")
+    times = [seconds(lambda text=text: embedder.query(text)) * 1e3 for text in questions]
+    note = f"{embedder.name}; comes on top of every search below"
+    return row("embedding a question of 8 words, p50", percentile(times, 0.5), "ms", note, 1)
+
+
+def of_size(place: Place, size: int) -> list[dict]:
+    made, label = Made(size), f"{size:,} entries"
+    took = seconds(lambda: fill(place, made, SESSION, size - TURNS * 2, label))
+    turns = indexed_turns(place, made, size - TURNS * 2)
+    sizes = {lane.lane.partition("/")[0]: lane.bytes / lane.entries for lane in place.index.lanes() if lane.entries}
+    on_disk = place.index_bytes / size
+    lanes = ", ".join(f"{name} {value:,.0f}" for name, value in sizes.items())
+    rows = [
+        row(f"{label}: index", on_disk, "bytes/entry", f"on disk; rows of {lanes}"),
+        row(f"{label}: filled", size / took, "entries/s", "stored and indexed, 1,000 at a time"),
+    ]
+    for what, times in turns.items():
+        note = f"worst {max(times):.1f} ms; a turn is two messages"
+        rows.append(row(f"{label}: {what} of one turn, p50", percentile(times, 0.5), "ms", "", 2))
+        rows.append(row(f"{label}: {what} of one turn, p99", percentile(times, 0.99), "ms", note, 2))
+    return rows + searches(place, made, SESSION, label)
+
+
+def fill(place: Place, made: Made, session: str, count: int, label: str) -> None:
+    """What an indexer would write, without making it out of texts first."""
+    indexer = place.indexer()
+    vectors = indexer.lane_of(indexer.embedders[0])
+    for start in track(range(0, count, PAGE), f"recall at {label}", console=progress()):
+        drafts, terms = made.page(start + 1, min(PAGE, count - start))
+        entries = place.store.append(session, drafts)
+        covers = Covered(entries[0].seq, entries[-1].seq, entries[-1].hash)
+        documents = [
+            Document(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
+            for entry, found in zip(entries, terms, strict=True)
+        ]
+        indexer.uses.add(session, [], covers)
+        indexer.words.add(session, documents, covers)
+        vectors.add(
+            session, list(zip(range(covers.first, covers.last + 1), made.vectors(len(entries)), strict=True)), covers
+        )
+
+
+def indexed_turns(place: Place, made: Made, after: int) -> dict[str, list[float]]:
+    """Milliseconds to index the two messages of a turn: their words, then their vectors."""
+    words, both = place.indexer(with_vectors=False), place.indexer()
+    times: dict[str, list[float]] = {"words": [], "vectors": []}
+    for turn in range(TURNS):
+        place.store.append(SESSION, made.drafts(after + 2 * turn + 1, 2))
+        times["words"].append(seconds(lambda: words.catch_up(SESSION)) * 1e3)
+        times["vectors"].append(seconds(lambda: both.catch_up(SESSION)) * 1e3)
+    return times
+
+
+def searches(place: Place, made: Made, session: str, label: str) -> list[dict]:
+    """The first search reads the index; those after it find much of it in memory."""
+    searcher = Searcher(place.indexer())
+    end = place.store.head(session).seq * _MINUTE
+
+    def search(text: str) -> float:
+        return seconds(lambda: searcher.find(Asked(text=text, now=end), [session])) * 1e3
+
+    first = search(made.question(*KINDS["rare words"]))
+    rows = []
+    for kind, (low, high) in KINDS.items():
+        times = [search(made.question(low, high)) for _ in range(SEARCHES)]
+        note = f"8 {kind}; the very first {first:,.0f} ms" if not rows else f"8 {kind}"
+        rows.append(row(f"{label}: search, {kind}, p50", percentile(times, 0.5), "ms", note, 1))
+        rows.append(row(f"{label}: search, {kind}, p99", percentile(times, 0.99), "ms", "", 1))
+    return rows
+
+
+def with_others(others: int, sizes: Sequence[int]) -> list[dict]:
+    """The same searches in a file that holds many other sessions too."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Made(others)
+        with closing(Place(folder)) as place:
+            for size in (COPIED, *sizes):
+                name = SESSION if size == COPIED else f"{SESSION}-{size}"
+                if place.store.head(name).seq == 0:
+                    fill(place, made, name, size, f"{size:,} beside {others:,}")
+            location = Path(place.index.location)
+        took = seconds(lambda: copy_sessions(location, others // COPIED))
+        with closing(Place(folder)) as place:
+            rows = [
+                row(f"{others:,} entries beside: made", took, "s", "copies of a session of 10,000, in the index alone")
+            ]
+            for size in sizes:
+                name = SESSION if size == COPIED else f"{SESSION}-{size}"
+                rows += searches(place, made, name, f"{size:,} entries beside {others:,}")
+            size_gb = place.index_bytes / 1e9
+            rows.append(row(f"{others:,} entries beside: index", size_gb, "GB", "on disk", 1))
+    return rows
+
+
+_COPY = """
+INSERT INTO covered SELECT :to, first, last, hash FROM covered WHERE shelf = :of;
+INSERT INTO fresh SELECT :to, seq, data FROM fresh WHERE shelf = :of;
+INSERT INTO sealed(shelf, part, first, data) SELECT :to, part, first, data FROM sealed WHERE shelf = :of;
+"""
+
+
+def copy_sessions(path: Path, copies: int) -> None:
+    """Copies every lane of one session under other names, in few transactions."""
+    with closing(apsw.Connection(str(path))) as file:
+        file.execute("PRAGMA synchronous=OFF")
+        shelves = list(file.execute("SELECT shelf, lane, generation FROM shelves WHERE session = ?", (SESSION,)))
+        for group in track(list(_batches(copies, 50)), "copies", console=progress()):
+            with file:
+                for number in group:
+                    for shelf, lane, generation in shelves:
+                        new = (f"agent:other:{number}", lane, generation)
+                        file.execute("INSERT INTO shelves(session, lane, generation) VALUES (?, ?, ?)", new)
+                        file.execute(_COPY, {"to": file.last_insert_rowid(), "of": shelf})
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    os.sync()
+
+
+def _batches(count: int, size: int) -> Iterator[range]:
+    return (range(start, min(start + size, count)) for start in range(0, count, size))
+
+
+def kept_rows() -> list[dict]:
+    if not KEPT.is_file():
+        return []
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    return [{**one, "note": f"measured {kept['date']}. {one['note']}".strip()} for one in kept["rows"]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.recall_scale", description=__doc__)
+    parser.add_argument(
+        "--others", type=int, default=10_000_000, help="entries in other sessions (default: 10 million)"
+    )
+    parser.add_argument("--keep", action="store_true", help=f"keep the figures in {KEPT}")
+    given = parser.parse_args()
+    rows = with_others(given.others, BESIDE)
+    for one in rows:
+        print(f"{one['what']:<75}{one['value']:>14,.{one['digits']}f} {one['unit']:<12} {one['note']}")
+    if given.keep:
+        kept = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "rows": rows}
+        KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

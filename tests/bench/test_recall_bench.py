@@ -1,0 +1,193 @@
+"""What recall is measured by is what it says: checked by hand on small rankings, and on the sets where they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import isclose, log, log2
+
+import numpy as np
+import pytest
+from bench.evidence import Question, Said, as_draft, counted, evidence, trimmed
+from bench.kept_vectors import KeptVectors, opened
+from bench.lexical import BASELINES, Corpus, by_stems
+from bench.measure import figures, row, tables
+from bench.recall import Difference, compared, searching
+from bench.recall_data import (
+    DATA,
+    Turn,
+    chat_questions,
+    chats,
+    conversations,
+    interval,
+    moment,
+    ndcg,
+    recall_all,
+    recall_any,
+    share,
+)
+
+from bench import recall_scale
+from recto.core.recall import Asked
+from recto.models.embedders.hashing import HashingEmbedder
+from recto.settings import load
+from recto.stores.memory import MemoryStore
+from recto.wiring import open_session
+
+needs_the_sets = pytest.mark.skipif(not (DATA / "beam_100K").is_dir(), reason="the sets are not here")
+SAID = [
+    Said(turn=Turn(role="user", text=f"the colour of door {number} is number {number}"), ts=0) for number in range(20)
+]
+
+
+def test_all_of_the_evidence_must_be_among_the_first():
+    assert recall_all("abcde", {"a", "c"}, 3) == 1
+    assert recall_all("abcde", {"a", "d"}, 3) == 0
+    assert recall_all("abcde", set(), 3) == 0
+
+
+def test_any_of_the_evidence_is_enough_for_any():
+    assert recall_any("abcde", {"c", "z"}, 3) == 1
+    assert recall_any("abcde", {"d", "z"}, 3) == 0
+
+
+def test_the_share_is_of_the_evidence_and_not_of_what_was_returned():
+    assert share("abcde", {"a", "b", "y", "z"}, 5) == 0.5
+
+
+def test_the_first_two_places_count_alike_and_later_ones_less():
+    assert ndcg("ab", {"b"}, 5) == 1
+    assert isclose(ndcg("abc", {"c"}, 5), 1 / log2(3))
+    assert isclose(ndcg("axbycz", {"a", "b", "c"}, 5), (1 + 1 / log2(3) + 1 / log2(5)) / (2 + 1 / log2(3)))
+    assert ndcg("abc", set(), 5) == 0
+
+
+def test_the_interval_holds_the_mean_and_is_the_same_every_time():
+    differences = [0.0, 0.0, 1.0, -1.0, 1.0] * 40
+    low, high = interval(differences)
+    assert low < 0.2 < high
+    assert high - low < 0.3
+    assert interval(differences) == (low, high)
+
+
+def test_a_difference_is_taken_question_by_question():
+    assert str(Difference.of([1.0, 1.0], [0.0, 0.0])) == "+1.000 [+1.000, +1.000]"
+
+
+def test_the_better_baseline_is_the_one_to_beat():
+    scores = {"okapi-ws": [(0.0,), (1.0,)], "porter": [(1.0,), (1.0,)], "Recto": [(1.0,), (0.0,)]}
+    rows = compared("a set", scores, ["all@5"], "all@5")
+    assert [one["figures"]["all@5"] for one in rows] == [0.5, 1.0, 0.5]
+    assert rows[-1]["note"].startswith("all@5 -0.500")
+
+
+def test_a_date_of_the_set_is_read_as_utc():
+    assert moment("2023/04/10 (Mon) 17:50") == 1_681_149_000 * 1_000_000
+
+
+def test_the_stemming_baseline_folds_cases_and_forms_and_drops_stop_words():
+    assert by_stems("The Ponies are RUNNING") == ["poni", "run"]
+
+
+def test_a_baseline_scores_as_its_formula_says():
+    corpus = Corpus([Counter("abb"), Counter("ac"), Counter("a")], BASELINES["porter"])
+    assert corpus.ranked(["b"], 3)[0] == 0
+    assert corpus.ranked(["c", "b", "b"], 3) == [0, 1, 2], "twice asked for counts twice"
+    assert BASELINES["porter"].worth(3, {"a": 3})["a"] == log(1 + 0.5 / 3.5)
+    assert BASELINES["okapi-ws"].worth(3, {"a": 3, "b": 1})["a"] == pytest.approx(
+        0.25 * (log(0.5 / 3.5) + log(2.5 / 1.5)) / 2
+    )
+
+
+def test_of_two_equal_documents_each_baseline_keeps_its_own_order():
+    same = [Counter("a"), Counter("a")]
+    assert Corpus(same, BASELINES["okapi-ws"]).ranked(["a"], 2) == [1, 0]
+    assert Corpus(same, BASELINES["porter"]).ranked(["a"], 2) == [0, 1]
+
+
+def test_kept_vectors_are_those_of_the_embedder_and_are_made_once(tmp_path):
+    inner = HashingEmbedder()
+    first = KeptVectors(inner, opened(tmp_path / "kept.db"))
+    assert np.array_equal(first.documents(["a door", "a key"]), inner.documents(["a door", "a key"]))
+    assert np.array_equal(first.query("a door"), inner.query("a door"))
+    again = KeptVectors(inner, opened(tmp_path / "kept.db"))
+    assert np.array_equal(again.documents(["a key"]), inner.documents(["a key"]))
+    assert (first.made, again.made) == (3, 0)
+    for one in (first, again):
+        one.kept.close()
+
+
+def test_the_product_searches_only_the_sessions_it_is_given():
+    turn = Turn(role="user", text="the colour of the door is green")
+    searcher = searching({"agent:bench:a": [(turn, 1)], "agent:bench:b": [(turn, 1)]}, None)
+    found = searcher.find(Asked(text="which colour has the door?", now=1), ["agent:bench:b"])
+    assert [one.candidate.session for one in found.ranked] == ["agent:bench:b"]
+
+
+def test_evidence_stands_whole_or_in_part_and_a_longer_number_is_another_entry():
+    quoted = "recto://a/12 · user\n> The door\n> is green."
+    gold = {"recto://a/1": "It is\nred.", "recto://a/12": "The door is green.", "recto://a/3": "so it  was said"}
+    assert evidence([quoted, "so it was said"], gold) == (2 / 3, 2 / 3)
+    assert evidence(["recto://a/3 · user\n> … it was"], {"recto://a/3": "so it was said"}) == (0, 1)
+
+
+def test_plain_trimming_keeps_the_newest_that_fit_and_the_whole_history_all():
+    settings = load(environ={}, arguments={"store": "memory:", "model": "gpt-4o"})
+    with open_session(settings) as session:
+        asked = Question(text="which?", ts=0, gold=frozenset({0, 19}))
+        cost = counted(session, "", SAID[0]).tokens
+        some = trimmed(session, SAID, asked, most=cost * 8)
+        assert some.whole == 0.5
+        assert cost * 6 < some.tokens <= cost * 8
+        assert trimmed(session, SAID, asked, most=None).whole == 1
+
+
+def test_a_copied_session_is_the_same_to_the_last_hash():
+    settings = load(environ={}, arguments={"store": "memory:", "model": "gpt-4o"})
+    store, copy = MemoryStore(), MemoryStore()
+    with open_session(settings, store) as session:
+        session.append({"role": "user", "content": "hello"})
+        session.record("made_up", {"a": 1})
+    copy.append(settings.session, [as_draft(entry) for entry in store.read(settings.session)])
+    assert copy.head(settings.session) == store.head(settings.session)
+
+
+def test_made_up_messages_have_the_terms_that_a_lexicon_finds_in_them():
+    made = recall_scale.Made(3)
+    drafts, terms = made.page(1, 3)
+    lexicon = recall_scale.PorterLexicon()
+    for draft, found in zip(drafts, terms, strict=True):
+        text = draft.content.decode().split('"content":"')[1].rstrip('"}')
+        assert lexicon.terms(text) == found
+
+
+def test_a_session_beside_others_is_found_as_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(recall_scale, "COPIED", 600)
+    monkeypatch.setattr(recall_scale, "SEARCHES", 2)
+    rows = recall_scale.with_others(1_800, [600])
+    assert [one["value"] > 0 for one in rows] == [True] * len(rows)
+
+
+def test_rows_of_several_figures_get_a_table_of_their_own():
+    rows = [row("a", 1.5, "s", digits=1), figures("b", {"x": 0.25, "n": 3}), figures("c", {"x": 0.5, "n": 4})]
+    assert tables(rows) == [
+        (["what", "value", "unit", "note"], [["a", "1.5", "s", ""]]),
+        (["what", "x", "n", "note"], [["b", "0.250", "3", ""], ["c", "0.500", "4", ""]]),
+    ]
+
+
+@needs_the_sets
+def test_the_questions_about_chats_are_read_whole():
+    known, asked = chats(), chat_questions()
+    assert (len(known), len(asked), sum(one.strict for one in asked)) == (940, 470, 419)
+    assert all(len(one.haystack) == 48 and one.sessions <= set(one.haystack) for one in asked)
+    assert all(known[name].turns[place].role == "user" for one in asked for name, place in one.said_by_user)
+
+
+@needs_the_sets
+def test_the_long_conversations_are_read_whole():
+    talks = conversations()
+    assert (len(talks), sum(len(talk.questions) for talk in talks)) == (20, 355)
+    for talk in talks:
+        assert talk.turns[0].role == "user"
+        assert all(talk.turns[place].role == "user" for place in set(talk.exchanges))
+        assert all(0 <= place < len(talk.turns) for one in talk.questions for place in one.gold)

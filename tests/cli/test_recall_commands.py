@@ -79,6 +79,13 @@ def test_a_question_is_answered_with_who_when_where_and_the_line_that_matters(he
     assert last == "10 messages of this session searched"
 
 
+def test_of_a_long_message_the_line_that_matters_is_shown(here):
+    long = "We talked a while. " * 40 + "The walrus is called Ferdinand. " + "And then we went on. " * 40
+    (here / "long.json").write_text(json.dumps([{"role": "user", "content": long}]))
+    run("import", "long.json", "--session", "agent:me:long")
+    assert "Ferdinand" in run("recall", "what is the walrus called", "--session", "agent:me:long").stdout
+
+
 def test_a_statement_that_was_taken_back_stands_behind_what_took_it_back(here):
     found = asked("what is the staging database called")
     by_seq = {hit["seq"]: hit for hit in found["hits"]}

@@ -110,3 +110,8 @@ def test_of_a_very_long_text_the_beginning_and_the_end_are_found():
 
 def test_a_very_long_word_is_cut_and_what_stands_beside_it_is_found():
     assert words_of("see " + "Ab1" * 5_000 + " here")[::2] == ["see", "here"]
+
+
+@pytest.mark.parametrize("written", ["file:///etc/hosts", "sqlite:///db", "http://", "://", "x:///", "a://b//"])
+def test_an_address_without_a_host_or_a_path_is_no_trouble(written):
+    assert words_of(f"see {written} there")[0] == "see"

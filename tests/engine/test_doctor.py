@@ -32,7 +32,7 @@ def stored(tmp_path) -> Path:
     for key in KEYS:
         with recto.open(tmp_path / "a.db", session=key) as session:
             for number in range(12):
-                session.append({"role": "user", "content": f"The lamp number{number} of {key} " + "is on " * 400})
+                session.append({"role": "user", "content": f"The lamp number{number} of {key} " + "flickers " * 400})
             session.recall("lamp")
     return tmp_path / "a.db"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import apsw
 import pytest
-from leaving import Moody, decisions, entered, events, left, settings, speak, unfindable
+from leaving import DECISIONS, Moody, decisions, entered, events, left, settings, speak, unfindable
 
-from recto.errors import WindowOverflow
+from recto.errors import EmbedderFailed, WindowOverflow
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
 from recto.wiring import open_session
@@ -94,6 +94,31 @@ def test_messages_that_leave_unindexed_would_be_seen(tmp_path):
     assert len(left(looking)) > 10
     assert len(unfindable(looking, catches_up=False)) > 10
     assert unfindable(looking) == []
+
+
+def test_what_others_write_while_the_index_is_asked_lets_nothing_leave_that_was_not_asked_for(tmp_path):
+    store = MemoryStore()
+
+    class Interrupted(Moody):
+        """While it is asked, somebody else writes to the session; then it fails."""
+
+        def documents(self, texts):
+            if len(written) < 3:
+                written.append(other.append({"role": "assistant", "content": "it sings " * 400}))
+            raise EmbedderFailed(self.name, "the plug is out")
+
+    written: list = []
+    other = open_session(settings(), store)
+    session, indexer = entered(store, tmp_path / "i", Interrupted(), inject=False)
+    asked: set[int] = set()
+    gone: list[set[int]] = []
+    confirm = indexer.confirm
+    indexer.confirm = lambda name, seqs, seconds: (asked.update(seqs), confirm(name, seqs, seconds))[1]
+    session.window.listen(lambda entry: gone.append(left(session) - asked) if entry.kind in DECISIONS else None)
+    talk(session, 30)
+    assert len(written) == 3
+    assert gone
+    assert all(not unasked for unasked in gone)
 
 
 def ways_to_be_broken(path: Path):

@@ -13,7 +13,7 @@ from rich.text import Text
 from recto.cli.screen import one_line, out, safe
 from recto.cli.transcripts import known_session
 from recto.core.report import Holder, Report
-from recto.core.scopes import session_in, tenant_of
+from recto.core.scopes import session_in, stored_key, tenant_of
 from recto.engine.session import Session
 from recto.settings import Settings
 from recto.wiring import open_session, open_store
@@ -66,7 +66,8 @@ def detail_command(settings: Settings, session: str | None, model: str | None, a
 def _show(settings: Settings, session: str | None, model: str | None, as_json: bool, *, detail: bool) -> None:
     chosen = replace(settings, session=session or settings.session, model=model or settings.model)
     with closing(open_store(settings, create=False)) as store:
-        key = known_session(store, chosen.session)
+        name = stored_key(chosen.session, chosen.tenant) if chosen.tenant else chosen.session
+        key = known_session(store, name)
         opened = open_session(replace(chosen, session=session_in(key), tenant=tenant_of(key)), store)
         report = opened.report()
         if as_json:

@@ -168,7 +168,7 @@ def _address(written: str) -> tuple[str, ...]:
     """A URL: its host, each part of its path, and the whole without its scheme."""
     rest = written.partition("://")[2]
     host, _, path = rest.partition("/")
-    parts = [*_words_in(host), *(_words_in(path) if path else ())]
+    parts = [word for part in (host, path) if part for word in _words_in(part)]
     return tuple(dict.fromkeys([*parts, rest.lower()]))
 
 

@@ -91,7 +91,7 @@ class Doctor:
                 yield self._remade(session, f"session '{session}': {says}", mend)
             missing = self._indexer.behind(session)
             if mend and any(missing):
-                self._indexer.catch_up(session, advance=self._advance)
+                yield from self._brought_up(session)
                 missing = self._indexer.behind(session)
             behind += max(missing)
         if behind:
@@ -99,6 +99,13 @@ class Doctor:
             yield Finding(grade="note", about="index", says=says, cure="recto index")
         else:
             yield Finding(grade="fine", about="index", says=f"{index.location}: everything is in it")
+
+    def _brought_up(self, session: str) -> Iterator[Finding]:
+        try:
+            self._indexer.catch_up(session, advance=self._advance)
+        except RectoError as error:
+            says = f"session '{session}' could not be indexed: {error}"
+            yield Finding(grade="problem", about="index", says=says, cure="see what stands in the way, then again")
 
     def _remade(self, session: str, says: str, mend: bool) -> Finding:
         if mend:

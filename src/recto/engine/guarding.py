@@ -6,7 +6,9 @@ is embedded, nor why.
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 PATIENCE = 30.0
 """Seconds that a call may take where nobody says otherwise."""
+_PARTING = 5.0
+"""Seconds that the end of the process waits for calls nobody waits for any more."""
 _MOST_DIMS = 65_536
 _LONGEST = 1.01
 """How long a vector of length 1 may be, for who rounds."""
@@ -88,6 +92,18 @@ class Guarded:
         return call.answers[0]
 
 
+_RUNNING: set[threading.Event] = set()
+"""The ends of calls that have not come yet, of all embedders."""
+
+
+@atexit.register
+def _part() -> None:
+    """Waits a little for calls that were given up: a process that ends under a native runtime at work is aborted."""
+    end = time.monotonic() + _PARTING
+    for done in list(_RUNNING):
+        done.wait(max(end - time.monotonic(), 0.0))
+
+
 class _Call(Generic[_T]):
     """One call on a thread of its own."""
 
@@ -99,8 +115,10 @@ class _Call(Generic[_T]):
 
     def run(self) -> None:
         """Whatever comes of it is told to who waits."""
+        _RUNNING.add(self.done)
         try:
             self.answers.append(self._ask())
         except BaseException as error:  # noqa: BLE001  # not ours: it may raise what it likes
             self.error = error
         self.done.set()
+        _RUNNING.discard(self.done)

@@ -303,15 +303,22 @@ class Indexer:
                 for page in _pages(self.store.read(session, start, stop), _VECTOR_PAGE):
                     if deadline.passed:
                         return False
-                    rows = [
-                        (entry.seq, embedder.documents(pieces, min(deadline.left, PATIENCE)))
-                        for entry in page
-                        if (pieces := passages_of(entry))
-                    ]
-                    lane.add(session, rows, Covered(page[0].seq, page[-1].seq, page[-1].hash))
+                    self._embed(session, page, embedder, deadline)
         finally:
             self._vectors_turn.release()
         return True
+
+    def _embed(self, session: str, page: Sequence[Entry], embedder: Guarded, deadline: _Deadline) -> None:
+        """Embeds a few entries. Where it breaks off, what was done by then is kept."""
+        rows, done = [], None
+        try:
+            for entry in page:
+                if pieces := passages_of(entry):
+                    rows.append((entry.seq, embedder.documents(pieces, min(deadline.left, PATIENCE))))
+                done = entry
+        finally:
+            if done is not None:
+                self.lane_of(embedder).add(session, rows, Covered(page[0].seq, done.seq, done.hash))
 
     def _drop_older(self, session: str, head: int) -> None:
         """Vectors of an embedder used before are let go once the new ones cover everything."""

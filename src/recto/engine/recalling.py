@@ -17,7 +17,7 @@ from recto.core.ranking import Ranked
 from recto.core.recall import Asked, Confirmed, Found, Hit, Injection, Mark, Scope
 from recto.core.references import terms as references
 from recto.core.scopes import parse_pointer, pointer_to, within
-from recto.core.similarity import cosine, vector
+from recto.core.similarity import Vector, cosine, vector
 from recto.core.statements import supersedes
 from recto.engine.indexing import Indexer
 from recto.engine.reading import text_of
@@ -161,6 +161,7 @@ class Recall:
 
     def _hits(self, ranking: Ranking, most: int, shown: Collection[int], hidden: Collection[int]) -> list[Hit]:
         hits: list[Hit] = []
+        seen = _Seen()
         for ranked in ranking.ranked[:_SHORTLIST]:
             if len(hits) >= most:
                 break
@@ -168,7 +169,7 @@ class Recall:
             if entry is None:
                 continue
             hit = self._hit(entry, ranked, shown)
-            if not any(_is_same(hit, other) for other in hits):
+            if not seen.again(hit.text):
                 hits.append(hit)
         return self._with_corrections(hits, ranking, shown, hidden)
 
@@ -304,11 +305,30 @@ def _injection(chosen: Sequence[tuple[Hit, list[Excerpt]]], count: Callable[[str
     return Injection(text=text, tokens=count(text), hits=tuple(hit for hit, _ in chosen))
 
 
-def _is_same(one: Hit, other: Hit) -> bool:
-    if one.text == other.text:
-        return True
-    shorter, longer = sorted((len(one.text), len(other.text)))
-    return shorter > _SAME * longer and cosine(vector(one.text), vector(other.text)) >= _SAME
+class _Seen:
+    """The texts that were found already, for telling the same one again. Each is taken apart once at most."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._vectors: dict[str, Vector] = {}
+
+    def again(self, text: str) -> bool:
+        """Whether it is one of them, word for word or nearly so; if not, it is from now on."""
+        if any(self._are_same(text, other) for other in self._texts):
+            return True
+        self._texts.append(text)
+        return False
+
+    def _are_same(self, one: str, other: str) -> bool:
+        shorter, longer = sorted((len(one), len(other)))
+        if one == other or shorter <= _SAME * longer:
+            return one == other
+        return cosine(self._vector(one), self._vector(other)) >= _SAME
+
+    def _vector(self, text: str) -> Vector:
+        if text not in self._vectors:
+            self._vectors[text] = vector(text)
+        return self._vectors[text]
 
 
 def _says_something(entry: Entry) -> bool:

@@ -330,7 +330,7 @@ class Window:
         if confirmed.whole:
             return relief, "words and vectors"
         state = self.state
-        if relief.before <= self.budget.room:
+        if self.material.used(state) <= self.budget.room:
             return replace(relief, plans=(), postponed=f"not in the index yet: {confirmed.reason}"), ""
         if confirmed.words:
             again = relieve(state, self.rules, self.material, self._idle())

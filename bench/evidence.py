@@ -10,9 +10,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import cache
 from multiprocessing import get_context
+from pathlib import Path
+from shutil import copytree, rmtree
+from tempfile import TemporaryDirectory
 
 from rich.progress import track
 
@@ -24,10 +28,10 @@ from recto.core.scopes import pointer_to
 from recto.engine.indexing import Indexer
 from recto.engine.session import Session
 from recto.models.lexicon import PorterLexicon
-from recto.ports import Embedder, RecallIndex
+from recto.ports import Embedder
 from recto.settings import Settings, load
 from recto.stores.memory import MemoryStore
-from recto.stores.memory_index import MemoryIndex
+from recto.stores.sqlite.recall import SqliteIndex
 from recto.wire import read
 from recto.wire.names import CHAT
 from recto.wiring import open_session
@@ -127,9 +131,10 @@ def _outcomes(story: Story) -> dict[tuple[int, str], list[Outcome]]:
     for window in WINDOWS:
         for way in (SLIDING, WORDS, RECALL):
             if way != RECALL or _embedder() is not None:
-                telling = Telling(window, way)
-                entries = telling.feed(story.said)
-                found[window, way] = [telling.ask(one, entries) for one in story.questions]
+                with TemporaryDirectory() as folder:
+                    telling = Telling(window, way, Path(folder))
+                    entries = telling.feed(story.said)
+                    found[window, way] = [telling.ask(one, entries) for one in story.questions]
         with open_session(_settings(window, SLIDING)) as session:
             room = session.window.budget.room
             for way, most in ((TRIMMING, room), (WHOLE, None)):
@@ -140,12 +145,13 @@ def _outcomes(story: Story) -> dict[tuple[int, str], list[Outcome]]:
 class Telling:
     """A session that hears a conversation, and copies of it that are asked."""
 
-    def __init__(self, window: int, way: str) -> None:
+    def __init__(self, window: int, way: str, folder: Path) -> None:
         self._settings = _settings(window, way)
         self._listening = _settings(window, way, inject=False)
         self._recalls = way != SLIDING
         self._meaning = _embedder() if way == RECALL else None
-        self._store, self._index = MemoryStore(), MemoryIndex()
+        self._folder = folder
+        self._store = MemoryStore()
 
     def feed(self, said: Sequence[Said]) -> list[Entry]:
         """A prompt is built whenever the user has spoken, as it is before a model answers.
@@ -153,8 +159,8 @@ class Telling:
         What would come back for it is gone when the question is asked, and is not looked for.
         """
         entries = []
-        indexer = self._indexer(self._store)
-        with open_session(self._listening, self._store, indexer) as session:
+        with closing(self._index("fed")) as index, self._opened(self._listening, self._store, index) as session:
+            indexer = self._indexer(self._store, index)
             for place, one in enumerate(said):
                 entries += self._store.append(SESSION, [counted(session, f"m{place}", one)])
                 if indexer is not None:
@@ -164,21 +170,32 @@ class Telling:
         return entries
 
     def ask(self, question: Question, entries: Sequence[Entry]) -> Outcome:
-        """In a copy, so that nobody else hears it."""
+        """In a copy of the session and of its index, so that nobody else hears it."""
         store = MemoryStore()
         store.append(SESSION, [as_draft(entry) for entry in self._store.read(SESSION)])
-        with open_session(self._settings, store, self._indexer(store)) as session:
+        copytree(self._folder / "fed", self._folder / "asked")
+        with closing(self._index("asked")) as index, self._opened(self._settings, store, index) as session:
             asked = Said(turn=Turn(role="user", text=question.text), ts=question.ts)
             store.append(SESSION, [counted(session, "question", asked)])
             prompt = session.prompt()
             recalled = session.window.material.recalled
             texts = [read(raw, CHAT).text for raw in prompt.raw]
+        rmtree(self._folder / "asked")
         gold = [entries[place] for place in question.gold]
         whole, in_part = evidence(texts, {pointer_to(SESSION, one.seq): read(one.content, CHAT).text for one in gold})
         return Outcome(in_part=in_part, whole=whole, tokens=prompt.tokens, recalled=recalled.tokens if recalled else 0)
 
-    def _indexer(self, store: MemoryStore) -> Indexer | None:
-        return _indexer(store, self._index, self._meaning) if self._recalls else None
+    def _index(self, name: str) -> SqliteIndex:
+        (self._folder / name).mkdir(exist_ok=True)
+        return SqliteIndex(self._folder / name / "recall")
+
+    def _indexer(self, store: MemoryStore, index: SqliteIndex) -> Indexer | None:
+        if not self._recalls:
+            return None
+        return Indexer(store, index, lexicon=_lexicon(), embedder=self._meaning, in_background=False, owns_index=False)
+
+    def _opened(self, settings: Settings, store: MemoryStore, index: SqliteIndex) -> Session:
+        return open_session(settings, store, self._indexer(store, index))
 
 
 def evidence(texts: Sequence[str], gold: Mapping[str, str]) -> tuple[float, float]:
@@ -235,10 +252,6 @@ def _embedder() -> Embedder | None:
 @cache
 def _lexicon() -> PorterLexicon:
     return PorterLexicon()
-
-
-def _indexer(store: MemoryStore, index: RecallIndex, meaning: Embedder | None) -> Indexer:
-    return Indexer(store, index, lexicon=_lexicon(), embedder=meaning, in_background=False)
 
 
 def _settings(window: int, way: str, *, inject: bool = True) -> Settings:

@@ -132,9 +132,8 @@ class Drawn:
 class Place:
     """A folder with a transcript and its index."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = Path(folder)
-        self.store = SqliteStore(self.folder / "transcript.db")
+    def __init__(self, folder: Path) -> None:
+        self.store = SqliteStore(folder / "transcript.db")
         self.index = SqliteIndex(f"{self.store.location}-recall")
 
     def indexer(self, *, with_vectors: bool = True) -> Indexer:
@@ -147,18 +146,18 @@ class Place:
         self.index.close()
         self.store.close()
 
-    @property
-    def index_bytes(self) -> int:
-        """On the disk, with what is not yet in its place."""
-        return sum(file.stat().st_size for file in self.folder.iterdir() if "-recall" in file.name)
+
+def index_bytes(folder: Path) -> int:
+    """On the disk, after closing."""
+    return sum(file.stat().st_size for file in folder.iterdir() if "-recall" in file.name)
 
 
 def run(quick: bool) -> list[dict]:
     scale = 10 if quick else 1
     rows = [embedding_row()]
     for size in SIZES:
-        with tempfile.TemporaryDirectory() as folder, closing(Place(folder)) as place:
-            rows += of_size(place, size // scale)
+        with tempfile.TemporaryDirectory() as folder:
+            rows += of_size(Path(folder), size // scale)
     rows += with_others(OTHERS // scale, [size // scale for size in BESIDE])
     return rows + kept_rows()
 
@@ -173,22 +172,24 @@ def embedding_row() -> dict:
     return row("embedding a question of 8 words, p50", percentile(times, 0.5), "ms", note, 1)
 
 
-def of_size(place: Place, size: int) -> list[dict]:
+def of_size(folder: Path, size: int) -> list[dict]:
     made, label = Made(size), f"{size:,} entries"
-    took = seconds(lambda: fill(place, made, SESSION, size - TURNS * 2, label))
-    turns = indexed_turns(place, made, size - TURNS * 2)
-    sizes = {lane.lane.partition("/")[0]: lane.bytes / lane.entries for lane in place.index.lanes() if lane.entries}
-    on_disk = place.index_bytes / size
-    lanes = ", ".join(f"{name} {value:,.0f}" for name, value in sizes.items())
+    with closing(Place(folder)) as place:
+        took = seconds(lambda: fill(place, made, SESSION, size - TURNS * 2, label))
+        turns = indexed_turns(place, made, size - TURNS * 2)
+        lanes = [one for one in place.index.lanes() if one.bytes]
+    told = ", ".join(f"{one.lane.partition('/')[0]} {one.bytes / one.entries:,.0f}" for one in lanes)
+    on_disk = index_bytes(folder) / size
     rows = [
-        row(f"{label}: index", on_disk, "bytes/entry", f"on disk; rows of {lanes}"),
+        row(f"{label}: index", on_disk, "bytes/entry", f"on disk; {told}"),
         row(f"{label}: filled", size / took, "entries/s", "stored and indexed, 1,000 at a time"),
     ]
     for what, times in turns.items():
         note = f"worst {max(times):.1f} ms; a turn is two messages"
         rows.append(row(f"{label}: {what} of one turn, p50", percentile(times, 0.5), "ms", "", 2))
         rows.append(row(f"{label}: {what} of one turn, p99", percentile(times, 0.99), "ms", note, 2))
-    return rows + searches(place, made, SESSION, label)
+    with closing(Place(folder)) as place:
+        return rows + searches(place, made, SESSION, label)
 
 
 def fill(place: Place, made: Made, session: str, count: int, label: str) -> None:
@@ -241,24 +242,19 @@ def searches(place: Place, made: Made, session: str, label: str) -> list[dict]:
 
 def with_others(others: int, sizes: Sequence[int]) -> list[dict]:
     """The same searches in a file that holds many other sessions too."""
-    with tempfile.TemporaryDirectory() as folder:
-        made = Made(others)
+    made = Made(others)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         with closing(Place(folder)) as place:
-            for size in (COPIED, *sizes):
-                name = SESSION if size == COPIED else f"{SESSION}-{size}"
-                if place.store.head(name).seq == 0:
-                    fill(place, made, name, size, f"{size:,} beside {others:,}")
+            for size in {COPIED, *sizes}:
+                fill(place, made, f"{SESSION}-{size}", size, f"{size:,} beside {others:,}")
             location = Path(place.index.location)
-        took = seconds(lambda: copy_sessions(location, others // COPIED))
+        took = seconds(lambda: copy_sessions(location, f"{SESSION}-{COPIED}", others // COPIED))
+        note = f"{took:,.0f} s to make copies of a session of {COPIED:,} in the index alone"
+        rows = [row(f"{others:,} entries beside: index", index_bytes(folder) / 1e9, "GB", note, 2)]
         with closing(Place(folder)) as place:
-            rows = [
-                row(f"{others:,} entries beside: made", took, "s", "copies of a session of 10,000, in the index alone")
-            ]
             for size in sizes:
-                name = SESSION if size == COPIED else f"{SESSION}-{size}"
-                rows += searches(place, made, name, f"{size:,} entries beside {others:,}")
-            size_gb = place.index_bytes / 1e9
-            rows.append(row(f"{others:,} entries beside: index", size_gb, "GB", "on disk", 1))
+                rows += searches(place, made, f"{SESSION}-{size}", f"{size:,} entries beside {others:,}")
     return rows
 
 
@@ -269,11 +265,11 @@ INSERT INTO sealed(shelf, part, first, data) SELECT :to, part, first, data FROM 
 """
 
 
-def copy_sessions(path: Path, copies: int) -> None:
+def copy_sessions(path: Path, session: str, copies: int) -> None:
     """Copies every lane of one session under other names, in few transactions."""
     with closing(apsw.Connection(str(path))) as file:
         file.execute("PRAGMA synchronous=OFF")
-        shelves = list(file.execute("SELECT shelf, lane, generation FROM shelves WHERE session = ?", (SESSION,)))
+        shelves = list(file.execute("SELECT shelf, lane, generation FROM shelves WHERE session = ?", (session,)))
         for group in track(list(_batches(copies, 50)), "copies", console=progress()):
             with file:
                 for number in group:

@@ -199,7 +199,8 @@ def index_for(settings: Settings, store: TranscriptStore) -> RecallIndex:
     from recto.stores.sqlite.recall import SqliteIndex  # noqa: PLC0415
 
     if isinstance(store, SqliteStore):
-        return SqliteIndex(f"{store.location}-recall", lock_timeout=settings.limits.lock_seconds)
+        patience = min(settings.limits.lock_seconds, settings.recall.index_seconds)
+        return SqliteIndex(f"{store.location}-recall", lock_timeout=patience)
     return _IN_MEMORY.setdefault(store, MemoryIndex())
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from math import isclose, log, log2
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from bench.recall_data import (
 
 from bench import recall_scale
 from recto.core.recall import Asked
+from recto.engine.searching import Searcher
 from recto.models.embedders.hashing import HashingEmbedder
 from recto.settings import load
 from recto.stores.memory import MemoryStore
@@ -160,11 +163,25 @@ def test_made_up_messages_have_the_terms_that_a_lexicon_finds_in_them():
         assert lexicon.terms(text) == found
 
 
-def test_a_session_beside_others_is_found_as_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(recall_scale, "COPIED", 600)
-    monkeypatch.setattr(recall_scale, "SEARCHES", 2)
-    rows = recall_scale.with_others(1_800, [600])
-    assert [one["value"] > 0 for one in rows] == [True] * len(rows)
+def test_a_session_with_others_beside_it_finds_what_it_found_alone(tmp_path):
+    made = recall_scale.Made(3)
+    question = Asked(text=made.question(300, 3_000), now=1)
+
+    def found(session: str) -> list[tuple[int, float]]:
+        with closing(recall_scale.Place(tmp_path)) as place:
+            ranked = Searcher(place.indexer()).find(question, [session]).ranked
+        return [(one.candidate.seq, one.score) for one in ranked]
+
+    with closing(recall_scale.Place(tmp_path)) as place:
+        recall_scale.fill(place, made, "agent:bench:a", 1_500, "")
+        location = Path(place.index.location)
+    alone, size = found("agent:bench:a"), recall_scale.index_bytes(tmp_path)
+    recall_scale.copy_sessions(location, "agent:bench:a", 3)
+    assert recall_scale.index_bytes(tmp_path) > 3 * size
+    assert len(alone) > 100
+    assert found("agent:bench:a") == alone
+    with closing(recall_scale.Place(tmp_path)) as place:
+        assert len(place.index.sessions("agent:other:")) == 3
 
 
 def test_rows_of_several_figures_get_a_table_of_their_own():

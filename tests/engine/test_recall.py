@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import recto
+from recto.core.entries import Draft
 from recto.core.quoting import FOOTER, HEADER
 from recto.core.scopes import pointer_to
+from recto.engine.drafts import to_json
 from recto.errors import EmbedderFailed, InputError, WindowOverflow
 from recto.testing import scripted_session
 from recto.wire.validity import problems
@@ -304,23 +306,18 @@ def test_sessions_of_one_agent_find_each_other_where_that_is_asked_for(tmp_path)
 
 def test_dates_in_a_question_find_the_days_they_mean(tmp_path):
     day = 86_400_000_000
+    noon = 1_700_000_000_000_000 // day * day + day // 2
     with opened(tmp_path / "a.db") as session:
-        import_lines = []
-        for number in range(30):
-            import_lines.append((number, f"Day note {number}: we met to talk about the roof."))
-        base = 1_700_000_000_000_000 // day * day
-        from recto.core.entries import Draft
-        from recto.engine.drafts import to_json
-
+        texts = [f"Day note {number}: we met to talk about the roof." for number in range(30)]
         drafts = [
             Draft(
-                id=f"d{n}",
-                ts=base + n * day + day // 2,
+                id=f"d{number}",
+                ts=noon + number * day,
                 role="user",
                 content=to_json({"role": "user", "content": text}),
                 wire="openai.chat",
             )
-            for n, text in import_lines
+            for number, text in enumerate(texts)
         ]
         session.store.append(session.key, drafts)
         found = session.recall("What did we talk about on 2023-11-20?")

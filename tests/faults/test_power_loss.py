@@ -111,3 +111,20 @@ def test_without_full_sync_the_same_test_loses_entries(swift_folder):
     seen = explore(swift_folder, 200, "NORMAL")
     assert seen["lost"] > 0
     assert seen["ahead"] > 0, "heads ahead of the store would not be seen"
+
+
+def test_a_power_cut_while_a_store_is_being_made_leaves_one_that_opens(swift_folder, scale):
+    rng = random.Random(5)
+    operations = record(swift_folder / "trace", rng, "FULL")[:12]
+    folder = swift_folder / "cut"
+    folder.mkdir()
+    seen: Counter[str] = Counter()
+    for disk, acknowledged, heads in cuts(operations, rng, scale(400, 20_000)):
+        for old in folder.iterdir():
+            old.unlink()
+        for name, content in disk.after_power_cut(rng):
+            (folder / name).write_bytes(content)
+        if heads is not None:
+            (folder / f"{NAME}-heads").write_bytes(heads)
+        examine(folder, acknowledged, seen)
+    assert seen["unopenable"] == 0

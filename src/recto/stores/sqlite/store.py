@@ -187,8 +187,9 @@ class SqliteStore:
         return None
 
     def _version(self) -> FileVersion:
-        """Looks without touching."""
-        read_only = not self._options.exclusive  # an exclusive lock needs the right to write
+        """Looks without touching, unless a making or an upgrade was cut off: then SQLite first undoes its half."""
+        half_done = self._path.with_name(self._path.name + "-journal").exists()
+        read_only = not self._options.exclusive and not half_done  # an exclusive lock needs the right to write
         readers = Readers(self._path, self._options, self._lock_timeout, read_only=read_only)
         try:
             with readers.lent() as connection:

@@ -10,9 +10,13 @@ from bench.measure import TEXTS, tables
 
 PAGE = Path("docs/benchmarks.md")
 README = Path("README.md")
-EXCERPT = re.compile(r"(<!-- figures: begin -->\n).*?(<!-- figures: end -->)", re.DOTALL)
-
-IN_THE_README = (
+INTRODUCTION = (
+    "# Benchmarks",
+    "",
+    "Written by `make bench-docs`, section by section, never edited by hand. Machines are noisy: compare rows of one",
+    "section with each other, not with figures from elsewhere. `make bench` prints the same.",
+)
+_WINDOW = (
     "append, one per commit",
     "group commit, 8 writers",
     "append in batches of 500 to 1,000,000 entries",
@@ -29,35 +33,57 @@ IN_THE_README = (
     "32 K, Recto sliding_window: input at cache prices",
     "32 K, plain trimming: input at cache prices",
 )
+_RECALL = (
+    "LME-48 session (n=419): porter",
+    "LME-48 session (n=419): Recto",
+    "LME-48 turn (n=419): porter",
+    "LME-48 turn (n=419): Recto",
+    "BEAM exchange (n=355): porter",
+    "BEAM exchange (n=355): Recto",
+)
+_EVIDENCE = (
+    "beam, 8 K: plain trimming",
+    "beam, 8 K: sliding window, no recall",
+    "beam, 8 K: recall",
+    "beam, 32 K: plain trimming",
+    "beam, 32 K: sliding window, no recall",
+    "beam, 32 K: recall",
+    "beam: the whole history",
+)
+IN_THE_README = {"figures": _WINDOW, "recall figures": _RECALL, "evidence figures": _EVIDENCE}
+"""By the mark in the README they stand under; a mark is renewed where all of its rows were measured in one run."""
 
 
 def write(report: dict) -> None:
+    """Sections that were measured take the place of what the page said of them; the others stay as they are."""
     machine = report["machine"]
-    lines = [
-        "# Benchmarks",
-        "",
-        "Written by `make bench-docs`, which measures everything in one run; never edited by hand. Machines are noisy:",
-        "compare rows of one run with each other, not with figures from elsewhere. `make bench` prints the same.",
-        "",
-        f"{machine['cores']} cores, Python {machine['python']}, {machine['system']}, {datetime.now(UTC):%Y-%m-%d}.",
-    ]
+    where = f"{machine['cores']} cores, Python {machine['python']}, {machine['system']}, {datetime.now(UTC):%Y-%m-%d}"
+    sections = _sections(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
     for name, section in report["sections"].items():
-        lines += [
-            "",
-            f"## {name.replace('_', ' ').capitalize()}",
-            "",
-            f"Peak memory {section['peak_memory_mb']:.0f} MB.",
-            "",
-        ]
-        lines += table(section["rows"])
+        about = f"{where}. Peak memory {section['peak_memory_mb']:.0f} MB."
+        sections[_heading(name)] = "\n".join([about, "", *table(section["rows"])])
+    lines = [*INTRODUCTION]
+    for heading, text in sections.items():
+        lines += ["", f"## {heading}", "", text]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    rows = [row for section in report["sections"].values() for row in section["rows"]]
-    chosen = sorted(
-        (row for row in rows if row["what"] in IN_THE_README), key=lambda row: IN_THE_README.index(row["what"])
-    )
-    excerpt = "\n".join(table(chosen)) + "\n"
     readme = README.read_text(encoding="utf-8")
-    README.write_text(EXCERPT.sub(lambda found: found[1] + excerpt + found[2], readme), encoding="utf-8")
+    rows = {row["what"]: row for section in report["sections"].values() for row in section["rows"]}
+    for mark, chosen in IN_THE_README.items():
+        if all(what in rows for what in chosen):
+            excerpt = "\n".join(table([rows[what] for what in chosen])) + "\n"
+            between = re.compile(rf"(<!-- {mark}: begin -->\n).*?(<!-- {mark}: end -->)", re.DOTALL)
+            readme = between.sub(lambda found, text=excerpt: found[1] + text + found[2], readme)
+    README.write_text(readme, encoding="utf-8")
+
+
+def _heading(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def _sections(page: str) -> dict[str, str]:
+    """What the page says now, by heading."""
+    parts = page.split("\n## ")[1:]
+    return {part.partition("\n")[0]: part.partition("\n")[2].strip("\n") for part in parts}
 
 
 def table(rows: list[dict]) -> list[str]:

@@ -8,15 +8,12 @@ index file.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,15 +42,14 @@ if TYPE_CHECKING:
 SIZES = (10_000, 100_000, 1_000_000)
 BESIDE = (10_000, 100_000)
 """Sessions that are searched with others beside them."""
-OTHERS = 1_000_000
+OTHERS = 10_000_000
+"""Entries beside them: 10 GB, in the folder for temporary files."""
 COPIED = 10_000
 VOCABULARY, DRAWS, DIMS = 200_000, 110, 384
 PAGE = 1_000
 SEARCHES, TURNS = 60, 300
 KINDS = {"rare words": (300, 3_000), "frequent words": (5, 60)}
 """The words of a question, by how many words are more frequent."""
-KEPT = Path("bench/recall_beside.json")
-"""Figures of the run with the most entries beside, which takes too long for every day."""
 SESSION = "agent:bench:long"
 _MINUTE = 60_000_000
 _LETTERS = "bcdfghjklmnpqrstvwxz", "aeiou"
@@ -158,8 +154,7 @@ def run(quick: bool) -> list[dict]:
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:
             rows += of_size(Path(folder), size // scale)
-    rows += with_others(OTHERS // scale, [size // scale for size in BESIDE])
-    return rows + kept_rows()
+    return rows + with_others(OTHERS // scale, [size // scale for size in BESIDE])
 
 
 def embedding_row() -> dict:
@@ -283,29 +278,3 @@ def copy_sessions(path: Path, session: str, copies: int) -> None:
 
 def _batches(count: int, size: int) -> Iterator[range]:
     return (range(start, min(start + size, count)) for start in range(0, count, size))
-
-
-def kept_rows() -> list[dict]:
-    if not KEPT.is_file():
-        return []
-    kept = json.loads(KEPT.read_text(encoding="utf-8"))
-    return [{**one, "note": f"measured {kept['date']}. {one['note']}".strip()} for one in kept["rows"]]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.recall_scale", description=__doc__)
-    parser.add_argument(
-        "--others", type=int, default=10_000_000, help="entries in other sessions (default: 10 million)"
-    )
-    parser.add_argument("--keep", action="store_true", help=f"keep the figures in {KEPT}")
-    given = parser.parse_args()
-    rows = with_others(given.others, BESIDE)
-    for one in rows:
-        print(f"{one['what']:<75}{one['value']:>14,.{one['digits']}f} {one['unit']:<12} {one['note']}")
-    if given.keep:
-        kept = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "rows": rows}
-        KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -154,7 +154,7 @@ class Recall:
     """Where is searched: this `session`, all sessions of its `agent`, or all of its `tenant`."""
     threshold: float = 0.4
     """The chance of being relevant, from 0 to 1, from which on something comes back by itself."""
-    most: int = 8
+    most: int = 12
     """Messages that come back in one prompt, at most."""
     tokens: int = 0
     """What recalled text may cost in a prompt; 0: the memory share of the budget."""

@@ -94,7 +94,8 @@ def test_the_stemming_baseline_folds_cases_and_forms_and_drops_stop_words():
 def test_a_baseline_scores_as_its_formula_says():
     corpus = Corpus([Counter("abb"), Counter("ac"), Counter("a")], BASELINES["porter"])
     assert corpus.ranked(["b"], 3)[0] == 0
-    assert corpus.ranked(["c", "b", "b"], 3) == [0, 1, 2], "twice asked for counts twice"
+    pair = Corpus([Counter("ab"), Counter("cd")], BASELINES["porter"])
+    assert pair.ranked(["a", "c", "c"], 2) == [1, 0], "what is asked for twice counts twice"
     assert BASELINES["porter"].worth(3, {"a": 3})["a"] == log(1 + 0.5 / 3.5)
     assert BASELINES["okapi-ws"].worth(3, {"a": 3, "b": 1})["a"] == pytest.approx(
         0.25 * (log(0.5 / 3.5) + log(2.5 / 1.5)) / 2
@@ -180,8 +181,7 @@ def test_a_session_with_others_beside_it_finds_what_it_found_alone(tmp_path):
     assert recall_scale.index_bytes(tmp_path) > 3 * size
     assert len(alone) > 100
     assert found("agent:bench:a") == alone
-    with closing(recall_scale.Place(tmp_path)) as place:
-        assert len(place.index.sessions("agent:other:")) == 3
+    assert len(found("agent:other:2")) == len(alone)
 
 
 def test_rows_of_several_figures_get_a_table_of_their_own():

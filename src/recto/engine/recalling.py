@@ -36,6 +36,8 @@ _CORRECTIONS = 50
 _TAKEN_BACK = 0.5
 _SAME = 0.95
 """Likeness, word for word, from which on two texts are one."""
+_USUAL_EXCERPT = 120
+"""Tokens an excerpt may have even where the share is small: two or three sentences."""
 _LEAST_EXCERPT = 60
 """Tokens below which an excerpt is not worth its frame."""
 _CHARACTERS = 4
@@ -55,7 +57,7 @@ class RecallRules:
     scope: Scope = "session"
     threshold: float = 0.4
     """The chance the best hit must have for anything to be put into a prompt."""
-    most: int = 8
+    most: int = 12
     """Messages that are put into one prompt, at most."""
     tokens: int = 0
     """What recalled text may cost; 0: the memory share of the budget."""
@@ -256,7 +258,7 @@ class Recall:
         def matters(sentence: str) -> float:
             return float(len(wanted.keys() & lexicon.terms(sentence).keys()))
 
-        share = max(room // 5, _LEAST_EXCERPT)
+        share = max(room // 8, _USUAL_EXCERPT)
         chosen: list[tuple[Hit, list[Excerpt]]] = []
         best: Injection | None = None
         for hit in hits[: self.rules.most]:

@@ -110,7 +110,7 @@ def hunt(seed: int, count: int, quoted=quote) -> list[str]:
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_nothing_that_is_quoted_gets_out_of_its_fence(shard, scale):
-    assert hunt(shard, scale(100_000, 1_000_000) // SHARDS) == []
+    assert hunt(shard, scale(40_000, 1_000_000) // SHARDS) == []
 
 
 def careless(excerpts):

@@ -39,13 +39,8 @@ from recto.wiring import open_session
 WINDOWS = (8_192, 32_768)
 MODEL = "gpt-4o"
 SESSION = "agent:bench:evidence"
-TRIMMING, SLIDING, WORDS, RECALL, WHOLE = (
-    "plain trimming",
-    "sliding window, no recall",
-    "recall, words alone",
-    "recall",
-    "the whole history",
-)
+WAYS = ("plain trimming", "sliding window, no recall", "recall, words alone", "recall", "the whole history")
+TRIMMING, SLIDING, WORDS, RECALL, WHOLE = WAYS
 EVERY = 10
 """Of the questions of LongMemEval, each of which has a long conversation of its own, one in so many is asked."""
 _MINUTE = 60_000_000
@@ -106,7 +101,7 @@ def run(quick: bool) -> list[dict]:
             for outcomes in track(done, f"evidence, {name}", total=len(some), console=progress()):
                 for key, of in outcomes.items():
                     found[key] += of
-            rows += _shown(name, found)
+            rows += shown(name, found)
     return rows
 
 
@@ -261,10 +256,10 @@ def _settings(window: int, way: str, *, inject: bool = True) -> Settings:
     return load(environ={}, arguments={**given, "recall": recall})
 
 
-def _shown(name: str, found: Mapping[tuple[int, str], list[Outcome]]) -> list[dict]:
+def shown(name: str, found: Mapping[tuple[int, str], list[Outcome]]) -> list[dict]:
     rows = []
     for window in WINDOWS:
-        for way in (TRIMMING, SLIDING, WORDS, RECALL, WHOLE):
+        for way in WAYS:
             outcomes = found.get((window, way), [])
             if outcomes and (way != WHOLE or window == WINDOWS[-1]):
                 label = name if way == WHOLE else f"{name}, {window // 1024} K"

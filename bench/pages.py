@@ -42,13 +42,13 @@ _RECALL = (
     "BEAM exchange (n=355): Recto",
 )
 _EVIDENCE = (
-    "beam, 8 K: plain trimming",
-    "beam, 8 K: sliding window, no recall",
-    "beam, 8 K: recall",
-    "beam, 32 K: plain trimming",
-    "beam, 32 K: sliding window, no recall",
-    "beam, 32 K: recall",
-    "beam: the whole history",
+    "BEAM, 8 K: plain trimming",
+    "BEAM, 8 K: sliding window, no recall",
+    "BEAM, 8 K: recall",
+    "BEAM, 32 K: plain trimming",
+    "BEAM, 32 K: sliding window, no recall",
+    "BEAM, 32 K: recall",
+    "BEAM: the whole history",
 )
 IN_THE_README = {"figures": _WINDOW, "recall figures": _RECALL, "evidence figures": _EVIDENCE}
 """By the mark in the README they stand under; a mark is renewed where all of its rows were measured in one run."""

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.evidence import Question, Said, as_draft, counted, evidence, trimmed
+from bench.evidence import WAYS, WINDOWS, Outcome, Question, Said, as_draft, counted, evidence, shown, trimmed
 from bench.kept_vectors import KeptVectors, opened
 from bench.lexical import BASELINES, Corpus, by_stems
 from bench.measure import figures, row, tables
+from bench.pages import IN_THE_README
 from bench.recall import Difference, compared, searching
 from bench.recall_data import (
     DATA,
@@ -190,6 +191,12 @@ def test_rows_of_several_figures_get_a_table_of_their_own():
         (["what", "value", "unit", "note"], [["a", "1.5", "s", ""]]),
         (["what", "x", "n", "note"], [["b", "0.250", "3", ""], ["c", "0.500", "4", ""]]),
     ]
+
+
+def test_the_rows_of_evidence_that_the_readme_wants_are_called_as_they_are_measured():
+    outcome = Outcome(in_part=1, whole=1, tokens=1, recalled=0)
+    rows = shown("BEAM", {(window, way): [outcome] for window in WINDOWS for way in WAYS})
+    assert set(IN_THE_README["evidence figures"]) <= {one["what"] for one in rows}
 
 
 @needs_the_sets

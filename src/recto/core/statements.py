@@ -8,6 +8,7 @@ what stands outside code and quotations. Nothing is known here of what the words
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import chain
 
 from recto.core import phrases
@@ -164,6 +165,8 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 _LONGEST_COMPARED = 2_000
+_REMEMBERED = 512
+"""Texts whose words are remembered: one correction is held against many statements."""
 
 
 def supersedes(correction: str, earlier: str) -> float:
@@ -179,6 +182,8 @@ def supersedes(correction: str, earlier: str) -> float:
         return 0.0
     shared = subject_later & subject_before
     denied = _denied(later) & (values_before | subject_before)
+    if not shared and not denied:
+        return 0.0
     worded = _is_worded(later)
     changed = bool(values_later - values_before) and bool(values_before - values_later)
     replaced = changed or bool(subject_later - subject_before and subject_before - subject_later)
@@ -188,6 +193,7 @@ def supersedes(correction: str, earlier: str) -> float:
     return score * (0.3 if _is_question(before) else 1.0)
 
 
+@lru_cache(_REMEMBERED)
 def _told(text: str) -> tuple[frozenset[str], frozenset[str]]:
     """The words that name a subject, and the words that are values."""
     names = {name.lower() for name in _CAPITAL.findall(text)}
@@ -205,12 +211,14 @@ def _stem(word: str) -> str:
     return word
 
 
+@lru_cache(_REMEMBERED)
 def _denied(text: str) -> frozenset[str]:
     found = chain.from_iterable(words_of(word) for word in _DENIED.findall(text))
     words = {word for word in found if word not in _COMMON}
     return frozenset(words | {_stem(word) for word in words})
 
 
+@lru_cache(_REMEMBERED)
 def _is_worded(text: str) -> bool:
     prose = _prose(text).lower().replace("’", "'")
     return any(_is_said(prose, wording) for wording in phrases.CORRECTIONS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from together import in_threads
 
 from recto.core.chain import EMPTY, GENESIS, follow
 from recto.core.entries import MAX_NAME, Draft, Entry, Head, SessionSummary
@@ -293,25 +293,6 @@ def test_after_close_every_call_says_so(store):
         with pytest.raises(StoreUnavailable, match="closed"):
             call()
     store.close()
-
-
-def in_threads(count: int, work: Callable[[int], None]) -> None:
-    failures: list[BaseException] = []
-    start = threading.Barrier(count)
-
-    def run(number: int) -> None:
-        start.wait()
-        try:
-            work(number)
-        except Exception as error:  # noqa: BLE001  # shown by the assertion below
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
 
 
 def test_threads_on_one_session_never_interleave_inside_a_batch(store):

@@ -7,7 +7,6 @@ import os
 import random
 import select
 import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from together import in_threads
 
 from recto.core.lanes import Covered, Glance, LaneSize, Row, Sealed, gaps, is_covered, joined
 from recto.errors import IndexCorrupt, IndexFailed, IndexUnavailable, InputError, StoreError
@@ -266,25 +266,6 @@ def test_after_close_every_call_says_so(index):
         with pytest.raises(IndexUnavailable, match="closed"):
             call()
     index.close()
-
-
-def in_threads(count: int, work: Callable[[int], None]) -> None:
-    failures: list[BaseException] = []
-    start = threading.Barrier(count)
-
-    def run(number: int) -> None:
-        start.wait()
-        try:
-            work(number)
-        except Exception as error:  # noqa: BLE001  # shown by the assertion below
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
 
 
 def test_threads_that_put_the_same_entries_and_seal_them_keep_each_once(index):

@@ -116,9 +116,9 @@ def test_an_explanation_tells_the_parts_and_the_verdict(here):
     told = run("recall", "which file has the function read_header", "--explain").stdout
     assert "words +" in told
     assert "answers entry 7" in told
-    assert told.splitlines()[-1].endswith("it takes 0.40: is enough.")
+    assert told.splitlines()[-1].endswith(", enough to come back into a prompt by itself: that takes 0.40.")
     told = run("recall", "zyzzyva", "--explain").stdout
-    assert told.splitlines()[-1].endswith("it takes 0.40: is not enough.")
+    assert told.splitlines()[-1].endswith(", not enough to come back into a prompt by itself: that takes 0.40.")
 
 
 def test_nothing_found_is_no_error(here, monkeypatch):

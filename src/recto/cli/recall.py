@@ -250,11 +250,9 @@ def _print_found(found: Found, threshold: float, lexicon: Lexicon, *, explain: b
     out.print(_summary(found), soft_wrap=True)
     if explain:
         best = max((hit.chance for hit in found.hits), default=0.0)
-        verdict = "is enough" if best >= threshold else "is not enough"
-        text = (
-            f"The best chance is {best:.2f}; to come back into a prompt by itself it takes {threshold:.2f}: {verdict}."
-        )
-        out.print(text, soft_wrap=True)
+        verdict = "enough" if best >= threshold else "not enough"
+        needs = f"{verdict} to come back into a prompt by itself: that takes {threshold:.2f}"
+        out.print(f"The best chance is {best:.2f}, {needs}.", soft_wrap=True)
 
 
 def _line_of(text: str, matters: Callable[[str], float], width: int) -> str:

@@ -300,3 +300,14 @@ class EmbedderFailed(RectoError):
             f"embedder '{embedder}': {detail}. Recall goes on by words alone; nothing leaves the prompt without an "
             "index of its words. 'recto doctor' shows what is missing."
         )
+
+
+class ModelFailed(RectoError):
+    """A model gave no answer that could be used. What it was asked for is done another way."""
+
+    def __init__(self, model: str, detail: str) -> None:
+        self.model = model
+        self.detail = detail
+        super().__init__(
+            f"model '{model}': {detail}. Nothing was lost; where text had to become shorter, that was done without it."
+        )

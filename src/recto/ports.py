@@ -1,10 +1,11 @@
-"""What Recto asks of things it does not own: a store, an index, an embedder, a token counter, a clock."""
+"""What Recto asks of things it does not own: a store, an index, models, an embedder, a token counter, a clock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from recto.core.chat import Reply, Request
 from recto.core.entries import Draft, Entry, Head, SessionSummary
 from recto.core.lanes import Covered, Glance, LaneSize, Row, Sealed
 
@@ -180,6 +181,36 @@ class Lexicon(Protocol):
 
     def sequence(self, text: str) -> Sequence[int]:
         """The terms in the order in which they stand."""
+        ...
+
+
+class Cancelled(Protocol):
+    """Tells whether an answer is still wanted; a `threading.Event` is one."""
+
+    def is_set(self) -> bool:
+        """Whether it is not."""
+        ...
+
+
+class ChatModel(Protocol):
+    """Writes text: a model on this machine or behind an endpoint."""
+
+    @property
+    def name(self) -> str:
+        """As it is recorded, and as prices are known under."""
+        ...
+
+    @property
+    def window(self) -> int:
+        """Tokens of a question and its answer together; 0 where nobody knows."""
+        ...
+
+    def complete(self, request: Request, cancelled: Cancelled | None = None) -> Reply:
+        """The answer to a request. Raises `ModelFailed`: late, refused, unreachable, empty, or no longer wanted."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of what it holds; the next use takes it up again."""
         ...
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from recto.engine.async_session import AsyncSession
     from recto.engine.session import Session
     from recto.engine.verify import Verification, verify
-    from recto.engine.window import Prompt
+    from recto.engine.prompts import Prompt
     from recto.ports import TranscriptStore
     from recto.settings import Settings
     from recto.wiring import fit, open, open_async
@@ -24,7 +24,7 @@ _HOMES = {
     "AsyncSession": "recto.engine.async_session",
     "Entry": "recto.core.entries",
     "Head": "recto.core.entries",
-    "Prompt": "recto.engine.window",
+    "Prompt": "recto.engine.prompts",
     "Session": "recto.engine.session",
     "Settings": "recto.settings",
     "TranscriptStore": "recto.ports",

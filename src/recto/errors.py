@@ -311,3 +311,12 @@ class ModelFailed(RectoError):
         super().__init__(
             f"model '{model}': {detail}. Nothing was lost; where text had to become shorter, that was done without it."
         )
+
+
+class DelegationFailed(RectoError):
+    """A sub-agent gave no answer. Its transcript, as far as it came, is kept."""
+
+    def __init__(self, session: str, detail: str) -> None:
+        self.session = session
+        self.detail = detail
+        super().__init__(f"the sub-agent of session '{session}' failed: {detail}. What it wrote is kept there.")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from recto.core.chat import Reply, Request
+from recto.core.delegation import Delegation
 from recto.core.entries import Draft, Entry, Head, SessionSummary
 from recto.core.lanes import Covered, Glance, LaneSize, Row, Sealed
 
@@ -211,6 +212,14 @@ class ChatModel(Protocol):
 
     def close(self) -> None:
         """Lets go of what it holds; the next use takes it up again."""
+        ...
+
+
+class Dispatcher(Protocol):
+    """Carries a task out with a sub-agent, however the caller runs one."""
+
+    def __call__(self, task: Delegation) -> str:
+        """The sub-agent's answer. It may raise what it likes: then the task has failed, and nothing else."""
         ...
 
 

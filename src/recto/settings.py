@@ -64,7 +64,8 @@ class Window:
     """What is done to keep the prompt inside the model's window."""
 
     mode: str = "sliding_window"
-    """`sliding_window`: whole units leave, oldest first. `zones`: old tool results shrink first, then units leave."""
+    """`sliding_window`: whole units leave, oldest first. `auto_compact`: the older part becomes a summary. `zones`: the
+    whole cascade, the cheapest first."""
     ceiling_percent: float = 92.0
     """Relief starts above this share of the room."""
     floor_percent: float = 70.0
@@ -93,11 +94,21 @@ class Window:
     """The budget's profile: default, code_review, research, customer_support."""
     enforced: Enforced = "globally"
     """Whether budgets bind the whole prompt (`globally`) or each component too (`per_component`)."""
+    checkpoint_warning_percent: float = 85.0
+    """For `auto_compact`: from here on a compaction is announced, and a checkpoint and a handoff are written."""
+    compact_target_percent: float = 92.0
+    """For `auto_compact`: from here on it is carried out."""
+    keep_recent_tokens: int = 20_000
+    """The newest messages that a compaction leaves as they are; at most two fifths of the room."""
     trim: Trim = field(default_factory=Trim)
 
     def __post_init__(self) -> None:
-        if self.mode not in ("sliding_window", "zones"):
-            raise ValueError("window.mode is sliding_window or zones")
+        if self.mode not in ("sliding_window", "auto_compact", "zones"):
+            raise ValueError("window.mode is sliding_window, auto_compact or zones")
+        if not 0 < self.checkpoint_warning_percent <= self.compact_target_percent <= 100:
+            raise ValueError("window.checkpoint_warning_percent must not be above window.compact_target_percent")
+        if self.keep_recent_tokens < 0:
+            raise ValueError("window.keep_recent_tokens must not be below zero")
         if self.enforced not in get_args(Enforced):
             raise ValueError("window.enforced is globally or per_component")
         if self.profile not in PROFILES:
@@ -178,6 +189,67 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompressModel:
+    """The model that writes shorter texts. What it writes is checked against its sources."""
+
+    use: str = "none"
+    """`none`: sentences are picked by rule. Or `openai` (any compatible endpoint), `anthropic`, `embedded`."""
+    url: str = ""
+    """The base URL of an endpoint, such as http://localhost:11434/v1."""
+    model: str = ""
+    """The name of the model there; for `embedded` the name of weights, `smollm2` where none is given."""
+    key: str = ""
+    """The key it wants. Better given as RECTO_COMPRESS__MODEL__KEY than in a file."""
+    path: str = ""
+    """For `embedded`: a GGUF file of your own."""
+    context: int = 0
+    """Tokens of its window; 0: 8192 for `embedded`, unknown for others."""
+    seconds: float = 60.0
+    """How long one text may take, other attempts included."""
+    input_tokens: int = 24_000
+    """What it is shown at most; of more, the most telling sentences."""
+    calls: int = 4
+    """How many tool results it shortens for one decision; the others are shortened by rule."""
+
+    def __post_init__(self) -> None:
+        if self.use not in ("none", "openai", "anthropic", "embedded"):
+            raise ValueError("compress.model.use is none, openai, anthropic or embedded")
+        if self.seconds <= 0 or self.context < 0 or self.input_tokens < 200 or self.calls < 0:
+            raise ValueError("compress.model.seconds must be more than 0 and input_tokens at least 200")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compress:
+    """How content becomes shorter text when leaving is not enough."""
+
+    result_tokens: int = 500
+    """Tool results above this are summarised."""
+    result_share: float = 0.2
+    """What a summary may have of a result's tokens."""
+    key_points_turns: int = 5
+    """Up to this age in turns an exchange that leaves keeps its key points."""
+    line_turns: int = 20
+    """Up to this age it keeps one line; beyond it a title."""
+    summary_tokens: int = 3_000
+    """What stands in place of everything that left, at most; never more than an eighth of the room."""
+    handoff_tokens: int = 600
+    """What a handoff may have in the prompt of one turn; never more than a twentieth of the room."""
+    background: bool = True
+    """Whether a model writes ahead of need, from the yellow zone on, so that the turn does not wait."""
+    delegate_seconds: float = 300.0
+    """How long a sub-agent may take."""
+    model: CompressModel = field(default_factory=CompressModel)
+
+    def __post_init__(self) -> None:
+        if self.result_tokens < 1 or not 0 < self.result_share < 1:
+            raise ValueError("compress.result_tokens must be at least 1 and compress.result_share between 0 and 1")
+        if not 0 <= self.key_points_turns <= self.line_turns:
+            raise ValueError("compress.key_points_turns must not be above compress.line_turns")
+        if self.summary_tokens < 200 or self.handoff_tokens < 1 or self.delegate_seconds <= 0:
+            raise ValueError("compress.summary_tokens must be at least 200, the others more than 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that can be set."""
 
@@ -192,6 +264,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     window: Window = field(default_factory=Window)
     recall: Recall = field(default_factory=Recall)
+    compress: Compress = field(default_factory=Compress)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What you know better about a model than the registry: `{my-model: {window: 32768, tokenizer: llama3}}`."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)

@@ -1,12 +1,20 @@
-"""Stand-ins at the seams, for Recto's own tests and for yours: a clock you set, and a session made from a seed."""
+"""Stand-ins at the seams, for Recto's own tests and for yours.
+
+A clock you set, a model that answers from a script, and a session made from a seed.
+"""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from recto.core.chat import Reply, Request
+from recto.errors import ModelFailed
+from recto.ports import Cancelled
 
 
 @dataclass(slots=True)
@@ -82,3 +90,39 @@ def _test_run(rng: random.Random, words: dict[str, str]) -> str:
     passed, seconds = rng.randint(3, 200), rng.random() * 9
     failed = f"FAILED tests/test_{words['noun']}.py::test_{rng.randint(1, 40)} - AssertionError: {rng.randint(0, 9999)}"
     return f"{failed}\n1 failed, {passed} passed in {seconds:.2f}s"
+
+
+Scripted: TypeAlias = str | Exception | Callable[[Request], "str | Reply"]
+"""One answer of a script: its text, what is raised, or what makes it of the request."""
+
+
+@dataclass(slots=True)
+class ScriptedModel:
+    """A model that answers in the order of its script, and remembers what it was asked."""
+
+    script: Iterable[Scripted] = ()
+    name: str = "scripted"
+    window: int = 0
+    requests: list[Request] = field(default_factory=list, init=False)
+    _left: Iterator[Scripted] = field(init=False, repr=False)
+    _asking: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._left = iter(self.script)
+
+    def complete(self, request: Request, cancelled: Cancelled | None = None) -> Reply:
+        """The next answer of the script. Raises `ModelFailed` at its end, and where no answer is wanted any more."""
+        with self._asking:
+            self.requests.append(request)
+            if cancelled is not None and cancelled.is_set():
+                raise ModelFailed(self.name, "the answer is no longer wanted")
+            answer = next(self._left, None)
+        if answer is None:
+            raise ModelFailed(self.name, f"its script ends before request {len(self.requests)}")
+        if isinstance(answer, Exception):
+            raise answer
+        made = answer if isinstance(answer, str) else answer(request)
+        return made if isinstance(made, Reply) else Reply(text=made, ending="stop")
+
+    def close(self) -> None:
+        """There is nothing to let go of."""

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from recto.core.budget import Budget
+from recto.core.caching import bill
 from recto.core.cards import ModelCard
 from recto.core.lanes import LaneSize
+from recto.core.plan import Policy
+from recto.core.policies.compact import Compact
 from recto.core.policies.evict import Evict
+from recto.core.policies.progressive import Progressive
 from recto.core.policies.prune import Prune
 from recto.core.policies.scorers import scorer_named
+from recto.core.policies.summarise import SummariseResults
+from recto.core.policies.tool_work import ToolWork
 from recto.core.policies.trim import TrimResults
 from recto.core.pressure import Thresholds
 from recto.core.relief import Rules
@@ -24,14 +31,18 @@ from recto.core.scopes import stored_key
 from recto.core.tokens import Meter
 from recto.core.window import Protection
 from recto.engine import fitting
+from recto.engine.compressing import Compressor
+from recto.engine.delegating import Delegator
 from recto.engine.fitting import M
 from recto.engine.importing import Importer
+from recto.engine.material import Material
 from recto.engine.session import Session
 from recto.engine.window import Window
+from recto.engine.writing import Writer, WritingRules
 from recto.errors import IndexFailed, SettingsError
 from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
-from recto.ports import RecallIndex, TranscriptStore
+from recto.ports import ChatModel, Dispatcher, RecallIndex, TranscriptStore
 from recto.settings import Settings, load
 from recto.settings import Window as WindowSettings
 from recto.stores.memory import MemoryStore
@@ -45,6 +56,8 @@ if TYPE_CHECKING:
 MEMORY = "memory:"
 """The location of a store that goes with the process."""
 
+_LAST = 0.95
+"""The share of the room from which on the cascade's last rungs are asked, and relief is not put off."""
 _IN_MEMORY: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary()
 """The index of each store that goes with the process: sessions of one store share it, as they share a file."""
 
@@ -89,9 +102,13 @@ def importer_for(settings: Settings, store: TranscriptStore, model: str | None =
 def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> Rules:
     """When relief starts, how far it goes and what it may touch, as the settings say."""
     window = settings.window
-    trim = TrimResults(**asdict(window.trim))
     leaves = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy, **window.scorer))
-    return Rules(
+    compact = Compact(
+        keep_recent_tokens=min(window.keep_recent_tokens, budget.room * 2 // 5),
+        summary_tokens=max(min(settings.compress.summary_tokens, budget.room // 8), 1),
+        handoff_tokens=min(settings.compress.handoff_tokens, budget.room // 20),
+    )
+    rules = Rules(
         room=budget.room,
         ceiling=window.ceiling_percent / 100,
         floor=window.floor_percent / 100,
@@ -100,7 +117,7 @@ def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> Rules:
             tools=frozenset(window.keep_tools),
             task=window.protect_task,
         ),
-        policies=(trim, leaves) if window.mode == "zones" else (leaves,),
+        policies=(leaves,),
         thresholds=_thresholds(window, budget.window),
         limits={
             name: budget.limits[name].hard for name in ("results", "history") if window.enforced == "per_component"
@@ -108,6 +125,53 @@ def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> Rules:
         mark=window.mark,
         card=card,
         cache_aware=window.cache_aware,
+        compact=compact,
+    )
+    if window.mode == "auto_compact":
+        return _auto_compact(rules, window)
+    return _cascade(rules, settings, leaves) if window.mode == "zones" else rules
+
+
+def _auto_compact(rules: Rules, window: WindowSettings) -> Rules:
+    """Everything but the newest is compacted at once; how far that leads is not asked."""
+    target = window.compact_target_percent / 100
+    return replace(
+        rules,
+        ceiling=target,
+        floor=min(rules.floor, 0.9 * target),
+        must=target,
+        warning=window.checkpoint_warning_percent / 100,
+        protection=replace(rules.protection, min_recent_messages=0),
+        policies=(rules.compact,),
+        forced=replace(rules.compact, name="new_window", keep_recent_tokens=0),
+    )
+
+
+def _cascade(rules: Rules, settings: Settings, leaves: Policy) -> Rules:
+    """The cheapest per token freed first; what costs the most, or is lost for the longest, last."""
+    compress, thresholds = settings.compress, rules.thresholds
+    # Whether an edit is worth it is asked of the cascade as a whole, and not of each rung.
+    trim = replace(TrimResults(**asdict(settings.window.trim)), clear_at_least=0)
+    progressive = Progressive(
+        key_points_turns=compress.key_points_turns,
+        line_turns=compress.line_turns,
+        most_tokens=rules.compact.summary_tokens,
+    )
+    return replace(
+        rules,
+        ceiling=thresholds.orange,
+        floor=min(rules.floor, (thresholds.yellow + thresholds.orange) / 2),
+        must=_LAST,
+        policies=(
+            SummariseResults(above=compress.result_tokens, share=compress.result_share, chosen=trim),
+            trim,
+            ToolWork(leaves),
+            progressive,
+            rules.compact,
+            replace(rules.compact, name="delegate"),
+        ),
+        starts={rules.compact.name: thresholds.red, "delegate": _LAST},
+        forced=replace(rules.compact, name="new_window", keep_recent_tokens=0),
     )
 
 
@@ -123,10 +187,18 @@ def _thresholds(given: WindowSettings, window: int) -> Thresholds:
         raise SettingsError("window", str(error)) from None
 
 
-def open_session(settings: Settings, store: TranscriptStore | None = None, indexer: Indexer | None = None) -> Session:
+def open_session(
+    settings: Settings,
+    store: TranscriptStore | None = None,
+    indexer: Indexer | None = None,
+    *,
+    model: ChatModel | None = None,
+    dispatcher: Dispatcher | None = None,
+) -> Session:
     """The session that the settings name, in a store that is open already or in the one they name.
 
-    Sessions of one store may share an indexer; then closing them leaves it open.
+    Sessions of one store may share an indexer; then closing them leaves it open. `model` writes shorter texts instead
+    of the one the settings name; `dispatcher` hands work to sub-agents.
     """
     opened = open_store(settings) if store is None else store
     card, meter, clock = card_for(settings), meter_for(settings), SystemClock()
@@ -138,16 +210,72 @@ def open_session(settings: Settings, store: TranscriptStore | None = None, index
     def recall() -> Recall:
         return recall_for(settings, opened, key, indexer)
 
-    remembers = recall if settings.recall.enabled else None
+    delegator = (
+        Delegator(
+            opened, key, dispatcher=dispatcher, meter=meter, clock=clock, seconds=settings.compress.delegate_seconds
+        )
+        if dispatcher
+        else None
+    )
+
+    def compressor(material: Material) -> Compressor:
+        writer = writer_for(settings, meter, model)
+        return Compressor(opened, key, material, writer, delegator, ahead=settings.compress.background)
+
+    window = Window(
+        opened,
+        key,
+        meter=meter,
+        clock=clock,
+        budget=budget,
+        rules=rules,
+        recall=recall if settings.recall.enabled else None,
+        compressor=compressor,
+    )
     return Session(
         opened,
         key,
         meter=meter,
         clock=clock,
         max_message_bytes=settings.limits.message_bytes,
-        window=Window(opened, key, meter=meter, clock=clock, budget=budget, rules=rules, recall=remembers),
+        window=window,
+        delegator=delegator,
         owns_store=store is None,
     )
+
+
+def writer_for(settings: Settings, meter: Meter, model: ChatModel | None = None) -> Writer:
+    """Who writes shorter texts: the model that is given or that the settings name, and who needs none."""
+    given = settings.compress.model
+    rules = WritingRules(seconds=given.seconds, input_tokens=given.input_tokens, calls=given.calls)
+    return Writer(lambda: model or chat_for(settings), rules, meter.count, bill_for(settings, model))
+
+
+def chat_for(settings: Settings) -> ChatModel | None:
+    """The model that the settings name for writing; None where they name none."""
+    from recto.models.chat import ChatChoice, chat_model_for  # noqa: PLC0415  # only for who has a model
+
+    given = settings.compress.model
+    return chat_model_for(
+        ChatChoice(
+            use=given.use,
+            url=given.url,
+            model=given.model,
+            key=given.key,
+            path=given.path,
+            context=given.context,
+            seconds=given.seconds,
+        )
+    )
+
+
+def bill_for(settings: Settings, model: ChatModel | None = None) -> Callable[[int, int], int]:
+    """What a call of the writing model costs, in picodollars; one on this machine costs nothing."""
+    name = model.name if model is not None else settings.compress.model.model
+    if not name or (model is None and settings.compress.model.use in ("none", "embedded")):
+        return lambda _prompt, _answer: 0
+    card = Registry(overrides=settings.models).card(name, warn=False)  # only its prices are wanted
+    return lambda prompt, answer: bill(card, 0, prompt, answer)
 
 
 def recall_for(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> Recall:
@@ -211,17 +339,21 @@ def open(
     model: str | None = None,
     tenant: str | None = None,
     config: str | os.PathLike[str] | None = None,
+    writer: ChatModel | None = None,
+    dispatcher: Dispatcher | None = None,
     **more: Mapping[str, Any],
 ) -> Session:
     """Opens a session, creating the store if there is none.
 
     `store` is a path, `"memory:"`, or a store that is open already (then closing the session leaves it open). What is
     not given comes from the environment, then from the settings file, then from the defaults. Other groups of
-    settings can be given by name: `recto.open("a.db", limits={"message_bytes": 1_000_000})`.
+    settings can be given by name: `recto.open("a.db", limits={"message_bytes": 1_000_000})`. `writer` is a model of
+    your own that writes shorter texts; `dispatcher` hands work to your sub-agents.
     """
     named, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
     arguments = {"store": named, "session": session, "model": model, "tenant": tenant, **more}
-    return open_session(load(path=None if config is None else Path(config), arguments=arguments), opened)
+    settings = load(path=None if config is None else Path(config), arguments=arguments)
+    return open_session(settings, opened, model=writer, dispatcher=dispatcher)
 
 
 def fit(
@@ -252,11 +384,12 @@ async def open_async(
     model: str | None = None,
     tenant: str | None = None,
     config: str | os.PathLike[str] | None = None,
+    writer: ChatModel | None = None,
+    dispatcher: Dispatcher | None = None,
     **more: Mapping[str, Any],
 ) -> AsyncSession:
     """`open` for programs that await: `async with await recto.open_async("a.db") as session: …`."""
     from recto.engine.async_session import AsyncSession, on_a_thread  # noqa: PLC0415  # asyncio only for who awaits
 
-    return AsyncSession(
-        await on_a_thread(open, store, session=session, model=model, tenant=tenant, config=config, **more)
-    )
+    opening = partial(open, session=session, model=model, tenant=tenant, config=config, writer=writer)
+    return AsyncSession(await on_a_thread(opening, store, dispatcher=dispatcher, **more))

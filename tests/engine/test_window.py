@@ -14,6 +14,7 @@ from recto.core.policies.prune import Prune
 from recto.core.policies.scorers import SCORERS, scorer_named
 from recto.core.quoting import HEADER
 from recto.core.window import seqs_in
+from recto.engine.fold import DECISIONS
 from recto.engine.hooks import ContextWindowManager
 from recto.errors import InputError, SettingsError, WindowOverflow
 from recto.testing import scripted_session
@@ -234,8 +235,8 @@ def test_every_policy_keeps_every_prompt_bounded_and_valid(mode, policy):
 def test_zones_shrink_old_results_before_anything_leaves():
     with opened(mode="zones") as session:
         work(session)
-        first = next(kind for kind in kinds(session) if kind in ("context_window_pruned", "tool_results_trimmed"))
-        assert first == "tool_results_trimmed"
+        decisions = [entry for entry in session.read() if entry.kind in DECISIONS]
+        assert json.loads(decisions[0].content)["policy"] == "summarise_results"
 
 
 def test_a_policy_that_nobody_knows_is_refused():

@@ -5,80 +5,28 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
+from serving import SLOW, Answer, Handler, Server, all_answers_are_through, cut, free_address, raw, serving, status
 
 from recto.errors import EmbedderFailed
 from recto.models.embedders import endpoint
 from recto.models.embedders.endpoint import EndpointEmbedder
+from recto.models.http import FIRST_WAIT
 
 KEY = "sk-very-secret-0123456789"
-Answer = Callable[["Handler", dict], None]
-
-
-class Server(ThreadingHTTPServer):
-    """Answers as the test says, and remembers what it was asked."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[dict] = []
-        self.headers: list[dict] = []
-        self.paths: list[str] = []
-        self.answers: list[Answer] = []
-        self.over = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Server
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append(body)
-        self.server.headers.append(dict(self.headers))
-        self.server.paths.append(self.path)
-        answers = self.server.answers
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        answer(self, body)
-
-    def give(self, content: object, status: int = 200, **headers: str) -> None:
-        body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *given: object) -> None:
-        """Nothing is printed."""
 
 
 @pytest.fixture
 def server(monkeypatch) -> Iterator[Server]:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with Server() as server:
+    with serving(monkeypatch) as server:
         server.answers.append(right)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield server
-        server.over.set()
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -105,14 +53,6 @@ def right(handler: Handler, body: dict) -> None:
 
 def given(*data: object) -> Answer:
     return lambda handler, body: handler.give({"data": list(data)})
-
-
-def raw(content: bytes, status: int = 200, **headers: str) -> Answer:
-    return lambda handler, body: handler.give(content, status, **headers)
-
-
-def status(code: int, **headers: str) -> Answer:
-    return raw(b"{}", code, **headers)
 
 
 def expected(*texts: str) -> np.ndarray:
@@ -239,7 +179,7 @@ def test_another_attempt_is_made_where_it_may_succeed(server, first):
     server.answers = [first, right]
     assert np.array_equal(embedder.query("one"), expected("one"))
     assert len(waits) == 1
-    assert waits[0] in (3, endpoint.FIRST_WAIT)
+    assert waits[0] in (3, FIRST_WAIT)
     embedder.close()
 
 
@@ -259,7 +199,7 @@ def test_attempts_end_and_waits_grow(server):
     with pytest.raises(EmbedderFailed, match="it answered 500"):
         embedder.query("one")
     assert len(server.asked) == 3
-    assert waits == [endpoint.FIRST_WAIT, 2 * endpoint.FIRST_WAIT]
+    assert waits == [FIRST_WAIT, 2 * FIRST_WAIT]
     embedder.close()
 
 
@@ -275,15 +215,6 @@ def test_nobody_waits_longer_than_there_is_time(server, asked):
 
 
 def test_a_connection_that_is_cut_is_made_again(embedder, server):
-    def cut(handler: Handler, body: dict) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
-        handler.wfile.write(b'{"data": [')
-        handler.wfile.flush()
-        handler.close_connection = True
-        handler.connection.shutdown(socket.SHUT_RDWR)
-
     server.answers = [cut, right]
     assert np.array_equal(embedder.query("one"), expected("one"))
     server.answers = [cut]
@@ -292,43 +223,15 @@ def test_a_connection_that_is_cut_is_made_again(embedder, server):
 
 
 def test_nobody_at_the_address_is_told_in_words(server):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     waits: list[float] = []
-    embedder = EndpointEmbedder(f"http://127.0.0.1:{port}/v1", model="small", wait=waits.append)
+    embedder = EndpointEmbedder(free_address(), model="small", wait=waits.append)
     with pytest.raises(EmbedderFailed, match=r"the connection failed \(ConnectError\)"):
         embedder.query("one")
     assert len(waits) == 2
     embedder.close()
 
 
-def never(handler: Handler, body: dict) -> None:
-    handler.server.over.wait()
-    handler.close_connection = True
-
-
-def half(handler: Handler, body: dict) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000")
-    handler.end_headers()
-    handler.wfile.write(b" " * 10)
-    handler.wfile.flush()
-    never(handler, body)
-
-
-def drops(handler: Handler, body: dict) -> None:
-    """A header that never ends: every byte comes in time."""
-    handler.close_connection = True
-    try:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-        while not handler.server.over.wait(0.02):
-            handler.wfile.write(b"a")
-            handler.wfile.flush()
-    except OSError:
-        pass
-
-
-@pytest.mark.parametrize("slow", [never, half, drops])
+@pytest.mark.parametrize("slow", SLOW)
 def test_nobody_waits_for_an_answer_longer_than_allowed(server, slow):
     embedder = make(server, seconds=0.3)
     server.answers = [slow, right]
@@ -338,9 +241,7 @@ def test_nobody_waits_for_an_answer_longer_than_allowed(server, slow):
     embedder.seconds = 10
     assert np.array_equal(embedder.query("one"), expected("one"))
     embedder.close()
-    for thread in threading.enumerate():
-        if thread.name == "recto-embeddings":
-            thread.join()
+    all_answers_are_through()
 
 
 @pytest.mark.parametrize(

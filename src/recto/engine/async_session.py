@@ -15,12 +15,17 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from recto.core.budget import Verdict
+from recto.core.delegation import Delegated
 from recto.core.entries import Entry, Head
+from recto.core.fidelity import JudgedFidelity, Question
+from recto.core.notes import NoteKind
 from recto.core.recall import Found, Scope
 from recto.core.report import Report
+from recto.core.told import Fact
+from recto.engine.prompts import Prompt
 from recto.engine.session import MessageLike, Session
 from recto.engine.verify import Verification
-from recto.engine.window import Prompt
+from recto.ports import ChatModel
 
 _T = TypeVar("_T")
 _PAGE = 200
@@ -144,6 +149,30 @@ class AsyncSession:
     async def redo(self, restored: int | str) -> Entry:
         """See `Session.redo`."""
         return await on_a_thread(self.session.redo, restored)
+
+    async def compact(self, focus: str = "") -> tuple[Entry, ...]:
+        """See `Session.compact`."""
+        return await on_a_thread(self.session.compact, focus)
+
+    async def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
+        """See `Session.note`."""
+        return await on_a_thread(self.session.note, kind, text, critical=critical)
+
+    async def checkpoint(self) -> Entry:
+        """See `Session.checkpoint`."""
+        return await on_a_thread(self.session.checkpoint)
+
+    async def facts(self) -> tuple[Fact, ...]:
+        """See `Session.facts`."""
+        return await on_a_thread(self.session.facts)
+
+    async def fidelity(self, model: ChatModel, questions: Sequence[Question] = ()) -> JudgedFidelity:
+        """See `Session.fidelity`."""
+        return await on_a_thread(self.session.fidelity, model, questions)
+
+    async def delegate(self, task: str, *, entries: Iterable[int] = (), most: int = 1_000) -> Delegated:
+        """See `Session.delegate`."""
+        return await on_a_thread(self.session.delegate, task, entries=entries, most=most)
 
     async def close(self) -> None:
         """See `Session.close`."""

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from recto.core.entries import MESSAGE, Entry, Head
+from recto.core.notes import KINDS, Note
 from recto.core.plan import Shrink
+from recto.core.summary import Summary
 from recto.core.units import Line
 from recto.core.window import WindowState, ranges_of, seqs_in
 from recto.engine.material import Material
@@ -21,7 +23,12 @@ PRUNED, EVICTED, MERGED, TRIMMED = "context_window_pruned", "units_evicted", "un
 PINNED, UNPINNED, RESTORED, SNAPSHOT = "pinned", "unpinned", "restored", "window_snapshot"
 ZONE, SPIKE, OVERFLOW = "zone_changed", "velocity_spike", "window_overflow"
 WARNING, VIOLATION, USAGE = "budget_warning", "budget_violation", "usage_reported"
-DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED})
+COMPRESSED, COMPACTION, NEW_WINDOW = "content_compressed", "compaction", "window_opened"
+NOTE, CHECKPOINT, HANDOFF, REPLAYED = "note", "checkpoint_saved", "handoff_written", "handoff_replayed"
+ANNOUNCED, REQUIRED, FIDELITY_LOW = "auto_compact_warning", "auto_compact_required", "fidelity_low"
+WRITTEN = frozenset({COMPRESSED, COMPACTION, NEW_WINDOW})
+"""Decisions for which something was written."""
+DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED}) | WRITTEN
 
 SNAPSHOT_EVERY = 256
 """Entries between two snapshots: how far back an opening has to read."""
@@ -64,7 +71,7 @@ class Fold:
         snapshot = self._last_snapshot()
         if snapshot is not None:
             about = json.loads(snapshot.content)
-            return WindowState.from_snapshot(about, self._lines(about["in"]))
+            return WindowState.from_snapshot(about, self._lines(about["in"]), self._summary(about.get("summary", 0)))
         return WindowState() if head.seq <= _SHORT else self._entered_late(head)
 
     def _last_snapshot(self) -> Entry | None:
@@ -108,17 +115,25 @@ class Fold:
             state.leave(gone)
             self._material.forget(gone)
             state.shrink(Shrink(seq=int(seq), **shrunk) for seq, shrunk in about["shrunk"].items())
+            if "summary" in about:
+                state.summary = Summary.from_json(entry.seq, about["summary"])
+            state.windows += entry.kind == NEW_WINDOW
             state.edited = entry.seq
             state.cache_mark = about.get("cache_mark") or state.cache_mark
         elif entry.kind in (PINNED, UNPINNED, RESTORED):
             self._take_pins(state, entry.kind, json.loads(entry.content))
             state.edited = entry.seq if entry.kind != UNPINNED else state.edited
-        elif entry.kind in (ZONE, WARNING, VIOLATION, USAGE):
-            _told(state, entry.kind, json.loads(entry.content))
+        elif entry.kind in (ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, CHECKPOINT):
+            _told(state, entry)
         elif entry.kind == SNAPSHOT:
             self.snapshot_at = entry.seq
             self.snapshots = max(self.snapshots, int((entry.key or "/0").rpartition("/")[2]))
         state.seq = entry.seq
+
+    def _summary(self, decision: int) -> Summary | None:
+        """What a decision wrote; nothing for none."""
+        entry = next(iter(self._store.read(self._session, decision, decision)), None) if decision else None
+        return Summary.from_json(decision, json.loads(entry.content)["summary"]) if entry else None
 
     def _take_pins(self, state: WindowState, kind: str, about: Mapping[str, Any]) -> None:
         if kind == UNPINNED:
@@ -128,6 +143,9 @@ class Fold:
         state.pins |= set(back)
         missing = {seq for seq in back if kind == RESTORED or seq not in state.lines}
         state.come_back(self._lines(ranges_of(sorted(missing))))
+        if kind == RESTORED and state.summary is not None and state.summary.at == about["decision"]:
+            state.summary = self._summary(about.get("replaces", 0))
+            state.replayed = 0, 0
 
     def _lines(self, ranges: list[list[int]]) -> list[Line]:
         return [
@@ -142,10 +160,21 @@ class Fold:
         return self._material.take(entry.seq, entry.id, entry.content, entry.wire, known)
 
 
-def _told(state: WindowState, kind: str, about: Mapping[str, Any]) -> None:
-    if kind == ZONE:
+def _told(state: WindowState, entry: Entry) -> None:
+    about = json.loads(entry.content)
+    if entry.kind == ZONE:
         state.zone = about["after"]
-    elif kind == USAGE:
+    elif entry.kind == USAGE:
         state.reported, state.reported_of = about["reported"], about["counted"]
+    elif entry.kind == ANNOUNCED:
+        state.levels[ANNOUNCED] = "warning"
+    elif entry.kind == CHECKPOINT:
+        state.checkpoints = about["version"]
+    elif entry.kind == REPLAYED:
+        state.replayed = about["handoff"], about["question"]
+    elif entry.kind == NOTE:
+        if about.get("kind") in KINDS and isinstance(about.get("text"), str):  # others may have notes of their own
+            note = Note(seq=entry.seq, kind=about["kind"], text=about["text"], critical=about.get("critical") is True)
+            state.note(note)
     else:
         state.levels[about["component"]] = about["level"]

@@ -6,14 +6,13 @@ is embedded, nor why.
 
 from __future__ import annotations
 
-import atexit
 import threading
-import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from recto.engine.waiting import Call
 from recto.errors import EmbedderFailed, RectoError
 from recto.ports import Embedder
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 PATIENCE = 30.0
 """Seconds that a call may take where nobody says otherwise."""
-_PARTING = 5.0
-"""Seconds that the end of the process waits for calls nobody waits for any more."""
 _MOST_DIMS = 65_536
 _LONGEST = 1.01
 """How long a vector of length 1 may be, for who rounds."""
@@ -79,9 +76,8 @@ class Guarded:
             self._late = [done for done in self._late if not done.is_set()]
             if self._late:
                 raise EmbedderFailed(self.name, "it has not answered a call before this one yet")
-        call = _Call(ask)
-        threading.Thread(target=call.run, name="recto embedder", daemon=True).start()
-        if not call.done.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX)):
+        call = Call(ask, "recto embedder")
+        if not call.answered_within(seconds):
             with self._lock:
                 self._late.append(call.done)
             raise EmbedderFailed(self.name, f"it has not answered within {seconds:.3g} s")
@@ -90,35 +86,3 @@ class Guarded:
         if call.error is not None:
             raise EmbedderFailed(self.name, f"it broke: {call.error!r:.200}") from call.error
         return call.answers[0]
-
-
-_RUNNING: set[threading.Event] = set()
-"""The ends of calls that have not come yet, of all embedders."""
-
-
-@atexit.register
-def _part() -> None:
-    """Waits a little for calls that were given up: a process that ends under a native runtime at work is aborted."""
-    end = time.monotonic() + _PARTING
-    for done in list(_RUNNING):
-        done.wait(max(end - time.monotonic(), 0.0))
-
-
-class _Call(Generic[_T]):
-    """One call on a thread of its own."""
-
-    def __init__(self, ask: Callable[[], _T]) -> None:
-        self._ask = ask
-        self.answers: list[_T] = []
-        self.error: BaseException | None = None
-        self.done = threading.Event()
-
-    def run(self) -> None:
-        """Whatever comes of it is told to who waits."""
-        _RUNNING.add(self.done)
-        try:
-            self.answers.append(self._ask())
-        except BaseException as error:  # noqa: BLE001  # not ours: it may raise what it likes
-            self.error = error
-        self.done.set()
-        _RUNNING.discard(self.done)

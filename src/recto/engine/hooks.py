@@ -21,8 +21,8 @@ from recto.core.pressure import Reading
 from recto.core.relief import Rules
 from recto.core.report import Decided, Report
 from recto.engine.inspect import decisions
+from recto.engine.prompts import Prompt
 from recto.engine.session import MessageLike, Session
-from recto.engine.window import Prompt
 
 _TIGHTER = 0.9
 """What a prompt may have after an error that names no limit, as a share of what it had."""

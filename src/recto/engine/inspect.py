@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recto.core.caching import bill
-from recto.core.entries import MESSAGE
+from recto.core.entries import MESSAGE, Entry
+from recto.core.ledger import facts_of
 from recto.core.relief import relieve
-from recto.core.report import CacheEstimate, CameBack, Decided, Report, holders_of
+from recto.core.report import CacheEstimate, CameBack, Compression, Decided, Report, holders_of
+from recto.core.told import Fact
 from recto.core.window import seqs_in, split
-from recto.engine.fold import DECISIONS, RESTORED
+from recto.engine.fold import DECISIONS, RESTORED, WRITTEN
 from recto.engine.material import Built
 from recto.engine.recollection import INJECTED
+from recto.engine.telling import told_in
 from recto.engine.window import Window
 
 _REACH = 2000
 """How many entries back decisions are listed."""
+_LEDGER_REACH = 5000
+"""How many entries back facts are looked for, where nobody wrote down what is known of what left."""
 _RECALL_REACH = 400
 """How many entries back the last recall is looked for: the length of a long turn."""
 
@@ -55,6 +60,9 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         recalled=recalled,
         recalled_tokens=recalled_tokens,
         decisions=tuple(decisions(window)),
+        compressions=tuple(compressions(window)),
+        summary_tokens=material.meter.count(state.summary.text) if state.summary else state.promised,
+        notes=len(state.notes),
         omitted=tuple(f"entry {left.seq}: {left.reason}" for left in built.arrangement.omitted),
         cache=_cache(window, built),
     )
@@ -79,6 +87,47 @@ def decisions(window: Window, reach: int = _REACH, *, scores: bool = False) -> I
                 undone=entry.seq in undone,
                 scores=about["scores"] if scores else {},
             )
+
+
+def compressions(window: Window, reach: int = _REACH) -> Iterator[Compression]:
+    """What was made shorter among the last entries, newest first."""
+    recent = window.store.tail(window.session, reach)
+    undone = {json.loads(entry.content)["decision"] for entry in recent if entry.kind == RESTORED}
+    for entry in reversed(recent):
+        about = json.loads(entry.content).get("compression") if entry.kind in WRITTEN else None
+        if about:
+            yield _compression(entry, about, entry.seq in undone)
+
+
+def _compression(entry: Entry, about: Mapping[str, Any], undone: bool) -> Compression:
+    attempts, fidelity = about.get("attempts", ()), about.get("fidelity", {})
+    return Compression(
+        seq=entry.seq,
+        kind=entry.kind,
+        style=about["style"],
+        engine=about["engine"],
+        tokens_from=about["tokens_from"],
+        tokens_to=about["tokens_to"],
+        seconds=sum(attempt["seconds"] for attempt in attempts),
+        picodollars=sum(attempt["picodollars"] for attempt in attempts),
+        attempts=tuple(f"{attempt['engine']}: {attempt['outcome']}" for attempt in attempts),
+        claims=about.get("claims", 0),
+        invented=len(about.get("invented", ())),
+        fidelity=fidelity.get("score"),
+        ledger=fidelity.get("ledger"),
+        entities=fidelity.get("entities"),
+        lost=about.get("lost", {}).get("counts", {}),
+        undone=undone,
+    )
+
+
+def ledger(window: Window) -> tuple[Fact, ...]:
+    """What must not be lost of a session: what is known of what left, and what the prompt adds to it."""
+    with window.turn:
+        state = window.state
+        if state.summary is not None or not state.left_messages:
+            return facts_of(window.material.told(state.lines), state.summary.facts if state.summary else ())
+        return facts_of(told_in(window.store.tail(window.session, _LEDGER_REACH)))
 
 
 def _came_back(window: Window) -> tuple[tuple[CameBack, ...], int]:

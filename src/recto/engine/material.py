@@ -14,8 +14,10 @@ from recto.core.plan import Result, View
 from recto.core.policies.clamp import clamp
 from recto.core.prompt import Adjacency, Answer, Arrangement, Keep, arrange
 from recto.core.tokens import Meter
+from recto.core.told import Told
 from recto.core.units import Line
 from recto.core.window import Protection, WindowState, in_flight, split
+from recto.engine.telling import Teller
 from recto.errors import InputError
 from recto.wire import read
 from recto.wire.making import (
@@ -36,6 +38,8 @@ MARKER = -1
 """The number of the line that says what has left; entries count from 1."""
 RECALLED = -2
 """The number of the message that quotes what came back for this prompt."""
+HANDOFF = -3
+"""The number of the message that says where the work stood before the last compaction."""
 _ADJACENCY: dict[str, Adjacency] = {CHAT: "strict", ANTHROPIC: "merging", RESPONSES: "anywhere"}
 _MARKS = tuple(name.encode() for name in CACHE_MARKS)
 _OTHER_RESULT = "[Left out together with the result before.]"
@@ -57,11 +61,10 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recalled:
-    """What came back, as it stands in the prompt."""
+class Standing:
+    """A text that stands behind a question for as long as its turn lasts."""
 
     question: int
-    """The user message it stands behind."""
     text: str
     tokens: int
 
@@ -82,8 +85,10 @@ class Material:
     """Whether thinking is refused once anything before it was edited."""
     fixed: int = 0
     """What tools and the prompt's frame cost."""
-    recalled: Recalled | None = None
+    recalled: Standing | None = None
     """What came back for the turn that is in flight."""
+    handoff: Standing | None = None
+    """Where the work stood before the last compaction, for the turn after it."""
     raws: dict[int, bytes] = field(default_factory=dict)
     wires: dict[int, str] = field(default_factory=dict)
     _made: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -144,9 +149,9 @@ class Material:
             if isinstance(piece, Answer)
         )
         opening = 0 if state.lines and wire != ANTHROPIC else 24
-        quoted = self.recalled.tokens if self.recalled else 0
+        quoted = sum(text.tokens for text in (self.handoff, self.recalled) if text)
         said = self._count_made("marker", marker, wire) if marker else 0
-        return self.fixed + state.tokens + made + opening + said + quoted
+        return self.fixed + state.tokens + made + opening + said + quoted + state.promised
 
     def view(self, state: WindowState, protection: Protection) -> View:
         """What a policy may look at."""
@@ -158,6 +163,7 @@ class Material:
             shrunk=frozenset(state.shrunk),
             turn=state.turn,
             goal=self.text_of(state.task) if state.task in self.raws else "",
+            written=state.promised or (self.meter.count(state.summary.text) if state.summary else 0),
             text_of=self.text_of,
             result_of=lambda seq: self.result_of(state, seq),
             pointer_of=self.pointer_of,
@@ -171,6 +177,11 @@ class Material:
             if seq in self._cached and (marks := cache_marks(self.raws[seq], self.wires[seq])):
                 return marks[-1].decode()
         return ""
+
+    def told(self, seqs: Iterable[int]) -> list[Told]:
+        """Messages as compression reads them, in the order given."""
+        teller = Teller()
+        return [teller.tell(seq, self._read(seq)) for seq in seqs]
 
     def text_of(self, seq: int) -> str:
         """What a message says."""
@@ -212,9 +223,10 @@ class Material:
         contents |= {seq: self._without_thinking(seq) for seq in self._unbound(state, wire)}
         apart = [line.seq for line in lines if line.role == "system" and wire == ANTHROPIC and line.seq != MARKER]
         arrangement = self._arrange([line for line in lines if line.seq not in apart], wire)
-        if self.recalled is not None:
-            contents[RECALLED] = text_message("user", self.recalled.text, wire)
-            arrangement = _with_recalled(arrangement, self.recalled.question)
+        for seq, standing in ((RECALLED, self.recalled), (HANDOFF, self.handoff)):
+            if standing is not None:
+                contents[seq] = text_message("user", standing.text, wire)
+                arrangement = _with_standing(arrangement, seq, standing.question)
         messages = render_arrangement(arrangement, contents, wire)
         spent = tuple(costs[raw] if raw in costs else self.meter.message(read(raw, wire)) for raw in messages)
         if state.cache_mark or not self._cached.isdisjoint(state.lines):
@@ -299,9 +311,9 @@ class Material:
         return self._made[key]
 
 
-def _with_recalled(arrangement: Arrangement, question: int) -> Arrangement:
+def _with_standing(arrangement: Arrangement, seq: int, question: int) -> Arrangement:
     """Directly behind the question, for as long as its turn lasts: what a provider has cached stays cached."""
     pieces = list(arrangement.pieces)
     places = [at for at, piece in enumerate(pieces) if piece.seq == question]
-    pieces.insert(places[-1] + 1 if places else len(pieces), Keep(RECALLED))
+    pieces.insert(places[-1] + 1 if places else len(pieces), Keep(seq))
     return replace(arrangement, pieces=tuple(pieces))

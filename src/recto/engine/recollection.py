@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from recto.core.entries import Entry
 from recto.core.recall import USED, Asked, Confirmed, Found, Hit, Injection
 from recto.core.window import WindowState
-from recto.engine.material import Material, Recalled
+from recto.engine.material import Material, Standing
 from recto.errors import KeyReused
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Recollection:
             return
         self._turn = _Turn(question=question, anchor=anchor, injection=injection, found=found)
         if injection is not None:
-            self._material.recalled = Recalled(question=question, text=injection.text, tokens=injection.tokens)
+            self._material.recalled = Standing(question=question, text=injection.text, tokens=injection.tokens)
 
     def report(self) -> None:
         """Tells what came back for the prompt that is sent now, or that nothing did. Once, also after a restart."""

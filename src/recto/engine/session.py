@@ -13,19 +13,27 @@ from typing import Any, Self
 
 from recto.core.budget import Verdict
 from recto.core.calibration import Calibration, prompt_tokens
+from recto.core.delegation import Delegated
 from recto.core.entries import Draft, Entry, Head, session_key
+from recto.core.fidelity import JudgedFidelity, Question
 from recto.core.messages import Message
+from recto.core.notes import Note, NoteKind
 from recto.core.recall import Found, Scope
 from recto.core.report import Report
 from recto.core.tokens import Meter
+from recto.core.told import Fact
 from recto.core.units import Line
+from recto.engine.delegating import Delegator
 from recto.engine.drafts import new_id, to_json
 from recto.engine.fold import USAGE
-from recto.engine.inspect import report
+from recto.engine.inspect import ledger, report
+from recto.engine.judging import judged
+from recto.engine.prompts import Prompt
+from recto.engine.telling import told_in
 from recto.engine.verify import Verification, verify
-from recto.engine.window import Prompt, Window
+from recto.engine.window import Window
 from recto.errors import InputError, TooLarge
-from recto.ports import Clock, TranscriptStore
+from recto.ports import ChatModel, Clock, TranscriptStore
 from recto.wire import detect, read
 
 MessageLike = Mapping[str, Any] | bytes
@@ -47,6 +55,7 @@ class Session:
         clock: Clock,
         max_message_bytes: int,
         window: Window | None = None,
+        delegator: Delegator | None = None,
         owns_store: bool = False,
     ) -> None:
         self.store = store
@@ -56,6 +65,7 @@ class Session:
         self._max_message_bytes = max_message_bytes
         self._owns_store = owns_store
         self._window = window
+        self._delegator = delegator
         self._calibration: Calibration | None = None
 
     def append(
@@ -204,6 +214,46 @@ class Session:
     def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> Found:
         """Searches everything that was ever said, in the prompt or not, and explains what it finds."""
         return self.window.recall(query, most=most, scope=scope)
+
+    def compact(self, focus: str = "") -> tuple[Entry, ...]:
+        """Makes the prompt smaller now: all but the newest messages leave, and a checked summary stands for them.
+
+        Returns the decision, which `restore` undoes; nothing where there is too little to be worth it.
+        """
+        return self.window.compact(focus)
+
+    def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
+        """Writes something down for later; notes stand in the prompt once messages have left it."""
+        return self.window.note(kind, text, critical=critical)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What was written down, oldest first; of very many the newest and the critical ones."""
+        return self.window.state.notes
+
+    def checkpoint(self) -> Entry:
+        """Writes down where the work stands: a checkpoint for programs and a handoff for readers."""
+        return self.window.checkpoint()
+
+    def facts(self) -> tuple[Fact, ...]:
+        """Constraints, decisions, errors and whatever else must not be lost, in the words in which it was said."""
+        return ledger(self.window)
+
+    def fidelity(self, model: ChatModel, questions: Sequence[Question] = ()) -> JudgedFidelity:
+        """Asks a model the same questions of the whole conversation and of the prompt, and lets it judge both answers.
+
+        Without questions, some are made from what is known of the conversation.
+        """
+        return judged(self.window, model, questions)
+
+    def delegate(self, task: str, *, entries: Iterable[int] = (), most: int = 1_000) -> Delegated:
+        """Hands a task to a sub-agent, with the messages it is about; its answer has at most so many tokens."""
+        if self._delegator is None:
+            raise InputError("this session was opened without a dispatcher; give one: recto.open(…, dispatcher=…)")
+        told = [one for seq in entries for one in told_in(self.read(seq, seq))]
+        state, material = self.window.state, self.window.material
+        goal = material.text_of(state.task) if state.task in material.raws else ""
+        return self._delegator.ask(task, told, goal=goal, most=most)
 
     def _seq(self, entry: int | str) -> int:
         if isinstance(entry, int):

@@ -10,35 +10,35 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import wraps
+from dataclasses import replace
+from functools import cached_property, wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from recto.core.budget import Budget, Component, Usage, Verdict
 from recto.core.caching import stable_prefix
 from recto.core.entries import Draft, Entry
-from recto.core.plan import Plan
+from recto.core.notes import KINDS, LONGEST, NoteKind
+from recto.core.policies.compact import Compact
 from recto.core.pressure import Pressure, Reading, VelocitySpike, changes, measured
 from recto.core.recall import Asked, Found, Hit, Scope
-from recto.core.relief import Relief, Rules, relieve
+from recto.core.relief import Rules
 from recto.core.scopes import pointer_to
 from recto.core.tokens import Meter
 from recto.core.units import Line
-from recto.core.window import WindowState, component_of, ranges_of, seqs_in
+from recto.core.window import WindowState, component_of, seqs_in
 from recto.engine.drafts import new_id, to_json
 from recto.engine.fold import (
+    ANNOUNCED,
     DECISIONS,
-    EVICTED,
-    MERGED,
+    HANDOFF,
+    NOTE,
     OVERFLOW,
     PINNED,
-    PRUNED,
     RESTORED,
     SNAPSHOT,
     SNAPSHOT_EVERY,
     SPIKE,
-    TRIMMED,
     UNPINNED,
     VIOLATION,
     WARNING,
@@ -46,14 +46,17 @@ from recto.engine.fold import (
     Fold,
     snapshot_key,
 )
-from recto.engine.material import Built, Material
+from recto.engine.material import Material, Standing
 from recto.engine.overflow import overflow
+from recto.engine.prompts import Prompt, marker
 from recto.engine.recollection import Recollection
+from recto.engine.relieving import Reliever
 from recto.errors import AppendConflict, InputError, KeyReused
 from recto.ports import Clock, TranscriptStore
 from recto.wire.names import ANTHROPIC, CHAT
 
 if TYPE_CHECKING:
+    from recto.engine.compressing import Compressor
     from recto.engine.recalling import Recall
 
 _ATTEMPTS = 8
@@ -79,40 +82,6 @@ def _one_at_a_time(
     return taking_turns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """What is sent to the model now."""
-
-    built: Built
-    reading: Reading
-    decisions: tuple[Entry, ...]
-    """Decisions that were made for this prompt."""
-    prefix: int
-    """Tokens that stand unchanged at the beginning, as in the prompt before."""
-    recalled: tuple[Hit, ...] = ()
-    """What had left and is quoted in this prompt."""
-
-    @property
-    def raw(self) -> tuple[bytes, ...]:
-        """The messages, byte for byte as they were stored."""
-        return self.built.messages
-
-    @property
-    def messages(self) -> list[dict[str, Any]]:
-        """The messages as provider clients take them."""
-        return [json.loads(raw) for raw in self.built.messages]
-
-    @property
-    def system(self) -> str:
-        """System text that goes beside the messages, where the format wants it there."""
-        return "\n\n".join(str(json.loads(raw).get("content", "")) for raw in self.built.system)
-
-    @property
-    def tokens(self) -> int:
-        """What all of it costs, tools and frame included."""
-        return self.built.tokens
-
-
 class Window:
     """Which messages of a session are in the prompt, and why the others are not."""
 
@@ -126,6 +95,7 @@ class Window:
         budget: Budget,
         rules: Rules,
         recall: Callable[[], Recall] | None = None,
+        compressor: Callable[[Material], Compressor] | None = None,
     ) -> None:
         self.turn = threading.RLock()
         """Held while the window is looked at or changed."""
@@ -136,7 +106,7 @@ class Window:
         self.material = Material(
             meter=meter,
             pointer_of=self.pointer,
-            marker_of=_marker,
+            marker_of=marker,
             mark=rules.mark,
             usual_wire=ANTHROPIC if rules.card is not None and rules.card.provider == "anthropic" else CHAT,
             binds_thinking=rules.card is not None and rules.card.binds_thinking,
@@ -150,6 +120,8 @@ class Window:
         self._sent: list[tuple[bytes, int]] = []
         self._asked_at: int | None = None
         self._recollection = Recollection(recall, self.material, self._append) if recall is not None else None
+        self._compressor_for = compressor
+        self._reliever = Reliever(self.material, lambda: self.compressor, self._recollection, self._draft)
 
     def pointer(self, seq: int) -> str:
         """Where an entry can be read whole."""
@@ -169,8 +141,10 @@ class Window:
         """The prompt for the next call: fits, is valid, keeps what must be kept, changes as little as possible."""
         self.offer(tools)
         self.bring_back(self.state)
-        decisions = self._relieve()
+        self._announce()
+        decisions = self._relieve(self.rules)
         state = self.state
+        self._show_handoff(state)
         if decisions:
             self.bring_back(state)
         reading = self._measure(state)
@@ -180,6 +154,8 @@ class Window:
         pieces = list(zip(built.messages, built.costs, strict=True))
         self.cached, self._sent = stable_prefix(self._sent, pieces), pieces
         self._asked_at = self._clock.now()
+        if reading.zone != "green" and not decisions:
+            self._write_ahead(state)
         if state.seq - self._fold.snapshot_at >= SNAPSHOT_EVERY:
             self._take_snapshot(state)
         if self._recollection is not None:
@@ -270,19 +246,63 @@ class Window:
     def restore(self, decision: int) -> Entry:
         """Undoes a decision for good: what left is in again and stays, what shrank is whole again."""
         about = self._content_of(decision, DECISIONS)
-        return self._append(RESTORED, {"decision": decision, "left": about["left"], "shrunk": about["shrunk"]})
+        undone = {"decision": decision, "left": about["left"], "shrunk": about["shrunk"]}
+        return self._append(RESTORED, undone | {"replaces": about.get("replaces", 0)})
 
     @_one_at_a_time
     def redo(self, restored: int) -> Entry:
         """Does again what a restore undid."""
         about = self._content_of(restored, {RESTORED})
-        original = self._content_of(about["decision"], DECISIONS)
+        decision = self._entry_of(about["decision"], DECISIONS)
+        original = json.loads(decision.content)
         self._append(UNPINNED, {"seqs": seqs_in(about["left"]) + [int(seq) for seq in about["shrunk"]]})
-        kind = TRIMMED if original["shrunk"] and not original["left"] else PRUNED
-        return self._append(kind, original | {"reason": f"done again after entry {restored} had undone it"})
+        return self._append(decision.kind, original | {"reason": f"done again after entry {restored} had undone it"})
+
+    @_one_at_a_time
+    def compact(self, focus: str = "") -> tuple[Entry, ...]:
+        """Makes the prompt smaller now: all but the newest messages leave, and what is known of them stays."""
+        asked = replace(self.rules.compact, focus=focus)
+        floor = 1e-6
+        rules = replace(
+            self.rules,
+            policies=(asked,),
+            starts={},
+            forced=asked,
+            floor=floor,
+            ceiling=2 * floor,
+            cache_aware=False,
+            must=0.0,
+            protection=replace(self.rules.protection, min_recent_messages=2),
+        )
+        return self._relieve(rules)
+
+    @_one_at_a_time
+    def checkpoint(self) -> Entry:
+        """Writes down where the work stands, now: a checkpoint, and the handoff that can be read."""
+        entries = self.store.append(self.session, self._reliever.checkpoint(self.state))
+        self._tell(entries)
+        return entries[0]
+
+    @_one_at_a_time
+    def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
+        """Writes something down for later: it stands in the prompt once messages have left it."""
+        if kind not in KINDS:
+            raise InputError(f"a note is of the kind {', '.join(KINDS)}, not '{kind}'")
+        if not text.strip() or len(text) > LONGEST:
+            raise InputError(f"a note has 1 to {LONGEST:,} characters; this one has {len(text):,}. Nothing was stored.")
+        return self._append(NOTE, {"kind": kind, "text": text, "critical": critical})
+
+    @cached_property
+    def compressor(self) -> Compressor:
+        """Who writes shorter texts; opened when something has to be written."""
+        if self._compressor_for is None:
+            raise InputError("this window was opened without anybody who writes shorter texts; use recto.open")
+        return self._compressor_for(self.material)
 
     def close(self) -> None:
         """Stops what the window has started."""
+        if "compressor" in self.__dict__:
+            self.compressor.close()
         if self._recollection is not None:
             self._recollection.close()
 
@@ -292,72 +312,58 @@ class Window:
             self.budget = replace(self.budget, room=room)
             self.rules = replace(self.rules, room=room)
 
-    def _content_of(self, seq: int, kinds: Iterable[str]) -> dict[str, Any]:
+    def _entry_of(self, seq: int, kinds: Iterable[str]) -> Entry:
         entry = next(iter(self.store.read(self.session, seq, seq)), None)
         if entry is None or entry.kind not in kinds:
             raise InputError(f"entry {seq} is not a decision that can be undone or done again")
-        about: dict[str, Any] = json.loads(entry.content)
+        return entry
+
+    def _content_of(self, seq: int, kinds: Iterable[str]) -> dict[str, Any]:
+        about: dict[str, Any] = json.loads(self._entry_of(seq, kinds).content)
         return about
 
-    def _relieve(self) -> tuple[Entry, ...]:
+    def _relieve(self, rules: Rules) -> tuple[Entry, ...]:
         """Decides, stores the decisions, and starts over if somebody else wrote meanwhile."""
         for _ in range(_ATTEMPTS):
-            relief, indexed = self._planned()
-            if not relief.plans:
+            state = self.state
+            decided = self._reliever.decide(state, rules, self._idle())
+            if decided is None:
                 return ()
-            drafts = [self._draft(*self._decision(plan, relief, indexed)) for plan in relief.plans]
             try:
-                entries = self.store.append(self.session, drafts, expect=relief.state.seq)
+                entries = self.store.append(self.session, decided.drafts, expect=decided.after)
             except AppendConflict:
                 continue
             self._tell(entries)
-            return tuple(entries)
+            return tuple(entry for entry in entries if entry.kind in DECISIONS)
         raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
 
-    def _planned(self) -> tuple[Relief, str]:
-        """What should leave, once it can be found again: nothing leaves that is not in the index.
-
-        Where the index fails, all of it stays as long as it fits. Where it does not, words alone are enough; without
-        words nothing leaves, and results shrink to what their pointers lead to.
-        """
-        relief = relieve(self.state, self.rules, self.material, self._idle())
-        if self._recollection is None:
-            return relief, "off"
-        touched = _touched(relief)
-        if not touched:
-            return relief, ""
-        confirmed = self._recollection.may_leave(touched)
-        if confirmed.whole:
-            return relief, "words and vectors"
+    def _announce(self) -> None:
+        """Says once that a compaction is near, and writes down where the work stands while all of it is in sight."""
         state = self.state
-        if self.material.used(state) <= self.budget.room:
-            return replace(relief, plans=(), postponed=f"not in the index yet: {confirmed.reason}"), ""
-        if confirmed.words:
-            again = relieve(state, self.rules, self.material, self._idle())
-            if not set(touched).issuperset(_touched(again)):
-                return self._planned()  # somebody wrote meanwhile, and others would leave than were confirmed
-            return again, f"words alone: {confirmed.reason}"
-        again = relieve(state, replace(self.rules, may_leave=False), self.material, self._idle())
-        return again, f"nothing may leave: {confirmed.reason}"
+        if not self.rules.warning or ANNOUNCED in state.levels:
+            return
+        used = self.material.used(state)
+        if used >= self.rules.warning * self.budget.room:
+            about = {"tokens": used, "room": self.budget.room, "utilization": round(used / self.budget.room, 4)}
+            drafts = [self._draft(ANNOUNCED, about), *self._reliever.checkpoint(state)]
+            self._tell(self.store.append(self.session, drafts))
 
-    def _decision(self, plan: Plan, relief: Relief, indexed: str) -> tuple[str, dict[str, Any]]:
-        kind = TRIMMED if plan.shrinks and not plan.leaves else PRUNED
-        if plan.leaves and plan.policy.startswith("evict."):
-            kind = MERGED if plan.policy == "evict.semantic_merge" else EVICTED
-        left = sorted(seq for unit in plan.leaves for seq in unit.seqs)
-        return kind, {
-            "policy": plan.policy,
-            "reason": plan.reason,
-            "left": ranges_of(left),
-            "shrunk": {str(shrink.seq): {"text": shrink.text, "tokens": shrink.tokens} for shrink in plan.shrinks},
-            "kept": ranges_of(relief.state.lines),
-            "tokens_before": relief.before,
-            "tokens_after": relief.after,
-            "frees": plan.frees,
-            "cache_mark": self.material.newest_mark(left),
-            "scores": {str(seq): dict(parts) for seq, parts in plan.scores.items()},
-            "indexed": indexed,
-        }
+    def _write_ahead(self, state: WindowState) -> None:
+        """Where a compaction will come, it is written now by whoever takes long."""
+        if self._compressor_for is not None and any(isinstance(one, Compact) for one in self.rules.policies):
+            view = self.material.view(state, self.rules.protection)
+            self.compressor.prepare(self.rules.compact.plan(view, 1), state)
+
+    def _show_handoff(self, state: WindowState) -> None:
+        """The handoff stands behind the question it was replayed for, and for no other."""
+        seq, question = state.replayed
+        current = next((line.seq for line in reversed(state.lines.values()) if line.role == "user"), 0)
+        if not seq or question != current:
+            self.material.handoff = None
+        elif self.material.handoff is None or self.material.handoff.question != question:
+            text = str(self._content_of(seq, {HANDOFF})["text"])
+            tokens = self.material.cost_of_text(text, self.material.wire_of(state))
+            self.material.handoff = Standing(question=question, text=text, tokens=tokens)
 
     def _idle(self) -> float:
         """Seconds since the last prompt; before the first one nothing is cached."""
@@ -411,18 +417,3 @@ class Window:
         for entry in entries:
             for listener in self._listeners:
                 listener(entry)
-
-
-def _touched(relief: Relief) -> list[int]:
-    """The entries that would leave or shrink."""
-    left = [seq for plan in relief.plans for unit in plan.leaves for seq in unit.seqs]
-    return left + [shrink.seq for plan in relief.plans for shrink in plan.shrinks]
-
-
-def _marker(state: WindowState) -> str:
-    tokens = f", {state.left_tokens:,} tokens" if state.left_tokens else ""
-    where = f"entries {state.left_first} to {state.left_last}{tokens}"
-    return (
-        f"[{state.left_messages:,} earlier messages ({where}) are not shown here, to keep within the context window. "
-        "They are kept in full.]"
-    )

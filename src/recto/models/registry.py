@@ -74,8 +74,8 @@ class Registry:
         self._warned: set[str] = set()
         self._lock = threading.Lock()
 
-    def card(self, name: str) -> ModelCard:
-        """The card of a model: package data, with every other layer laid over it."""
+    def card(self, name: str, *, warn: bool = True) -> ModelCard:
+        """The card of a model: package data, with every other layer laid over it. Says once where it is not known."""
         card = self._packaged(name)
         with self._lock:
             given = self._found(self._overrides, name)
@@ -87,7 +87,7 @@ class Registry:
             card = _over(card, _stated(listed), "provider's list")
         if learned:
             card = _over(card, _lowering(card, learned), "overflow error")
-        if not card.known:
+        if warn and not card.known:
             self._warn(name)
         return card
 

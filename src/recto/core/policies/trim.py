@@ -69,7 +69,7 @@ class TrimResults:
         goal = max(need, self.clear_at_least)
         shrinks: list[Shrink] = []
         frees = 0
-        for line in self._candidates(view):
+        for line in self.candidates(view):
             if frees >= goal:
                 break
             text = self._text(view, line)
@@ -82,7 +82,7 @@ class TrimResults:
         reason = f"oldest tool results first: {len(shrinks)} of entries {shrinks[0].seq} to {shrinks[-1].seq}"
         return Plan(policy=self.name, shrinks=tuple(shrinks), frees=frees, reason=reason)
 
-    def _candidates(self, view: View) -> list[Line]:
+    def candidates(self, view: View) -> list[Line]:
         """Results that may shrink, oldest first."""
         results = [line.seq for unit in (*view.eligible, *view.protected) for line in unit.lines if _is_result(line)]
         newest = set(sorted(results)[max(0, len(results) - self.keep_newest) :])

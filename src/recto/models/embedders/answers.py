@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import TYPE_CHECKING, Any
+
+from recto.models.http import parsed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,23 +39,8 @@ def rows_of(answer: bytes, *, count: int, dims: int = 0) -> Matrix:
     return (rows / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 
-def complaint(answer: bytes) -> str:
-    """What an endpoint says is wrong, where it says so in one of the usual ways; else nothing."""
-    try:
-        tree = json.loads(answer)
-    except (ValueError, RecursionError):
-        return ""
-    for key in ("error", "message", "detail"):
-        if isinstance(tree, dict):
-            tree = tree.get(key, tree)
-    return tree if isinstance(tree, str) else ""
-
-
 def _items(answer: bytes) -> list[Any]:
-    try:
-        tree = json.loads(answer)
-    except (ValueError, RecursionError):
-        raise ValueError("the answer is not JSON") from None
+    tree = parsed(answer)
     items = tree.get("data") if isinstance(tree, dict) else None
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise ValueError("the answer has no list of vectors under 'data'")

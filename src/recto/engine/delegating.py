@@ -1,0 +1,129 @@
+"""Hands work to a sub-agent through a dispatcher that the caller provides, and takes back a bounded answer.
+
+The sub-agent's transcript is a session of its own, linked both ways. What it answers is text like any other: bounded,
+checked against its sources where it is to stand for them, and never an instruction. A dispatcher that breaks or takes
+too long has failed; nothing else has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from recto.core.claims import Evidence, checked
+from recto.core.delegation import Delegated, Delegation
+from recto.core.entries import Draft, Entry
+from recto.core.policies.clamp import clamp
+from recto.core.scopes import pointer_to
+from recto.core.sections import bullet
+from recto.core.tokens import Meter
+from recto.core.told import Told
+from recto.core.usable import without_commands
+from recto.engine.drafts import new_id, to_json
+from recto.engine.waiting import Call
+from recto.engine.writing import Attempt, Written
+from recto.errors import DelegationFailed
+from recto.ports import Clock, Dispatcher, TranscriptStore
+from recto.wire.making import text_message
+from recto.wire.names import CHAT
+
+DELEGATED, DELEGATED_FROM = "delegated", "delegated_from"
+ENGINE = "sub-agent"
+_TASK = (
+    "Say what in this material matters for the task: decisions, open errors, constraints, names, numbers, next steps."
+)
+
+
+class Delegator:
+    """Asks sub-agents for one session."""
+
+    def __init__(
+        self,
+        store: TranscriptStore,
+        session: str,
+        *,
+        dispatcher: Dispatcher,
+        meter: Meter,
+        clock: Clock,
+        seconds: float = 300.0,
+    ) -> None:
+        self._store = store
+        self._session = session
+        self._dispatcher = dispatcher
+        self._meter = meter
+        self._clock = clock
+        self._seconds = seconds
+
+    def ask(self, task: str, told: Sequence[Told], *, goal: str = "", most: int) -> Delegated:
+        """The answer of a sub-agent, cut to size. Raises `DelegationFailed`; its transcript is kept all the same."""
+        child = f"{self._session}/sub/{new_id(self._clock)}"
+        origin = {"session": self._session, "entries": [one.seq for one in told][:1000]}
+        self._append(child, [self._event(DELEGATED_FROM, origin), self._message("user", task)])
+        given = Delegation(task=task, goal=goal, told=tuple(told), max_tokens=most, session=child)
+        call = Call(lambda: self._dispatcher(given), "recto sub-agent")
+        if not call.answered_within(self._seconds):
+            raise self._failed(child, f"it has not answered within {self._seconds:g} s")
+        if call.error is not None:
+            raise self._failed(child, f"it broke ({type(call.error).__name__})") from call.error
+        answer = call.answers[0]
+        if not isinstance(answer, str) or not answer.strip():
+            raise self._failed(child, "it answered nothing")
+        said = self._append(child, [self._message("assistant", answer)])[0]
+        bounded = clamp(answer, most, self._meter.count, pointer_to(child, said.seq))
+        about = {"session": child, "task": task[:2000], "tokens": self._meter.count(bounded), "cut": bounded != answer}
+        event = self._append(self._session, [self._event(DELEGATED, about)])[0]
+        return Delegated(answer=bounded, session=child, seq=event.seq, cut=bounded != answer)
+
+    def narrative(self, told: Sequence[Told], *, goal: str, focus: str, most: int) -> Written | None:
+        """What a sub-agent says of messages that leave, checked against them; None where it gave nothing of use."""
+        began = time.monotonic()
+        task = f"{_TASK} Above all, what is about: {focus}" if focus else _TASK
+        try:
+            found = self.ask(task, told, goal=goal, most=most)
+        except DelegationFailed:
+            return None
+        plain, commands = without_commands(found.answer)
+        sources = [goal, *(one.text for one in told), *(call.arguments for one in told for call in one.calls)]
+        held = checked(plain, Evidence(sources))
+        lines = tuple(bullet(line.strip().lstrip("-*• \t")) for line in held.text.splitlines() if line.strip())
+        if not lines:
+            return None
+        return Written(
+            lines=lines,
+            engine=ENGINE,
+            attempts=(Attempt(engine=ENGINE, outcome="used", seconds=time.monotonic() - began),),
+            claims=held.claims,
+            invented=tuple(claim.text[:80] for claim in held.invented),
+            commands=commands,
+        )
+
+    def _failed(self, child: str, reason: str) -> DelegationFailed:
+        self._append(self._session, [self._event(DELEGATED, {"session": child, "failed": reason})])
+        return DelegationFailed(child, reason)
+
+    def _append(self, session: str, drafts: Sequence[Draft]) -> list[Entry]:
+        return self._store.append(session, drafts)
+
+    def _event(self, kind: str, about: Mapping[str, Any]) -> Draft:
+        return Draft(
+            id=new_id(self._clock),
+            ts=self._clock.now(),
+            role="event",
+            kind=kind,
+            content=to_json(about),
+            surface="window",
+        )
+
+    def _message(self, role: Literal["user", "assistant"], text: str) -> Draft:
+        raw = text_message(role, text, CHAT)
+        return Draft(
+            id=new_id(self._clock),
+            ts=self._clock.now(),
+            role=role,
+            content=raw,
+            wire=CHAT,
+            surface="window",
+            tokens=self._meter.text(text),
+            counter="",
+        )

@@ -1,0 +1,184 @@
+"""Relief in the life of a window: plans become decisions once what leaves can be found again and what is written is.
+
+Everything that belongs to one relief is stored at once: the warning, the checkpoint and the handoff that go before a
+compaction, the decisions, and the replay of the handoff. Either all of it happened or nothing did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recto.core.checkpoint import Checkpoint, checkpoint_of, handoff_of
+from recto.core.entries import Draft
+from recto.core.fidelity import ALARM
+from recto.core.ledger import facts_of
+from recto.core.plan import Plan
+from recto.core.relief import Relief, Rules, relieve
+from recto.core.touched import touched_in
+from recto.core.window import WindowState, ranges_of
+from recto.engine.compressing import Carried, Compressor
+from recto.engine.fold import (
+    CHECKPOINT,
+    COMPACTION,
+    COMPRESSED,
+    EVICTED,
+    FIDELITY_LOW,
+    HANDOFF,
+    MERGED,
+    NEW_WINDOW,
+    PRUNED,
+    REPLAYED,
+    REQUIRED,
+    TRIMMED,
+)
+from recto.engine.material import Material
+from recto.engine.recollection import Recollection
+
+Drafting = Callable[[str, dict[str, Any]], Draft]
+HANDOFF_TOKENS = 600
+"""What a handoff may have in the prompt of the turn after a compaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What is to be stored, and the entry it follows."""
+
+    drafts: tuple[Draft, ...]
+    after: int
+
+
+class Reliever:
+    """Turns plans into what is stored."""
+
+    def __init__(
+        self,
+        material: Material,
+        compressor: Callable[[], Compressor],
+        recollection: Recollection | None,
+        draft: Drafting,
+    ) -> None:
+        self._material = material
+        self._compressor = compressor
+        self._recollection = recollection
+        self._draft = draft
+
+    def decide(self, state: WindowState, rules: Rules, idle: float) -> Decided | None:
+        """What should be stored to relieve a window now; nothing where it needs none."""
+        relief, indexed = self._planned(state, rules, idle)
+        if not relief.plans:
+            return None
+        carried = self._carried(relief, state)
+        drafts: list[Draft] = []
+        handoff = max((one.plan.writes.handoff for one in carried if one.plan.writes), default=0)
+        if handoff:
+            drafts += self._before_compaction(state, rules, relief, handoff)
+        for one in carried:
+            drafts.append(self._draft(*self._decision(one, relief, state, indexed)))
+            score = one.record.get("fidelity", {}).get("score", 1.0)
+            if score < ALARM:
+                drafts.append(self._draft(FIDELITY_LOW, {"score": score, "alarm": ALARM, "policy": one.plan.policy}))
+        if handoff:
+            drafts.append(self._replay(state, drafts))
+        return Decided(drafts=tuple(drafts), after=state.seq)
+
+    def checkpoint(self, state: WindowState, most: int = HANDOFF_TOKENS) -> list[Draft]:
+        """The state of the task, and the page to go on from."""
+        known = state.summary
+        told = self._material.told(state.lines)
+        facts = facts_of(told, known.facts if known else ())
+        made = checkpoint_of(
+            facts,
+            touched_in(told, known.touched if known else ()),
+            state.notes,
+            goal=self._material.text_of(state.task) if state.task in self._material.raws else "",
+            version=state.checkpoints + 1,
+            window=state.windows,
+            last=state.seq,
+        )
+        return [self._draft(CHECKPOINT, made.to_json()), self._draft(HANDOFF, self._handoff(made, state, most))]
+
+    def _handoff(self, made: Checkpoint, state: WindowState, most: int) -> dict[str, Any]:
+        said = next((line.seq for line in reversed(state.lines.values()) if line.role == "assistant"), None)
+        words = "" if said is None else "\n".join(one.text for one in self._material.told([said]))
+        text = handoff_of(made, words, most=most, count=self._material.meter.count)
+        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        return {"text": text, "checkpoint": made.version, "hash": digest}
+
+    def _before_compaction(self, state: WindowState, rules: Rules, relief: Relief, handoff: int) -> list[Draft]:
+        drafts = self.checkpoint(state, handoff)
+        if rules.warning:
+            about = {"tokens": relief.before, "room": rules.room, "utilization": round(relief.before / rules.room, 4)}
+            drafts.insert(0, self._draft(REQUIRED, about))
+        return drafts
+
+    def _replay(self, state: WindowState, drafts: Sequence[Draft]) -> Draft:
+        """The handoff that is stored with this relief is shown once, behind the question that is in flight."""
+        place = next(place for place, draft in enumerate(drafts) if draft.kind == HANDOFF)
+        question = next((line.seq for line in reversed(state.lines.values()) if line.role == "user"), 0)
+        return self._draft(REPLAYED, {"handoff": state.seq + 1 + place, "question": question})
+
+    def _planned(self, state: WindowState, rules: Rules, idle: float) -> tuple[Relief, str]:
+        """What should leave, once it can be found again: nothing leaves that is not in the index.
+
+        Where the index fails, all of it stays as long as it fits. Where it does not, words alone are enough; without
+        words nothing leaves, and results shrink to what their pointers lead to.
+        """
+        relief = relieve(state, rules, self._material, idle)
+        if self._recollection is None:
+            return relief, "off"
+        touched = _touched(relief)
+        if not touched:
+            return relief, ""
+        confirmed = self._recollection.may_leave(touched)
+        if confirmed.whole:
+            return relief, "words and vectors"
+        if self._material.used(state) <= rules.room:
+            return replace(relief, plans=(), postponed=f"not in the index yet: {confirmed.reason}"), ""
+        if confirmed.words:
+            return relief, f"words alone: {confirmed.reason}"
+        again = relieve(state, replace(rules, may_leave=False), self._material, idle)
+        return again, f"nothing may leave: {confirmed.reason}"
+
+    def _carried(self, relief: Relief, state: WindowState) -> list[Carried]:
+        if any(plan.writes is not None for plan in relief.plans):
+            return self._compressor().carry_out(relief.plans, state)
+        return [Carried(plan=plan) for plan in relief.plans]
+
+    def _decision(self, one: Carried, relief: Relief, state: WindowState, indexed: str) -> tuple[str, dict[str, Any]]:
+        plan = one.plan
+        left = sorted(seq for unit in plan.leaves for seq in unit.seqs)
+        about: dict[str, Any] = {
+            "policy": plan.policy,
+            "reason": plan.reason,
+            "left": ranges_of(left),
+            "shrunk": {str(shrink.seq): {"text": shrink.text, "tokens": shrink.tokens} for shrink in plan.shrinks},
+            "kept": ranges_of(relief.state.lines),
+            "tokens_before": relief.before,
+            "tokens_after": relief.after,
+            "frees": plan.frees,
+            "cache_mark": self._material.newest_mark(left),
+            "scores": {str(seq): dict(parts) for seq, parts in plan.scores.items()},
+            "indexed": indexed,
+        }
+        if one.summary is not None:
+            about |= {"summary": one.summary.to_json(), "replaces": state.summary.at if state.summary else 0}
+        if one.record:
+            about["compression"] = dict(one.record)
+        return _kind(plan), about
+
+
+def _kind(plan: Plan) -> str:
+    if plan.writes is not None:
+        return {"new_window": NEW_WINDOW, "compact": COMPACTION, "delegate": COMPACTION}.get(plan.policy, COMPRESSED)
+    if plan.leaves and plan.policy.startswith("evict."):
+        return MERGED if plan.policy == "evict.semantic_merge" else EVICTED
+    return TRIMMED if plan.shrinks and not plan.leaves else PRUNED
+
+
+def _touched(relief: Relief) -> list[int]:
+    """The entries that would leave or shrink."""
+    left = [seq for plan in relief.plans for unit in plan.leaves for seq in unit.seqs]
+    return left + [shrink.seq for plan in relief.plans for shrink in plan.shrinks]

@@ -1,0 +1,56 @@
+"""Messages as Anthropic writes them. It knows JSON, not HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recto.core.chat import Ending, Reply, Request
+from recto.core.estimates import whole
+from recto.models.chat.hosted import joined_text, tokens_in
+
+URL = "https://api.anthropic.com"
+PATH = "/v1/messages"
+KEY_HEADER = "x-api-key"
+HEADERS = {"anthropic-version": "2023-06-01"}
+_ENDINGS: dict[object, Ending] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refused",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnthropicDialect:
+    """Messages, not streamed."""
+
+    model: str
+    refusable: Collection[str] = ("temperature",)
+    """Some models choose it themselves."""
+
+    def body(self, request: Request, without: Collection[str]) -> Mapping[str, Any]:
+        """The question, without the fields that the model does not take."""
+        body: dict[str, Any] = {
+            "model": self.model,
+            "max_tokens": request.max_tokens,
+            "messages": [{"role": "user", "content": whole(request.text)}],
+        }
+        if request.system:
+            body["system"] = whole(request.system)
+        return body if "temperature" in without else {**body, "temperature": 0}
+
+    def reply(self, tree: object) -> Reply:
+        """What an answer says. Raises `ValueError` in plain words where it is none."""
+        if not isinstance(tree, dict) or "content" not in tree:
+            raise ValueError("the answer has no 'content'")
+        ended, usage = tree.get("stop_reason"), tree.get("usage")
+        return Reply(
+            text=joined_text(tree["content"]),
+            ending=_ENDINGS.get(ended if isinstance(ended, str) else "", "unknown"),
+            # What came out of the cache and went into it is counted beside the rest.
+            prompt_tokens=tokens_in(usage, "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
+            answer_tokens=tokens_in(usage, "output_tokens"),
+        )

@@ -1,0 +1,225 @@
+"""A model that writes text in this process: any GGUF file, run by llama.cpp through `xllamacpp`.
+
+It is loaded when it is first asked, and answers one question at a time. An answer that nobody wants any more is broken
+off; until that has happened the model is busy.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
+
+from recto.core.chat import Ending, Reply, Request
+from recto.core.estimates import whole
+from recto.errors import ModelFailed, RectoError
+from recto.models.chat.hosted import checked, tokens_in
+from recto.models.chat.runtime import Runtime
+from recto.models.http import LOOK_SECONDS, NO_LONGER_WANTED
+from recto.ports import Cancelled
+
+_T = TypeVar("_T")
+USUAL_CONTEXT = 8192
+"""Tokens of a question and its answer together, where nobody says otherwise."""
+_BUSY = "it is busy with another answer"
+_TOO_LATE = "no answer within the time that it may take"
+_PARTING = 10.0
+"""Seconds that the end of the process waits for an answer to be broken off."""
+_ENDINGS: dict[object, Ending] = {"stop": "stop", "length": "length"}
+
+
+@dataclass(slots=True, eq=False, kw_only=True, weakref_slot=True)
+class EmbeddedModel:
+    """One GGUF file. Any number of threads may ask; they are answered one after the other."""
+
+    path: Path = field(kw_only=False)
+    name: str
+    window: int = USUAL_CONTEXT
+    seconds: float = 60.0
+    """The longest that one answer may take, loading included; a request may allow less."""
+    prepare: Callable[[], object] | None = field(default=None, repr=False)
+    """Called before the file is loaded, to check it."""
+    _runtime: Runtime | None = field(default=None, init=False, repr=False)
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _leave: bool = field(default=False, init=False, repr=False)
+
+    def complete(self, request: Request, cancelled: Cancelled | None = None) -> Reply:
+        """The answer to a request. Raises `ModelFailed`."""
+        call: _Call[Reply] = _Call(ends=time.monotonic() + min(request.seconds, self.seconds), cancelled=cancelled)
+        return checked(self.name, self._within(call, lambda: self._write(request, call)))
+
+    def tokens(self, text: str) -> int:
+        """How many tokens the model makes of a text; what looks like a control token is text. Raises `ModelFailed`."""
+        call: _Call[int] = _Call(ends=time.monotonic() + self.seconds)
+        return self._within(call, lambda: self._loaded().tokens(whole(text)))
+
+    def close(self) -> None:
+        """Frees its memory, at once or when the answer that is being written is through; the next use loads it anew."""
+        self._leave = True
+        if self._turn.acquire(blocking=False):
+            runtime, self._runtime, self._leave = self._runtime, None, False
+            if runtime is not None:
+                runtime.close()
+            self._turn.release()
+
+    def _within(self, call: _Call[_T], work: Callable[[], _T]) -> _T:
+        """What the work gives, on a thread of its own, which is left alone when its time is over."""
+        while call.over() or not self._turn.acquire(timeout=call.look):
+            if call.over():
+                raise ModelFailed(self.name, call.why(_BUSY if self._turn.locked() else _TOO_LATE))
+        try:
+            _begin(call)
+            threading.Thread(target=self._run, args=(call, work), name="recto-embedded", daemon=True).start()
+        except RuntimeError as error:
+            _RUNNING.discard(call)
+            self._turn.release()
+            raise ModelFailed(self.name, f"it could not be begun ({error})") from None
+        while not call.done.wait(call.look):
+            if call.over():
+                call.given_up = True
+                raise ModelFailed(self.name, call.why(_TOO_LATE))
+        if isinstance(call.error, ModelFailed):
+            raise call.error
+        if call.error is not None:
+            raise ModelFailed(self.name, f"it broke ({type(call.error).__name__})") from call.error
+        return call.found[0]
+
+    def _run(self, call: _Call[_T], work: Callable[[], _T]) -> None:
+        try:
+            call.found.append(work())
+        except BaseException as error:  # noqa: BLE001  # nothing may be lost on a thread that nobody looks at
+            call.error = error
+        finally:
+            self._turn.release()
+            call.done.set()
+            _RUNNING.discard(call)
+            if self._leave:
+                self.close()
+
+    def _loaded(self) -> Runtime:
+        if self._runtime is None:
+            try:
+                if self.prepare is not None:
+                    self.prepare()
+                self._runtime = Runtime(self.path, context=self.window, threads=_cores())
+                _LOADED.add(self)
+            except (ValueError, ImportError, RectoError) as error:
+                raise ModelFailed(self.name, f"it cannot be loaded ({str(error).rstrip('.')})") from None
+        return self._runtime
+
+    def _write(self, request: Request, call: _Call[Reply]) -> Reply:
+        runtime, answer = self._loaded(), _Answer(call)
+        runtime.write(whole(request.system), whole(request.text), request.max_tokens, answer.take)
+        if answer.refusal or answer.broken_off:
+            raise ModelFailed(self.name, answer.refusal or call.why(_TOO_LATE))
+        return answer.reply()
+
+
+_RUNNING: set[_Call[Any]] = set()
+"""Calls that are not through yet, of all models."""
+_LOADED: WeakSet[EmbeddedModel] = WeakSet()
+_beginning = threading.Lock()
+_parting = threading.Event()
+
+
+def _begin(call: _Call[Any]) -> None:
+    with _beginning:
+        if _parting.is_set():
+            raise RuntimeError("the process is ending")
+        _RUNNING.add(call)
+
+
+@atexit.register
+def _part() -> None:
+    """Breaks off what is still being written, and frees all: a process that ends under a runtime at work crashes."""
+    ends = time.monotonic() + _PARTING
+    with _beginning:
+        _parting.set()
+        running = list(_RUNNING)
+    for call in running:
+        call.given_up = True
+        call.done.wait(max(ends - time.monotonic(), 0.0))
+    for model in list(_LOADED):
+        model.close()
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Call(Generic[_T]):
+    """One use of a model, and what came of it."""
+
+    ends: float
+    cancelled: Cancelled | None = None
+    given_up: bool = False
+    found: list[_T] = field(default_factory=list)
+    error: BaseException | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def over(self) -> bool:
+        """Whether nobody waits for it any more, or nobody should."""
+        return self.given_up or time.monotonic() >= self.ends or self._unwanted
+
+    @property
+    def look(self) -> float:
+        """Seconds until it should be looked at again."""
+        return min(max(self.ends - time.monotonic(), 0.0), LOOK_SECONDS)
+
+    def why(self, otherwise: str) -> str:
+        """Why it is over."""
+        return NO_LONGER_WANTED if self._unwanted else otherwise
+
+    @property
+    def _unwanted(self) -> bool:
+        return self.cancelled is not None and self.cancelled.is_set()
+
+
+class _Answer:
+    """What a model writes, taken piece by piece."""
+
+    def __init__(self, call: _Call[Reply]) -> None:
+        self.refusal = ""
+        self.broken_off = False
+        self._call = call
+        self._pieces: list[str] = []
+        self._ended: object = None
+        self._usage: object = None
+
+    def take(self, chunk: dict[str, Any]) -> bool:
+        """Takes a piece; True where no other shall come."""
+        if "error" in chunk:
+            self.refusal = _refusal(chunk["error"])
+        self._usage = chunk.get("usage") or self._usage
+        for choice in chunk.get("choices") or ():
+            self._ended = choice.get("finish_reason") or self._ended
+            self._pieces.append(choice.get("delta", {}).get("content") or "")
+        self.broken_off = self._call.over()
+        return self.broken_off
+
+    def reply(self) -> Reply:
+        """The whole of it."""
+        return Reply(
+            text="".join(self._pieces),
+            ending=_ENDINGS.get(self._ended, "unknown"),
+            prompt_tokens=tokens_in(self._usage, "prompt_tokens"),
+            answer_tokens=tokens_in(self._usage, "completion_tokens"),
+        )
+
+
+def _refusal(error: object) -> str:
+    tree = error if isinstance(error, dict) else {}
+    asked, room = tree.get("n_prompt_tokens"), tree.get("n_ctx")
+    if isinstance(asked, int) and isinstance(room, int):
+        return f"the question has {asked:,} tokens, and there is room for {room:,}"
+    return f"it refused ({str(tree.get('message', error))[:200]})"
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

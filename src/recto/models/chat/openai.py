@@ -1,0 +1,51 @@
+"""Chat completions as OpenAI writes them, and everyone after it: vLLM, Ollama, llama.cpp. It knows JSON, not HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from recto.core.chat import Ending, Reply, Request
+from recto.core.estimates import whole
+from recto.models.chat.hosted import joined_text, tokens_in
+
+PATH = "/chat/completions"
+_ENDINGS: dict[object, Ending] = {"stop": "stop", "length": "length", "content_filter": "refused"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAIDialect:
+    """Chat completions, not streamed."""
+
+    model: str
+    refusable: Collection[str] = ("max_tokens", "temperature")
+    """Newer models of OpenAI want `max_completion_tokens`, and choose their temperature themselves."""
+
+    def body(self, request: Request, without: Collection[str]) -> Mapping[str, Any]:
+        """The question, without the fields that the model does not take."""
+        system = [{"role": "system", "content": whole(request.system)}] if request.system else []
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [*system, {"role": "user", "content": whole(request.text)}],
+            "stream": False,
+        }
+        body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = request.max_tokens
+        return body if "temperature" in without else {**body, "temperature": 0}
+
+    def reply(self, tree: object) -> Reply:
+        """What an answer says. Raises `ValueError` in plain words where it is none."""
+        choices = tree.get("choices") if isinstance(tree, dict) else None
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        message = choice.get("message") if isinstance(choice, dict) else None
+        if not isinstance(tree, dict) or not isinstance(choice, dict) or not isinstance(message, dict):
+            raise ValueError("the answer has no message under 'choices'")
+        usage = tree.get("usage")
+        refused = bool(message.get("refusal"))
+        ended = choice.get("finish_reason")
+        return Reply(
+            text="" if refused else joined_text(message.get("content")),
+            ending="refused" if refused else _ENDINGS.get(ended if isinstance(ended, str) else "", "unknown"),
+            prompt_tokens=tokens_in(usage, "prompt_tokens"),
+            answer_tokens=tokens_in(usage, "completion_tokens"),
+        )

@@ -1,0 +1,103 @@
+"""Sub-agents: asked through the caller's own dispatcher, answered within bounds, their transcripts kept and linked."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+import recto
+from recto.errors import DelegationFailed, InputError
+from recto.testing import scripted_session
+
+SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
+
+
+def opened(dispatcher=None, **more):
+    return recto.open("memory:", model="gpt-4o", models=SMALL, recall={"inject": False}, dispatcher=dispatcher, **more)
+
+
+def test_a_sub_agent_answers_and_its_transcript_is_kept_and_linked_both_ways():
+    seen = []
+
+    def dispatch(task):
+        seen.append(task)
+        return "The timeout is read in api/routes.py."
+
+    with opened(dispatch) as session:
+        session.append_all(list(scripted_session(exchanges=1)))
+        found = session.delegate("Where is the timeout read?", entries=[2, 3], most=50)
+        assert found.answer == "The timeout is read in api/routes.py."
+        assert seen[0].task == "Where is the timeout read?"
+        assert [one.seq for one in seen[0].told] == [2, 3]
+        event = json.loads(next(session.read(found.seq, found.seq)).content)
+        assert event["session"] == found.session == seen[0].session
+        child = list(session.store.read(found.session))
+        assert child[0].kind == "delegated_from"
+        assert json.loads(child[0].content)["session"] == session.key
+        assert [json.loads(entry.content)["content"] for entry in child[1:]] == [
+            "Where is the timeout read?",
+            "The timeout is read in api/routes.py.",
+        ]
+
+
+def test_an_answer_is_bounded_and_whole_in_its_own_transcript():
+    with opened(lambda task: "finding after finding " * 5_000) as session:
+        session.append({"role": "user", "content": "Look into it."})
+        found = session.delegate("Look.", most=100)
+        assert found.cut
+        assert session.count(found.answer) <= 100
+        said = json.loads(session.store.tail(found.session, 1)[0].content)["content"]
+        assert said == "finding after finding " * 5_000
+
+
+@pytest.mark.parametrize("answer", ["", None, 7])
+def test_an_answer_that_is_none_is_a_failure_that_is_told(answer):
+    with opened(lambda task: answer) as session:
+        session.append({"role": "user", "content": "Look into it."})
+        with pytest.raises(DelegationFailed):
+            session.delegate("Look.")
+        assert "failed" in json.loads(session.tail(1)[0].content)
+
+
+def test_a_dispatcher_that_breaks_fails_its_task_and_nothing_else():
+    def breaks(task):
+        raise RuntimeError("no sub-agents today")
+
+    with opened(breaks) as session:
+        session.append({"role": "user", "content": "Look into it."})
+        with pytest.raises(DelegationFailed, match="RuntimeError"):
+            session.delegate("Look.")
+        assert session.prompt().messages
+
+
+def test_a_dispatcher_that_hangs_is_left_alone():
+    release = threading.Event()
+    with opened(lambda task: str(release.wait(60)), compress={"delegate_seconds": 0.05}) as session:
+        session.append({"role": "user", "content": "Look into it."})
+        with pytest.raises(DelegationFailed, match="within"):
+            session.delegate("Look.")
+        release.set()
+
+
+def test_without_a_dispatcher_nothing_is_handed_over():
+    with opened() as session, pytest.raises(InputError):
+        session.delegate("Look.")
+
+
+def test_the_cascade_hands_over_at_its_end_and_checks_the_answer():
+    def dispatch(task):
+        return "- The timeout helper in api/routes.py is renamed.\n- It costs 31,337 dollars."
+
+    with opened(dispatch, window={"mode": "zones", "min_recent_messages": 2}) as session:
+        session.append({"role": "user", "content": "Rename the timeout helper in api/routes.py."})
+        for number in range(12):
+            session.append({"role": "assistant", "content": f"Step {number}: " + "I read on and on. " * 120})
+            session.append({"role": "user", "content": f"Go on with {number}, please. " + "Look at it again. " * 120})
+        prompt = session.prompt()
+        decided = [json.loads(entry.content) for entry in prompt.decisions]
+        told = "\n".join(raw.decode() for raw in prompt.raw)
+        assert "31,337" not in told
+        if any(about["policy"] == "delegate" for about in decided):
+            assert "is renamed" in told

@@ -1,0 +1,286 @@
+"""A model in this process really answers, in its own time and in nobody else's."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recto.core.chat import Reply, Request
+from recto.errors import ModelFailed, SettingsError
+from recto.models import weights
+from recto.models.chat import SMALL, ChatChoice, chat_model_for
+from recto.models.chat.embedded import EmbeddedModel
+from recto.models.chat.gguf import control_tokens, trained_context
+
+ASK = Request(system="Be brief.", text="Count from one to one hundred.", max_tokens=3, seconds=60)
+LONG = Request(system="", text="Tell a very long story about a lighthouse.", max_tokens=4000, seconds=250)
+
+
+def file_of_weights() -> Path:
+    folder = weights.find(SMALL)
+    if folder is None:
+        pytest.skip(f"the weights are not here; 'recto models get {SMALL}' fetches them")
+    return folder / weights.known(SMALL).files[0].to
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[EmbeddedModel]:
+    """A small window: loaded faster, and full sooner."""
+    file_of_weights()
+    made = chat_model_for(ChatChoice(use="embedded", context=512, seconds=250))
+    assert isinstance(made, EmbeddedModel)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def first(model) -> Reply:
+    return model.complete(ASK)
+
+
+def test_it_answers_and_counts(model, first):
+    assert first.text
+    assert (first.ending, first.answer_tokens) == ("length", 3)
+    assert 10 < first.prompt_tokens < 60
+    assert (model.name, model.window) == (SMALL, 512)
+
+
+def test_the_same_question_gives_the_same_answer_whatever_was_asked_before(model, first):
+    assert model.complete(ASK) == first
+
+
+def test_a_question_that_does_not_fit_names_both_numbers(model):
+    with pytest.raises(ModelFailed, match=r"the question has [\d,]+ tokens, and there is room for 512"):
+        model.complete(Request(system="", text="word " * 2000, max_tokens=5, seconds=60))
+
+
+def test_tokens_are_counted_by_the_models_own_tokenizer(model):
+    assert model.tokens("") == 0
+    assert model.tokens("Hello world") == 2
+    assert model.tokens("a\ud800b\x00") > 2
+    assert model.tokens("word " * 5000) >= 5000
+
+
+def test_what_spells_a_control_token_is_text(model, first):
+    assert model.tokens("<|im_end|>") > 1
+    spelled = replace(ASK, text=f"{ASK.text}<|im_end|>", max_tokens=1)
+    assert model.complete(spelled).prompt_tokens > first.prompt_tokens + 1
+
+
+def test_an_answer_that_is_no_longer_wanted_is_broken_off(model):
+    cancelled = _After(looks=3)
+    with pytest.raises(ModelFailed, match="no longer wanted"):
+        model.complete(LONG, cancelled)
+    assert model.tokens("it is through") == 3
+
+
+def test_who_no_longer_wants_an_answer_asks_nobody(model):
+    with pytest.raises(ModelFailed, match="no longer wanted"):
+        model.complete(LONG, _After(looks=0))
+    assert model.tokens("it is free") == 3
+
+
+def test_a_time_that_is_over_ends_an_answer(model):
+    with pytest.raises(ModelFailed, match="no answer within"):
+        model.complete(Request(system="", text=LONG.text, max_tokens=4000, seconds=0.2))
+    assert model.tokens("it is through") == 3
+
+
+def test_who_waits_for_a_turn_too_long_is_told_that_it_is_busy(model):
+    asked, over = threading.Event(), threading.Event()
+    failed = []
+
+    class Watching:
+        def is_set(self) -> bool:
+            asked.set()
+            return over.is_set()
+
+    def ask() -> None:
+        try:
+            model.complete(LONG, Watching())
+        except ModelFailed as error:
+            failed.append(error.detail)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    asked.wait()
+    with pytest.raises(ModelFailed, match="busy with another answer"):
+        model.complete(Request(system="", text="Hi", max_tokens=1, seconds=0.01))
+    over.set()
+    thread.join()
+    assert failed == ["the answer is no longer wanted"]
+
+
+def test_threads_are_answered_one_after_the_other(model, first):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(model.complete(ASK))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [first] * 2
+
+
+def test_its_memory_is_freed_and_the_next_use_loads_it_again(model, first):
+    model.tokens("loaded")
+    before = _resident()
+    model.close()
+    model.close()
+    assert _resident() < before - 50_000_000
+    assert model.complete(ASK) == first
+
+
+def test_a_process_may_end_while_it_writes_and_nothing_is_printed():
+    check = (
+        "import threading\n"
+        "from contextlib import suppress\n"
+        "from recto.errors import ModelFailed\n"
+        "from recto.models.chat import ChatChoice, chat_model_for\n"
+        "from recto.core.chat import Request\n"
+        "model = chat_model_for(ChatChoice(use='embedded', path=FILE, context=512))\n"
+        "model.tokens('loaded')\n"
+        "seen = threading.Event()\n"
+        "class Seen:\n"
+        "    def is_set(self):\n"
+        "        seen.set()\n"
+        "        return False\n"
+        "ask = Request(system='', text='Tell a very long story.', max_tokens=400, seconds=60)\n"
+        "def write():\n"
+        "    with suppress(ModelFailed):\n"
+        "        model.complete(ask, Seen())\n"
+        "threading.Thread(target=write, daemon=True).start()\n"
+        "seen.wait()\n"
+    ).replace("FILE", repr(str(file_of_weights())))
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_nobody_else_can_reach_it(model):
+    model.tokens("loaded")
+    runtime = model._runtime
+    assert runtime is not None
+    assert runtime._folder.stat().st_mode & 0o077 == 0
+    assert runtime._server.listening_address.startswith("unix://")
+
+
+def test_the_header_of_a_file_says_what_it_was_made_for():
+    file = file_of_weights()
+    assert trained_context(file) == 8192
+    assert {"<|im_start|>", "<|im_end|>"} <= set(control_tokens(file))
+    made = chat_model_for(ChatChoice(use="embedded", context=1_000_000))
+    assert made is not None
+    assert made.window == 8192
+    named = chat_model_for(ChatChoice(use="embedded", path=str(file)))
+    assert named is not None
+    assert (named.name, named.window) == ("model", 8192)
+
+
+def gguf(*fields: bytes) -> bytes:
+    return struct.pack("<4sIQQ", b"GGUF", 3, 0, len(fields)) + b"".join(fields)
+
+
+def text(content: bytes) -> bytes:
+    return struct.pack("<Q", len(content)) + content
+
+
+def test_headers_are_read_without_the_model(tmp_path):
+    tokens = text(b"tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 3) + text(b"a") + text(b"<s>") + text(b"\xff")
+    types = text(b"tokenizer.ggml.token_type") + struct.pack("<IIQ", 9, 5, 3) + struct.pack("<3i", 1, 3, 3)
+    window = text(b"tiny.context_length") + struct.pack("<II", 4, 2048)
+    flag = text(b"tiny.flag") + struct.pack("<I?", 7, True)
+    file = tmp_path / "tiny.gguf"
+    file.write_bytes(gguf(flag, window, tokens, types))
+    assert (trained_context(file), control_tokens(file)) == (2048, ["<s>", "�"])
+    file.write_bytes(gguf(flag))
+    assert (trained_context(file), control_tokens(file)) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"GGUF",
+        b"\0" * 100,
+        gguf()[:-1],
+        struct.pack("<4sIQQ", b"GGUF", 3, 0, 2**63),
+        struct.pack("<4sIQQ", b"GGUF", 99, 0, 0),
+        gguf(struct.pack("<Q", 2**62)),
+        gguf(text(b"a") + struct.pack("<I", 77)),
+        gguf(text(b"a") + struct.pack("<IIQ", 9, 8, 2**40)),
+        gguf(text(b"a") + struct.pack("<IIQ", 9, 9, 1)),
+        gguf(text(b"a") + struct.pack("<IIQ", 9, 12, 3_000_000)),
+    ],
+)
+def test_a_file_that_is_no_gguf_is_refused_in_words(tmp_path, content):
+    file = tmp_path / "bad.gguf"
+    file.write_bytes(content)
+    with pytest.raises(SettingsError, match=r"bad\.gguf' is not a GGUF file, or was cut off"):
+        chat_model_for(ChatChoice(use="embedded", path=str(file)))
+
+
+def test_a_file_that_is_not_there_or_not_readable_is_named(tmp_path):
+    with pytest.raises(SettingsError, match=r"compress\.model\.path.*there is no file"):
+        chat_model_for(ChatChoice(use="embedded", path=str(tmp_path / "none.gguf")))
+
+
+def test_a_file_with_nothing_behind_its_header_cannot_be_loaded_and_nothing_is_printed(tmp_path, capfd):
+    file = tmp_path / "empty.gguf"
+    file.write_bytes(gguf())
+    model = chat_model_for(ChatChoice(use="embedded", path=str(file)))
+    assert model is not None
+    with pytest.raises(ModelFailed, match="cannot be loaded"):
+        model.complete(ASK)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_weights_that_changed_on_the_disk_are_not_loaded(monkeypatch, tmp_path):
+    whole = file_of_weights()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    changed = weights.folder_of(SMALL) / whole.name
+    changed.parent.mkdir(parents=True)
+    changed.write_bytes(gguf())
+    os.truncate(changed, whole.stat().st_size)
+    model = chat_model_for(ChatChoice(use="embedded"))
+    assert model is not None
+    with pytest.raises(ModelFailed, match=f"is not what it should be .*recto models get {SMALL}"):
+        model.complete(ASK)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (SMALL, f"fetch them with: recto models get {SMALL}"),
+        ("smolm2", f"Did you mean '{SMALL}'"),
+        ("arctic-embed-s", "not of a model that writes text"),
+    ],
+)
+def test_weights_that_are_not_here_are_named_with_how_to_get_them(monkeypatch, tmp_path, name, said):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(SettingsError, match=said):
+        chat_model_for(ChatChoice(use="embedded", model=name))
+
+
+class _After:
+    """No longer wanted after so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.left = looks
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def _resident() -> int:
+    """Bytes of memory that the process holds."""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("the memory of a process is read from /proc")
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -150,8 +150,8 @@ def _auto_compact(rules: Rules, window: WindowSettings) -> Rules:
 def _cascade(rules: Rules, settings: Settings, leaves: Policy) -> Rules:
     """The cheapest per token freed first; what costs the most, or is lost for the longest, last."""
     compress, thresholds = settings.compress, rules.thresholds
-    # Whether an edit is worth it is asked of the cascade as a whole, and not of each rung.
-    trim = replace(TrimResults(**asdict(settings.window.trim)), clear_at_least=0)
+    given = TrimResults(**asdict(settings.window.trim))
+    trim = replace(given, clear_at_least=min(given.clear_at_least, rules.room // 20))
     progressive = Progressive(
         key_points_turns=compress.key_points_turns,
         line_turns=compress.line_turns,

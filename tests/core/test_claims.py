@@ -167,3 +167,93 @@ def test_no_invention_of_eight_hundred_hostile_summaries_reaches_the_prompt():
 def test_no_invention_of_two_hundred_hostile_summaries_of_a_real_session_reaches_the_prompt(data):
     sources, true = _real_sources(data)
     _assert_nothing_invented_reaches(Random(6), sources, true, 200)
+
+
+def _recorded_summaries(data, every):
+    """Recorded summaries with everything that was said before them in their session."""
+    for file in sorted((data / "agent_sessions").rglob("*.jsonl"))[::every]:
+        before: list[str] = []
+        for line in file.read_text().splitlines():
+            message = json.loads(line)
+            texts = []
+            for block in message.get("content", ()):
+                inner = block.get("content")
+                parts = [part.get("text", "") for part in inner] if isinstance(inner, list) else [inner or ""]
+                texts += [block.get("text") or block.get("thinking") or json.dumps(block.get("input") or ""), *parts]
+            if message.get("compact_summary"):
+                yield "\n".join(texts), before
+            before = [*before, *texts]
+
+
+def test_summaries_that_were_written_honestly_lose_little(data, scale):
+    lines = lost = 0
+    for summary, sources in _recorded_summaries(data, scale(9, 1)):
+        result = checked(summary, Evidence(sources))
+        assert checked(result.text, Evidence(sources)).text == result.text
+        lines += sum(bool(line.strip()) for line in summary.splitlines())
+        lost += sum(bool(line.strip()) for line in summary.splitlines()) - sum(
+            bool(line.strip()) for line in result.text.splitlines()
+        )
+    assert lines > 300
+    assert lost / lines < 0.05
+
+
+_PIECES = st.sampled_from(
+    ["42", "27", "src/a.py", "x/y.go", "foo()", "`", "\n", "\n- ", "\n# h\n", " ", ". ", "1. ", "\n9) ", '"', ":", "\n```\n", "٤٢"]
+    + ["&#52;", "<b>", "<!--", "-->", "\u200b", "\ud800", "KeyError: no", "12 K", "forty-two", "(", ")", "\n\n", "|", "*", "\\", "A b c d"]
+)  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(st.lists(_PIECES, max_size=24).map("".join) | st.text(max_size=80))
+def test_what_is_checked_once_stays(text):
+    evidence = Evidence(["27 in src/a.py and foo()"])
+    result = checked(text, evidence)
+    again = checked(result.text, evidence)
+    assert again.invented == ()
+    assert again.text == result.text
+
+
+@settings(max_examples=150)
+@given(st.lists(_PIECES, max_size=24).map("".join) | st.text(max_size=80))
+def test_claims_are_in_order_and_stand_where_they_say(text):
+    shown = visible(text)
+    end = 0
+    for claim in claims_in(text):
+        assert end <= claim.start < claim.end
+        assert shown[claim.start : claim.end] == claim.text
+        end = claim.end
+
+
+@settings(max_examples=100)
+@given(st.lists(_PIECES, max_size=16).map("".join))
+def test_a_text_is_its_own_evidence(text):
+    evidence = Evidence([text])
+    assert [claim for claim in claims_in(text) if claim.kind in ("path", "identifier") and not evidence.holds(claim)] == []
+
+
+@settings(max_examples=100)
+@given(st.text(max_size=100))
+def test_what_is_visible_is_visible_at_once(text):
+    assert visible(visible(text)) == visible(text)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "piece",
+    ["1", "1,", "a/", "a.", "(", "'", '"', "`a", "http://", "Error: ", "\n1. ", "-", "1\n", "ten ", "&#38;", "<b>", "\u0315\u0300"],
+)
+def test_a_hostile_text_takes_linear_time(piece):
+    text = piece * (300_000 // len(piece))
+    begun = time.process_time()
+    checked(text, Evidence([text]))
+    checked(text, Evidence([]))
+    assert time.process_time() - begun < 6
+
+
+def test_sources_are_read_quickly():
+    texts = [f"line {at}: src/part_{at % 997}/module_{at % 89}.py took {at} ms, see handle_{at % 499}()\n" * 20 for at in range(2_000)]
+    size = sum(map(len, texts))
+    begun = time.process_time()
+    Evidence(texts)
+    assert size / (time.process_time() - begun) > 1_500_000

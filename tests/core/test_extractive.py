@@ -27,9 +27,9 @@ def flat(text):
     return " ".join(text.split())
 
 
-@given(TOLD, st.integers(0, 80), TEXTS)
+@given(TOLD, st.integers(0, 80), TEXTS, st.sampled_from([count, len]))
 @settings(max_examples=80)
-def test_what_is_picked_is_verbatim_in_order_and_within_the_tokens(told, tokens, goal):
+def test_what_is_picked_is_verbatim_in_order_and_within_the_tokens(told, tokens, goal, count):
     picked = extract(told, goal=goal, tokens=tokens, count=count)
     sources = {one.seq: flat(masked(one.text)) for one in told}
     assert all(one.text in sources[one.seq] for one in picked)

@@ -25,9 +25,9 @@ TOLD = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), TEXTS,
 )
 
 
-@given(TOLD)
+@given(TOLD, st.sampled_from([count, len]))
 @settings(max_examples=60)
-def test_every_level_is_bounded_and_never_above_the_one_before(told):
+def test_every_level_is_bounded_and_never_above_the_one_before(told, count):
     sizes = [count(at_level(told, level, count)) for level in ("key_points", "one_line", "title")]
     assert all(size <= most for size, most in zip(sizes, MOST.values(), strict=True))
     assert sizes == sorted(sizes, reverse=True)
@@ -81,6 +81,16 @@ def test_the_key_points_are_ask_deeds_outcome_and_error():
     assert lines[1].startswith("Done: edited rights.py; ran python -m jobs.export --dry-run; read export.py")
     assert "1,204 rows" in lines[2]
     assert lines[3].startswith("Error: PermissionError: [Errno 13] Permission denied")
+
+
+def test_no_key_point_crowds_out_another():
+    told = [
+        Told(seq=1, role="user", text="Please mend the export and all that hangs on it, " * 40),
+        Told(seq=2, role="assistant", text="", calls=(Call("Edit", json.dumps({"file_path": "/srv/jobs/rights.py"})),)),
+        Told(seq=3, role="assistant", text="The export was mended with everything that hangs on it, " * 40),
+    ]
+    names = [line.partition(":")[0] for line in at_level(told, "key_points", count).splitlines()]
+    assert names == ["Asked", "Done", "Came out"]
 
 
 def test_one_line_has_ask_and_outcome_and_the_title_only_the_ask():

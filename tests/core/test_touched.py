@@ -96,7 +96,7 @@ def test_a_read_that_failed_shows_nothing():
 
 
 def test_what_only_looks_like_a_path_is_none():
-    said = "See https://example.org/a/index.html, either/or, github.com/ada/engine, v1.2/3, origin/main..HEAD, Node.js"
+    said = "See https://example.org/a/index.html, either/or, github.com/ada/mill.go, v1.2/3, origin/main..HEAD, Node.js"
     assert touched_in([Told(seq=1, role="assistant", text=said)]) == ()
 
 
@@ -146,9 +146,9 @@ TOUCHED = st.lists(
 )
 
 
-@given(TOUCHED, st.integers(0, 60))
+@given(TOUCHED, st.integers(0, 60), st.sampled_from([count, len]))
 @settings(max_examples=60)
-def test_the_lines_never_cost_more_than_they_may(touched, tokens):
+def test_the_lines_never_cost_more_than_they_may(touched, tokens, count):
     lines = file_lines(touched, tokens, count)
     assert count("\n".join(lines)) <= tokens
     assert lines == file_lines(list(reversed(touched)), tokens, count) or len({file.path for file in touched}) < len(
@@ -165,6 +165,12 @@ def test_the_lines_name_edited_files_first_below_their_project():
     ]
     assert file_lines(touched, 100, count) == ["src: mill.py (edited, 8), store.py (7), named.py", ".: README.md (2)"]
     assert file_lines(touched, 8, count) == ["src: mill.py (edited, 8)"]
+
+
+def test_names_that_no_person_gave_come_last():
+    made = [f"runs/0f44a06e-ed4c-48e8-82e3-60{number}.json" for number in range(3)]
+    touched = [Touched(path=path, reads=0, edits=0, last=9) for path in (*made, "runs/plan.md")]
+    assert file_lines(touched, 5, count) == ["runs: plan.md"]
 
 
 def test_secrets_in_a_path_are_masked():

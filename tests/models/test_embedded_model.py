@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from recto.core.chat import Reply, Request
 from recto.errors import ModelFailed, SettingsError
 from recto.models import weights
 from recto.models.chat import SMALL, ChatChoice, chat_model_for
-from recto.models.chat.embedded import EmbeddedModel
+from recto.models.chat.embedded import EmbeddedModel, _Answer, _Call
 from recto.models.chat.gguf import control_tokens, trained_context
 
 ASK = Request(system="Be brief.", text="Count from one to one hundred.", max_tokens=3, seconds=60)
@@ -82,6 +83,20 @@ def test_an_answer_that_is_no_longer_wanted_is_broken_off(model):
     assert model.tokens("it is through") == 3
 
 
+def test_nothing_more_is_written_once_it_is_over(model):
+    model.tokens("loaded")
+    assert model._runtime is not None
+    answer, pieces = _Answer(_Call(ends=inf, cancelled=_After(looks=3))), []
+
+    def take(piece: dict) -> bool:
+        pieces.append(piece)
+        return answer.take(piece)
+
+    model._runtime.write("", LONG.text, 100, take)
+    assert answer.broken_off
+    assert len(pieces) == 4
+
+
 def test_who_no_longer_wants_an_answer_asks_nobody(model):
     with pytest.raises(ModelFailed, match="no longer wanted"):
         model.complete(LONG, _After(looks=0))
@@ -130,7 +145,9 @@ def test_threads_are_answered_one_after_the_other(model, first):
 
 
 def test_its_memory_is_freed_and_the_next_use_loads_it_again(model, first):
-    model.tokens("loaded")
+    with pytest.raises(ModelFailed):
+        model.complete(LONG, _After(looks=3))
+    assert model.tokens("it is through") == 3
     before = _resident()
     model.close()
     model.close()

@@ -43,6 +43,8 @@ _NO_WORDS = re.compile(r"[\W]+")
 _ESCAPES = re.compile(r"\\+(?:[nrt](?![a-z]*[\\:])|[\"'])")
 """Line breaks and quotes as JSON writes them."""
 _DIGIT = re.compile(r"\d")
+_REMEMBERED = 20_000
+"""Claims whose answer is remembered: texts repeat themselves, and are checked again when something was taken out."""
 _ROUNDS = 12
 """How often what is left is looked at again; a text that still invents then is let go whole."""
 _ENDS = re.compile(r"[.!?](?:[\"')\]”]*)\s")
@@ -152,6 +154,7 @@ class Evidence:
         met: set[str] = set()
         self._shown: list[str] = []
         self._text = ""
+        self._asked: dict[tuple[Kind, str], bool] = {}
         for text in texts:
             shown = visible(text)
             self._shown.append(shown)
@@ -179,6 +182,14 @@ class Evidence:
 
     def holds(self, claim: Claim) -> bool:
         """Whether the sources say it."""
+        asked = (claim.kind, claim.text)
+        if asked not in self._asked:
+            if len(self._asked) >= _REMEMBERED:
+                self._asked.clear()
+            self._asked[asked] = self._holds(claim)
+        return self._asked[asked]
+
+    def _holds(self, claim: Claim) -> bool:
         shown = visible(claim.text)
         match claim.kind:
             case "url":

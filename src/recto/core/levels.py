@@ -28,6 +28,8 @@ _DONE = 32
 """Tokens that the key points of an exchange get of that, each at most; an error gets what is left."""
 _NAME = 4
 """Tokens of the name of a point, or of the arrow between two."""
+_WIDE = 4
+"""How many times as much of an answer is weighed as is told."""
 _LEAST = 10
 """Tokens of a point below which it is not worth making."""
 _TELLING = 16
@@ -149,10 +151,21 @@ class _Exchange:
         said = [one for one in reversed(self._told) if one.role == "assistant" and one.text.strip()]
         for one in said[:_BACK]:
             looked = Told(seq=one.seq, role="assistant", text=ends_of(one.text, _LOOKED))
-            picked = extract([looked], goal=self._asked, tokens=_CAME, count=self._count)
+            picked = extract([looked], goal=self._asked, tokens=_WIDE * _CAME, count=self._count)
             if telling := [sentence for sentence in picked if not is_idle(sentence.text)]:
-                return telling
+                return self._best(telling)
         return []
+
+    def _best(self, said: list[Picked]) -> list[Picked]:
+        """The sentence that tells most, and beside it what there is room for, in their order."""
+        ranked = sorted(said, key=lambda one: -one.score)
+        kept, left = ranked[:1], _CAME - _NAME - self._count(ranked[0].text)
+        for one in ranked[1:]:
+            cost = self._count(one.text) + 1
+            if cost <= left:
+                kept.append(one)
+                left -= cost
+        return [one for one in said if one in kept]
 
     def _errors(self) -> str:
         """What went wrong in the end; what was mended before is not told."""

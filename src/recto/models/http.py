@@ -238,7 +238,7 @@ class _Call:
     @property
     def too_late(self) -> str:
         """What is said when the time is over."""
-        return f"no answer within {self.seconds:g} s"
+        return f"no answer within {self.seconds:.4g} s"
 
     def answer(self) -> bytes | Trouble:
         """Waits for it. Raises `queue.Empty` when the time is over or nobody wants it any more."""

@@ -70,7 +70,7 @@ class HostedModel:
 
     def _answer(self, request: Request, cancelled: Cancelled | None) -> bytes:
         """What came back. A field that the model does not take is left out, from then on too if that was the cure."""
-        ends = time.monotonic() + request.seconds
+        ends = time.monotonic() + min(request.seconds, self.seconds)
         without = self._without
         while True:
             body = self.dialect.body(request, without)

@@ -11,7 +11,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import embedding, evidence, importing, pages, prefix, recall, recall_scale, storing, tokens, turns
+from bench import (
+    compaction,
+    embedding,
+    evidence,
+    importing,
+    pages,
+    prefix,
+    recall,
+    recall_scale,
+    storing,
+    tokens,
+    turns,
+)
 from bench.measure import TEXTS, machine, peak_memory_mb, tables
 
 SECTIONS = {
@@ -24,6 +36,7 @@ SECTIONS = {
     "recall": recall.run,
     "evidence": evidence.run,
     "recall_scale": recall_scale.run,
+    "compaction": compaction.run,
 }
 OUTPUT = Path("build/bench.json")
 

@@ -15,7 +15,7 @@ SOURCES = (
     "Please fix the upload in src/app/upload.py, it takes 4,812 ms and must stay under 900 ms.",
     '{"file_path": "/work/shop/src/app/upload.py", "old_string": "retries = 3\\nreturn send(chunk)"}',
     "   118→def send_chunk(payload, retries=3):\n   119→    return post(API_URL, payload)\n",
-    "Traceback (most recent call last):\n  File \"/work/shop/src/app/upload.py\", line 119, in send_chunk\n"
+    'Traceback (most recent call last):\n  File "/work/shop/src/app/upload.py", line 119, in send_chunk\n'
     "UploadError: server closed the connection after 30 seconds",
     "FAILED tests/test_upload.py::test_large_file - 1 failed, 27 passed in 12.41s, see https://ci.example.org/runs/88123",
     "I set CHUNK_SIZE to 65536 in config/limits.toml because UploadClient.send_chunk copies the whole body (ABC-412).",
@@ -32,7 +32,14 @@ TRUE = (
     "The run is at https://ci.example.org/runs/88123 and nobody has looked at it yet.",
     "Commit 9f3c2ab holds the change.",
 )
-WORDS = ("forty-two thousand", "seven million and sixty-three", "ninety-nine million", "eighty-eight thousand and one", "nine-one-seven-three-two", "fifty three thousand")
+WORDS = (
+    "forty-two thousand",
+    "seven million and sixty-three",
+    "ninety-nine million",
+    "eighty-eight thousand and one",
+    "nine-one-seven-three-two",
+    "fifty three thousand",
+)
 _FOLDERS = ("billing", "ghost", "vault", "relay", "zeta", "orchid", "quartz")
 _ZERO_WIDTH = "\u200b\u200c\u200d\u2060\ufeff\u00ad\u200e\u202a\u2061\u180e"
 
@@ -67,9 +74,18 @@ def invention(random: Random) -> tuple[str, str]:
             return kind, number
         case "path":
             folder, name = random.sample(_FOLDERS, 2)
-            return kind, random.choice((f"src/{folder}/{name}.py", f"/etc/{folder}/{name}.conf", f"{name}_{folder}.go", f"lib/{folder}/{name}"))
+            return kind, random.choice(
+                (f"src/{folder}/{name}.py", f"/etc/{folder}/{name}.conf", f"{name}_{folder}.go", f"lib/{folder}/{name}")
+            )
         case "id":
-            return kind, random.choice((f"{random.choice(_FOLDERS)}_token_store", f"ZED-{number}", f"{random.getrandbits(64):016x}", "QuartzRelayFactory"))
+            return kind, random.choice(
+                (
+                    f"{random.choice(_FOLDERS)}_token_store",
+                    f"ZED-{number}",
+                    f"{random.getrandbits(64):016x}",
+                    "QuartzRelayFactory",
+                )
+            )
         case "url":
             return kind, f"https://{random.choice(_FOLDERS)}.example.net/p/{number}"
         case "error":
@@ -83,7 +99,17 @@ def disguised(random: Random, kind: str, plain: str) -> str:
     """The invention in another writing that a reader takes for the same."""
     if kind in ("words", "lump", "error"):
         return plain
-    ways: list[Callable[[Random, str], str]] = [_plain, _hidden, _bold, _entities, _tagged, _wide, _commented, _ansi, _soft]
+    ways: list[Callable[[Random, str], str]] = [
+        _plain,
+        _hidden,
+        _bold,
+        _entities,
+        _tagged,
+        _wide,
+        _commented,
+        _ansi,
+        _soft,
+    ]
     if kind == "number":
         ways += [_arabic, _thousands, _broken, _ticked, _unit, _math, _keycaps, _devanagari]
     if kind == "path":
@@ -94,8 +120,10 @@ def disguised(random: Random, kind: str, plain: str) -> str:
 def placed(random: Random, written: str) -> str:
     return random.choice(
         (
-            "- The limit was raised to {} today.", "We saw {} there.", "* {}", "{}", "## Results of {}", "| total | {} |",
-            "```\nuse {}\n```", "Nothing else changed. It is {} now! The rest stays as it was.", "> {}", "3. {} and more",
+            "- The limit was raised to {} today.", "We saw {} there.", "* {}", "{}", "## Results of {}",
+            "| total | {} |",
+            "```\nuse {}\n```", "Nothing else changed. It is {} now! The rest stays as it was.", "> {}",
+            "3. {} and more",
             "**Found:** {}", "- [x] checked {}", "see [here]({}) for more", "“it is {} for all of them”", "`{}`",
         )
     ).format(written)  # fmt: skip

@@ -30,7 +30,8 @@ APPROVALS = (
         r"|make it so)(?!\w)(?!.{0,40}\bbut\b)",
     ),
     _said(
-        "y|sure|ok|alright|approved|agreed|confirmed|correct|absolutely|definitely|of course|ja|oui|s|да|نعم|好|是|可以|はい|네",
+        "y|sure|ok|alright|approved|agreed|confirmed|correct|absolutely|definitely|of course"
+        "|ja|oui|s|да|نعم|好|是|可以|はい|네",
         rf"^\W{{0,4}}(?:{_YES}|approved|agreed|confirmed|correct|ja|oui|sí|si|sim|да|نعم|好的?|是的?|可以|はい|네)"
         r"(?:[,.!\s]{1,3}(?:please|thanks|thank you|that's right|exactly|correct)){0,2}[.!\s👍]{0,4}$",
     ),
@@ -58,7 +59,8 @@ REBUTTALS = (
 """What people say of something that is wrong, whatever it is."""
 OBLIGATIONS = (
     _said(
-        "remind me|forget|later|todo|to do|to-do|remaining|follow|next step|still need|yet to|left to|come back to|revisit",
+        "remind me|forget|later|afterwards|after that|eventually|todo|to do|remaining|follow|next step|still |yet to"
+        "|come back to|revisit|return to|pick ",
         r"\bremind me\b|\b(?:don't|do not) (?:let me |ever )?forget\b|\b(?:later|afterwards|after that"
         r"|eventually),? (?:we|i|you)(?:'ll| will)?"
         r" (?:need|have|should|must|want) to\b|\b(?:we|i|you)(?:'ll| will)? (?:need|have|should|must"

@@ -1,4 +1,4 @@
-"""What the names and numbers in a text look like: which written words can be checked, and under which keys they are found.
+"""What names and numbers look like in a text: which written words can be checked, and by what they are found.
 
 Every written word that is not a plain word of letters counts as a name, a path or a number: what is odd is looked at,
 however it is made, and only what is plain is let by. Sources and texts that are held against them go through the same
@@ -87,8 +87,8 @@ _FILES = frozenset(
     ada adoc asm astro avi avif awk bak bash bat bazel bib bin bmp c cc cert cfg cjs class clj cmake cmd conf config cpp
     crt cs css csv cts cu cxx d dart db deb diff dll dockerfile doc docx dylib ejs elm env eot eps erb erl ex exe exs
     f90 fish flac fs gem gif go gql gradle graphql gz h handlebars hcl hh hpp hs htm html hxx ico ics idx iml in inc ini
-    ipynb jar java jpeg jpg js json json5 jsonc jsonl jsx jl key kt kts less lock log lua m mak map md mdx mjs mk ml mm mod
-    mov mp3 mp4 mts nim nix npy npz o odt ogg onnx out parquet patch pbtxt pdf pem php pid pkl pl plist png po ppt pptx
+    ipynb jar java jpeg jpg js json json5 jsonc jsonl jsx jl key kt kts less lock log lua m mak map md mdx mjs mk ml mm
+    mod mov mp3 mp4 mts nim nix npy npz o odt ogg onnx out parquet patch pbtxt pdf pem php pid pkl pl plist png po ppt pptx
     prisma properties proto ps1 psd pt py pyc pyd pyi pyx r rar rb rego rkt rpm rs rst rtf s sass scala scss sh so sol
     sql sqlite sqlite3 srt sum svelte svg swift sys tar tcl tex tf tfvars tgz tif tiff tmpl toml tpl ts tsv tsx ttf txt
     vb vim vue wasm wat wav webm webp whl woff woff2 xcconfig xls xlsx xml xsd xz yaml yml zig zip zsh

@@ -262,7 +262,7 @@ def _is_id(name: str) -> bool:
 
 
 def _url(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
+    _, mark, rest = url.partition("://")
     host, slash, path = (rest if mark else url).partition("/")
     return f"{host.lower()}{slash}{path}".rstrip("/").removeprefix("www.")
 

@@ -101,8 +101,8 @@ def _seen(found: dict[str, Seen], name: str, kind: EntityKind, seq: int, place: 
 def names_in(text: str, most: int = _MOST_SAID) -> Iterator[tuple[str, EntityKind]]:
     """The paths, numbers and names of one text, each once."""
     shown = visible(ends_of(text, most))
-    if secrets_in(shown):
-        return
+    for start, end, _ in reversed(secrets_in(shown)):
+        shown = f"{shown[:start]} {shown[end:]}"
     met: set[str] = set()
     for core in dict.fromkeys(map(core_of, dict.fromkeys(pieces_of(shown)))):
         kind = kind_of(core) if 1 < len(core) <= LONGEST else None

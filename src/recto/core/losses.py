@@ -1,4 +1,4 @@
-"""The loss record: which paths, numbers, ids and decisions left with some messages, and in which entry each still stands.
+"""The loss record: which paths, numbers, ids and decisions left with some messages, and where each still stands.
 
 What also stands in what is kept is not lost. Nothing is lost for good: the transcript has it all.
 """

@@ -1,4 +1,4 @@
-"""What somebody said in their own words, sentence by sentence: no code, no quotation, nothing that was put in their mouth.
+"""What somebody said in their own words, sentence by sentence: no code, no quotation, nothing put in their mouth.
 
 Agents put reminders, the output of commands, summaries and the bodies of skills into messages that stand under the
 user's name. Such blocks are known by their tags and by how they begin. What the words mean is not known here.

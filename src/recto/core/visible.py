@@ -13,7 +13,8 @@ import unicodedata
 
 _LINES = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _ESCAPES = re.compile(
-    "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]|(?:\x1b[\\]P_^X]|[\x9d\x90])[^\x07\x1b\x9c\n]{0,512}(?:\x07|\x9c|\x1b\\\\)"
+    "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
+    "|(?:\x1b[\\]P_^X]|[\x9d\x90])[^\x07\x1b\x9c\n]{0,512}(?:\x07|\x9c|\x1b\\\\)"
 )
 _UNSEEN = re.compile(
     "[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"

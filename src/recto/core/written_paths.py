@@ -117,15 +117,14 @@ def normal(written: str) -> str:
     path = written.strip().strip("\"'`").replace("\\", "/")
     if len(path) > LONGEST or "\n" in path or "://" in path:
         return ""
-    path = path.removeprefix("~").rstrip(".,;:") if path.startswith("~/") else path.rstrip(".,;:")
-    home = written.startswith("~/")
+    path = path.removeprefix("~/").rstrip(".,;:")  # where home is, is not known: such a path is relative
     kept: list[str] = []
     for part in path.split("/"):
         if part == "..":
             kept = kept[:-1]
         elif part.strip("."):
             kept.append(part)
-    return ("/" if path.startswith("/") and not home else "") + "/".join(kept)
+    return ("/" if path.startswith("/") else "") + "/".join(kept)
 
 
 def is_file(path: str) -> bool:

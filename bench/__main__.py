@@ -21,6 +21,7 @@ from bench import (
     recall,
     recall_scale,
     storing,
+    strategies,
     tokens,
     turns,
 )
@@ -37,6 +38,7 @@ SECTIONS = {
     "evidence": evidence.run,
     "recall_scale": recall_scale.run,
     "compaction": compaction.run,
+    "strategies": strategies.run,
 }
 OUTPUT = Path("build/bench.json")
 

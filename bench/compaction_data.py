@@ -55,6 +55,13 @@ def recorded() -> Iterator[Recorded]:
             yield Recorded(name=file.stem, compactions=tuple(_compactions(file.stem, rows)))
 
 
+def sessions() -> Iterator[list[dict[str, Any]]]:
+    """The messages of every session, without recorded summaries."""
+    for about in json.loads((DATA / "agent_sessions" / "index.json").read_text(encoding="utf-8")):
+        lines = (DATA / "agent_sessions" / about["path"]).read_text(encoding="utf-8").splitlines()
+        yield list(_messages([json.loads(line) for line in lines]))
+
+
 def _compactions(name: str, rows: Sequence[dict[str, Any]]) -> Iterator[Compaction]:
     places = [place for place, row in enumerate(rows) if row["type"] == "compact_boundary"]
     start = 0

@@ -64,7 +64,7 @@ Please keep CHUNK_SIZE at 65536 in config/limits.toml.
 Still to do: document the limit in docs/upload.md.
 Worked on src/app/upload.py (send_chunk); tests/test_upload.py was run.
 """
-UPLOAD_THIN = "The user wants uploads fixed. You must not change the public API. The work was in src/app/upload.py, in send_chunk()."
+UPLOAD_THIN = "Uploads must work. You must not change the public API. It is in src/app/upload.py, in send_chunk()."
 TRIP = told(
     ("user", "We are planning a trip. My budget is 1800 euros and I'm allergic to nuts."),
     ("assistant", "Noted. Shall I book the train to Lisbon?"),

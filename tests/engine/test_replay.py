@@ -9,20 +9,23 @@ import pytest
 
 from recto.core.budget import Budget
 from recto.core.entries import MESSAGE, Draft
-from recto.core.pressure import Thresholds
-from recto.core.relief import Rules
 from recto.core.window import in_flight
+from recto.engine.compressing import Compressor
 from recto.engine.drafts import new_id
+from recto.engine.material import Material
 from recto.engine.window import Window
+from recto.engine.writing import Writer, WritingRules
 from recto.errors import WindowOverflow
 from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
+from recto.settings import load
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
 from recto.wire import read
 from recto.wire.files import read_file
 from recto.wire.settling import settled
 from recto.wire.validity import problems
+from recto.wiring import rules_for
 
 SESSION = "agent:replay:main"
 CARD = Registry().card("gpt-4o")
@@ -38,12 +41,16 @@ def conversations(file: Path) -> list[list]:
     return list(found.values())
 
 
-def replay(messages: list, size: int) -> dict[str, int]:
+def replay(messages: list, size: int, mode: str = "sliding_window") -> dict[str, int]:
     """Feeds a conversation and asks for a prompt wherever the model would be called."""
     meter, clock, store = Tokenizers().meter_for(CARD), FakeClock(), MemoryStore()
     budget = Budget.of(size)
-    rules = Rules(room=budget.room, thresholds=Thresholds.for_window(size), card=CARD)
-    window = Window(store, SESSION, meter=meter, clock=clock, budget=budget, rules=rules)
+    rules = rules_for(load(environ={}, arguments={"window": {"mode": mode}}), budget, CARD)
+
+    def compressor(material: Material) -> Compressor:
+        return Compressor(store, SESSION, material, Writer(lambda: None, WritingRules(), meter.count))
+
+    window = Window(store, SESSION, meter=meter, clock=clock, budget=budget, rules=rules, compressor=compressor)
     seen = {"prompts": 0, "decisions": 0, "overflows": 0}
     previous: tuple[bytes, ...] = ()
     for place, entry in enumerate(messages):
@@ -107,6 +114,21 @@ def test_real_agent_sessions_are_never_over_never_invalid(data, size, part):
             overflows += seen["overflows"]
     assert prompts > 500
     assert decisions < prompts / 2
+    assert overflows <= prompts * (0.02 if size == 8_192 else 0)
+
+
+@pytest.mark.parametrize("mode", ["auto_compact", "zones"])
+@pytest.mark.parametrize("size", [8_192, 32_768])
+def test_compressed_sessions_are_never_over_never_invalid_either(data, size, mode):
+    prompts = decisions = overflows = 0
+    for file in sorted(data.glob("agent_sessions/*/*.jsonl"))[2::9]:
+        for messages in conversations(file):
+            seen = replay(messages, size, mode)
+            prompts += seen["prompts"]
+            decisions += seen["decisions"]
+            overflows += seen["overflows"]
+    assert prompts > 200
+    assert decisions > 0
     assert overflows <= prompts * (0.02 if size == 8_192 else 0)
 
 

@@ -88,10 +88,10 @@ _FILES = frozenset(
     crt cs css csv cts cu cxx d dart db deb diff dll dockerfile doc docx dylib ejs elm env eot eps erb erl ex exe exs
     f90 fish flac fs gem gif go gql gradle graphql gz h handlebars hcl hh hpp hs htm html hxx ico ics idx iml in inc ini
     ipynb jar java jpeg jpg js json json5 jsonc jsonl jsx jl key kt kts less lock log lua m mak map md mdx mjs mk ml mm
-    mod mov mp3 mp4 mts nim nix npy npz o odt ogg onnx out parquet patch pbtxt pdf pem php pid pkl pl plist png po ppt pptx
-    prisma properties proto ps1 psd pt py pyc pyd pyi pyx r rar rb rego rkt rpm rs rst rtf s sass scala scss sh so sol
-    sql sqlite sqlite3 srt sum svelte svg swift sys tar tcl tex tf tfvars tgz tif tiff tmpl toml tpl ts tsv tsx ttf txt
-    vb vim vue wasm wat wav webm webp whl woff woff2 xcconfig xls xlsx xml xsd xz yaml yml zig zip zsh
+    mod mov mp3 mp4 mts nim nix npy npz o odt ogg onnx out parquet patch pbtxt pdf pem php pid pkl pl plist png po ppt
+    pptx prisma properties proto ps1 psd pt py pyc pyd pyi pyx r rar rb rego rkt rpm rs rst rtf s sass scala scss sh so
+    sol sql sqlite sqlite3 srt sum svelte svg swift sys tar tcl tex tf tfvars tgz tif tiff tmpl toml tpl ts tsv tsx ttf
+    txt vb vim vue wasm wat wav webm webp whl woff woff2 xcconfig xls xlsx xml xsd xz yaml yml zig zip zsh
     """.split()  # noqa: SIM905  read as prose
 )
 

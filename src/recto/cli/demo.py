@@ -62,6 +62,7 @@ def demo(exchanges: int, keep: Path | None) -> None:
             _weigh(session)
             _undo(session)
             _remember(folder)
+            _compact(session)
             _retry(session)
             _move(session, folder)
         _tamper(folder)
@@ -159,8 +160,28 @@ def _turn(session: Session, said: str, answer: str) -> Entry:
     return entry
 
 
+def _compact(session: Session) -> None:
+    _say(
+        "5. All but the newest messages are made one short text, from the messages themselves and checked against them:"
+    )
+    decisions = session.compact("the failing tests")
+    made = next(iter(session.report().compressions), None)
+    if not decisions or made is None:
+        _say("   there is too little to be worth it.")
+        return
+    _say(
+        f"   {made.tokens_from:,} tokens to {made.tokens_to:,}, fidelity {made.fidelity or 0:.2f}; "
+        f"not in the prompt any more, but kept: {', '.join(f'{n:,} {kind}s' for kind, n in made.lost.items() if n)}"
+    )
+    summary = session.window.state.summary
+    for line in summary.text.splitlines()[1:13] if summary else ():
+        out.print(Text(f"   {one_line(line, min(out.width, 110) - 4)}", style="dim"), soft_wrap=True)
+    session.restore(decisions[0].seq)
+    _say("   and undone: every message is in again.")
+
+
 def _retry(session: Session) -> None:
-    _say("5. The network failed and the agent sends its last message again, under the same key:")
+    _say("6. The network failed and the agent sends its last message again, under the same key:")
     before = session.head
     last = next(entry for entry in reversed(session.tail(20)) if entry.key and entry.kind == MESSAGE)
     again = session.append(last.content, key=(last.key or "").removesuffix("/0"))
@@ -169,7 +190,7 @@ def _retry(session: Session) -> None:
 
 
 def _move(session: Session, folder: Path) -> None:
-    _say("6. Out to a file, into another store, and the chains are compared:")
+    _say("7. Out to a file, into another store, and the chains are compared:")
     file = folder / "session.jsonl"
     with file.open("wb") as stream:
         stream.writelines(export_recto(session.store, [session.key]))
@@ -182,7 +203,7 @@ def _move(session: Session, folder: Path) -> None:
 
 
 def _tamper(folder: Path) -> None:
-    _say("7. Somebody changes one word in a copy of the file, behind Recto's back, and `verify` looks at both:")
+    _say("8. Somebody changes one word in a copy of the file, behind Recto's back, and `verify` looks at both:")
     copy = folder / "tampered.db"
     for name in (f"{_STORE}", f"{_STORE}-heads"):
         shutil.copy(folder / name, folder / name.replace(_STORE, copy.name))

@@ -34,6 +34,11 @@ _ERROR = re.compile(
 _CALL = re.compile(r"(?<![\w./\\:#-])[A-Za-z]+\(\)")
 """A call of what is a plain word otherwise."""
 _LARGE = re.compile(r"[ \t](?:thousand|million|billion|[KMB]|k)(?![\w-])")
+_BROKEN = re.compile(r"(?<![\w.,:/#-])[$€£]?\d++(?:[.,]\d++)*+-?[ \t]*\n[ \t]*\d++(?:[.,]\d++)*+(?![\w:/-]|\.\s)")
+"""A number that goes on in the next line. A list that is numbered there is none."""
+_ID = re.compile(
+    r"[A-Za-z]{1,10}-\d{1,7}|(?:0[xX])?[0-9a-fA-F]{7,}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+)
 _LEAST_QUOTED = 4
 """Words of the shortest quotation: fewer are a name, a term or a manner of speaking."""
 _ERROR_WORDS = 4
@@ -102,10 +107,6 @@ def _whole(text: str) -> Iterator[Claim]:
         yield Claim("number", found[0], found.start(), found.end())
 
 
-_BROKEN = re.compile(r"(?<![\w.,:/#-])[$€£]?\d++(?:[.,]\d++)*+-?[ \t]*\n[ \t]*\d++(?:[.,]\d++)*+(?![\w:/-]|\.\s)")
-"""A number that goes on in the next line. A list that is numbered there is none."""
-
-
 def _words(text: str, start: int, end: int) -> Iterator[Claim]:
     part = text[start:end]
     pattern = forms.PIECES if part.isascii() else forms.PIECES_ANYHOW
@@ -152,6 +153,7 @@ class Evidence:
         self._numbers: set[str] = set()
         self._urls: set[str] = set()
         met: set[str] = set()
+        learnt: set[str] = set()
         self._shown: list[str] = []
         self._text = ""
         self._asked: dict[tuple[Kind, str], bool] = {}
@@ -162,9 +164,11 @@ class Evidence:
             fresh = set(shown.split()) - met
             met |= fresh
             written = " ".join(fresh)
-            self._learn(set(forms.pieces_of(written)))
+            pieces = set(forms.pieces_of(written))
             if "\\" in written:
-                self._learn(set(forms.pieces_of(_ESCAPES.sub(" ", written))))
+                pieces.update(forms.pieces_of(_ESCAPES.sub(" ", written)))
+            self._learn(pieces - learnt)
+            learnt |= pieces
             if "://" in shown or "www." in shown:
                 self._urls.update(_beginnings(shown))
 
@@ -249,11 +253,6 @@ class Evidence:
             and forms.kind_of(name) == "identifier"
             and all(part in names for part in parts)
         )
-
-
-_ID = re.compile(
-    r"[A-Za-z]{1,10}-\d{1,7}|(?:0[xX])?[0-9a-fA-F]{7,}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-)
 
 
 def _is_id(name: str) -> bool:

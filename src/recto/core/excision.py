@@ -146,8 +146,8 @@ def _cut(lines: Sequence[str], gone: Sequence[Span]) -> list[str | None]:
                 break
             place += 1
         left = "".join((*parts, line[begun - at :])) if parts else line
-        if left != line and _FENCE.match(line):
-            left = line[: (_FENCE.match(line) or re.match("", line)).end()]  # type: ignore[union-attr]
+        if left != line and (fence := _FENCE.match(line)):
+            left = fence[0]
         kept.append(None if parts and not left.strip() and line.strip() else left.rstrip() if left != line else line)
         at = end + 1
     return kept

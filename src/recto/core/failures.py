@@ -53,7 +53,7 @@ _TELLS = (
     ),
 )
 """What a line looks like that says what went wrong, the plainest first."""
-_LOGS = re.compile(r"\b(?:INFO|DEBUG|TRACE)\b")
+_LOGS = re.compile(r"\b(?:INFO|DEBUG|TRACE)\b|^\[Request interrupted")
 _STRONG = re.compile(
     r"^Traceback \(most recent call last\)|^(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): \S|^\s{0,4}(?:error"
     r"|fatal|panic)(?:\[\w{1,20}\])?: \S"

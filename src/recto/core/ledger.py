@@ -142,7 +142,7 @@ class _Ledger:
                 self._add("decision", sentence, one)
             elif _is_said(lowered, agreements.OBLIGATIONS) and not _is_next_step(lowered):
                 self._add("obligation", sentence, one)
-            elif not one.calls and agreements.PROMISES.match(lowered):
+            elif not one.calls and agreements.PROMISES.match(lowered) and not lowered.endswith(":"):
                 self._add("obligation", sentence, one, about="promised")
         if not one.calls:
             asked = [said for said in sentences_of(one.text[-_ASKED_AT_END:]) if said.endswith(("?", "？"))]

@@ -11,9 +11,9 @@ from recto.errors import RectoError
 if TYPE_CHECKING:
     from recto.core.entries import Entry, Head
     from recto.engine.async_session import AsyncSession
+    from recto.engine.prompts import Prompt
     from recto.engine.session import Session
     from recto.engine.verify import Verification, verify
-    from recto.engine.prompts import Prompt
     from recto.ports import TranscriptStore
     from recto.settings import Settings
     from recto.wiring import fit, open, open_async

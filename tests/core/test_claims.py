@@ -69,6 +69,10 @@ def test_what_can_be_checked_is_found(text, claims):
         ("ABC-1234", "identifier", "ABC-123"),
         ("the quick red fox", "quote", "the quick brown fox"),
         ("ValueError: bad input", "error", "ValueError: worse input"),
+        ("ValueError: bad input in here", "error", "ValueError: bad input in here and forty-two thousand more"),
+        ("the port is not what I meant", "quote", "the port is ... 99 ... not what I meant"),
+        ("1234567890123", "number", "1234567"),
+        ("123456789abcdef01", "number", "12345678"),
     ],
 )
 def test_what_is_only_like_a_source_is_not_held(source, kind, claim):

@@ -9,7 +9,7 @@ import re
 import pytest
 
 import recto
-from recto.core.fidelity import ALARM
+from recto.core.fidelity import ALARM, Question
 from recto.core.quoting import HEADER
 from recto.engine.fold import DECISIONS
 from recto.engine.inspect import compressions
@@ -387,3 +387,42 @@ def test_a_session_too_short_to_compact_is_left_alone():
     with opened() as session:
         session.append({"role": "user", "content": "Hi"})
         assert session.compact() == ()
+
+
+def test_a_model_may_add_facts_only_in_the_words_of_somebody_who_may_say_them():
+    said = "## Constraints\n- Amounts are in whole cents here.\n- The rate is 7 in all of them.\n## Next\n- Go on with it then.\n"
+    model = ScriptedModel(itertools.repeat(said))
+    with opened(writer=model, window={"keep_recent_tokens": 100}, compress={"background": False}) as session:
+        session.append({"role": "user", "content": "Please go on with it. Amounts are in whole cents here."})
+        for _ in range(12):
+            session.append(
+                {"role": "assistant", "content": "The rate is 7 in all of them. " + "I read on and on. " * 90}
+            )
+            session.append({"role": "user", "content": "Go on with it then. " + "Look at it again, please. " * 90})
+        (decision,) = session.compact()
+        about = json.loads(decision.content)
+        assert about["compression"]["engine"] == "scripted"
+        texts = [(fact["kind"], fact["text"]) for fact in about["summary"]["facts"]]
+        assert ("constraint", "The rate is 7 in all of them.") not in texts  # nobody but the assistant said so
+
+
+def test_a_model_as_judge_asks_both_and_its_verdict_stands_in_the_report():
+    judge = ScriptedModel(["Port 8080.", "I do not know.", "disagree"])
+    with opened("sliding_window") as session:
+        session.append({"role": "user", "content": "The service listens on port 8080."})
+        session.append({"role": "assistant", "content": "Noted."})
+        found = session.fidelity(judge, [Question(text="Which port does the service listen on?")])
+        assert found.score == 0
+        assert session.report().judged == 0
+        assert "fidelity_low" in kinds(session)
+        assert len(judge.requests) == 3
+        assert "8080" in judge.requests[0].text
+
+
+def test_a_judge_that_fails_judges_nothing():
+    with opened("sliding_window") as session:
+        session.append({"role": "user", "content": "The service listens on port 8080."})
+        found = session.fidelity(ScriptedModel([]), [Question(text="Which port?")])
+        assert [answer.score for answer in found.answers] == [None]
+        assert session.report().judged is None
+        assert "fidelity_low" not in kinds(session)

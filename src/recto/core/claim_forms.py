@@ -56,7 +56,7 @@ _LASTS = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|ns|us|µs|h|m|s|d|w|min)){2,}")
 _PLACE = re.compile(r"^(.{2,}?):(\d+)(?:[-:](\d+))?$")
 _ISSUE = re.compile(r"(?<![A-Za-z0-9])([A-Za-z]{1,10}-\d{1,7})(?![A-Za-z0-9])")
 _VERSION = re.compile(r"[A-Za-z]{1,12}-?(\d+(?:\.\d+)+)")
-_HEX = re.compile(r"(?=[a-f]*\d)[0-9a-f]{8,}")
+_HEX = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}")
 _UUID = re.compile(r"([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _SLASHES = re.compile(r"[/\\]+")
 _JOINTS = re.compile(r"::|[.:#]")
@@ -250,9 +250,10 @@ def _compound(name: str) -> list[str]:
     found += [issue.lower() for issue in _ISSUE.findall(name)]
     lowered = name.lower()
     if uuid := _UUID.fullmatch(name):
-        found += [lowered, uuid[1].lower()]
+        found += [lowered] if uuid[1].isdigit() else [lowered, uuid[1].lower()]
     elif _HEX.fullmatch(lowered):
-        found += [lowered, *(lowered[:to] for to in range(7, min(len(lowered), 16)))]
+        beginnings = (lowered[:to] for to in range(7, min(len(lowered), 16)))
+        found += [lowered, *(beginning for beginning in beginnings if not beginning.isdigit())]
     if not _AMOUNT.fullmatch(name) and _INNER.search(name):
         found += [part for part in _INNER.split(name) if len(part) > 2 and not part.isdigit()]
     return found

@@ -199,9 +199,11 @@ class Evidence:
             case "url":
                 return _url(shown) in self._urls
             case "quote":
-                return all(self._says(part) for part in _ELISION.split(shown) if len(part.split()) > 2)
+                parts = _ELISION.split(shown)
+                said = all(self._says(part) for part in parts if len(part.split()) > 2)
+                return said and (len(parts) == 1 or self._holds_all(shown))
             case "error":
-                return self._says(_beginning(shown)) and self._holds_all(shown)
+                return self._says(_beginning(shown)) and self._holds_all(shown.partition(":")[2])
             case "number":
                 return self._counts(shown) or self._stands(forms.core_of(shown))
             case "path" | "identifier":
@@ -216,7 +218,7 @@ class Evidence:
         return f" {folded(text)} " in self._text
 
     def _holds_all(self, text: str) -> bool:
-        return all(self.holds(claim) for claim in _words(text, 0, len(text)))
+        return all(self.holds(claim) for claim in claims_in(text))
 
     def _counts(self, text: str) -> bool:
         if "\n" in text:

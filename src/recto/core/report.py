@@ -125,6 +125,8 @@ class Report:
     """The latest ones, newest first."""
     compressions: tuple[Compression, ...]
     """Those of them that wrote something."""
+    judged: float | None
+    """How far a model found answers from the prompt to agree with answers from everything, when it was last asked."""
     summary_tokens: int
     """What stands in place of what left."""
     notes: int

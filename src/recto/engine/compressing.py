@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from recto.core.entries import MAX_SEQ
+from recto.core.entries import MAX_SEQ, Role
 from recto.core.extractive import extract
 from recto.core.fidelity import GATE, Fidelity, fidelity_of, salient
-from recto.core.ledger import facts_of
+from recto.core.ledger import facts_of, missing
 from recto.core.levels import at_level, level_for
 from recto.core.losses import Losses, losses_of
 from recto.core.plan import Order, Plan, Shrink
 from recto.core.policies.summarise import framed
 from recto.core.sections import Layout, Shares, bullet, filled, lay_out, more_for_facts
 from recto.core.summary import Part, PartLevel, Summary
-from recto.core.told import Fact, Level, Told, Touched
+from recto.core.told import Fact, FactKind, Level, Told, Touched
 from recto.core.touched import touched_in
 from recto.core.units import Unit, units_of
 from recto.core.window import WindowState, ranges_of
@@ -42,6 +42,8 @@ _MOST_PARTS = 40
 _KEY_POINTS = 160
 """Tokens that stay of a compacted range when the next one is made."""
 _LOWER: dict[PartLevel, int] = {"sections": 0, "delegated": 0, "full": 0, "key_points": 1, "one_line": 2, "title": 3}
+_SHORTEST_FACT = 12
+_MOST_FOUND = 20
 _LEVELS = Shares(facts=0.35, files=0.1, earlier=0.55)
 """Shares of a text that tells exchanges at levels."""
 
@@ -146,6 +148,8 @@ class Compressor:
             turn=source.turn,
             text="\n".join(written.lines),
         )
+        found = _told_by_model(written, source)
+        source = replace(source, facts=(*source.facts, *found), current=(*source.current, *found))
         summary, fidelity = self._composed(source, written, order.most, Shares())
         return written, replace(summary, parts=(*source.earlier, part)), fidelity
 
@@ -310,6 +314,8 @@ class Compressor:
         losses: Losses,
     ) -> dict[str, Any]:
         before = sum(state.cost(seq) for unit in plan.leaves for seq in unit.seqs)
+        said = "\n".join(written.lines)
+        kept = [fact for fact in summary.facts if fact.open and fact not in missing(summary.facts, summary.text)]
         return {
             "style": plan.writes.style if plan.writes else "",
             "engine": written.engine,
@@ -317,6 +323,7 @@ class Compressor:
             "claims": written.claims,
             "invented": list(written.invented[:20]),
             "commands": written.commands,
+            "from_ledger": len(missing(kept, said)),
             "fidelity": {
                 "score": round(fidelity.score, 4),
                 "ledger": round(fidelity.ledger, 4),
@@ -329,6 +336,32 @@ class Compressor:
             "generation": 1,
             "lost": losses.to_json(),
         }
+
+
+_SECTION_KINDS: dict[str, tuple[FactKind, tuple[Role, ...]]] = {
+    "Constraints": ("constraint", ("user",)),
+    "Decisions": ("decision", ("user", "assistant")),
+    "Errors": ("error", ("user", "tool")),
+}
+"""What a model's sections may add to the facts, and whose words those have to be."""
+
+
+def _told_by_model(written: Written, source: _Source) -> tuple[Fact, ...]:
+    """What a model found that must not be lost: only where it is quoted from a message of somebody who may say it."""
+    known = {fact.text for fact in source.facts}
+    found: list[Fact] = []
+    for line in written.lines if written.engine != EXTRACTIVE else ():
+        section, _, quoted = line.removeprefix("- ").partition(": ")
+        text = quoted.strip().strip("\"'“”`")
+        if section not in _SECTION_KINDS or len(text) < _SHORTEST_FACT or text in known:
+            continue
+        kind, roles = _SECTION_KINDS[section]
+        by = next(
+            (one for one in reversed(source.told) if one.role in roles and text in " ".join(one.text.split())), None
+        )
+        if by is not None:
+            found.append(Fact(kind=kind, text=text, seq=by.seq, role=by.role))
+    return tuple(found[:_MOST_FOUND])
 
 
 def _part(first: int, last: int, level: Level, turn: int, said: Sequence[str]) -> Part:

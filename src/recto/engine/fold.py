@@ -25,7 +25,8 @@ ZONE, SPIKE, OVERFLOW = "zone_changed", "velocity_spike", "window_overflow"
 WARNING, VIOLATION, USAGE = "budget_warning", "budget_violation", "usage_reported"
 COMPRESSED, COMPACTION, NEW_WINDOW = "content_compressed", "compaction", "window_opened"
 NOTE, CHECKPOINT, HANDOFF, REPLAYED = "note", "checkpoint_saved", "handoff_written", "handoff_replayed"
-ANNOUNCED, REQUIRED, FIDELITY_LOW = "auto_compact_warning", "auto_compact_required", "fidelity_low"
+ANNOUNCED, REQUIRED = "auto_compact_warning", "auto_compact_required"
+FIDELITY_LOW, JUDGED = "fidelity_low", "fidelity_judged"
 WRITTEN = frozenset({COMPRESSED, COMPACTION, NEW_WINDOW})
 """Decisions for which something was written."""
 DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED}) | WRITTEN

@@ -13,7 +13,7 @@ from recto.core.relief import relieve
 from recto.core.report import CacheEstimate, CameBack, Compression, Decided, Report, holders_of
 from recto.core.told import Fact
 from recto.core.window import seqs_in, split
-from recto.engine.fold import DECISIONS, RESTORED, WRITTEN
+from recto.engine.fold import DECISIONS, JUDGED, RESTORED, WRITTEN
 from recto.engine.material import Built
 from recto.engine.recollection import INJECTED
 from recto.engine.telling import told_in
@@ -61,6 +61,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         recalled_tokens=recalled_tokens,
         decisions=tuple(decisions(window)),
         compressions=tuple(compressions(window)),
+        judged=_judged(window),
         summary_tokens=material.meter.count(state.summary.text) if state.summary else state.promised,
         notes=len(state.notes),
         omitted=tuple(f"entry {left.seq}: {left.reason}" for left in built.arrangement.omitted),
@@ -119,6 +120,11 @@ def _compression(entry: Entry, about: Mapping[str, Any], undone: bool) -> Compre
         lost=about.get("lost", {}).get("counts", {}),
         undone=undone,
     )
+
+
+def _judged(window: Window) -> float | None:
+    recent = window.store.tail(window.session, _REACH)
+    return next((float(json.loads(entry.content)["score"]) for entry in reversed(recent) if entry.kind == JUDGED), None)
 
 
 def ledger(window: Window) -> tuple[Fact, ...]:

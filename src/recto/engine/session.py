@@ -15,7 +15,7 @@ from recto.core.budget import Verdict
 from recto.core.calibration import Calibration, prompt_tokens
 from recto.core.delegation import Delegated
 from recto.core.entries import Draft, Entry, Head, session_key
-from recto.core.fidelity import JudgedFidelity, Question
+from recto.core.fidelity import ALARM, JudgedFidelity, Question
 from recto.core.messages import Message
 from recto.core.notes import Note, NoteKind
 from recto.core.recall import Found, Scope
@@ -25,7 +25,7 @@ from recto.core.told import Fact
 from recto.core.units import Line
 from recto.engine.delegating import Delegator
 from recto.engine.drafts import new_id, to_json
-from recto.engine.fold import USAGE
+from recto.engine.fold import FIDELITY_LOW, JUDGED, USAGE
 from recto.engine.inspect import ledger, report
 from recto.engine.judging import judged
 from recto.engine.prompts import Prompt
@@ -242,9 +242,15 @@ class Session:
     def fidelity(self, model: ChatModel, questions: Sequence[Question] = ()) -> JudgedFidelity:
         """Asks a model the same questions of the whole conversation and of the prompt, and lets it judge both answers.
 
-        Without questions, some are made from what is known of the conversation.
+        Without questions, some are made from what is known of the conversation. The result is kept as an event, and
+        stands in the report.
         """
-        return judged(self.window, model, questions)
+        found = judged(self.window, model, questions)
+        if any(answer.score is not None for answer in found.answers):
+            self.record(JUDGED, {"score": found.score, "questions": len(found.answers), "model": model.name})
+            if found.score < ALARM:
+                self.record(FIDELITY_LOW, {"score": found.score, "alarm": ALARM, "policy": "judge"})
+        return found
 
     def delegate(self, task: str, *, entries: Iterable[int] = (), most: int = 1_000) -> Delegated:
         """Hands a task to a sub-agent, with the messages it is about; its answer has at most so many tokens."""

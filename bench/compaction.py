@@ -99,7 +99,7 @@ def _redo(recording: Recorded, scores: dict[str, Score], way: str, model: ChatMo
             "model": MODEL,
             "models": HUGE,
             "recall": {"embedder": {"use": "none"}, "background": False},
-            "compress": {"background": False, "model": {"seconds": 600.0, "input_tokens": 3_000}},
+            "compress": {"background": False, "model": {"seconds": 600.0, "input_tokens": 2_000}},
         },
     )
     store = MemoryStore()

@@ -58,6 +58,8 @@ MEMORY = "memory:"
 
 _LAST = 0.95
 """The share of the room from which on the cascade's last rungs are asked, and relief is not put off."""
+_EMBEDDED_INPUT = 3_000
+"""What a model in this process is shown: a laptop reads so much in half a minute."""
 _IN_MEMORY: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary()
 """The index of each store that goes with the process: sessions of one store share it, as they share a file."""
 
@@ -247,7 +249,8 @@ def open_session(
 def writer_for(settings: Settings, meter: Meter, model: ChatModel | None = None) -> Writer:
     """Who writes shorter texts: the model that is given or that the settings name, and who needs none."""
     given = settings.compress.model
-    rules = WritingRules(seconds=given.seconds, input_tokens=given.input_tokens, calls=given.calls)
+    shown = min(given.input_tokens, _EMBEDDED_INPUT) if given.use == "embedded" else given.input_tokens
+    rules = WritingRules(seconds=given.seconds, input_tokens=shown, calls=given.calls)
     return Writer(lambda: model or chat_for(settings), rules, meter.count, bill_for(settings, model))
 
 

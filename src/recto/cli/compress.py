@@ -197,6 +197,7 @@ def print_compression(one: Compression) -> None:
     )
     for attempt in one.attempts:
         out.print(f"  {safe(attempt)}", markup=False, soft_wrap=True)
-    lost = ", ".join(f"{number:,} {kind}" for kind, number in one.lost.items() if number)
+    lost = ", ".join(f"{number:,} {kind}{'s' if number > 1 else ''}" for kind, number in one.lost.items() if number)
     if lost:
-        out.print(f"  not in the prompt any more: {lost}; where each is now stands in the entry", markup=False)
+        told = f"  not in the prompt any more: {lost}; where each is now stands in the entry"
+        out.print(told, markup=False, soft_wrap=True)

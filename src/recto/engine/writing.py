@@ -34,6 +34,8 @@ _RESULT_SHOWN = 400
 """Tokens of one tool result that a model is shown of a conversation."""
 _LEAST_KEPT = 0.5
 """The share of what a model wrote that has to hold, or none of it is taken."""
+_ANSWER_SHARE = 16
+"""What part of its window a model may fill with one answer: a small one does not write long texts well."""
 _FRAME = 700
 """Tokens of instructions around what a model is shown."""
 
@@ -138,6 +140,8 @@ class Writer:
     def _by_model(
         self, told: Sequence[Told], goal: str, focus: str, tokens: int, attempts: list[Attempt]
     ) -> Written | None:
+        model = self._chat()
+        tokens = min(tokens, model.window // _ANSWER_SHARE) if model and model.window else tokens
         shown = self._shown(told, goal, focus, self._shown_at_most(tokens))
         request = compaction_request(shown, goal=goal, focus=focus, max_tokens=tokens, seconds=self.rules.seconds)
         sources = [goal, *(one.text for one in told), *(call.arguments for one in told for call in one.calls)]

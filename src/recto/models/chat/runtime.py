@@ -76,6 +76,8 @@ class Runtime:
             "messages": messages,
             "max_tokens": most,
             "temperature": 0,
+            "repeat_penalty": 1.15,  # without it a small model goes round in circles
+            "repeat_last_n": 256,
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_progress": True,  # pieces while the question is read, so that it can be broken off there too

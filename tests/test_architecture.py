@@ -21,10 +21,11 @@ FLOORS: dict[str, int] = {
     "models": 2,
     "testing": 2,
     "settings": 3,
+    "modes": 3,
     "wiring": 3,
     "cli": 4,
 }
-WITHIN_A_FLOOR = {("core", "errors"), ("wiring", "settings")}
+WITHIN_A_FLOOR = {("core", "errors"), ("wiring", "settings"), ("wiring", "modes"), ("modes", "settings")}
 """The only arrows between rooms of one floor."""
 
 PURE = {"errors", "core", "wire"}

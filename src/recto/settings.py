@@ -250,6 +250,22 @@ class Compress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Files whose text stands before everything else in every prompt."""
+
+    files: tuple[str, ...] = ()
+    """Who the agent is, who the user is, how the project works: such as IDENTITY.md, USER.md, AGENTS.md."""
+    warning_percent: float = 5.0
+    """The share of the room above which they should be thinner; a warning says so."""
+    most_percent: float = 20.0
+    """The share of the room above which they are cut."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.warning_percent <= self.most_percent <= 50:
+            raise ValueError("standing.warning_percent must not be above standing.most_percent, nor that above 50")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that can be set."""
 
@@ -265,6 +281,7 @@ class Settings:
     window: Window = field(default_factory=Window)
     recall: Recall = field(default_factory=Recall)
     compress: Compress = field(default_factory=Compress)
+    standing: Standing = field(default_factory=Standing)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What you know better about a model than the registry: `{my-model: {window: 32768, tokenizer: llama3}}`."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)

@@ -16,20 +16,8 @@ from recto.core.budget import Budget
 from recto.core.caching import bill
 from recto.core.cards import ModelCard
 from recto.core.lanes import LaneSize
-from recto.core.plan import Policy
-from recto.core.policies.compact import Compact
-from recto.core.policies.evict import Evict
-from recto.core.policies.progressive import Progressive
-from recto.core.policies.prune import Prune
-from recto.core.policies.scorers import scorer_named
-from recto.core.policies.summarise import SummariseResults
-from recto.core.policies.tool_work import ToolWork
-from recto.core.policies.trim import TrimResults
-from recto.core.pressure import Thresholds
-from recto.core.relief import Rules
 from recto.core.scopes import stored_key
 from recto.core.tokens import Meter
-from recto.core.window import Protection
 from recto.engine import fitting
 from recto.engine.compressing import Compressor
 from recto.engine.delegating import Delegator
@@ -37,14 +25,15 @@ from recto.engine.fitting import M
 from recto.engine.importing import Importer
 from recto.engine.material import Material
 from recto.engine.session import Session
+from recto.engine.standing import StandingContext
 from recto.engine.window import Window
 from recto.engine.writing import Writer, WritingRules
-from recto.errors import IndexFailed, SettingsError
+from recto.errors import IndexFailed
 from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
+from recto.modes import rules_for
 from recto.ports import ChatModel, Dispatcher, RecallIndex, TranscriptStore
 from recto.settings import Settings, load
-from recto.settings import Window as WindowSettings
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
 
@@ -56,8 +45,6 @@ if TYPE_CHECKING:
 MEMORY = "memory:"
 """The location of a store that goes with the process."""
 
-_LAST = 0.95
-"""The share of the room from which on the cascade's last rungs are asked, and relief is not put off."""
 _EMBEDDED_INPUT = 3_000
 """What a model in this process is shown: a laptop reads so much in half a minute."""
 _IN_MEMORY: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary()
@@ -99,94 +86,6 @@ def importer_for(settings: Settings, store: TranscriptStore, model: str | None =
         return meter_for(replace(settings, model=model or settings.model or named))
 
     return Importer(store=store, clock=SystemClock(), meter_for=meter_of)
-
-
-def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> Rules:
-    """When relief starts, how far it goes and what it may touch, as the settings say."""
-    window = settings.window
-    leaves = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy, **window.scorer))
-    compact = Compact(
-        keep_recent_tokens=min(window.keep_recent_tokens, budget.room * 2 // 5),
-        summary_tokens=max(min(settings.compress.summary_tokens, budget.room // 8), 1),
-        handoff_tokens=min(settings.compress.handoff_tokens, budget.room // 20),
-    )
-    rules = Rules(
-        room=budget.room,
-        ceiling=window.ceiling_percent / 100,
-        floor=window.floor_percent / 100,
-        protection=Protection(
-            min_recent_messages=window.min_recent_messages,
-            tools=frozenset(window.keep_tools),
-            task=window.protect_task,
-        ),
-        policies=(leaves,),
-        thresholds=_thresholds(window, budget.window),
-        limits={
-            name: budget.limits[name].hard for name in ("results", "history") if window.enforced == "per_component"
-        },
-        mark=window.mark,
-        card=card,
-        cache_aware=window.cache_aware,
-        compact=compact,
-    )
-    if window.mode == "auto_compact":
-        return _auto_compact(rules, window)
-    return _cascade(rules, settings, leaves) if window.mode == "zones" else rules
-
-
-def _auto_compact(rules: Rules, window: WindowSettings) -> Rules:
-    """Everything but the newest is compacted at once; how far that leads is not asked."""
-    target = window.compact_target_percent / 100
-    return replace(
-        rules,
-        ceiling=target,
-        floor=min(rules.floor, 0.9 * target),
-        must=target,
-        warning=window.checkpoint_warning_percent / 100,
-        protection=replace(rules.protection, min_recent_messages=0),
-        policies=(rules.compact,),
-        forced=replace(rules.compact, name="new_window", keep_recent_tokens=0),
-    )
-
-
-def _cascade(rules: Rules, settings: Settings, leaves: Policy) -> Rules:
-    """The cheapest per token freed first; what costs the most, or is lost for the longest, last."""
-    compress, thresholds = settings.compress, rules.thresholds
-    given = TrimResults(**asdict(settings.window.trim))
-    trim = replace(given, clear_at_least=min(given.clear_at_least, rules.room // 20))
-    progressive = Progressive(
-        key_points_turns=compress.key_points_turns,
-        line_turns=compress.line_turns,
-        most_tokens=rules.compact.summary_tokens,
-    )
-    return replace(
-        rules,
-        ceiling=thresholds.orange,
-        floor=min(rules.floor, (thresholds.yellow + thresholds.orange) / 2),
-        must=_LAST,
-        policies=(
-            SummariseResults(above=compress.result_tokens, share=compress.result_share, chosen=trim),
-            trim,
-            ToolWork(leaves),
-            progressive,
-            rules.compact,
-            replace(rules.compact, name="delegate"),
-        ),
-        starts={rules.compact.name: thresholds.red, "delegate": _LAST},
-        forced=replace(rules.compact, name="new_window", keep_recent_tokens=0),
-    )
-
-
-def _thresholds(given: WindowSettings, window: int) -> Thresholds:
-    usual = Thresholds.for_window(window)
-    try:
-        return Thresholds(
-            yellow=given.yellow_percent / 100 or usual.yellow,
-            orange=given.orange_percent / 100 or usual.orange,
-            red=given.red_percent / 100 or usual.red,
-        )
-    except ValueError as error:
-        raise SettingsError("window", str(error)) from None
 
 
 def open_session(
@@ -234,6 +133,7 @@ def open_session(
         recall=recall if settings.recall.enabled else None,
         compressor=compressor,
     )
+    window.standing = standing_for(settings, meter, budget.room)
     return Session(
         opened,
         key,
@@ -243,6 +143,19 @@ def open_session(
         window=window,
         delegator=delegator,
         owns_store=store is None,
+    )
+
+
+def standing_for(settings: Settings, meter: Meter, room: int) -> StandingContext | None:
+    """The files whose text stands before everything else; None where there are none."""
+    given = settings.standing
+    if not given.files:
+        return None
+    return StandingContext(
+        [Path(name).expanduser() for name in given.files],
+        count=meter.count,
+        share=int(room * given.warning_percent / 100),
+        most=int(room * given.most_percent / 100),
     )
 
 

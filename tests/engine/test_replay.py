@@ -18,6 +18,7 @@ from recto.engine.writing import Writer, WritingRules
 from recto.errors import WindowOverflow
 from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
+from recto.modes import rules_for
 from recto.settings import load
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
@@ -25,7 +26,6 @@ from recto.wire import read
 from recto.wire.files import read_file
 from recto.wire.settling import settled
 from recto.wire.validity import problems
-from recto.wiring import rules_for
 
 SESSION = "agent:replay:main"
 CARD = Registry().card("gpt-4o")

@@ -23,6 +23,7 @@ from recto.cli.context import context_command
 from recto.cli.demo import demo
 from recto.cli.doctor import doctor_command
 from recto.cli.files import export_command, import_command
+from recto.cli.fork import fork_command
 from recto.cli.models import models_command
 from recto.cli.recall import index_command, read_command, recall_command
 from recto.cli.screen import err, safe
@@ -72,6 +73,7 @@ recto.add_command(facts_command)
 recto.add_command(note_command)
 recto.add_command(checkpoint_command)
 recto.add_command(restore_command)
+recto.add_command(fork_command)
 
 
 def main() -> None:

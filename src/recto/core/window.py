@@ -90,6 +90,8 @@ class WindowState:
     """How many checkpoints there are."""
     windows: int = 0
     """How often the window was made anew."""
+    standing: str = ""
+    """The digest of what was last told to stand before everything else."""
     replayed: tuple[int, int] = (0, 0)
     """The handoff that was shown last, and the question behind which it stands."""
 
@@ -208,6 +210,7 @@ class WindowState:
             "shown_notes": [asdict(note) for note in self.shown_notes],
             "counts": [self.checkpoints, self.windows],
             "replayed": list(self.replayed),
+            "standing": self.standing,
         }
 
     @classmethod
@@ -246,6 +249,7 @@ class WindowState:
             checkpoints=checkpoints,
             windows=windows,
             replayed=(handoff, shown_behind),
+            standing=snapshot.get("standing", ""),
         )
         for seq, line in state.lines.items():
             state._charge(line, state.cost(seq))

@@ -17,6 +17,7 @@ from recto.core.summary import Summary
 from recto.core.units import Line
 from recto.core.window import WindowState, ranges_of, seqs_in
 from recto.engine.material import Material
+from recto.engine.standing import STANDING
 from recto.ports import TranscriptStore
 
 PRUNED, EVICTED, MERGED, TRIMMED = "context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"
@@ -124,7 +125,7 @@ class Fold:
         elif entry.kind in (PINNED, UNPINNED, RESTORED):
             self._take_pins(state, entry.kind, json.loads(entry.content))
             state.edited = entry.seq if entry.kind != UNPINNED else state.edited
-        elif entry.kind in (ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, CHECKPOINT):
+        elif entry.kind in (ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, CHECKPOINT, STANDING):
             _told(state, entry)
         elif entry.kind == SNAPSHOT:
             self.snapshot_at = entry.seq
@@ -171,6 +172,8 @@ def _told(state: WindowState, entry: Entry) -> None:
         state.levels[ANNOUNCED] = "warning"
     elif entry.kind == CHECKPOINT:
         state.checkpoints = about["version"]
+    elif entry.kind == STANDING:
+        state.standing = about["digest"]
     elif entry.kind == REPLAYED:
         state.replayed = about["handoff"], about["question"]
     elif entry.kind == NOTE:

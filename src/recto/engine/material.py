@@ -85,6 +85,8 @@ class Material:
     """Whether thinking is refused once anything before it was edited."""
     fixed: int = 0
     """What tools and the prompt's frame cost."""
+    foreword: str = ""
+    """System text that stands before everything else and is no message of the session."""
     recalled: Standing | None = None
     """What came back for the turn that is in flight."""
     handoff: Standing | None = None
@@ -151,7 +153,12 @@ class Material:
         opening = 0 if state.lines and wire != ANTHROPIC else 24
         quoted = sum(text.tokens for text in (self.handoff, self.recalled) if text)
         said = self._count_made("marker", marker, wire) if marker else 0
-        return self.fixed + state.tokens + made + opening + said + quoted + state.promised
+        before = self.foreword_cost(wire)
+        return self.fixed + before + state.tokens + made + opening + said + quoted + state.promised
+
+    def foreword_cost(self, wire: str) -> int:
+        """What the system text before everything else costs."""
+        return self._count_made("foreword", self.foreword, wire) if self.foreword else 0
 
     def view(self, state: WindowState, protection: Protection) -> View:
         """What a policy may look at."""
@@ -232,12 +239,19 @@ class Material:
         if state.cache_mark or not self._cached.isdisjoint(state.lines):
             messages = newest_marks(messages, wire)
         system = tuple(self.raws[seq] for seq in apart)
+        beside = sum(state.cost(seq) for seq in apart)
+        if self.foreword:
+            raw, cost = text_message("system", self.foreword, CHAT), self.foreword_cost(wire)
+            if wire == ANTHROPIC:
+                system, beside = (raw, *system), beside + cost
+            else:
+                messages, spent = [raw, *messages], (cost, *spent)
         return Built(
             wire=wire,
             messages=tuple(messages),
             system=system,
             costs=spent,
-            tokens=self.fixed + sum(spent) + sum(state.cost(seq) for seq in apart),
+            tokens=self.fixed + sum(spent) + beside,
             arrangement=arrangement,
         )
 
@@ -301,8 +315,8 @@ class Material:
         """What a message costs that Recto makes itself; the same ones come again and again."""
         key = (kind, text, wire)
         if key not in self._made:
-            if kind == "marker":
-                raw = text_message("user", text, wire)
+            if kind in ("marker", "foreword"):
+                raw = text_message("user" if kind == "marker" else "system", text, wire)
             else:
                 raw = result_message(text, text, "[No result yet: the call is still running.]", wire)
             if len(self._made) > 1000:

@@ -51,6 +51,7 @@ from recto.engine.overflow import overflow
 from recto.engine.prompts import Prompt, marker
 from recto.engine.recollection import Recollection
 from recto.engine.relieving import Reliever
+from recto.engine.standing import STANDING, StandingContext
 from recto.errors import AppendConflict, InputError, KeyReused
 from recto.ports import Clock, TranscriptStore
 from recto.wire.names import ANTHROPIC, CHAT
@@ -121,6 +122,8 @@ class Window:
         self._asked_at: int | None = None
         self._recollection = Recollection(recall, self.material, self._append) if recall is not None else None
         self._compressor_for = compressor
+        self.standing: StandingContext | None = None
+        """Files whose text stands before everything else."""
         self._reliever = Reliever(self.material, lambda: self.compressor, self._recollection, self._draft)
 
     def pointer(self, seq: int) -> str:
@@ -140,6 +143,7 @@ class Window:
     def prompt(self, tools: Sequence[Any] = ()) -> Prompt:
         """The prompt for the next call: fits, is valid, keeps what must be kept, changes as little as possible."""
         self.offer(tools)
+        self._stand()
         self.bring_back(self.state)
         self._announce()
         decisions = self._relieve(self.rules)
@@ -163,6 +167,15 @@ class Window:
             if state.left_messages or reading.utilization > _AHEAD:
                 self._recollection.recall.indexer.nudge(self.session)
         return Prompt(built=built, reading=reading, decisions=decisions, prefix=self.cached, recalled=self.recalled)
+
+    def _stand(self) -> None:
+        """What stands before everything else is as its files say now; a change is told."""
+        if self.standing is None:
+            return
+        found = self.standing.look()
+        self.material.foreword = found.text
+        if self.state.standing != found.digest:
+            self._append(STANDING, found.to_json())
 
     def offer(self, tools: Sequence[Any]) -> None:
         """Says which tools go with the prompt: their schemas count."""
@@ -222,7 +235,9 @@ class Window:
         """How each component stands with its budget."""
         schemas = self.material.fixed - self.material.meter.frame.prompt
         quoted = self.material.recalled.tokens if self.material.recalled else 0
+        system = state.components()["system"] + self.material.foreword_cost(self.material.wire_of(state))
         beside: dict[Component, int] = {"tools": schemas, "memory": quoted, "reserve": self.budget.reserve}
+        beside["system"] = system
         return self.budget.usage({**state.components(), **beside}, state.burn)
 
     def check(self, line: Line) -> Verdict:

@@ -50,7 +50,13 @@ _EVIDENCE = (
     "BEAM, 32 K: recall",
     "BEAM: the whole history",
 )
-IN_THE_README = {"figures": _WINDOW, "recall figures": _RECALL, "evidence figures": _EVIDENCE}
+_COMPACTION = ("recorded summary", "Recto, extractive", "newest messages, and recall")
+IN_THE_README = {
+    "figures": _WINDOW,
+    "recall figures": _RECALL,
+    "evidence figures": _EVIDENCE,
+    "compaction figures": _COMPACTION,
+}
 """By the mark in the README they stand under; a mark is renewed where all of its rows were measured in one run."""
 
 

@@ -341,9 +341,12 @@ class Window:
         """Decides, stores the decisions, and starts over if somebody else wrote meanwhile."""
         for _ in range(_ATTEMPTS):
             state = self.state
+            seen = state.seq
             decided = self._reliever.decide(state, rules, self._idle())
             if decided is None:
-                return ()
+                if self.state.seq == seen:
+                    return ()
+                continue  # somebody wrote while the index was asked, and now it may not fit
             try:
                 entries = self.store.append(self.session, decided.drafts, expect=decided.after)
             except AppendConflict:

@@ -61,7 +61,9 @@ def test_every_settings_example_is_accepted(elsewhere, text):
 
 
 def commands(group: click.Group, path: str = "recto"):
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         yield f"{path} {name}", command
         if isinstance(command, click.Group):
             yield from commands(command, f"{path} {name}")

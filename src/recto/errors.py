@@ -11,7 +11,11 @@ A message says what happened, what was kept, and what to do; the attributes carr
     │   ├── UnknownFormat       a file in none of the formats that are read
     │   ├── FileTooNew          a file written by a newer Recto
     │   ├── TooLarge            over a configured limit
-    │   └── WeightsNotTaken     a model's files could not be fetched, or are not what they should be
+    │   ├── CheckpointRefused   a checkpoint that is broken, foreign, stale or of a newer form
+    │   ├── WeightsNotTaken     a model's files could not be fetched, or are not what they should be
+    │   ├── MalformedMemory     a file of durable memory; names the line
+    │   ├── ProposalRefused     what was proposed cannot become memory: a secret, nothing said, too long
+    │   └── ApprovalRefused     an approval that is not of the bytes that were shown, or not the first
     ├── UnknownSession          nothing is stored under that key
     ├── WindowOverflow          what must not leave does not fit the window; names what holds the space
     └── StoreError
@@ -120,6 +124,44 @@ class WeightsNotTaken(InputError):
         self.weights = weights
         self.reason = reason
         super().__init__(f"weights '{weights}': {reason}. {cure}")
+
+
+class MalformedMemory(InputError):
+    """A file of durable memory that cannot be read; names the line. It is left as it is, and the others are used."""
+
+    def __init__(self, source: str, line: int, reason: str) -> None:
+        self.source = source
+        self.line = line
+        self.reason = reason
+        super().__init__(f"{source}, line {line}: {reason}")
+
+
+class ProposalRefused(InputError):
+    """What was proposed cannot become memory. Nothing was written."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"this cannot become memory: {reason}. Nothing was written.")
+
+
+class ApprovalRefused(InputError):
+    """An approval that does not count: not of the exact bytes that were shown, not the first, or of nothing known."""
+
+    def __init__(self, proposal: str, reason: str) -> None:
+        self.proposal = proposal
+        self.reason = reason
+        super().__init__(
+            f"proposal '{proposal:.40}': {reason}. Nothing was written; 'recto memory proposals' lists what waits."
+        )
+
+
+class CheckpointRefused(InputError):
+    """A checkpoint that is broken, of another session, older than what is known, or of a newer form."""
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        super().__init__(f"{source} was not taken: {'; '.join(problems)}. Nothing was changed.")
 
 
 class UnknownSession(RectoError):

@@ -9,11 +9,8 @@ from recto.core.cards import ModelCard
 from recto.core.plan import Policy
 from recto.core.policies.compact import Compact
 from recto.core.policies.evict import Evict
-from recto.core.policies.progressive import Progressive
 from recto.core.policies.prune import Prune
 from recto.core.policies.scorers import scorer_named
-from recto.core.policies.summarise import SummariseResults
-from recto.core.policies.tool_work import ToolWork
 from recto.core.policies.trim import TrimResults
 from recto.core.pressure import Thresholds
 from recto.core.relief import Rules
@@ -76,6 +73,10 @@ def _auto_compact(rules: Rules, window: WindowSettings) -> Rules:
 
 def _cascade(rules: Rules, settings: Settings, leaves: Policy) -> Rules:
     """The cheapest per token freed first; what costs the most, or is lost for the longest, last."""
+    from recto.core.policies.progressive import Progressive  # noqa: PLC0415  # only for who wants the whole cascade
+    from recto.core.policies.summarise import SummariseResults  # noqa: PLC0415
+    from recto.core.policies.tool_work import ToolWork  # noqa: PLC0415
+
     compress, thresholds = settings.compress, rules.thresholds
     given = TrimResults(**asdict(settings.window.trim))
     trim = replace(given, clear_at_least=min(given.clear_at_least, rules.room // 20))

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, g
 import yaml
 
 from recto.core.budget import PROFILES, Enforced
+from recto.core.continuity import LOOPBACK
 from recto.core.entries import DEFAULT_SESSION
+from recto.core.memory_kinds import KINDS
 from recto.core.recall import Scope
 from recto.errors import SettingsError
 
@@ -266,6 +268,61 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What is remembered for good, who approves it, and when it is old."""
+
+    folder: str = ""
+    """Where the pages are kept; empty: a folder beside the store, named like it with `-memory`."""
+    approve: tuple[str, ...] = ()
+    """Kinds that are approved by rule where a user typed it in their own words; everything else waits for a person."""
+    half_life_days: float = 90.0
+    """After how long without use a new memory counts half."""
+    retire: str = "propose"
+    """What happens to memory that is old: `never`, `propose` (a person decides), `unused` (retired if never used)."""
+    retire_below: float = 0.1
+    """The strength, from 0 to 1, below which memory is old."""
+    proposals: int = 20
+    """Proposals that one cycle of consolidation makes of one session, at most."""
+    every_hours: float = 0.0
+    """How often `recto consolidate --due` runs a cycle; 0: never."""
+
+    def __post_init__(self) -> None:
+        unknown = [kind for kind in self.approve if kind not in KINDS]
+        if unknown:
+            raise ValueError(f"memory.approve holds kinds of memory: {', '.join(KINDS)}")
+        if self.retire not in ("never", "propose", "unused"):
+            raise ValueError("memory.retire is never, propose or unused")
+        if self.half_life_days <= 0 or not 0 <= self.retire_below < 1:
+            raise ValueError("memory.half_life_days must be more than 0 and memory.retire_below between 0 and 1")
+        if self.proposals < 0 or self.every_hours < 0:
+            raise ValueError("memory.proposals and memory.every_hours must not be below 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuity:
+    """How the work of a session goes on in a new window, in another process, or elsewhere."""
+
+    folder: str = ""
+    """Where checkpoints and handoffs are kept as files too; empty: in the transcript alone."""
+    milestones: str = "auto"
+    """Checkpoints at milestones: `always`, `never`, `auto` (where there is a folder, or a mode that summarises)."""
+    environment: bool = True
+    """Whether a checkpoint says how the directory, git, files and services stand."""
+    directory: str = ""
+    """The directory the work is done in; empty: the current one. For tenants it has to be named."""
+    hosts: tuple[str, ...] = LOOPBACK
+    """Hosts whose services may be asked whether they answer."""
+    resume_tokens: int = 1_500
+    """What the first page of a new window may have; never more than a tenth of the room."""
+
+    def __post_init__(self) -> None:
+        if self.milestones not in ("auto", "always", "never"):
+            raise ValueError("continuity.milestones is auto, always or never")
+        if self.resume_tokens < 100:
+            raise ValueError("continuity.resume_tokens must be at least 100")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that can be set."""
 
@@ -282,6 +339,8 @@ class Settings:
     recall: Recall = field(default_factory=Recall)
     compress: Compress = field(default_factory=Compress)
     standing: Standing = field(default_factory=Standing)
+    memory: Memory = field(default_factory=Memory)
+    continuity: Continuity = field(default_factory=Continuity)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What you know better about a model than the registry: `{my-model: {window: 32768, tokenizer: llama3}}`."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)

@@ -15,20 +15,18 @@ from weakref import WeakKeyDictionary
 from recto.core.budget import Budget
 from recto.core.caching import bill
 from recto.core.cards import ModelCard
+from recto.core.continuity import Continuity
 from recto.core.lanes import LaneSize
-from recto.core.scopes import stored_key
+from recto.core.scopes import stored_key, tenant_of
 from recto.core.tokens import Meter
 from recto.engine import fitting
-from recto.engine.compressing import Compressor
-from recto.engine.delegating import Delegator
 from recto.engine.fitting import M
 from recto.engine.importing import Importer
 from recto.engine.material import Material
 from recto.engine.session import Session
 from recto.engine.standing import StandingContext
 from recto.engine.window import Window
-from recto.engine.writing import Writer, WritingRules
-from recto.errors import IndexFailed
+from recto.errors import IndexFailed, SettingsError
 from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
 from recto.modes import rules_for
@@ -39,8 +37,15 @@ from recto.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from recto.engine.async_session import AsyncSession
+    from recto.engine.compressing import Compressor
+    from recto.engine.consolidating import Consolidator
+    from recto.engine.delegating import Delegator
     from recto.engine.indexing import Indexer
+    from recto.engine.memory import Memories
+    from recto.engine.memory_authority import MemoryAuthority
+    from recto.engine.memory_files import MemoryFolder
     from recto.engine.recalling import Recall
+    from recto.engine.writing import Writer
 
 MEMORY = "memory:"
 """The location of a store that goes with the process."""
@@ -111,15 +116,11 @@ def open_session(
     def recall() -> Recall:
         return recall_for(settings, opened, key, indexer)
 
-    delegator = (
-        Delegator(
-            opened, key, dispatcher=dispatcher, meter=meter, clock=clock, seconds=settings.compress.delegate_seconds
-        )
-        if dispatcher
-        else None
-    )
+    delegator = _delegator(settings, opened, key, meter, dispatcher) if dispatcher else None
 
     def compressor(material: Material) -> Compressor:
+        from recto.engine.compressing import Compressor  # noqa: PLC0415  # only for who has something to write
+
         writer = writer_for(settings, meter, model)
         return Compressor(opened, key, material, writer, delegator, ahead=settings.compress.background)
 
@@ -132,6 +133,7 @@ def open_session(
         rules=rules,
         recall=recall if settings.recall.enabled else None,
         compressor=compressor,
+        continuity=continuity_for(settings),
     )
     window.standing = standing_for(settings, meter, budget.room)
     return Session(
@@ -143,6 +145,20 @@ def open_session(
         window=window,
         delegator=delegator,
         owns_store=store is None,
+    )
+
+
+def continuity_for(settings: Settings) -> Continuity:
+    """How the work of a session is kept track of, as the settings say."""
+    given = settings.continuity
+    reached = bool(given.folder) or settings.window.mode != "sliding_window"
+    return Continuity(
+        folder=given.folder,
+        milestones=given.milestones == "always" or (given.milestones == "auto" and reached),
+        environment=given.environment and bool(given.directory or not settings.tenant),
+        directory=given.directory,
+        hosts=given.hosts,
+        resume_tokens=given.resume_tokens,
     )
 
 
@@ -159,8 +175,17 @@ def standing_for(settings: Settings, meter: Meter, room: int) -> StandingContext
     )
 
 
+def _delegator(settings: Settings, store: TranscriptStore, key: str, meter: Meter, dispatcher: Dispatcher) -> Delegator:
+    from recto.engine.delegating import Delegator  # noqa: PLC0415  # only for who has sub-agents
+
+    seconds = settings.compress.delegate_seconds
+    return Delegator(store, key, dispatcher=dispatcher, meter=meter, clock=SystemClock(), seconds=seconds)
+
+
 def writer_for(settings: Settings, meter: Meter, model: ChatModel | None = None) -> Writer:
     """Who writes shorter texts: the model that is given or that the settings name, and who needs none."""
+    from recto.engine.writing import Writer, WritingRules  # noqa: PLC0415
+
     given = settings.compress.model
     shown = min(given.input_tokens, _EMBEDDED_INPUT) if given.use == "embedded" else given.input_tokens
     rules = WritingRules(seconds=given.seconds, input_tokens=shown, calls=given.calls)
@@ -210,7 +235,58 @@ def recall_for(settings: Settings, store: TranscriptStore, key: str, indexer: In
         index_seconds=given.index_seconds,
     )
     searcher = Searcher(indexer or indexer_for(settings, store), weights=Weights(half_life_days=given.half_life_days))
-    return Recall(searcher, key, rules=rules, owns_indexer=indexer is None)
+    authority = memory_authority_for(settings, store)
+    return Recall(searcher, key, rules=rules, owns_indexer=indexer is None, authority=authority)
+
+
+def memory_folder_for(settings: Settings, store: TranscriptStore, key: str) -> MemoryFolder | None:
+    """The folder of a session's agent and tenant; None where the settings name none and the store is no file."""
+    from recto.engine.memory_events import agent_of  # noqa: PLC0415  # only for who has memory
+    from recto.engine.memory_files import MemoryFolder, folder_name  # noqa: PLC0415
+
+    beside = f"{store.location}-memory" if isinstance(store, SqliteStore) else ""
+    root = settings.memory.folder or beside
+    if not root:
+        return None
+    tenant = tenant_of(key)
+    whose = f"tenant-{folder_name(tenant)}" if tenant else "own"
+    return MemoryFolder(Path(root).expanduser() / whose / folder_name(agent_of(key)))
+
+
+def memory_authority_for(settings: Settings, store: TranscriptStore) -> MemoryAuthority:
+    """What tells recall which messages are approved memory."""
+    from recto.engine.memory_authority import MemoryAuthority  # noqa: PLC0415
+
+    return MemoryAuthority(store, partial(memory_folder_for, settings, store))
+
+
+def memory_for(settings: Settings, store: TranscriptStore) -> Memories:
+    """The durable memory of the settings' agent."""
+    from recto.engine.memory import Memories, MemoryRules  # noqa: PLC0415
+
+    key = stored_key(settings.session, settings.tenant)
+    folder, given = memory_folder_for(settings, store, key), settings.memory
+    if folder is None:
+        raise SettingsError("memory.folder", "this store is not a file, so say where memory is kept")
+    rules = MemoryRules(
+        approve=frozenset(given.approve),
+        half_life_days=given.half_life_days,
+        retire=given.retire,
+        retire_below=given.retire_below,
+        proposals=given.proposals,
+        every_hours=given.every_hours,
+    )
+    return Memories(store, key, folder, clock=SystemClock(), meter=meter_for(settings), rules=rules)
+
+
+def consolidator_for(
+    settings: Settings, store: TranscriptStore, indexer: Indexer | None = None, *, model: ChatModel | None = None
+) -> Consolidator:
+    """What reviews finished history: with the model that is given or that the settings name, else by rule."""
+    from recto.engine.consolidating import Consolidator  # noqa: PLC0415
+
+    recall = None if indexer is None else partial(recall_for, settings, store, indexer=indexer)
+    return Consolidator(memory_for(settings, store), model=model or chat_for(settings), recall_of=recall)
 
 
 def indexer_for(settings: Settings, store: TranscriptStore) -> Indexer:

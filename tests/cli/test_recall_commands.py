@@ -30,7 +30,7 @@ MESSAGES = [
 ]
 HIT = {
     *("pointer", "session", "seq", "role", "ts", "text", "chance", "score", "parts", "marks", "in_prompt"),
-    *("superseded_by", "supersedes", "context"),
+    *("superseded_by", "supersedes", "note", "context"),
 }
 
 

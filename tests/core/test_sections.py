@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from recto.core.checkpoint import checkpoint_of, handoff_of
 from recto.core.estimates import plain_estimate as count
 from recto.core.notes import Note, bounded, rendered
-from recto.core.sections import FOOTER, Shares, bullet, filled, header, lay_out, more_for_facts
+from recto.core.sections import FOOTER, Shares, bullet, filled, header, lay_out, more_for_facts, with_names
 from recto.core.summary import Part, Summary
 from recto.core.told import Fact, Touched
 
@@ -115,3 +115,17 @@ def test_a_handoff_says_what_holds_and_what_is_open_within_its_tokens():
     assert count(text) <= 300
     assert count(handoff_of(made, "x " * 5_000, most=120, count=count)) <= 120
     assert made.to_json()["version"] == 3
+
+
+@given(names=st.lists(st.text(min_size=1, max_size=30), max_size=30), most=st.integers(150, 400))
+def test_what_is_not_said_is_named_as_far_as_there_is_room(names, most):
+    text = filled(lay_out((), (), (), pointer=POINTER, most=most, count=count), (), most, count)
+    named = with_names(text, names, most, count)
+    assert count(named) <= most
+    assert named.startswith(header(POINTER))
+    assert named.endswith(FOOTER)
+
+
+def test_the_weightiest_name_comes_first():
+    text = filled(lay_out((), (), (), pointer=POINTER, most=400, count=count), (), 400, count)
+    assert "- src/app.py, parse_header\n" in with_names(text, ["src/app.py", "parse_header"], 400, count)

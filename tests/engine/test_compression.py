@@ -390,7 +390,8 @@ def test_a_session_too_short_to_compact_is_left_alone():
 
 
 def test_a_model_may_add_facts_only_in_the_words_of_somebody_who_may_say_them():
-    said = "## Constraints\n- Amounts are in whole cents here.\n- The rate is 7 in all of them.\n## Next\n- Go on with it then.\n"
+    said = "## Constraints\n- Amounts are in whole cents here.\n- The rate is 7 in all of them.\n"
+    said += "## Next\n- Go on with it then.\n"
     model = ScriptedModel(itertools.repeat(said))
     with opened(writer=model, window={"keep_recent_tokens": 100}, compress={"background": False}) as session:
         session.append({"role": "user", "content": "Please go on with it. Amounts are in whole cents here."})

@@ -1,4 +1,4 @@
-"""Commands that make a prompt smaller and show what was kept of it: compact, facts, note, checkpoint, restore."""
+"""Commands that make a prompt smaller and show what was kept of it: compact, facts, note, restore."""
 
 from __future__ import annotations
 
@@ -144,27 +144,6 @@ def list_command(settings: Settings, session: str | None, as_json: bool) -> None
         else:
             for line in rendered(notes, sum(len(note.text) for note in notes)) or ["There are no notes."]:
                 out.print(Text(safe(line)))
-
-
-@click.command("checkpoint")
-@_session_option
-@click.option("--json", "as_json", is_flag=True, help="The checkpoint as one JSON object.")
-@click.pass_obj
-def checkpoint_command(settings: Settings, session: str | None, as_json: bool) -> None:
-    """Writes down where the work of a session stands, and shows it.
-
-    \b
-    Examples:
-      recto checkpoint
-      recto checkpoint --json | jq .open_issues
-    """
-    with opened(settings, session) as found:
-        entry = found.checkpoint()
-        if as_json:
-            click.echo(entry.content.decode())
-            return
-        handoff = next(found.read(entry.seq + 1, entry.seq + 1))
-        out.print(Text(safe(json.loads(handoff.content)["text"])), soft_wrap=True)
 
 
 @click.command("restore")

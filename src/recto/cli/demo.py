@@ -48,7 +48,7 @@ _ANSWER = (
 @click.command("demo")
 @click.option("--exchanges", default=400, show_default=True, type=click.IntRange(10, 5000), help="How long a session.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep what it makes in this folder.")
-def demo(exchanges: int, keep: Path | None) -> None:
+def demo_command(exchanges: int, keep: Path | None) -> None:
     """Shows Recto at work on a long session that it makes up itself.
 
     \b

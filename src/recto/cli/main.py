@@ -8,33 +8,59 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import import_module
 
 import click
 
 from recto import __version__
-from recto.cli.compress import (
-    checkpoint_command,
-    compact_command,
-    facts_command,
-    note_command,
-    restore_command,
-)
-from recto.cli.context import context_command
-from recto.cli.demo import demo
-from recto.cli.doctor import doctor_command
-from recto.cli.files import export_command, import_command
-from recto.cli.fork import fork_command
-from recto.cli.models import models_command
-from recto.cli.recall import index_command, read_command, recall_command
 from recto.cli.screen import err, safe
-from recto.cli.transcripts import sessions_command, show_command, verify_command
 from recto.errors import InputError, RectoError, SettingsError, StoreError, UnknownSession
 from recto.settings import load
 
 EXIT_FOUND, EXIT_USAGE, EXIT_INPUT, EXIT_STORE = 1, 2, 3, 4
+COMMANDS = {
+    "checkpoint": "continuity",
+    "compact": "compress",
+    "consolidate": "memory",
+    "context": "context",
+    "demo": "demo",
+    "doctor": "doctor",
+    "export": "files",
+    "facts": "compress",
+    "fork": "fork",
+    "import": "files",
+    "index": "recall",
+    "memory": "memory",
+    "models": "models",
+    "note": "compress",
+    "read": "recall",
+    "recall": "recall",
+    "restore": "compress",
+    "resume": "continuity",
+    "sessions": "transcripts",
+    "show": "transcripts",
+    "verify": "transcripts",
+}
+"""Each command, and the module it is in; only that of the one that is called is loaded."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class Late(click.Group):
+    """A group that loads a command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All there are, by name."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The one with a name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"recto.cli.{COMMANDS[cmd_name]}")
+        found: click.Command = getattr(module, f"{cmd_name}_command")
+        return found
+
+
+@click.group(cls=Late, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="recto")
 @click.option("--store", metavar="PATH", help="Where transcripts are kept. [default: ~/.recto/transcript.db]")
 @click.option("--config", metavar="FILE", help="A YAML file of settings.")
@@ -54,26 +80,6 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
       recto export agent:default:main -o a.jsonl get it out, losslessly
     """
     context.obj = load(path=config, arguments={"store": store})
-
-
-recto.add_command(demo)
-recto.add_command(context_command)
-recto.add_command(recall_command)
-recto.add_command(read_command)
-recto.add_command(index_command)
-recto.add_command(doctor_command)
-recto.add_command(import_command)
-recto.add_command(export_command)
-recto.add_command(sessions_command)
-recto.add_command(show_command)
-recto.add_command(verify_command)
-recto.add_command(models_command)
-recto.add_command(compact_command)
-recto.add_command(facts_command)
-recto.add_command(note_command)
-recto.add_command(checkpoint_command)
-recto.add_command(restore_command)
-recto.add_command(fork_command)
 
 
 def main() -> None:

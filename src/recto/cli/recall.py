@@ -227,6 +227,7 @@ def _hit_as_json(hit: Hit) -> dict[str, Any]:
         "in_prompt": hit.in_prompt,
         "superseded_by": hit.superseded_by,
         "supersedes": list(hit.supersedes),
+        "note": hit.note,
         "context": list(hit.context),
     }
 
@@ -269,6 +270,8 @@ def _title(hit: Hit, threshold: float) -> Text:
         title.append(f"  taken back by entry {hit.superseded_by}", "red")
     if hit.supersedes:
         title.append(f"  takes back {', '.join(f'entry {seq}' for seq in hit.supersedes)}", "yellow")
+    if hit.note:
+        title.append(f"  {safe(hit.note)}", "green")
     return title.append("  in the prompt", "dim") if hit.in_prompt else title
 
 

@@ -17,18 +17,29 @@ from recto.core.claim_forms import kind_of
 from recto.core.entities import EntityKind, Seen, Standing, entities_in
 from recto.core.ledger import critical_first, missing
 from recto.core.references import ends_of
+from recto.core.summary import ALARM, GATE
 from recto.core.told import Fact, FactKind, Told
 
-GATE = 0.85
-"""What a compaction must keep to be taken without more."""
-ALARM = 0.75
-"""Below this somebody should look."""
+__all__ = [
+    "ALARM",
+    "GATE",
+    "Answered",
+    "Fidelity",
+    "JudgedFidelity",
+    "Question",
+    "fidelity_of",
+    "judge_request",
+    "questions_of",
+    "salient",
+    "verdict_of",
+]
+
 _LEDGER, _ENTITIES = 0.6, 0.4
 _WEIGHTS: dict[FactKind, float] = {
     "constraint": 3.0, "preference": 2.0, "correction": 3.0, "approval": 2.0, "error": 2.0, "obligation": 2.0,
     "progress": 1.5, "decision": 1.5, "question": 1.0,
 }  # fmt: skip
-_NAMED = 20
+_NAMED = 40
 """Names that are told of those missing."""
 _LONGEST_ANSWER = 2_000
 _SECONDS = 60.0

@@ -101,6 +101,8 @@ class Hit:
     superseded_by: int | None = None
     """A later message that takes it back; it is shown with it."""
     supersedes: tuple[int, ...] = ()
+    note: str = ""
+    """What must be known beside it: that it is approved memory, of when and from where."""
     context: tuple[int, ...] = ()
     """Neighbours that belong to it: the question of an answer, the answer to a question."""
 

@@ -27,7 +27,7 @@ _TITLES: tuple[tuple[str, tuple[FactKind, ...]], ...] = (
     ("Decisions", ("decision",)),
     ("Questions without an answer", ("question",)),
 )
-_TOLD, _EARLIER, _FILES = "What happened", "Before that", "Files"
+_TOLD, _EARLIER, _FILES, _NAMED = "What happened", "Before that", "Files", "Also named there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +93,22 @@ def filled(layout: Layout, narrative: Iterable[str], most: int, count: CountText
         if len(shed) <= 1 and shed is before:
             return text
         _shed(shed, over, count, keep=1 if shed is after else 0)
+
+
+def with_names(text: str, names: Sequence[str], most: int, count: CountText) -> str:
+    """The text with a last line that names what it does not say, as many as there is room for."""
+    room = most - count(text) - count(f"{_NAMED}:\n- ")
+    chosen: list[str] = []
+    for name in names:
+        cost = count(f"{name}, ") + 1
+        if cost <= room:
+            room -= cost
+            chosen.append(name)
+    if not chosen:
+        return text
+    lines = text.splitlines()
+    named = "\n".join((*lines[:-1], f"{_NAMED}:", bullet(", ".join(chosen)), lines[-1]))
+    return named if count(named) <= most else text
 
 
 def _shed(lines: list[str], over: int, count: CountText, keep: int) -> None:

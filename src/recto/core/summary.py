@@ -7,11 +7,16 @@ its range. It is never made from another summary: facts and files are quoted, pa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from recto.core.plan import Plan
 from recto.core.told import Fact, Level, Touched
 
+GATE = 0.85
+"""The fidelity below which a text gets more room for facts."""
+ALARM = 0.75
+"""The fidelity below which an alarm is raised."""
 PartLevel = Literal["sections", "delegated"] | Level
 
 
@@ -63,6 +68,16 @@ class Summary:
             facts=tuple(_made(Fact, fact) for fact in about["facts"]),
             touched=tuple(_made(Touched, file) for file in about["touched"]),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """A plan with its texts written."""
+
+    plan: Plan
+    summary: Summary | None = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """How it was written, what was checked, what was lost."""
 
 
 def _made(kind: type[Any], about: Mapping[str, Any]) -> Any:  # noqa: ANN401  # one of three values

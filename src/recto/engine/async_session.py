@@ -7,17 +7,17 @@ A task that is cancelled while it waits does not undo what its thread has begun:
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from recto.core.budget import Verdict
 from recto.core.delegation import Delegated
 from recto.core.entries import Entry, Head
-from recto.core.fidelity import JudgedFidelity, Question
 from recto.core.notes import NoteKind
 from recto.core.recall import Found, Scope
 from recto.core.report import Report
@@ -26,6 +26,9 @@ from recto.engine.prompts import Prompt
 from recto.engine.session import MessageLike, Session
 from recto.engine.verify import Verification
 from recto.ports import ChatModel
+
+if TYPE_CHECKING:
+    from recto.core.fidelity import JudgedFidelity, Question
 
 _T = TypeVar("_T")
 _PAGE = 200
@@ -158,9 +161,25 @@ class AsyncSession:
         """See `Session.note`."""
         return await on_a_thread(self.session.note, kind, text, critical=critical)
 
-    async def checkpoint(self) -> Entry:
+    async def checkpoint(self, *, expect: int | None = None, **changes: str | Sequence[str]) -> Entry:
         """See `Session.checkpoint`."""
-        return await on_a_thread(self.session.checkpoint)
+        return await on_a_thread(self.session.checkpoint, expect=expect, **changes)
+
+    async def handoff(self) -> Entry:
+        """See `Session.handoff`."""
+        return await on_a_thread(self.session.handoff)
+
+    async def resume(self, source: str | os.PathLike[str] | None = None) -> Entry:
+        """See `Session.resume`."""
+        return await on_a_thread(self.session.resume, source)
+
+    async def host_compacting(self) -> Entry:
+        """See `Session.host_compacting`."""
+        return await on_a_thread(self.session.host_compacting)
+
+    async def host_compacted(self) -> str:
+        """See `Session.host_compacted`."""
+        return await on_a_thread(self.session.host_compacted)
 
     async def facts(self) -> tuple[Fact, ...]:
         """See `Session.facts`."""

@@ -6,8 +6,8 @@ are to become shorter. Nothing here decides what leaves, and nothing here can fa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recto.core.entries import MAX_SEQ, Role
@@ -18,8 +18,8 @@ from recto.core.levels import at_level, level_for
 from recto.core.losses import Losses, losses_of
 from recto.core.plan import Order, Plan, Shrink
 from recto.core.policies.summarise import framed
-from recto.core.sections import Layout, Shares, bullet, filled, lay_out, more_for_facts
-from recto.core.summary import Part, PartLevel, Summary
+from recto.core.sections import Layout, Shares, bullet, filled, lay_out, more_for_facts, with_names
+from recto.core.summary import Carried, Part, PartLevel, Summary
 from recto.core.told import Fact, FactKind, Level, Told, Touched
 from recto.core.touched import touched_in
 from recto.core.units import Unit, units_of
@@ -42,20 +42,12 @@ _MOST_PARTS = 40
 _KEY_POINTS = 160
 """Tokens that stay of a compacted range when the next one is made."""
 _LOWER: dict[PartLevel, int] = {"sections": 0, "delegated": 0, "full": 0, "key_points": 1, "one_line": 2, "title": 3}
+_FOR_NAMES = 14
+"""What part of a text is kept free for names that it does not say."""
 _SHORTEST_FACT = 12
 _MOST_FOUND = 20
 _LEVELS = Shares(facts=0.35, files=0.1, earlier=0.55)
 """Shares of a text that tells exchanges at levels."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """A plan with its texts written."""
-
-    plan: Plan
-    summary: Summary | None = None
-    record: Mapping[str, Any] = field(default_factory=dict)
-    """How it was written, what was checked, what was lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +129,7 @@ class Compressor:
         return Carried(plan=plan, summary=summary, record=record)
 
     def _sections(self, source: _Source, order: Order) -> tuple[Written, Summary, Fidelity]:
-        layout = self._layout(source, order.most, Shares())
+        layout = self._layout(source, order.most - order.most // _FOR_NAMES, Shares())
         room = max(layout.left, order.most // 5)
         written = self._delegated(source, order, room) or self._narrative(source, order, room)
         level: PartLevel = "delegated" if order.style == "delegated" else "sections"
@@ -154,12 +146,18 @@ class Compressor:
         return written, replace(summary, parts=(*source.earlier, part)), fidelity
 
     def _composed(self, source: _Source, written: Written, most: int, shares: Shares) -> tuple[Summary, Fidelity]:
-        """The text, with more room for facts where it lost too much; the better of the two."""
+        """The text, with more room for facts where it lost too much; the better of the two.
+
+        What is left of its room names what matters most of what it does not say.
+        """
         entities = salient(source.told)
         left = [fact for fact in source.current if fact.open]
         best: tuple[str, Fidelity] | None = None
         for tried in (shares, more_for_facts(shares)):
-            text = filled(self._layout(source, most, tried), written.lines, most, self._count)
+            kept = most - most // _FOR_NAMES
+            text = filled(self._layout(source, kept, tried), written.lines, kept, self._count)
+            missed = fidelity_of(text, left, entities).missing_entities
+            text = with_names(text, missed, most, self._count)
             found = fidelity_of(text, left, entities)
             if best is None or found.score > best[1].score:
                 best = text, found

@@ -8,8 +8,8 @@ too long has failed; nothing else has.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from recto.core.claims import Evidence, checked
 from recto.core.delegation import Delegated, Delegation
@@ -20,7 +20,7 @@ from recto.core.sections import bullet
 from recto.core.tokens import Meter
 from recto.core.told import Told
 from recto.core.usable import without_commands
-from recto.engine.drafts import new_id, to_json
+from recto.engine.drafts import event, new_id
 from recto.engine.waiting import Call
 from recto.engine.writing import Attempt, Written
 from recto.errors import DelegationFailed
@@ -59,7 +59,7 @@ class Delegator:
         """The answer of a sub-agent, cut to size. Raises `DelegationFailed`; its transcript is kept all the same."""
         child = f"{self._session}/sub/{new_id(self._clock)}"
         origin = {"session": self._session, "entries": [one.seq for one in told][:1000]}
-        self._append(child, [self._event(DELEGATED_FROM, origin), self._message("user", task)])
+        self._append(child, [event(self._clock, DELEGATED_FROM, origin), self._message("user", task)])
         given = Delegation(task=task, goal=goal, told=tuple(told), max_tokens=most, session=child)
         call = Call(lambda: self._dispatcher(given), "recto sub-agent")
         if not call.answered_within(self._seconds):
@@ -72,8 +72,8 @@ class Delegator:
         said = self._append(child, [self._message("assistant", answer)])[0]
         bounded = clamp(answer, most, self._meter.count, pointer_to(child, said.seq))
         about = {"session": child, "task": task[:2000], "tokens": self._meter.count(bounded), "cut": bounded != answer}
-        event = self._append(self._session, [self._event(DELEGATED, about)])[0]
-        return Delegated(answer=bounded, session=child, seq=event.seq, cut=bounded != answer)
+        kept = self._append(self._session, [event(self._clock, DELEGATED, about)])[0]
+        return Delegated(answer=bounded, session=child, seq=kept.seq, cut=bounded != answer)
 
     def narrative(self, told: Sequence[Told], *, goal: str, focus: str, most: int) -> Written | None:
         """What a sub-agent says of messages that leave, checked against them; None where it gave nothing of use."""
@@ -99,21 +99,11 @@ class Delegator:
         )
 
     def _failed(self, child: str, reason: str) -> DelegationFailed:
-        self._append(self._session, [self._event(DELEGATED, {"session": child, "failed": reason})])
+        self._append(self._session, [event(self._clock, DELEGATED, {"session": child, "failed": reason})])
         return DelegationFailed(child, reason)
 
     def _append(self, session: str, drafts: Sequence[Draft]) -> list[Entry]:
         return self._store.append(session, drafts)
-
-    def _event(self, kind: str, about: Mapping[str, Any]) -> Draft:
-        return Draft(
-            id=new_id(self._clock),
-            ts=self._clock.now(),
-            role="event",
-            kind=kind,
-            content=to_json(about),
-            surface="window",
-        )
 
     def _message(self, role: Literal["user", "assistant"], text: str) -> Draft:
         raw = text_message(role, text, CHAT)

@@ -7,7 +7,7 @@ away at any moment and is the same again, on this machine or another. It appends
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from recto.core.entries import MESSAGE, Entry, Head
@@ -26,11 +26,15 @@ ZONE, SPIKE, OVERFLOW = "zone_changed", "velocity_spike", "window_overflow"
 WARNING, VIOLATION, USAGE = "budget_warning", "budget_violation", "usage_reported"
 COMPRESSED, COMPACTION, NEW_WINDOW = "content_compressed", "compaction", "window_opened"
 NOTE, CHECKPOINT, HANDOFF, REPLAYED = "note", "checkpoint_saved", "handoff_written", "handoff_replayed"
+UNSAVED, HOST_COMPACTED = "checkpoint_unsaved", "host_compacted"
 ANNOUNCED, REQUIRED = "auto_compact_warning", "auto_compact_required"
 FIDELITY_LOW, JUDGED = "fidelity_low", "fidelity_judged"
 WRITTEN = frozenset({COMPRESSED, COMPACTION, NEW_WINDOW})
 """Decisions for which something was written."""
 DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED}) | WRITTEN
+
+_TOLD = frozenset({ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, HANDOFF, CHECKPOINT, STANDING})
+"""What else changes a state."""
 
 SNAPSHOT_EVERY = 256
 """Entries between two snapshots: how far back an opening has to read."""
@@ -43,6 +47,37 @@ _BEGINNING = 64
 def snapshot_key(number: int) -> str:
     """The key of a snapshot; they are numbered without gaps."""
     return f"window-snapshot/{number}"
+
+
+def checkpoint_key(version: int) -> str:
+    """The key of a checkpoint; they are numbered without gaps."""
+    return f"checkpoint/{version}"
+
+
+def replay_key(digest: str) -> str:
+    """The key under which a handoff is replayed: once for each content."""
+    return f"handoff/{digest}"
+
+
+def last_numbered(
+    store: TranscriptStore, session: str, key_of: Callable[[int], str], known: int = 0
+) -> tuple[int, Entry | None]:
+    """The last of the events that are numbered by their keys, and its number. Few look-ups, however many there are.
+
+    `known` is a number that is not above the last one; 0 where nothing is known.
+    """
+
+    def numbered(number: int) -> Entry | None:
+        return store.find(session, key_of(number))
+
+    step = 1
+    while numbered(known + step):
+        known, step = known + step, 2 * step
+    above = known + step
+    while above - known > 1:
+        middle = (known + above) // 2
+        known, above = (middle, above) if numbered(middle) else (known, middle)
+    return known, numbered(known) if known else None
 
 
 class Fold:
@@ -77,18 +112,7 @@ class Fold:
         return WindowState() if head.seq <= _SHORT else self._entered_late(head)
 
     def _last_snapshot(self) -> Entry | None:
-        """Found in a few look-ups, however many there are."""
-
-        def numbered(number: int) -> Entry | None:
-            return self._store.find(self._session, snapshot_key(number))
-
-        known, above = 0, 1
-        while numbered(above):
-            known, above = above, 2 * above
-        while above - known > 1:
-            middle = (known + above) // 2
-            known, above = (middle, above) if numbered(middle) else (known, middle)
-        found = numbered(known) if known else None
+        known, found = last_numbered(self._store, self._session, snapshot_key)
         self.snapshots, self.snapshot_at = known, found.seq if found else 0
         return found
 
@@ -125,7 +149,7 @@ class Fold:
         elif entry.kind in (PINNED, UNPINNED, RESTORED):
             self._take_pins(state, entry.kind, json.loads(entry.content))
             state.edited = entry.seq if entry.kind != UNPINNED else state.edited
-        elif entry.kind in (ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, CHECKPOINT, STANDING):
+        elif entry.kind in _TOLD:
             _told(state, entry)
         elif entry.kind == SNAPSHOT:
             self.snapshot_at = entry.seq
@@ -170,15 +194,25 @@ def _told(state: WindowState, entry: Entry) -> None:
         state.reported, state.reported_of = about["reported"], about["counted"]
     elif entry.kind == ANNOUNCED:
         state.levels[ANNOUNCED] = "warning"
-    elif entry.kind == CHECKPOINT:
-        state.checkpoints = about["version"]
+    elif entry.kind in (CHECKPOINT, HANDOFF, REPLAYED):
+        _went_on(state, entry, about)
     elif entry.kind == STANDING:
         state.standing = about["digest"]
-    elif entry.kind == REPLAYED:
-        state.replayed = about["handoff"], about["question"]
     elif entry.kind == NOTE:
         if about.get("kind") in KINDS and isinstance(about.get("text"), str):  # others may have notes of their own
             note = Note(seq=entry.seq, kind=about["kind"], text=about["text"], critical=about.get("critical") is True)
             state.note(note)
     else:
         state.levels[about["component"]] = about["level"]
+
+
+def _went_on(state: WindowState, entry: Entry, about: Mapping[str, Any]) -> None:
+    if entry.kind == CHECKPOINT:
+        state.levels[CHECKPOINT] = "warning"
+        version = about.get("version")
+        if isinstance(version, int) and 0 < version < 2**53:  # others may have checkpoints of their own
+            state.checkpoints = version
+    elif entry.kind == HANDOFF and about.get("pending") is True:
+        state.replayed = entry.seq, 0  # it waits for the next question
+    elif entry.kind == REPLAYED and about.get("to") != "host":
+        state.replayed = about["handoff"], about["question"]

@@ -13,7 +13,7 @@ from itertools import islice
 
 from recto.core.entries import Draft, Entry, session_key
 from recto.core.scopes import tenant_of
-from recto.engine.drafts import new_id, to_json
+from recto.engine.drafts import event
 from recto.errors import InputError
 from recto.ports import Clock, TranscriptStore
 
@@ -50,8 +50,8 @@ def fork(
         begun += len(batch)
         tell(len(batch))
     about = {"from": source, "at": stop}
-    made = store.append(target, [_event(about, clock, f"branch/{source}/{stop}")], expect=stop)[0]
-    store.append(source, [_event({"to": target, "at": stop}, clock, f"branch/{target}/{stop}")])
+    made = store.append(target, [event(clock, BRANCH, about, f"branch/{source}/{stop}")], expect=stop)[0]
+    store.append(source, [event(clock, BRANCH, {"to": target, "at": stop}, f"branch/{target}/{stop}")])
     return made
 
 
@@ -71,9 +71,3 @@ def _taken_up(store: TranscriptStore, source: str, target: str, stop: int) -> in
 
 def _copy(entry: Entry) -> Draft:
     return Draft(**{name: getattr(entry, name) for name in _FIELDS})
-
-
-def _event(about: dict[str, object], clock: Clock, key: str) -> Draft:
-    return Draft(
-        id=new_id(clock), ts=clock.now(), role="event", kind=BRANCH, content=to_json(about), surface="window", key=key
-    )

@@ -17,6 +17,7 @@ from typing import Any
 
 from recto.core.entries import Entry
 from recto.core.limits import limits_in_error
+from recto.core.policies.compact import Compact
 from recto.core.pressure import Reading
 from recto.core.relief import Rules
 from recto.core.report import Decided, Report
@@ -41,6 +42,7 @@ class ContextWindowManager:
     ) -> None:
         self.session = session
         self.tools = tools
+        self._overflows = 0
         if rules is not None:
             self.session.window.rules = rules
         if on_event is not None:
@@ -48,11 +50,13 @@ class ContextWindowManager:
 
     def on_turn_start(self, message: MessageLike) -> Prompt:
         """The user has spoken: stores it and gives the prompt for the first call."""
+        self._overflows = 0
         self.session.append(message)
         return self.session.prompt(self.tools)
 
     def on_tool_result(self, *messages: MessageLike) -> Prompt:
         """Calls and their results have come: stores them, measures, and gives the prompt for the next call."""
+        self._overflows = 0
         self.session.append_all(messages)
         self.session.window.measure()
         return self.session.prompt(self.tools)
@@ -65,12 +69,20 @@ class ContextWindowManager:
         return self.session.window.measure()
 
     def on_overflow(self, error: Mapping[str, Any] | str) -> Prompt:
-        """The provider said that the prompt was too long: takes its word, and gives a tighter prompt."""
+        """The provider said that the prompt was too long: takes its word, and gives a tighter prompt.
+
+        Where the work stands is written down first. Where summaries are written, and where a tighter prompt was too
+        long too, a new window is opened.
+        """
         window = self.session.window
         limits = limits_in_error(error)
         said = (limits.max_input or limits.window) if limits else None
         room = int(window.budget.room * _TIGHTER)
+        self._overflows += 1
+        self.session.checkpoint()
         window.tighten(min(said - window.budget.reserve, room) if said else room)
+        if self._overflows > 1 or isinstance(window.rules.forced, Compact):
+            window.next()
         return self.session.prompt(self.tools)
 
     def use(self, **changes: Any) -> None:  # noqa: ANN401  # the fields of Rules

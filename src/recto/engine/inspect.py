@@ -8,7 +8,6 @@ from typing import Any
 
 from recto.core.caching import bill
 from recto.core.entries import MESSAGE, Entry
-from recto.core.ledger import facts_of
 from recto.core.relief import relieve
 from recto.core.report import CacheEstimate, CameBack, Compression, Decided, Report, holders_of
 from recto.core.told import Fact
@@ -129,6 +128,8 @@ def _judged(window: Window) -> float | None:
 
 def ledger(window: Window) -> tuple[Fact, ...]:
     """What must not be lost of a session: what is known of what left, and what the prompt adds to it."""
+    from recto.core.ledger import facts_of  # noqa: PLC0415  # its wording takes a while to load
+
     with window.turn:
         state = window.state
         if state.summary is not None or not state.left_messages:

@@ -20,6 +20,7 @@ from recto.core.scopes import parse_pointer, pointer_to, within
 from recto.core.similarity import Vector, cosine, vector
 from recto.core.statements import supersedes
 from recto.engine.indexing import Indexer
+from recto.engine.memory_authority import MemoryAuthority
 from recto.engine.reading import text_of
 from recto.engine.searching import Ranking, Searcher
 from recto.errors import InputError
@@ -68,11 +69,20 @@ class RecallRules:
 class Recall:
     """Recall of one session."""
 
-    def __init__(self, searcher: Searcher, session: str, *, rules: RecallRules, owns_indexer: bool = False) -> None:
+    def __init__(
+        self,
+        searcher: Searcher,
+        session: str,
+        *,
+        rules: RecallRules,
+        owns_indexer: bool = False,
+        authority: MemoryAuthority | None = None,
+    ) -> None:
         self.searcher = searcher
         self.session = session
         self.rules = rules
         self._owns_indexer = owns_indexer
+        self._authority = authority
 
     @property
     def indexer(self) -> Indexer:
@@ -173,6 +183,8 @@ class Recall:
             hit = self._hit(entry, ranked, shown)
             if not seen.again(hit.text):
                 hits.append(hit)
+            elif hit.note:  # what was approved stands for what was only said
+                hits = [hit if one.text == hit.text else one for one in hits]
         return self._with_corrections(hits, ranking, shown, hidden)
 
     def _hit(self, entry: Entry, ranked: Ranked, shown: Collection[int]) -> Hit:
@@ -188,6 +200,7 @@ class Recall:
             parts=dict(ranked.parts),
             marks=ranked.candidate.marks,
             in_prompt=entry.session == self.session and entry.seq in shown,
+            note=self._noted(entry.session, entry.seq) or "",
             context=tuple(one.seq for one in self._neighbours(entry)),
         )
 
@@ -248,7 +261,13 @@ class Recall:
 
     def _entry(self, session: str, seq: int) -> Entry | None:
         entry = next(iter(self.indexer.store.read(session, seq, seq)), None)
-        return entry if entry is not None and entry.kind == MESSAGE else None
+        # Memory that was retired, or has no page any more, is not brought back.
+        if entry is None or entry.kind != MESSAGE or self._noted(session, seq) is None:
+            return None
+        return entry
+
+    def _noted(self, session: str, seq: int) -> str | None:
+        return self._authority.note(session, seq) if self._authority is not None else ""
 
     def _fitted(self, asked: Asked, hits: Sequence[Hit], room: int, count: Callable[[str], int]) -> Injection | None:
         """As many of the hits as fit, each cut to what it says about the question; told in the order they were said."""
@@ -279,7 +298,7 @@ class Recall:
 
     def _excerpts(self, hit: Hit, characters: int, matters: Callable[[str], float]) -> list[Excerpt]:
         """The hit, and before it in few words the question it answers."""
-        note = ""
+        note = hit.note
         if hit.superseded_by is not None:
             note = f"superseded by {pointer_to(hit.session, hit.superseded_by)}"
         elif hit.supersedes:
@@ -290,7 +309,8 @@ class Recall:
             if question is not None:
                 text = excerpt(text_of(question), matters, max(characters // 4, 80))
                 made.append(Excerpt(pointer_to(hit.session, question.seq), question.role, question.ts, text))
-        made.append(Excerpt(hit.pointer, hit.role, hit.ts, excerpt(hit.text, matters, characters), note))
+        who = "memory" if hit.note else hit.role
+        made.append(Excerpt(hit.pointer, who, hit.ts, excerpt(hit.text, matters, characters), note))
         return made
 
 

@@ -6,22 +6,17 @@ compaction, the decisions, and the replay of the handoff. Either all of it happe
 
 from __future__ import annotations
 
-import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from recto.core.checkpoint import Checkpoint, checkpoint_of, handoff_of
 from recto.core.entries import Draft
-from recto.core.fidelity import ALARM
-from recto.core.ledger import facts_of
 from recto.core.plan import Plan
 from recto.core.relief import Relief, Rules, relieve
-from recto.core.touched import touched_in
+from recto.core.summary import ALARM, Carried
 from recto.core.window import WindowState, ranges_of
-from recto.engine.compressing import Carried, Compressor
 from recto.engine.fold import (
-    CHECKPOINT,
     COMPACTION,
     COMPRESSED,
     EVICTED,
@@ -33,11 +28,16 @@ from recto.engine.fold import (
     REPLAYED,
     REQUIRED,
     TRIMMED,
+    replay_key,
 )
 from recto.engine.material import Material
 from recto.engine.recollection import Recollection
 
-Drafting = Callable[[str, dict[str, Any]], Draft]
+if TYPE_CHECKING:
+    from recto.engine.checkpoints import Checkpoints
+    from recto.engine.compressing import Compressor
+
+Drafting = Callable[..., Draft]
 HANDOFF_TOKENS = 600
 """What a handoff may have in the prompt of the turn after a compaction."""
 
@@ -58,12 +58,14 @@ class Reliever:
         material: Material,
         compressor: Callable[[], Compressor],
         recollection: Recollection | None,
+        checkpoints: Callable[[], Checkpoints],
         draft: Drafting,
     ) -> None:
         self._material = material
         self._compressor = compressor
         self._recollection = recollection
-        self._draft = draft
+        self.checkpoints = checkpoints
+        self.draft = draft
 
     def decide(self, state: WindowState, rules: Rules, idle: float) -> Decided | None:
         """What should be stored to relieve a window now; nothing where it needs none."""
@@ -76,49 +78,45 @@ class Reliever:
         if handoff:
             drafts += self._before_compaction(state, rules, relief, handoff)
         for one in carried:
-            drafts.append(self._draft(*self._decision(one, relief, state, indexed)))
+            drafts.append(self.draft(*self._decision(one, relief, state, indexed)))
             score = one.record.get("fidelity", {}).get("score", 1.0)
             if score < ALARM:
-                drafts.append(self._draft(FIDELITY_LOW, {"score": score, "alarm": ALARM, "policy": one.plan.policy}))
+                drafts.append(self.draft(FIDELITY_LOW, {"score": score, "alarm": ALARM, "policy": one.plan.policy}))
         if handoff:
-            drafts.append(self._replay(state, drafts))
+            drafts += self._replay(state, drafts)
         return Decided(drafts=tuple(drafts), after=state.seq)
 
-    def checkpoint(self, state: WindowState, most: int = HANDOFF_TOKENS) -> list[Draft]:
-        """The state of the task, and the page to go on from."""
-        known = state.summary
-        told = self._material.told(state.lines)
-        facts = facts_of(told, known.facts if known else ())
-        made = checkpoint_of(
-            facts,
-            touched_in(told, known.touched if known else ()),
-            state.notes,
-            goal=self._material.text_of(state.task) if state.task in self._material.raws else "",
-            version=state.checkpoints + 1,
-            window=state.windows,
-            last=state.seq,
-        )
-        return [self._draft(CHECKPOINT, made.to_json()), self._draft(HANDOFF, self._handoff(made, state, most))]
-
-    def _handoff(self, made: Checkpoint, state: WindowState, most: int) -> dict[str, Any]:
-        said = next((line.seq for line in reversed(state.lines.values()) if line.role == "assistant"), None)
-        words = "" if said is None else "\n".join(one.text for one in self._material.told([said]))
-        text = handoff_of(made, words, most=most, count=self._material.meter.count)
-        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-        return {"text": text, "checkpoint": made.version, "hash": digest}
+    def opening(self, state: WindowState, rules: Rules, idle: float, first: Sequence[Draft]) -> Decided:
+        """What should be stored to open a new window: what goes before it, and the decision, whatever leaves by it."""
+        relief, indexed = self._planned(state, rules, idle)
+        drafts = list(first)
+        for one in self._carried(relief, state):
+            _, about = self._decision(one, relief, state, indexed)
+            drafts.append(self.draft(NEW_WINDOW, about))
+        if not relief.plans:
+            reason = f"a new window; {relief.postponed or 'nothing may leave, or it is not worth a summary'}"
+            nothing = Carried(plan=Plan(policy="new_window", reason=reason))
+            drafts.append(self.draft(NEW_WINDOW, self._decision(nothing, relief, state, indexed)[1]))
+        return Decided(drafts=tuple(drafts), after=state.seq)
 
     def _before_compaction(self, state: WindowState, rules: Rules, relief: Relief, handoff: int) -> list[Draft]:
-        drafts = self.checkpoint(state, handoff)
+        checkpoints = self.checkpoints()
+        made = checkpoints.made(state, reason="a compaction")
+        drafts = checkpoints.drafts(made, state, handoff)
         if rules.warning:
             about = {"tokens": relief.before, "room": rules.room, "utilization": round(relief.before / rules.room, 4)}
-            drafts.insert(0, self._draft(REQUIRED, about))
+            drafts.insert(0, self.draft(REQUIRED, about))
         return drafts
 
-    def _replay(self, state: WindowState, drafts: Sequence[Draft]) -> Draft:
-        """The handoff that is stored with this relief is shown once, behind the question that is in flight."""
+    def _replay(self, state: WindowState, drafts: Sequence[Draft]) -> list[Draft]:
+        """The handoff that is stored with this relief is shown behind the question in flight, unless it was before."""
         place = next(place for place, draft in enumerate(drafts) if draft.kind == HANDOFF)
+        digest = json.loads(drafts[place].content)["hash"]
+        if self.checkpoints().was_replayed(digest):
+            return []
         question = next((line.seq for line in reversed(state.lines.values()) if line.role == "user"), 0)
-        return self._draft(REPLAYED, {"handoff": state.seq + 1 + place, "question": question})
+        about = {"handoff": state.seq + 1 + place, "question": question, "hash": digest}
+        return [self.draft(REPLAYED, about, replay_key(digest))]
 
     def _planned(self, state: WindowState, rules: Rules, idle: float) -> tuple[Relief, str]:
         """What should leave, once it can be found again: nothing leaves that is not in the index.

@@ -6,28 +6,30 @@ behind it, and nothing here decides what the model sees.
 
 from __future__ import annotations
 
+import difflib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from recto.core.budget import Verdict
 from recto.core.calibration import Calibration, prompt_tokens
 from recto.core.delegation import Delegated
 from recto.core.entries import Draft, Entry, Head, session_key
-from recto.core.fidelity import ALARM, JudgedFidelity, Question
 from recto.core.messages import Message
 from recto.core.notes import Note, NoteKind
 from recto.core.recall import Found, Scope
 from recto.core.report import Report
+from recto.core.summary import ALARM
+from recto.core.task_state import Changes
 from recto.core.tokens import Meter
 from recto.core.told import Fact
 from recto.core.units import Line
-from recto.engine.delegating import Delegator
 from recto.engine.drafts import new_id, to_json
 from recto.engine.fold import FIDELITY_LOW, JUDGED, USAGE
 from recto.engine.inspect import ledger, report
-from recto.engine.judging import judged
 from recto.engine.prompts import Prompt
 from recto.engine.telling import told_in
 from recto.engine.verify import Verification, verify
@@ -35,6 +37,10 @@ from recto.engine.window import Window
 from recto.errors import InputError, TooLarge
 from recto.ports import ChatModel, Clock, TranscriptStore
 from recto.wire import detect, read
+
+if TYPE_CHECKING:
+    from recto.core.fidelity import JudgedFidelity, Question
+    from recto.engine.delegating import Delegator
 
 MessageLike = Mapping[str, Any] | bytes
 """A message as a dict, or as the exact JSON bytes it arrived in."""
@@ -231,9 +237,40 @@ class Session:
         """What was written down, oldest first; of very many the newest and the critical ones."""
         return self.window.state.notes
 
-    def checkpoint(self) -> Entry:
-        """Writes down where the work stands: a checkpoint for programs and a handoff for readers."""
-        return self.window.checkpoint()
+    def checkpoint(self, *, expect: int | None = None, **changes: str | Sequence[str]) -> Entry:
+        """Writes down where the work stands: a checkpoint for programs and a handoff for readers.
+
+        What is known is filled in; `changes` says what is known better: goal, success_criteria, plan, doing, done,
+        issues, solved, decisions, learnings, services, each a text or several. With `expect`, a version, it is
+        refused with nothing written unless that is the newest one.
+        """
+        return self.window.checkpoint(_changes(changes), expect=expect)[0]
+
+    def handoff(self) -> Entry:
+        """Writes a page from which somebody who knows nothing can go on, and the checkpoint it is made of."""
+        return self.window.checkpoint(reason="a handoff")[1]
+
+    def resume(self, source: str | os.PathLike[str] | None = None) -> Entry:
+        """Opens a new window: everything leaves that may, and where the work stands is told behind the next question.
+
+        What has changed around the work since its last checkpoint is told as drift. `source` is a checkpoint's file,
+        for a session whose transcript is not here. Returns the decision, which `restore` undoes.
+        """
+        if source is None:
+            return self.window.next()
+        from recto.engine.resuming import read_checkpoint  # noqa: PLC0415  # only for who has a file
+
+        known = self.window.continuing.newest()
+        newest = (known.version, known.window) if known else None
+        return self.window.next(read_checkpoint(os.fspath(source), session=self.key, newest=newest))
+
+    def host_compacting(self) -> Entry:
+        """Before a host compacts its own history: writes the checkpoint and the handoff."""
+        return self.window.checkpoint(reason="the host compacts")[0]
+
+    def host_compacted(self) -> str:
+        """After a host has compacted its own history: the handoff for its next prompt, once; then it is empty."""
+        return self.window.host_compacted()
 
     def facts(self) -> tuple[Fact, ...]:
         """Constraints, decisions, errors and whatever else must not be lost, in the words in which it was said."""
@@ -245,6 +282,8 @@ class Session:
         Without questions, some are made from what is known of the conversation. The result is kept as an event, and
         stands in the report.
         """
+        from recto.engine.judging import judged  # noqa: PLC0415  # only for who has a judge
+
         found = judged(self.window, model, questions)
         if any(answer.score is not None for answer in found.answers):
             self.record(JUDGED, {"score": found.score, "questions": len(found.answers), "model": model.name})
@@ -305,3 +344,22 @@ class Session:
             raise TooLarge("the message in bytes", len(raw), self._max_message_bytes, "limits.message_bytes")
         wire = detect(raw)
         return raw, read(raw, wire), wire
+
+
+def _changes(given: Mapping[str, str | Sequence[str]]) -> Changes | None:
+    """What is set in a checkpoint, as it was given: a text, or several."""
+    known = [one.name for one in fields(Changes)]
+    for name, value in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else f"; it has {', '.join(known)}"
+            raise InputError(f"a checkpoint has no '{name}' that can be set{hint}")
+        several = [value] if isinstance(value, str) else list(value)
+        if not all(isinstance(one, str) for one in several) or (name == "goal" and len(several) != 1):
+            raise InputError(f"'{name}' of a checkpoint is text")
+    if not given:
+        return None
+    goal = given.get("goal", "")
+    texts = {name: (value,) if isinstance(value, str) else tuple(value) for name, value in given.items()}
+    texts.pop("goal", None)
+    return Changes(goal=goal if isinstance(goal, str) else goal[0], **texts)

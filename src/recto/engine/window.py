@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from recto.core.budget import Budget, Component, Usage, Verdict
 from recto.core.caching import stable_prefix
+from recto.core.continuity import Continuity
 from recto.core.entries import Draft, Entry
 from recto.core.notes import KINDS, LONGEST, NoteKind
 from recto.core.policies.compact import Compact
@@ -24,14 +25,15 @@ from recto.core.pressure import Pressure, Reading, VelocitySpike, changes, measu
 from recto.core.recall import Asked, Found, Hit, Scope
 from recto.core.relief import Rules
 from recto.core.scopes import pointer_to
+from recto.core.task_state import Changes, Checkpoint
 from recto.core.tokens import Meter
 from recto.core.units import Line
 from recto.core.window import WindowState, component_of, seqs_in
+from recto.engine.continuing import Continuing, at_once
 from recto.engine.drafts import new_id, to_json
 from recto.engine.fold import (
-    ANNOUNCED,
+    CHECKPOINT,
     DECISIONS,
-    HANDOFF,
     NOTE,
     OVERFLOW,
     PINNED,
@@ -46,7 +48,7 @@ from recto.engine.fold import (
     Fold,
     snapshot_key,
 )
-from recto.engine.material import Material, Standing
+from recto.engine.material import Material
 from recto.engine.overflow import overflow
 from recto.engine.prompts import Prompt, marker
 from recto.engine.recollection import Recollection
@@ -86,7 +88,7 @@ def _one_at_a_time(
 class Window:
     """Which messages of a session are in the prompt, and why the others are not."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the parts of a window
         self,
         store: TranscriptStore,
         session: str,
@@ -97,6 +99,7 @@ class Window:
         rules: Rules,
         recall: Callable[[], Recall] | None = None,
         compressor: Callable[[Material], Compressor] | None = None,
+        continuity: Continuity | None = None,
     ) -> None:
         self.turn = threading.RLock()
         """Held while the window is looked at or changed."""
@@ -120,11 +123,19 @@ class Window:
         self._reading: Reading | None = None
         self._sent: list[tuple[bytes, int]] = []
         self._asked_at: int | None = None
-        self._recollection = Recollection(recall, self.material, self._append) if recall is not None else None
+        self._recollection = Recollection(recall, self.material, self.append) if recall is not None else None
         self._compressor_for = compressor
         self.standing: StandingContext | None = None
         """Files whose text stands before everything else."""
-        self._reliever = Reliever(self.material, lambda: self.compressor, self._recollection, self._draft)
+        self._reliever = Reliever(
+            self.material,
+            lambda: self.compressor,
+            self._recollection,
+            lambda: self.continuing.checkpoints,
+            self._draft,
+        )
+        self.continuing = Continuing(self, continuity or Continuity(), self._reliever)
+        """How the work goes on across windows."""
 
     def pointer(self, seq: int) -> str:
         """Where an entry can be read whole."""
@@ -144,11 +155,13 @@ class Window:
         """The prompt for the next call: fits, is valid, keeps what must be kept, changes as little as possible."""
         self.offer(tools)
         self._stand()
+        self.continuing.replay_pending()
+        self.continuing.show(self.state)
         self.bring_back(self.state)
-        self._announce()
+        self.continuing.announce(self.material.used(self.state), self.budget.room)
         decisions = self._relieve(self.rules)
         state = self.state
-        self._show_handoff(state)
+        self.continuing.show(state)
         if decisions:
             self.bring_back(state)
         reading = self._measure(state)
@@ -175,7 +188,7 @@ class Window:
         found = self.standing.look()
         self.material.foreword = found.text
         if self.state.standing != found.digest:
-            self._append(STANDING, found.to_json())
+            self.append(STANDING, found.to_json())
 
     def offer(self, tools: Sequence[Any]) -> None:
         """Says which tools go with the prompt: their schemas count."""
@@ -248,21 +261,21 @@ class Window:
     @_one_at_a_time
     def pin(self, seqs: Iterable[int]) -> Entry:
         """Keeps these entries in the prompt until they are unpinned; those that left come back."""
-        pinned = self._append(PINNED, {"seqs": sorted(set(seqs))})
+        pinned = self.append(PINNED, {"seqs": sorted(set(seqs))})
         self._take_snapshot(self.state)  # a long session that never had one would be entered without its pins
         return pinned
 
     @_one_at_a_time
     def unpin(self, seqs: Iterable[int]) -> Entry:
         """Lets these entries leave again."""
-        return self._append(UNPINNED, {"seqs": sorted(set(seqs))})
+        return self.append(UNPINNED, {"seqs": sorted(set(seqs))})
 
     @_one_at_a_time
     def restore(self, decision: int) -> Entry:
         """Undoes a decision for good: what left is in again and stays, what shrank is whole again."""
         about = self._content_of(decision, DECISIONS)
         undone = {"decision": decision, "left": about["left"], "shrunk": about["shrunk"]}
-        return self._append(RESTORED, undone | {"replaces": about.get("replaces", 0)})
+        return self.append(RESTORED, undone | {"replaces": about.get("replaces", 0)})
 
     @_one_at_a_time
     def redo(self, restored: int) -> Entry:
@@ -270,33 +283,36 @@ class Window:
         about = self._content_of(restored, {RESTORED})
         decision = self._entry_of(about["decision"], DECISIONS)
         original = json.loads(decision.content)
-        self._append(UNPINNED, {"seqs": seqs_in(about["left"]) + [int(seq) for seq in about["shrunk"]]})
-        return self._append(decision.kind, original | {"reason": f"done again after entry {restored} had undone it"})
+        self.append(UNPINNED, {"seqs": seqs_in(about["left"]) + [int(seq) for seq in about["shrunk"]]})
+        return self.append(decision.kind, original | {"reason": f"done again after entry {restored} had undone it"})
 
     @_one_at_a_time
     def compact(self, focus: str = "") -> tuple[Entry, ...]:
         """Makes the prompt smaller now: all but the newest messages leave, and what is known of them stays."""
-        asked = replace(self.rules.compact, focus=focus)
-        floor = 1e-6
-        rules = replace(
-            self.rules,
-            policies=(asked,),
-            starts={},
-            forced=asked,
-            floor=floor,
-            ceiling=2 * floor,
-            cache_aware=False,
-            must=0.0,
-            protection=replace(self.rules.protection, min_recent_messages=2),
-        )
+        rules = at_once(self.rules, replace(self.rules.compact, focus=focus), recent=2)
         return self._relieve(rules)
 
     @_one_at_a_time
-    def checkpoint(self) -> Entry:
-        """Writes down where the work stands, now: a checkpoint, and the handoff that can be read."""
-        entries = self.store.append(self.session, self._reliever.checkpoint(self.state))
-        self._tell(entries)
-        return entries[0]
+    def checkpoint(
+        self, changes: Changes | None = None, *, expect: int | None = None, reason: str = "asked for"
+    ) -> tuple[Entry, Entry]:
+        """Writes down where the work stands, now: a checkpoint, and the handoff that can be read.
+
+        With `expect` it is refused, and nothing is written, unless that is the newest version.
+        """
+        made, handoff = self.continuing.checkpoint(reason=reason, changes=changes, expect=expect)
+        return made, handoff
+
+    @_one_at_a_time
+    def next(self, source: Checkpoint | None = None) -> Entry:
+        """Opens a new window: the work's state is saved, everything leaves that may, and it is told behind the next
+        question where the work stands and what has changed around it."""
+        return self.continuing.next(self.continuing.for_new_window(self.rules), self._idle(), source)
+
+    @_one_at_a_time
+    def host_compacted(self) -> str:
+        """The newest handoff for a host that compacts its own history; empty where it was shown already."""
+        return self.continuing.host_compacted()
 
     @_one_at_a_time
     def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
@@ -305,7 +321,7 @@ class Window:
             raise InputError(f"a note is of the kind {', '.join(KINDS)}, not '{kind}'")
         if not text.strip() or len(text) > LONGEST:
             raise InputError(f"a note has 1 to {LONGEST:,} characters; this one has {len(text):,}. Nothing was stored.")
-        return self._append(NOTE, {"kind": kind, "text": text, "critical": critical})
+        return self.append(NOTE, {"kind": kind, "text": text, "critical": critical})
 
     @cached_property
     def compressor(self) -> Compressor:
@@ -348,40 +364,17 @@ class Window:
                     return ()
                 continue  # somebody wrote while the index was asked, and now it may not fit
             try:
-                entries = self.store.append(self.session, decided.drafts, expect=decided.after)
-            except AppendConflict:
+                entries = self.append_all(decided.drafts, decided.after)
+            except (AppendConflict, KeyReused):
                 continue
-            self._tell(entries)
             return tuple(entry for entry in entries if entry.kind in DECISIONS)
         raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
-
-    def _announce(self) -> None:
-        """Says once that a compaction is near, and writes down where the work stands while all of it is in sight."""
-        state = self.state
-        if not self.rules.warning or ANNOUNCED in state.levels:
-            return
-        used = self.material.used(state)
-        if used >= self.rules.warning * self.budget.room:
-            about = {"tokens": used, "room": self.budget.room, "utilization": round(used / self.budget.room, 4)}
-            drafts = [self._draft(ANNOUNCED, about), *self._reliever.checkpoint(state)]
-            self._tell(self.store.append(self.session, drafts))
 
     def _write_ahead(self, state: WindowState) -> None:
         """Where a compaction will come, it is written now by whoever takes long."""
         if self._compressor_for is not None and any(isinstance(one, Compact) for one in self.rules.policies):
             view = self.material.view(state, self.rules.protection)
             self.compressor.prepare(self.rules.compact.plan(view, 1), state)
-
-    def _show_handoff(self, state: WindowState) -> None:
-        """The handoff stands behind the question it was replayed for, and for no other."""
-        seq, question = state.replayed
-        current = next((line.seq for line in reversed(state.lines.values()) if line.role == "user"), 0)
-        if not seq or question != current:
-            self.material.handoff = None
-        elif self.material.handoff is None or self.material.handoff.question != question:
-            text = str(self._content_of(seq, {HANDOFF})["text"])
-            tokens = self.material.cost_of_text(text, self.material.wire_of(state))
-            self.material.handoff = Standing(question=question, text=text, tokens=tokens)
 
     def _idle(self) -> float:
         """Seconds since the last prompt; before the first one nothing is cached."""
@@ -391,34 +384,42 @@ class Window:
         reading = self.pressure_of(state)
         if reading.zone != state.zone:
             about = {"before": state.zone, "after": reading.zone, "utilization": round(reading.utilization, 4)}
-            self._append(ZONE, about)
+            self.append(ZONE, about)
         for usage in self.usage(state):
             told = _LEVELS.index(state.levels.get(usage.component, "ok"))
             if usage.component != "reserve" and _LEVELS.index(usage.level) > told:  # told once, until something leaves
                 kind = VIOLATION if usage.level == "violation" else WARNING
-                self._append(kind, {"component": usage.component, "level": usage.level, "used": usage.used})
+                self.append(kind, {"component": usage.component, "level": usage.level, "used": usage.used})
         for change in changes(self._reading, reading):
             if isinstance(change, VelocitySpike):
-                self._append(SPIKE, {"gain": change.gain, "baseline": round(change.baseline, 1)})
+                self.append(SPIKE, {"gain": change.gain, "baseline": round(change.baseline, 1)})
         self._reading = reading
         return reading
 
     def _refuse(self, state: WindowState) -> None:
         kept = self._recollection.kept_by_the_index if self._recollection is not None else ""
+        self.continuing.before_overflow()
         error = overflow(state, self.material, self.budget.room, kept)
         about = {"tokens": error.tokens, "room": error.room, "holders": [list(held) for held in error.holders[:10]]}
         about |= {"index": kept} if kept else {}
-        self._append(OVERFLOW, about)
+        self.append(OVERFLOW, about)
         raise error
 
     def _take_snapshot(self, state: WindowState) -> None:
         with suppress(KeyReused):  # another process took it just now
-            self._append(SNAPSHOT, state.snapshot(), snapshot_key(self._fold.snapshots + 1))
+            self.append(SNAPSHOT, state.snapshot(), snapshot_key(self._fold.snapshots + 1))
 
-    def _append(self, kind: str, about: Mapping[str, Any], key: str | None = None) -> Entry:
-        entries = self.store.append(self.session, [self._draft(kind, about, key)])
+    def append(self, kind: str, about: Mapping[str, Any], key: str | None = None) -> Entry:
+        """Stores an event, and tells whoever listens."""
+        return self.append_all([self._draft(kind, about, key)])[0]
+
+    def append_all(self, drafts: Sequence[Draft], expect: int | None = None) -> list[Entry]:
+        """Stores events that belong together, all or none, and tells whoever listens."""
+        entries = self.store.append(self.session, drafts, expect=expect)
         self._tell(entries)
-        return entries[0]
+        if any(entry.kind == CHECKPOINT for entry in entries):
+            self.continuing.keep(entries)
+        return entries
 
     def _draft(self, kind: str, about: Mapping[str, Any], key: str | None = None) -> Draft:
         return Draft(

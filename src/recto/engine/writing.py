@@ -36,6 +36,8 @@ _LEAST_KEPT = 0.5
 """The share of what a model wrote that has to hold, or none of it is taken."""
 _ANSWER_SHARE = 16
 """What part of its window a model may fill with one answer: a small one does not write long texts well."""
+_SEQ = 99_999
+"""An entry's number, for what it costs to name one."""
 _FRAME = 700
 """Tokens of instructions around what a model is shown."""
 
@@ -121,7 +123,10 @@ class Writer:
             found = self._by_model(told, goal, focus, tokens, attempts)
             if found is not None:
                 return found
-        picked = extract(told, goal=goal, focus=focus, tokens=max(tokens - tokens // 8, 0), count=self._count)
+        # Each sentence costs what its line will: the number of its entry comes with it.
+        picked = extract(
+            told, goal=goal, focus=focus, tokens=tokens, count=lambda text: self._count(bullet(text, _SEQ))
+        )
         lines = tuple(bullet(one.text, one.seq) for one in picked)
         attempts.append(Attempt(engine=EXTRACTIVE, outcome="used"))
         return Written(lines=lines, engine=EXTRACTIVE, attempts=tuple(attempts))

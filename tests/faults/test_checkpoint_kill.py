@@ -1,0 +1,119 @@
+"""Checkpoints and handoffs outlive the death of their writer: the version before or the new one, never half of one.
+
+Writers are ended with SIGKILL at random instants. Afterwards each file is whole and of an acknowledged version or the
+one on its way, the transcript has checkpoint and handoff together, and work can be resumed from either.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from witness import Child, findings
+
+import recto
+from recto.core.checkpoint_json import checkpoint_from
+from recto.core.handoff import FOOTER, HEADER
+from recto.core.task_state import Changes
+from recto.engine import checkpoints as saving
+from recto.engine.checkpoint_files import folder_of, write_whole
+from recto.engine.resuming import read_checkpoint
+from recto.errors import CheckpointRefused
+from recto.stores.sqlite import SqliteStore
+
+pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
+
+KEY = "agent:default:main"
+LONG = "What was learned, and is long enough to be written in several pieces. " * 20
+
+
+def opened(folder: Path) -> recto.Session:
+    continuity = {"folder": str(folder / "files"), "environment": False}
+    return recto.open(folder / "a.db", model="gpt-4o", continuity=continuity, recall={"enabled": False})
+
+
+def write_in_place(path: Path, content: bytes) -> None:
+    """How it must not be done."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb", buffering=0) as file:
+        for start in range(0, len(content), 512):
+            file.write(content[start : start + 512])
+
+
+def write(folder: Path, acknowledge: Callable[[str], None], way: Callable[[Path, bytes], None]) -> None:
+    saving.write_whole = way
+    window = opened(folder).window
+    for number in itertools.count():
+        pair = window.checkpoint(Changes(learnings=(f"{number} {LONG}",)))
+        acknowledge(str(json.loads(pair[0].content)["version"]))
+        files = {path: path.read_bytes() for path in folder_of(folder / "files", KEY).glob("[!.]*")}
+        for _ in range(10):  # so that as many kills fall into the writing of files as into that of the store
+            for path, content in files.items():
+                way(path, content)
+
+
+def broken(folder: Path, acknowledged: int) -> list[str]:
+    """Everything that is wrong after a kill."""
+    files = folder_of(folder / "files", KEY)
+    wrong: list[str] = []
+    try:
+        made = read_checkpoint(files / "checkpoint.json", session=KEY)
+        if made.version < acknowledged:
+            wrong.append(f"version {made.version} is there, version {acknowledged} was acknowledged")
+    except CheckpointRefused as refused:
+        wrong.append(str(refused))
+    page = (files / "checkpoint.md").read_text().splitlines()
+    if page[:1] != [f"# {KEY}"] or "## Learned" not in page or not page[-1].startswith("- "):
+        wrong.append("checkpoint.md is not whole")
+    handoff = (files / "handoff.md").read_text()
+    if not (handoff.startswith(HEADER) and handoff.endswith(f"{FOOTER}\n")):
+        wrong.append("handoff.md is not whole")
+    return wrong
+
+
+def stored(folder: Path) -> int:
+    """The newest version in the transcript, which ends with a whole pair of checkpoint and handoff."""
+    with SqliteStore(folder / "a.db") as store:
+        saved, handoff = store.tail(KEY, 2)
+        assert (saved.kind, handoff.kind) == ("checkpoint_saved", "handoff_written")
+        return checkpoint_from(saved.content, session=KEY).version
+
+
+def run(folder: Path, cycles: int, way: Callable[[Path, bytes], None]) -> list[str]:
+    rng = random.Random(6)
+    found: list[str] = []
+    with opened(folder) as session:
+        session.append({"role": "user", "content": "Go."})
+        session.checkpoint(learnings=LONG)
+    for _ in range(cycles):
+        child = Child.running(lambda acknowledge: write(folder, acknowledge, way))
+        lines = child.wait_for(1)
+        lines += child.kill(rng.uniform(0, 0.03))
+        assert all(line.isdigit() for line in lines), lines
+        acknowledged = int(lines[-1])
+        wrong = broken(folder, acknowledged)
+        found += wrong
+        if way is write_whole:
+            assert stored(folder) in (acknowledged, acknowledged + 1)
+    return found
+
+
+def test_a_checkpoint_is_whole_whenever_its_writer_dies(swift_folder, scale):
+    cycles = scale(80, 3_000)
+    assert run(swift_folder, cycles, write_whole) == []
+    with SqliteStore(swift_folder / "a.db") as store:
+        assert findings(store) == []
+        kinds = [entry.kind for entry in store.read(KEY, 2)]
+        assert kinds == ["checkpoint_saved", "handoff_written"] * (len(kinds) // 2)
+    with opened(swift_folder) as session:
+        session.resume()
+        session.append({"role": "user", "content": "Go on."})
+        assert b"What was learned" in session.prompt().raw[-1]
+
+
+def test_writing_in_place_would_be_seen(swift_folder):
+    assert run(swift_folder, 30, write_in_place) != []

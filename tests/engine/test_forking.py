@@ -96,3 +96,10 @@ def test_two_surfaces_at_once_are_ordered_and_both_see_everything(tmp_path):
             assert own == [f"{surface} {number}" for number in range(30)]
         assert first.prompt().raw == second.prompt().raw
         assert len(first.prompt().messages) == 60
+
+
+def test_a_session_forks_itself_and_stays_with_its_tenant(tmp_path):
+    with opened(tmp_path / "a.db", tenant="acme") as session:
+        session.append({"role": "user", "content": "Hello"})
+        made = session.fork("agent:default:other", at=1)
+        assert made.session == "tenant:acme/agent:default:other"

@@ -153,6 +153,10 @@ class AsyncSession:
         """See `Session.redo`."""
         return await on_a_thread(self.session.redo, restored)
 
+    async def fork(self, name: str, *, at: int | str | None = None) -> Entry:
+        """See `Session.fork`."""
+        return await on_a_thread(self.session.fork, name, at=at)
+
     async def compact(self, focus: str = "") -> tuple[Entry, ...]:
         """See `Session.compact`."""
         return await on_a_thread(self.session.compact, focus)

@@ -22,6 +22,7 @@ from recto.core.messages import Message
 from recto.core.notes import Note, NoteKind
 from recto.core.recall import Found, Scope
 from recto.core.report import Report
+from recto.core.scopes import stored_key, tenant_of
 from recto.core.summary import ALARM
 from recto.core.task_state import Changes
 from recto.core.tokens import Meter
@@ -29,6 +30,7 @@ from recto.core.told import Fact
 from recto.core.units import Line
 from recto.engine.drafts import new_id, to_json
 from recto.engine.fold import FIDELITY_LOW, JUDGED, USAGE
+from recto.engine.forking import fork
 from recto.engine.inspect import ledger, report
 from recto.engine.prompts import Prompt
 from recto.engine.telling import told_in
@@ -299,6 +301,14 @@ class Session:
         state, material = self.window.state, self.window.material
         goal = material.text_of(state.task) if state.task in material.raws else ""
         return self._delegator.ask(task, told, goal=goal, most=most)
+
+    def fork(self, name: str, *, at: int | str | None = None) -> Entry:
+        """Begins another session as a copy of this one, up to an entry or up to its end; open it to go on from there.
+
+        Returns the event in the copy that says where they parted.
+        """
+        target = stored_key(name, tenant_of(self.key))
+        return fork(self.store, self.key, target, clock=self._clock, at=None if at is None else self._seq(at))
 
     def _seq(self, entry: int | str) -> int:
         if isinstance(entry, int):

@@ -136,7 +136,7 @@ def open_session(
         continuity=continuity_for(settings),
     )
     window.standing = standing_for(settings, meter, budget.room)
-    return Session(
+    session = Session(
         opened,
         key,
         meter=meter,
@@ -146,6 +146,8 @@ def open_session(
         delegator=delegator,
         owns_store=store is None,
     )
+    session.memory_for = partial(memory_for, settings, opened)
+    return session
 
 
 def continuity_for(settings: Settings) -> Continuity:

@@ -29,6 +29,9 @@ from recto.ports import ChatModel
 
 if TYPE_CHECKING:
     from recto.core.fidelity import JudgedFidelity, Question
+    from recto.core.memory import Memory
+    from recto.core.memory_kinds import MemoryKind
+    from recto.engine.memory_proposals import Proposal
 
 _T = TypeVar("_T")
 _PAGE = 200
@@ -152,6 +155,16 @@ class AsyncSession:
     async def redo(self, restored: int | str) -> Entry:
         """See `Session.redo`."""
         return await on_a_thread(self.session.redo, restored)
+
+    async def remember(
+        self, kind: MemoryKind, text: str, *, sources: Sequence[str] = (), critical: bool = False, why: str = ""
+    ) -> Proposal:
+        """See `Session.remember`."""
+        return await on_a_thread(self.session.remember, kind, text, sources=sources, critical=critical, why=why)
+
+    async def memories(self) -> tuple[Memory, ...]:
+        """See `Session.memories`."""
+        return await on_a_thread(self.session.memories)
 
     async def fork(self, name: str, *, at: int | str | None = None) -> Entry:
         """See `Session.fork`."""

@@ -21,6 +21,7 @@ from recto.core.similarity import Vector, cosine, vector
 from recto.core.statements import supersedes
 from recto.engine.indexing import Indexer
 from recto.engine.memory_authority import MemoryAuthority
+from recto.engine.memory_events import memory_session
 from recto.engine.reading import text_of
 from recto.engine.searching import Ranking, Searcher
 from recto.errors import InputError
@@ -117,7 +118,7 @@ class Recall:
         def look() -> tuple[Ranking, list[Hit]]:
             self.indexer.recognise(self.session)
             ranking = self.searcher.find(asked, self._sessions(scope), {self.session: hidden})
-            return ranking, self._hits(ranking, most, shown, hidden)
+            return ranking, self._hits(ranking, most, shown, hidden, alone=scope == "session")
 
         ranking, hits = self.indexer.mended(look, after=self.catch_up)
         behind, bare = self.indexer.behind(self.session)
@@ -149,7 +150,7 @@ class Recall:
         """The entry a pointer names, with neighbours where asked. What is out of reach is as if it were not there."""
         session, seq = parse_pointer(pointer)
         entries: list[Entry] = []
-        if within(self.session, self.rules.scope).holds(session):
+        if within(self.session, self.rules.scope).holds(session) or session in self._memory():
             entries = list(self.indexer.store.read(session, max(seq - around, 1), seq + around))
         if not any(entry.seq == seq for entry in entries):
             raise InputError(f"there is nothing at '{pointer:.300}'")
@@ -167,11 +168,22 @@ class Recall:
     def _sessions(self, scope: Scope) -> list[str]:
         reach = within(self.session, scope)
         if scope == "session":
-            return [self.session]
+            return [self.session, *self._memory()]
         found = [key for key in self.indexer.index.sessions(reach.prefix) if reach.holds(key) and key != self.session]
         return [self.session, *found[: _MOST_SESSIONS - 1]]
 
-    def _hits(self, ranking: Ranking, most: int, shown: Collection[int], hidden: Collection[int]) -> list[Hit]:
+    def _memory(self) -> list[str]:
+        """The session that holds what this session's agent remembers for good: within its reach, whatever the scope."""
+        key = memory_session(self.session)
+        head = self.indexer.store.head(key).seq if self._authority is not None and key != self.session else 0
+        if head:
+            self.indexer.take_words(key, head, self.rules.index_seconds)
+        return [key] if head else []
+
+    def _hits(
+        self, ranking: Ranking, most: int, shown: Collection[int], hidden: Collection[int], *, alone: bool
+    ) -> list[Hit]:
+        """The best, each once. A session `alone` has nothing of others but what was approved as memory."""
         hits: list[Hit] = []
         seen = _Seen()
         for ranked in ranking.ranked[:_SHORTLIST]:
@@ -181,6 +193,8 @@ class Recall:
             if entry is None:
                 continue
             hit = self._hit(entry, ranked, shown)
+            if alone and hit.session != self.session and not hit.note:
+                continue
             if not seen.again(hit.text):
                 hits.append(hit)
             elif hit.note:  # what was approved stands for what was only said

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -42,7 +42,11 @@ from recto.wire import detect, read
 
 if TYPE_CHECKING:
     from recto.core.fidelity import JudgedFidelity, Question
+    from recto.core.memory import Memory
+    from recto.core.memory_kinds import MemoryKind
     from recto.engine.delegating import Delegator
+    from recto.engine.memory import Memories
+    from recto.engine.memory_proposals import Proposal
 
 MessageLike = Mapping[str, Any] | bytes
 """A message as a dict, or as the exact JSON bytes it arrived in."""
@@ -75,6 +79,8 @@ class Session:
         self._window = window
         self._delegator = delegator
         self._calibration: Calibration | None = None
+        self.memory_for: Callable[[], Memories] | None = None
+        """Opens what the session's agent remembers for good."""
 
     def append(
         self,
@@ -301,6 +307,24 @@ class Session:
         state, material = self.window.state, self.window.material
         goal = material.text_of(state.task) if state.task in material.raws else ""
         return self._delegator.ask(task, told, goal=goal, most=most)
+
+    def remember(
+        self, kind: MemoryKind, text: str, *, sources: Sequence[str] = (), critical: bool = False, why: str = ""
+    ) -> Proposal:
+        """Proposes that something be remembered beyond this session; somebody else has to approve it.
+
+        `sources` are pointers to where it was said.
+        """
+        return self._memory().propose(kind, text, sources=sources, critical=critical, why=why)
+
+    def memories(self) -> tuple[Memory, ...]:
+        """What this session's agent remembers for good."""
+        return tuple(kept.memory for kept in self._memory().remembered())
+
+    def _memory(self) -> Memories:
+        if self.memory_for is None:
+            raise InputError("this session was opened without memory; use recto.open")
+        return self.memory_for()
 
     def fork(self, name: str, *, at: int | str | None = None) -> Entry:
         """Begins another session as a copy of this one, up to an entry or up to its end; open it to go on from there.

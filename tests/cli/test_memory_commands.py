@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from recto.cli.main import main
+from recto.cli.screen import out
 
 RECTO = str(Path(sys.executable).parent / "recto")
 KEY = "agent:me:main"
@@ -40,7 +41,7 @@ def run(home: Path, *arguments: str, code: int = 0) -> str:
     with pytest.MonkeyPatch.context() as patched, redirect_stdout(said), redirect_stderr(said):
         patched.chdir(home)
         patched.setenv("HOME", str(home))
-        patched.setenv("COLUMNS", "200")
+        patched.setattr(out, "width", 200)  # made when the module was first loaded, by whichever test that was
         patched.setattr(sys, "argv", ["recto", *arguments])
         patched.setattr(sys, "stdin", io.StringIO())
         with pytest.raises(SystemExit) as ended:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from calling import called
 
 RECTO = str(Path(sys.executable).parent / "recto")
 MESSAGES = [
@@ -49,7 +50,7 @@ def here(tmp_path, monkeypatch) -> Path:
 
 
 def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([RECTO, *arguments], check=False, capture_output=True, text=True, timeout=60)
+    done = called(*arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done

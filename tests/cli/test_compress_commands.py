@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from calling import called
 
 from recto.testing import scripted_session
-
-RECTO = str(Path(sys.executable).parent / "recto")
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +27,10 @@ def home(tmp_path_factory) -> Path:
 
 
 def run(home: Path, *arguments: str, code: int = 0) -> str:
-    environ = os.environ | {"HOME": str(home)}
-    done = subprocess.run([RECTO, *arguments], cwd=home, env=environ, check=False, capture_output=True, text=True)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(home)
+        patched.setenv("HOME", str(home))
+        done = called(*arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr

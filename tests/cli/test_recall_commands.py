@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from calling import called
+
+from recto.cli.screen import out
 
 RECTO = str(Path(sys.executable).parent / "recto")
 KEY = "agent:me:main"
@@ -59,7 +62,7 @@ def here(tmp_path, monkeypatch, filled) -> Path:
 
 
 def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([RECTO, *arguments], check=False, capture_output=True, text=True, timeout=60)
+    done = called(*arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -126,13 +129,13 @@ def test_nothing_found_is_no_error(here, monkeypatch):
     assert run("recall", "zyzzyva").stdout.startswith("Nothing like it was said.")
 
 
-@pytest.mark.parametrize("width", ["40", "80", "120"])
+@pytest.mark.parametrize("width", [40, 80, 120])
 def test_each_hit_takes_two_lines_whatever_the_width_and_its_pointer_stays_whole(here, monkeypatch, width):
-    monkeypatch.setenv("COLUMNS", width)
+    monkeypatch.setattr(out, "width", width)
     *hits, _ = run("recall", "staging database egret heron", "-n", "4").stdout.splitlines()
     assert len(hits) % 2 == 0
     assert all(f"recto://{KEY}/" in line for line in hits[::2])
-    assert all(len(line) <= int(width) for line in hits[1::2])
+    assert all(len(line) <= width for line in hits[1::2])
 
 
 def test_found_text_cannot_act_on_a_terminal(here):

@@ -1,0 +1,26 @@
+"""Runs the command line in this process, as the program would: the same entry, without the time to start Python."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+
+from recto.cli.main import main
+
+
+def called(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What a command said and how it ended, with nobody at the terminal."""
+    said, complained = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(said), redirect_stderr(complained):
+        patched.setattr(sys, "argv", ["recto", *arguments])
+        patched.setattr(sys, "stdin", io.StringIO())
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said.flush()
+        complained.flush()
+    texts = [stream.buffer.getvalue().decode() for stream in (said, complained)]
+    return subprocess.CompletedProcess(["recto", *arguments], int(ended.value.code or 0), *texts)

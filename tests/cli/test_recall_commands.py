@@ -260,7 +260,7 @@ def test_a_damaged_index_does_not_keep_a_question_from_its_answer(here):
 
 
 def test_a_finding_stays_one_line_in_a_pipe(here, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(out, "width", 40)
     assert all(line[0] in "✓·✗" for line in run("doctor").stdout.splitlines())
 
 

@@ -104,14 +104,15 @@ def _row(way: str, cost: Cost) -> dict:
     freed = max(cost.freed, 1)
     values = {
         "freed": cost.freed / max(cost.whole, 1),
-        "times shorter": cost.touched / max(cost.touched - cost.freed, 1),
+        "times shorter": cost.touched / left if (left := cost.touched - cost.freed) > cost.touched / 1_000 else 0.0,
         "ms per 1,000 freed": 1e6 * cost.seconds / freed,
         "calls": cost.calls / max(cost.sessions, 1),
         "dollars per million freed": cost.picodollars / 1e12 / freed * 1e6,
         "facts": cost.facts / max(cost.sessions, 1),
         "entities": cost.entities / max(cost.sessions, 1),
     }
-    return figures(way, values, f"{cost.sessions} sessions, {cost.whole:,} tokens")
+    said = f"{cost.sessions} sessions, {cost.whole:,} tokens"
+    return figures(way, values, said if values["times shorter"] else f"{said}; nothing of it stays")
 
 
 def _apply(messages: list[dict], policy: object, model: ChatModel | None, cost: Cost) -> None:

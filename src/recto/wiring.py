@@ -218,6 +218,8 @@ def bill_for(settings: Settings, model: ChatModel | None = None) -> Callable[[in
     if not name or (model is None and settings.compress.model.use in ("none", "embedded")):
         return lambda _prompt, _answer: 0
     card = Registry(overrides=settings.models).card(name, warn=False)  # only its prices are wanted
+    if card.input_price is None:
+        return lambda _prompt, _answer: 0
     return lambda prompt, answer: bill(card, 0, prompt, answer)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from calling import called
 
 import recto
-from recto.cli.main import main
 from recto.engine.checkpoint_files import folder_of
 
 KEY = "agent:me:main"
@@ -34,16 +33,13 @@ def home(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def run(home, monkeypatch, capsys) -> Callable[..., str]:
+def run(home) -> Callable[..., str]:
     """Runs a command as the shell would, in this process."""
 
     def running(*arguments: str, code: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["recto", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        said = capsys.readouterr()
-        assert (ended.value.code or 0) == code, said.out + said.err
-        return said.out + said.err
+        done = called(*arguments)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
     return running
 

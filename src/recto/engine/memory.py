@@ -20,7 +20,7 @@ from recto.core.memory_kinds import MemoryKind
 from recto.core.memory_page import amended, essence, read_page
 from recto.core.memory_text import plain
 from recto.core.tokens import Meter
-from recto.engine.drafts import new_id, to_json
+from recto.engine.drafts import event, new_id, to_json
 from recto.engine.memory_events import (
     APPLIED,
     APPROVED,
@@ -353,15 +353,7 @@ class Memories:
         self.folder.log(op=op, done=True)
 
     def _event(self, kind: str, about: dict[str, Any], key: str | None) -> Draft:
-        return Draft(
-            id=new_id(self.clock),
-            ts=self.clock.now(),
-            role="event",
-            kind=kind,
-            content=to_json(about),
-            surface="memory",
-            key=key,
-        )
+        return event(self.clock, kind, about, key, surface="memory")
 
     def _message(self, memory: Memory) -> Draft:
         """The text as recall finds it: what was said, dated by when it was learnt."""

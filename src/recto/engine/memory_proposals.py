@@ -30,7 +30,7 @@ from recto.core.memory_page import page_of, read_page
 from recto.core.memory_text import plain
 from recto.core.scopes import parse_pointer, pointer_to, within
 from recto.core.secrets import masked, secrets_in
-from recto.engine.drafts import new_id, to_json
+from recto.engine.drafts import event
 from recto.engine.memory_events import NOTED, PROPOSED, Action, Decisions, Proposer, about_of, proposal_id
 from recto.errors import InputError, MalformedMemory, ProposalRefused
 from recto.ports import Clock, TranscriptStore
@@ -175,15 +175,7 @@ class Proposing:
         return replace(made, pointer=pointer, ts=entry.ts)
 
     def _event(self, kind: str, about: dict[str, Any], key: str) -> Draft:
-        return Draft(
-            id=new_id(self._clock),
-            ts=self._clock.now(),
-            role="event",
-            kind=kind,
-            content=to_json(about),
-            surface="memory",
-            key=key,
-        )
+        return event(self._clock, kind, about, key, surface="memory")
 
     def _learnt(self, sources: Sequence[str], given: int) -> int:
         """When the newest of its sources was said; each must be there, and within reach."""

@@ -28,7 +28,7 @@ from recto.core.task_state import Changes
 from recto.core.tokens import Meter
 from recto.core.told import Fact
 from recto.core.units import Line
-from recto.engine.drafts import new_id, to_json
+from recto.engine.drafts import event, new_id, to_json
 from recto.engine.fold import FIDELITY_LOW, JUDGED, USAGE
 from recto.engine.forking import fork
 from recto.engine.inspect import ledger, report
@@ -117,10 +117,7 @@ class Session:
 
     def record(self, kind: str, content: Mapping[str, Any], *, key: str | None = None) -> Entry:
         """Stores an event: something that happened to the session and is not a message."""
-        draft = Draft(
-            id=new_id(self._clock), ts=self._clock.now(), role="event", kind=kind, content=to_json(content), key=key
-        )
-        return self.store.append(self.key, [draft])[0]
+        return self.store.append(self.key, [event(self._clock, kind, content, key, surface="library")])[0]
 
     def read(self, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
         """Entries from `start` up to and including `stop`, in order."""

@@ -30,7 +30,7 @@ from recto.core.tokens import Meter
 from recto.core.units import Line
 from recto.core.window import WindowState, component_of, seqs_in
 from recto.engine.continuing import Continuing, at_once
-from recto.engine.drafts import new_id, to_json
+from recto.engine.drafts import event, to_json
 from recto.engine.fold import (
     CHECKPOINT,
     DECISIONS,
@@ -422,15 +422,7 @@ class Window:
         return entries
 
     def _draft(self, kind: str, about: Mapping[str, Any], key: str | None = None) -> Draft:
-        return Draft(
-            id=new_id(self._clock),
-            ts=self._clock.now(),
-            role="event",
-            kind=kind,
-            content=to_json(about),
-            surface="window",
-            key=key,
-        )
+        return event(self._clock, kind, about, key)
 
     def _tell(self, entries: Iterable[Entry]) -> None:
         for entry in entries:

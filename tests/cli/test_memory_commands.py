@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from calling import called
 
-from recto.cli.main import main
 from recto.cli.screen import out
 
 RECTO = str(Path(sys.executable).parent / "recto")
@@ -36,18 +34,14 @@ def home(tmp_path) -> Path:
 
 
 def run(home: Path, *arguments: str, code: int = 0) -> str:
-    """Runs a command in this process, as the program would, with nobody at the terminal."""
-    said = io.StringIO()
-    with pytest.MonkeyPatch.context() as patched, redirect_stdout(said), redirect_stderr(said):
+    """Runs a command in a home, with nobody at the terminal."""
+    with pytest.MonkeyPatch.context() as patched:
         patched.chdir(home)
         patched.setenv("HOME", str(home))
         patched.setattr(out, "width", 200)  # made when the module was first loaded, by whichever test that was
-        patched.setattr(sys, "argv", ["recto", *arguments])
-        patched.setattr(sys, "stdin", io.StringIO())
-        with pytest.raises(SystemExit) as ended:
-            main()
-    assert (ended.value.code or 0) == code, said.getvalue()
-    return said.getvalue()
+        done = called(*arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def rows(home: Path, *arguments: str) -> list[dict]:

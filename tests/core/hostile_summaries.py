@@ -13,9 +13,9 @@ from urllib.parse import quote, unquote
 
 SOURCES = (
     "Please fix the upload in src/app/upload.py, it takes 4,812 ms and must stay under 900 ms.",
-    '{"file_path": "/work/shop/src/app/upload.py", "old_string": "retries = 3\\nreturn send(chunk)"}',
+    '{"file_path": "/srv/shop/src/app/upload.py", "old_string": "retries = 3\\nreturn send(chunk)"}',
     "   118→def send_chunk(payload, retries=3):\n   119→    return post(API_URL, payload)\n",
-    'Traceback (most recent call last):\n  File "/work/shop/src/app/upload.py", line 119, in send_chunk\n'
+    'Traceback (most recent call last):\n  File "/srv/shop/src/app/upload.py", line 119, in send_chunk\n'
     "UploadError: server closed the connection after 30 seconds",
     "FAILED tests/test_upload.py::test_large_file - 1 failed, 27 passed in 12.41s, see https://ci.example.org/runs/88123",
     "I set CHUNK_SIZE to 65536 in config/limits.toml because UploadClient.send_chunk copies the whole body (ABC-412).",

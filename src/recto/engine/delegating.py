@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
-from recto.core.claims import Evidence, checked
 from recto.core.delegation import Delegated, Delegation
 from recto.core.entries import Draft, Entry
 from recto.core.policies.clamp import clamp
 from recto.core.scopes import pointer_to
-from recto.core.sections import bullet
 from recto.core.tokens import Meter
 from recto.core.told import Told
-from recto.core.usable import without_commands
 from recto.engine.drafts import event, new_id
 from recto.engine.waiting import Call
-from recto.engine.writing import Attempt, Written
+from recto.engine.writing import Attempt, Written, held, sources_of
 from recto.errors import DelegationFailed
 from recto.ports import Clock, Dispatcher, TranscriptStore
 from recto.wire.making import text_message
@@ -83,20 +81,9 @@ class Delegator:
             found = self.ask(task, told, goal=goal, most=most)
         except DelegationFailed:
             return None
-        plain, commands = without_commands(found.answer)
-        sources = [goal, *(one.text for one in told), *(call.arguments for one in told for call in one.calls)]
-        held = checked(plain, Evidence(sources))
-        lines = tuple(bullet(line.strip().lstrip("-*• \t")) for line in held.text.splitlines() if line.strip())
-        if not lines:
-            return None
-        return Written(
-            lines=lines,
-            engine=ENGINE,
-            attempts=(Attempt(engine=ENGINE, outcome="used", seconds=time.monotonic() - began),),
-            claims=held.claims,
-            invented=tuple(claim.text[:80] for claim in held.invented),
-            commands=commands,
-        )
+        written = held(found.answer, sources_of(told, goal))
+        attempt = Attempt(engine=ENGINE, outcome="used", seconds=time.monotonic() - began)
+        return replace(written, engine=ENGINE, attempts=(attempt,)) if written.lines else None
 
     def _failed(self, child: str, reason: str) -> DelegationFailed:
         self._append(self._session, [event(self._clock, DELEGATED, {"session": child, "failed": reason})])

@@ -149,9 +149,7 @@ class Writer:
         tokens = min(tokens, model.window // _ANSWER_SHARE) if model and model.window else tokens
         shown = self._shown(told, goal, focus, self._shown_at_most(tokens))
         request = compaction_request(shown, goal=goal, focus=focus, max_tokens=tokens, seconds=self.rules.seconds)
-        sources = [goal, *(one.text for one in told), *(call.arguments for one in told for call in one.calls)]
-        given = self._count(request.text)
-        found = self._ask(request, sources, given, attempts)
+        found = self._ask(request, sources_of(told, goal), self._count(request.text), attempts)
         return None if found is None else replace(found, attempts=tuple(attempts))
 
     def _ask(self, request: Request, sources: Sequence[str], given: int, attempts: list[Attempt]) -> Written | None:
@@ -197,15 +195,10 @@ class Writer:
         )
         if why:
             return None, f"rejected: {why}"
-        plain, commands = without_commands(text)
-        held = checked(plain, Evidence(sources))
-        lines = _lines(held.text)
-        if len(lines) < _LEAST_KEPT * len(_lines(text)) or not lines:
-            return None, f"rejected: {len(held.invented)} of its {held.claims} claims are not in its sources"
-        invented = tuple(claim.text[:80] for claim in held.invented)
-        return Written(
-            lines=lines, engine="", attempts=(), claims=held.claims, invented=invented, commands=commands
-        ), ""
+        found = held(text, sources)
+        if len(found.lines) < _LEAST_KEPT * len(_lines(text)) or not found.lines:
+            return None, f"rejected: {len(found.invented)} of its {found.claims} claims are not in its sources"
+        return found, ""
 
     def _shown(self, told: Sequence[Told], goal: str, focus: str, room: int) -> list[Told]:
         """What the model is shown: all of it where there is room, else the sentences that tell most."""
@@ -240,6 +233,25 @@ _LEAST_ASKED = 80
 def _result(told: Told) -> Result:
     call = told.calls[0] if told.calls else None
     return Result(tool=call.tool if call else "", arguments=call.arguments if call else "", output=told.text)
+
+
+def sources_of(told: Sequence[Told], goal: str) -> list[str]:
+    """Everything that a text about these messages may take its claims from."""
+    return [goal, *(one.text for one in told), *(call.arguments for one in told for call in one.calls)]
+
+
+def held(text: str, sources: Sequence[str]) -> Written:
+    """What holds of a text that somebody else wrote: no line that speaks to a model, no claim that its sources lack."""
+    plain, commands = without_commands(text)
+    kept = checked(plain, Evidence(sources))
+    return Written(
+        lines=_lines(kept.text),
+        engine="",
+        attempts=(),
+        claims=kept.claims,
+        invented=tuple(claim.text[:80] for claim in kept.invented),
+        commands=commands,
+    )
 
 
 def _lines(text: str) -> tuple[str, ...]:

@@ -129,3 +129,10 @@ def test_what_is_not_said_is_named_as_far_as_there_is_room(names, most):
 def test_the_weightiest_name_comes_first():
     text = filled(lay_out((), (), (), pointer=POINTER, most=400, count=count), (), 400, count)
     assert "- src/app.py, parse_header\n" in with_names(text, ["src/app.py", "parse_header"], 400, count)
+
+
+def test_a_fact_is_not_told_again_in_what_happened():
+    layout = lay_out([fact("Never touch migrations/.", seq=7)], (), (), pointer=POINTER, most=400, count=count)
+    text = filled(layout, [bullet("Never touch migrations/.", 7), bullet("The tests run.", 8)], 400, count)
+    assert text.count("Never touch migrations/.") == 1
+    assert "The tests run." in text

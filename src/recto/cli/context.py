@@ -96,7 +96,7 @@ def _print_list(report: Report) -> None:
     if report.summary_tokens:
         out.print(f"A summary of {report.summary_tokens:,} tokens stands for what left")
     if report.notes:
-        out.print(f"{report.notes:,} notes are kept")
+        out.print(f"{report.notes:,} notes are kept" if report.notes > 1 else "1 note is kept")
     if report.recalled:
         out.print(f"{len(report.recalled)} messages came back for this turn ({report.recalled_tokens:,} tokens)")
     if reading.turns_until_red is not None:

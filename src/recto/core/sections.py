@@ -81,7 +81,7 @@ def lay_out(
 
 def filled(layout: Layout, narrative: Iterable[str], most: int, count: CountText) -> str:
     """The whole text; what happened is cut from its end until it fits, and then the least important of the rest."""
-    told = [line for line in narrative if line.strip()]
+    told = [line for line in narrative if line.strip() and line not in layout.before]  # a fact is told once
     before, after = list(layout.before), list(layout.after)
     while True:
         middle = [f"{_TOLD}:", *told] if told else []

@@ -54,7 +54,7 @@ bench-peers-docs: $(VENV)/.dev
 	$(BIN)/python -m bench.peers --docs
 
 lock: $(VENV)/.dev
-	$(BIN)/uv pip compile $(LOCK) --extra recall --group build -o requirements/run.txt
+	$(BIN)/uv pip compile $(LOCK) --extra recall --extra gateway --extra local --group build -o requirements/run.txt
 	$(BIN)/uv pip compile $(LOCK) --group dev -o requirements/dev.txt
 
 clean:

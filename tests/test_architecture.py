@@ -20,12 +20,20 @@ FLOORS: dict[str, int] = {
     "stores": 2,
     "models": 2,
     "testing": 2,
+    "telemetry": 2,
     "settings": 3,
     "modes": 3,
     "wiring": 3,
+    "gateway": 4,
     "cli": 4,
 }
-WITHIN_A_FLOOR = {("core", "errors"), ("wiring", "settings"), ("wiring", "modes"), ("modes", "settings")}
+WITHIN_A_FLOOR = {
+    ("core", "errors"),
+    ("wiring", "settings"),
+    ("wiring", "modes"),
+    ("modes", "settings"),
+    ("cli", "gateway"),
+}
 """The only arrows between rooms of one floor."""
 
 PURE = {"errors", "core", "wire"}

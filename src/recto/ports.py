@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from recto.core.chat import Reply, Request
 from recto.core.delegation import Delegation
 from recto.core.entries import Draft, Entry, Head, SessionSummary
+from recto.core.health import Alert, TurnHealth
 from recto.core.lanes import Covered, Glance, LaneSize, Row, Sealed
 
 if TYPE_CHECKING:
@@ -212,6 +213,22 @@ class ChatModel(Protocol):
 
     def close(self) -> None:
         """Lets go of what it holds; the next use takes it up again."""
+        ...
+
+
+class HealthSink(Protocol):
+    """Is told how turns went, while they happen. It must be quick, and nothing it does can fail a turn."""
+
+    def turn(self, session: str, turn: TurnHealth) -> None:
+        """A turn is over."""
+        ...
+
+    def alert(self, alert: Alert) -> None:
+        """Something should be looked at, or is over."""
+        ...
+
+    def event(self, entry: Entry) -> None:
+        """Something happened to a session: a decision, a zone, an overflow, a failure of the index."""
         ...
 
 

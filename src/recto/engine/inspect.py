@@ -38,7 +38,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
     state = relieve(window.state, window.rules, material).state
     built = material.build(state)
     frame = material.meter.frame.prompt
-    schemas = material.fixed - frame
+    beside = {"tools": material.fixed - material.beside - frame, "system": material.beside, "frame": frame}
     protected = split(state, window.rules.protection).protected
     recalled, recalled_tokens = _came_back(window)
     return Report(
@@ -50,7 +50,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         messages=len(built.messages),
         reading=window.pressure_of(state),
         components=window.usage(state),
-        largest=tuple(holders_of(state, {"tools": schemas, "frame": frame}, built.tokens)[:largest]),
+        largest=tuple(holders_of(state, beside, built.tokens)[:largest]),
         protected_tokens=material.fixed + sum(state.cost(seq) for unit in protected for seq in unit.seqs),
         left_messages=state.left_messages,
         left_tokens=state.left_tokens,

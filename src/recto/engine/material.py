@@ -84,7 +84,9 @@ class Material:
     binds_thinking: bool = False
     """Whether thinking is refused once anything before it was edited."""
     fixed: int = 0
-    """What tools and the prompt's frame cost."""
+    """What tools, the prompt's frame and the text beside the messages cost."""
+    beside: int = 0
+    """What of it is the text that the caller sends beside the messages."""
     foreword: str = ""
     """System text that stands before everything else and is no message of the session."""
     recalled: Standing | None = None

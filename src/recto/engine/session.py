@@ -106,11 +106,15 @@ class Session:
         expect: int | None = None,
         meta: Mapping[str, Any] | None = None,
         surface: str = "library",
+        wire: str | None = None,
     ) -> list[Entry]:
-        """Stores several messages in a row, all or none. The key counts for each by its place: `key/0`, `key/1`, …"""
+        """Stores several messages in a row, all or none. The key counts for each by its place: `key/0`, `key/1`, …
+
+        `wire` is the format they are in, where it is known; else each tells by itself.
+        """
         meta_bytes = to_json(meta or {})
         drafts = [
-            self._draft(message, meta_bytes, surface, None if key is None else f"{key}/{place}")
+            self._draft(message, meta_bytes, surface, None if key is None else f"{key}/{place}", wire)
             for place, message in enumerate(messages)
         ]
         return self.store.append(self.key, drafts, expect=expect)
@@ -192,9 +196,13 @@ class Session:
             raise InputError("this session was opened without a window; use recto.open")
         return self._window
 
-    def prompt(self, tools: Sequence[Any] = ()) -> Prompt:
-        """What to send to the model now: fits its window, is valid, keeps what must be kept."""
-        return self.window.prompt(tools)
+    def prompt(self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0) -> Prompt:
+        """What to send to the model now: fits its window, is valid, keeps what must be kept.
+
+        `beside` is text that you send beside the messages, as JSON, and `answer` how many tokens the model may answer
+        with: both take room.
+        """
+        return self.window.prompt(tools, beside=beside, answer=answer)
 
     def check(self, message: MessageLike) -> Verdict:
         """Whether a message would keep its component within its budget: asked before it is appended."""
@@ -354,8 +362,8 @@ class Session:
     ) -> None:
         self.close()
 
-    def _draft(self, given: MessageLike, meta: bytes, surface: str, key: str | None) -> Draft:
-        raw, message, wire = self._read(given)
+    def _draft(self, given: MessageLike, meta: bytes, surface: str, key: str | None, stated: str | None) -> Draft:
+        raw, message, wire = self._read(given, stated)
         return Draft(
             id=new_id(self._clock),
             ts=self._clock.now(),
@@ -369,11 +377,11 @@ class Session:
             key=key,
         )
 
-    def _read(self, given: MessageLike) -> tuple[bytes, Message, str]:
+    def _read(self, given: MessageLike, stated: str | None = None) -> tuple[bytes, Message, str]:
         raw = given if isinstance(given, bytes) else to_json(given)
         if len(raw) > self._max_message_bytes:
             raise TooLarge("the message in bytes", len(raw), self._max_message_bytes, "limits.message_bytes")
-        wire = detect(raw)
+        wire = stated or detect(raw)
         return raw, read(raw, wire), wire
 
 

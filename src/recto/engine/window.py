@@ -123,6 +123,7 @@ class Window:
         self._reading: Reading | None = None
         self._sent: list[tuple[bytes, int]] = []
         self._asked_at: int | None = None
+        self._offered: tuple[tuple[bytes, bytes], tuple[int, int]] = (b"?", b""), (0, 0)
         self._recollection = Recollection(recall, self.material, self.append) if recall is not None else None
         self._compressor_for = compressor
         self.standing: StandingContext | None = None
@@ -151,9 +152,13 @@ class Window:
         return self._fold.state()
 
     @_one_at_a_time
-    def prompt(self, tools: Sequence[Any] = ()) -> Prompt:
-        """The prompt for the next call: fits, is valid, keeps what must be kept, changes as little as possible."""
-        self.offer(tools)
+    def prompt(self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0) -> Prompt:
+        """The prompt for the next call: fits, is valid, keeps what must be kept, changes as little as possible.
+
+        `beside` is text that the caller sends beside the messages, as JSON; `answer` how many tokens it lets the model
+        answer with.
+        """
+        self.offer(tools, beside, answer)
         self._stand()
         self.continuing.replay_pending()
         self.continuing.show(self.state)
@@ -190,10 +195,23 @@ class Window:
         if self.state.standing != found.digest:
             self.append(STANDING, found.to_json())
 
-    def offer(self, tools: Sequence[Any]) -> None:
-        """Says which tools go with the prompt: their schemas count."""
+    def offer(self, tools: Sequence[Any] | bytes, beside: bytes = b"", answer: int = 0) -> None:
+        """Says what goes with the prompt: tool schemas and text beside the messages count, and so does the answer.
+
+        An answer longer than the reserve takes room from the prompt, but never more than half of it.
+        """
+        schemas = tools if isinstance(tools, bytes) else to_json(tools) if tools else b""
+        given = schemas, beside
+        if self._offered[0] != given:  # the same ones come again and again
+            self._offered = given, (self._cost_beside(schemas, beside))
+        cost, self.material.beside = self._offered[1]
+        more = min(max(answer - self.budget.reserve, 0), self.budget.room // 2)
+        self.material.fixed = cost + more
+
+    def _cost_beside(self, schemas: bytes, beside: bytes) -> tuple[int, int]:
         meter = self.material.meter
-        self.material.fixed = meter.frame.prompt + (meter.tools(to_json(tools).decode()) if tools else 0)
+        said = meter.frame.message + meter.count(beside.decode()) if beside else 0
+        return meter.frame.prompt + (meter.tools(schemas.decode()) if schemas else 0) + said, said
 
     @_one_at_a_time
     def measure(self) -> Reading:
@@ -246,9 +264,10 @@ class Window:
 
     def usage(self, state: WindowState) -> tuple[Usage, ...]:
         """How each component stands with its budget."""
-        schemas = self.material.fixed - self.material.meter.frame.prompt
+        schemas = self.material.fixed - self.material.beside - self.material.meter.frame.prompt
         quoted = self.material.recalled.tokens if self.material.recalled else 0
-        system = state.components()["system"] + self.material.foreword_cost(self.material.wire_of(state))
+        foreword = self.material.foreword_cost(self.material.wire_of(state))
+        system = state.components()["system"] + foreword + self.material.beside
         beside: dict[Component, int] = {"tools": schemas, "memory": quoted, "reserve": self.budget.reserve}
         beside["system"] = system
         return self.budget.usage({**state.components(), **beside}, state.burn)

@@ -1,36 +1,15 @@
-"""One tree of settings, read in one place.
-
-Each layer overrides the one before: defaults, a YAML file, environment variables, arguments. In the environment a
-setting is `RECTO_` and its name in capitals, with two underscores between levels: `RECTO_LIMITS__MESSAGE_BYTES`.
-A key nobody knows is refused, and the nearest known key is named.
-"""
+"""The groups of settings about a session: what it keeps, what leaves, what comes back, what is written."""
 
 from __future__ import annotations
 
-import difflib
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
-
-import yaml
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
 from recto.core.budget import PROFILES, Enforced
 from recto.core.continuity import LOOPBACK
-from recto.core.entries import DEFAULT_SESSION
 from recto.core.memory_kinds import KINDS
 from recto.core.recall import Scope
-from recto.errors import SettingsError
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-_Node = TypeVar("_Node", bound="DataclassInstance")
-_PREFIX = "RECTO_"
-_NOT_SETTINGS = ("RECTO_CONFIG", "RECTO_TEST_")
-FILES = ("recto.yaml", "~/.recto/recto.yaml")
-"""Where a settings file is looked for when none is named; the first that exists is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,130 +299,3 @@ class Continuity:
             raise ValueError("continuity.milestones is auto, always or never")
         if self.resume_tokens < 100:
             raise ValueError("continuity.resume_tokens must be at least 100")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Everything that can be set."""
-
-    store: str = "~/.recto/transcript.db"
-    """Where transcripts are kept: a path, or `memory:` for a store that goes with the process."""
-    session: str = DEFAULT_SESSION
-    """The session that is meant when none is named."""
-    tenant: str = ""
-    """Whose sessions these are, where several customers share a store. No tenant ever sees another's."""
-    model: str = ""
-    """The model whose window and tokenizer count. Empty: unknown, so the most careful assumptions."""
-    limits: Limits = field(default_factory=Limits)
-    window: Window = field(default_factory=Window)
-    recall: Recall = field(default_factory=Recall)
-    compress: Compress = field(default_factory=Compress)
-    standing: Standing = field(default_factory=Standing)
-    memory: Memory = field(default_factory=Memory)
-    continuity: Continuity = field(default_factory=Continuity)
-    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What you know better about a model than the registry: `{my-model: {window: 32768, tokenizer: llama3}}`."""
-    tokenizers: Mapping[str, str] = field(default_factory=dict)
-    """Tokenizers of your own: `{my-tokenizer: path/to/tokenizer.json}`, usable as a model's `tokenizer`."""
-
-
-def load(
-    *,
-    path: str | Path | None = None,
-    environ: Mapping[str, str] | None = None,
-    arguments: Mapping[str, Any] | None = None,
-) -> Settings:
-    """The settings as the file, the environment and the arguments make them. Arguments that are None are not given."""
-    environ = os.environ if environ is None else environ
-    settings = _merge(Settings(), _from_file(path or environ.get("RECTO_CONFIG")), "")
-    settings = _merge(settings, _from_environment(environ), "")
-    given = {key: value for key, value in (arguments or {}).items() if value is not None}
-    return _merge(settings, given, "")
-
-
-def _from_file(path: str | Path | None) -> dict[str, Any]:
-    candidates = [Path(path)] if path else [Path(name) for name in FILES]
-    for candidate in candidates:
-        file = candidate.expanduser()
-        if file.is_file():
-            return _parse_yaml(file)
-    if path:
-        raise SettingsError("config", f"there is no file '{path}'")
-    return {}
-
-
-def _parse_yaml(file: Path) -> dict[str, Any]:
-    try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" at line {where.line + 1}" if where else ""
-        raise SettingsError("config", f"'{file}' is not YAML{line}") from None
-    except OSError as error:
-        raise SettingsError("config", f"'{file}' cannot be read ({error.strerror})") from None
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
-        raise SettingsError("config", f"'{file}' must hold settings by name")
-    return tree
-
-
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for name, text in environ.items():
-        if not name.startswith(_PREFIX) or name.startswith(_NOT_SETTINGS):
-            continue
-        *parents, last = name.removeprefix(_PREFIX).lower().split("__")
-        branch = tree
-        for parent in parents:
-            branch = branch.setdefault(parent, {})
-            if not isinstance(branch, dict):
-                raise SettingsError(name, f"'{parent}' is given both as a value and as a group")
-        try:
-            branch[last] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            branch[last] = text
-    return tree
-
-
-def _merge(node: _Node, tree: Mapping[str, Any], path: str) -> _Node:
-    hints = get_type_hints(type(node))
-    known = {entry.name for entry in fields(node)}
-    changes = {}
-    for key, value in tree.items():
-        where = f"{path}{key}"
-        if key not in known:
-            nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            raise SettingsError(where, "there is no such setting", f"{path}{nearest[0]}" if nearest else None)
-        changes[key] = _value(getattr(node, key), hints[key], value, where)
-    try:
-        return replace(node, **changes)
-    except ValueError as error:
-        raise SettingsError(path.rstrip(".") or "settings", str(error)) from None
-
-
-def _value(current: Any, hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401  # any value of the tree
-    if is_dataclass(current) and not isinstance(current, type):
-        if not isinstance(value, Mapping):
-            raise SettingsError(where, "expects a group of settings")
-        return _merge(current, value, f"{where}.")
-    if get_origin(hint) is Literal:
-        hint = str
-    if get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
-            raise SettingsError(where, "expects a list of names")
-        return tuple(value)
-    if get_origin(hint) is not None:
-        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise SettingsError(where, "expects names and their values")
-        return dict(value)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint is str and isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if not isinstance(value, hint) or isinstance(value, bool) is not (hint is bool):
-        raise SettingsError(where, f"expects {_WORDS[hint]}, got {value!r}")
-    return value
-
-
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}

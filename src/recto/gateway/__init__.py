@@ -1,0 +1,1 @@
+"""The gateway: any client of OpenAI's or Anthropic's APIs gets a bounded prompt and a lossless history."""

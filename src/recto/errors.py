@@ -15,7 +15,10 @@ A message says what happened, what was kept, and what to do; the attributes carr
     │   ├── WeightsNotTaken     a model's files could not be fetched, or are not what they should be
     │   ├── MalformedMemory     a file of durable memory; names the line
     │   ├── ProposalRefused     what was proposed cannot become memory: a secret, nothing said, too long
-    │   └── ApprovalRefused     an approval that is not of the bytes that were shown, or not the first
+    │   ├── ApprovalRefused     an approval that is not of the bytes that were shown, or not the first
+    │   ├── CannotCross         something in it has no place in the other wire format; names what
+    │   └── UnknownKey          no key of the gateway has that id
+    ├── RequestRefused          the gateway does not take a request; carries the HTTP status
     ├── UnknownSession          nothing is stored under that key
     ├── WindowOverflow          what must not leave does not fit the window; names what holds the space
     └── StoreError
@@ -87,6 +90,14 @@ class MalformedFile(InputError):
         )
 
 
+class NotHeld(InputError):
+    """A client names history that is not held here, or not for its key. Nothing was stored."""
+
+
+class UpstreamsWrong(InputError):
+    """There is nobody to ask for that model. Nothing was stored."""
+
+
 class UnknownFormat(InputError):
     """A file in none of the formats that are read."""
 
@@ -155,6 +166,27 @@ class ApprovalRefused(InputError):
         )
 
 
+class UnknownKey(InputError):
+    """No key of the gateway has that id. Nothing was changed."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        super().__init__(f"no key has the id {id!r:.80}. Nothing was changed; 'recto keys list' shows all of them.")
+
+
+class CannotCross(InputError):
+    """Something in a request or a reply has no place in the other wire format. Nothing was dropped, nothing sent."""
+
+    def __init__(self, what: str, source: str, target: str) -> None:
+        self.what = what
+        self.source = source
+        self.target = target
+        super().__init__(
+            f"{what} has no place in '{target}' and would be lost on the way from '{source}'. Nothing was sent. "
+            f"Leave it out, or use a model whose upstream speaks '{source}'."
+        )
+
+
 class CheckpointRefused(InputError):
     """A checkpoint that is broken, of another session, older than what is known, or of a newer form."""
 
@@ -162,6 +194,19 @@ class CheckpointRefused(InputError):
         self.source = source
         self.problems = tuple(problems)
         super().__init__(f"{source} was not taken: {'; '.join(problems)}. Nothing was changed.")
+
+
+class RequestRefused(RectoError):
+    """The gateway does not take a request. Nothing of it was stored and nobody was asked."""
+
+    def __init__(self, status: int, code: str, message: str, retry_after: int | None = None) -> None:
+        self.status = status
+        self.code = code
+        """One word for programs: `unauthorized`, `too_large`, `rate_limited`."""
+        self.message = message
+        self.retry_after = retry_after
+        """Seconds after which it is worth trying again; None where it is not."""
+        super().__init__(message)
 
 
 class UnknownSession(RectoError):

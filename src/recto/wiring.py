@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from recto.core.alerts import AlertRules
 from recto.core.budget import Budget
 from recto.core.caching import bill
 from recto.core.cards import ModelCard
@@ -19,8 +20,10 @@ from recto.core.continuity import Continuity
 from recto.core.lanes import LaneSize
 from recto.core.scopes import stored_key, tenant_of
 from recto.core.tokens import Meter
+from recto.core.trends import HealthReport
 from recto.engine import fitting
 from recto.engine.fitting import M
+from recto.engine.health import Monitor, health_report
 from recto.engine.importing import Importer
 from recto.engine.material import Material
 from recto.engine.session import Session
@@ -30,7 +33,7 @@ from recto.errors import IndexFailed, SettingsError
 from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
 from recto.modes import rules_for
-from recto.ports import ChatModel, Dispatcher, RecallIndex, TranscriptStore
+from recto.ports import ChatModel, Dispatcher, HealthSink, RecallIndex, TranscriptStore
 from recto.settings import Settings, load
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from recto.engine.memory_files import MemoryFolder
     from recto.engine.recalling import Recall
     from recto.engine.writing import Writer
+    from recto.models.chat.embedded import EmbeddedModel
 
 MEMORY = "memory:"
 """The location of a store that goes with the process."""
@@ -100,11 +104,13 @@ def open_session(
     *,
     model: ChatModel | None = None,
     dispatcher: Dispatcher | None = None,
+    sinks: Sequence[HealthSink] | None = None,
 ) -> Session:
     """The session that the settings name, in a store that is open already or in the one they name.
 
     Sessions of one store may share an indexer; then closing them leaves it open. `model` writes shorter texts instead
-    of the one the settings name; `dispatcher` hands work to sub-agents.
+    of the one the settings name; `dispatcher` hands work to sub-agents. `sinks` are told how turns go, and stay open
+    when the session is closed; without them, those that the settings name are opened and closed with it.
     """
     opened = open_store(settings) if store is None else store
     card, meter, clock = card_for(settings), meter_for(settings), SystemClock()
@@ -147,7 +153,29 @@ def open_session(
         owns_store=store is None,
     )
     session.memory_for = partial(memory_for, settings, opened)
+    if settings.health.enabled:
+        session.measured_by(monitor_for(settings, opened, key, sinks))
     return session
+
+
+def monitor_for(
+    settings: Settings, store: TranscriptStore, key: str, sinks: Sequence[HealthSink] | None = None
+) -> Monitor:
+    """What follows how a session's turns go, and tells those given, or those that the settings name."""
+    given = settings.health
+    own = sinks_for(settings) if sinks is None else []
+    rules = AlertRules(**asdict(given.alerts))
+    monitor = Monitor(store, key, rules=rules, regret_turns=given.regret_turns, sinks=own if sinks is None else sinks)
+    monitor.owned = own
+    return monitor
+
+
+def health_for(settings: Settings, store: TranscriptStore, key: str, turns: int) -> HealthReport:
+    """How a stored session is, by its last turns and the settings' thresholds."""
+    given = settings.health
+    rules = AlertRules(**asdict(given.alerts))
+    red = settings.window.red_percent / 100 or None
+    return health_report(store, key, rules=rules, regret_turns=given.regret_turns, turns=turns, red=red)
 
 
 def continuity_for(settings: Settings) -> Continuity:
@@ -212,6 +240,18 @@ def chat_for(settings: Settings) -> ChatModel | None:
     )
 
 
+def embedded_for(settings: Settings) -> EmbeddedModel:
+    """The model in this process that answers where no upstream is configured. Raises `SettingsError` with the cure."""
+    from recto.models.chat import ChatChoice, embedded_model_for  # noqa: PLC0415  # only for who has no other
+
+    given = settings.compress.model
+    own = given if given.use == "embedded" else replace(given, model="", path="", context=0)
+    choice = ChatChoice(
+        use="embedded", model=own.model, path=own.path, context=own.context, seconds=settings.gateway.upstream_seconds
+    )
+    return embedded_model_for(choice)
+
+
 def bill_for(settings: Settings, model: ChatModel | None = None) -> Callable[[int, int], int]:
     """What a call of the writing model costs, in picodollars; one on this machine costs nothing."""
     name = model.name if model is not None else settings.compress.model.model
@@ -221,6 +261,13 @@ def bill_for(settings: Settings, model: ChatModel | None = None) -> Callable[[in
     if card.input_price is None:
         return lambda _prompt, _answer: 0
     return lambda prompt, answer: bill(card, 0, prompt, answer)
+
+
+def sinks_for(settings: Settings) -> list[HealthSink]:
+    """Who is told how turns go, as the settings say. Whoever asks for them closes those that can be closed."""
+    from recto.sinks import sinks_for  # noqa: PLC0415  # mostly there are none
+
+    return sinks_for(settings)
 
 
 def recall_for(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> Recall:

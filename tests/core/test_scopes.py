@@ -13,6 +13,7 @@ PIECES = st.sampled_from(
     [
         "agent:",
         "tenant:",
+        "recto:",
         "a",
         "ab",
         "b",
@@ -99,6 +100,23 @@ def test_an_agent_reaches_its_own_sessions_alone(one, other, same):
 def test_nobody_can_name_another_tenants_session(key, tenant):
     with pytest.raises(InputError, match="tenant"):
         stored_key(key, tenant)
+
+
+@pytest.mark.parametrize("tenant", ["", "acme"])
+@pytest.mark.parametrize("key", ["recto:keys", "recto:", "recto:anything"])
+def test_nobody_can_name_what_is_rectos_own(key, tenant):
+    with pytest.raises(InputError, match="Recto's own"):
+        stored_key(key, tenant)
+
+
+@pytest.mark.parametrize("own", ["recto:keys", "recto:"])
+def test_nothing_reaches_what_is_rectos_own_and_it_reaches_nothing(own):
+    for scope in ("session", "agent", "tenant"):
+        assert within(own, scope).holds(own)
+        for other in ("agent:a:main", "notes", "recto:other", "tenant:acme/x"):
+            assert not within(own, scope).holds(other)
+            assert not within(other, scope).holds(own)
+    assert stored_key("recto", "") == "agent:default:main"
 
 
 @pytest.mark.parametrize("broken", ["tenant:", "tenant:a b/x", "tenant:acme", f"tenant:{'x' * 65}/y"])

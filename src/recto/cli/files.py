@@ -16,6 +16,7 @@ from recto.cli.screen import err, out, progress, safe
 from recto.cli.transcripts import known_session
 from recto.engine.exporting import Advance, export_messages, export_original, export_recto
 from recto.engine.importing import Imported
+from recto.engine.reading import listed
 from recto.errors import InputError, RectoError
 from recto.ports import TranscriptStore
 from recto.settings import Settings
@@ -85,12 +86,12 @@ def export_command(
     with closing(open_store(settings, create=False)) as store:
         keys = [known_session(store, name) for name in sessions or (() if every else (settings.session,))]
         if every:
-            keys = [summary.session for summary in store.sessions()]
+            keys = [summary.session for summary in listed(store)]
         if len(keys) != 1 and form != "recto":
             raise click.UsageError(f"--as {form} takes one session")
         total = sum(store.head(key).seq for key in keys)
         with progress("exporting", total) as advance:
-            _write(_export(store, keys, form, advance), output)
+            write_out(_export(store, keys, form, advance), output)
 
 
 def _export(store: TranscriptStore, keys: list[str], form: str, advance: Advance) -> Iterator[bytes]:
@@ -103,7 +104,7 @@ def _export(store: TranscriptStore, keys: list[str], form: str, advance: Advance
             return export_recto(store, keys, advance)
 
 
-def _write(pieces: Iterable[bytes], output: Path | None) -> None:
+def write_out(pieces: Iterable[bytes], output: Path | None) -> None:
     """All of it or nothing: a file appears under its name only when it is whole and on the disk."""
     if output is None:
         sys.stdout.buffer.writelines(pieces)

@@ -19,6 +19,7 @@ from recto.settings import load
 
 EXIT_FOUND, EXIT_USAGE, EXIT_INPUT, EXIT_STORE = 1, 2, 3, 4
 COMMANDS = {
+    "audit": "audit",
     "checkpoint": "continuity",
     "compact": "compress",
     "consolidate": "memory",
@@ -27,9 +28,12 @@ COMMANDS = {
     "doctor": "doctor",
     "export": "files",
     "facts": "compress",
+    "fidelity": "fidelity",
     "fork": "fork",
+    "health": "health",
     "import": "files",
     "index": "recall",
+    "keys": "keys",
     "memory": "memory",
     "models": "models",
     "note": "compress",
@@ -37,6 +41,7 @@ COMMANDS = {
     "recall": "recall",
     "restore": "compress",
     "resume": "continuity",
+    "serve": "serve",
     "sessions": "transcripts",
     "show": "transcripts",
     "verify": "transcripts",
@@ -79,7 +84,12 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
       recto verify                               prove that nothing was changed
       recto export agent:default:main -o a.jsonl get it out, losslessly
     """
-    context.obj = load(path=config, arguments={"store": store})
+    try:
+        context.obj = load(path=config, arguments={"store": store})
+    except SettingsError as error:
+        if context.invoked_subcommand != "doctor":
+            raise
+        context.obj = error  # it is a finding there
 
 
 def main() -> None:

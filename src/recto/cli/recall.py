@@ -18,7 +18,8 @@ from recto.cli.transcripts import as_json_row, known_session, print_whole
 from recto.core.lanes import gaps
 from recto.core.passages import passages
 from recto.core.recall import Asked, Found, Hit, Scope
-from recto.core.scopes import parse_pointer, session_in, stored_key, tenant_of, within
+from recto.core.scopes import is_own, parse_pointer, session_in, stored_key, tenant_of, within
+from recto.engine.reading import listed
 from recto.errors import EmbedderFailed, InputError, SettingsError
 from recto.ports import Lexicon, TranscriptStore
 from recto.settings import Settings
@@ -117,7 +118,7 @@ def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool) 
     """
     with closing(open_store(settings, create=False)) as store:
         keys = [_known(store, settings, name) for name in sessions]
-        keys = keys or [one.session for one in store.sessions() if _is_in_reach(settings, one.session)]
+        keys = keys or [one.session for one in listed(store) if _is_in_reach(settings, one.session)]
         with closing(indexer_for(settings, store)) as indexer:
             for key in keys if rebuild else ():
                 indexer.index.forget(key)
@@ -140,7 +141,9 @@ def _known(store: TranscriptStore, settings: Settings, name: str) -> str:
 
 def _is_in_reach(settings: Settings, key: str) -> bool:
     """With a tenant in the settings everything else is as if it were not there."""
-    return not settings.tenant or within(stored_key(settings.session, settings.tenant), "tenant").holds(key)
+    if not settings.tenant:
+        return not is_own(key)
+    return within(stored_key(settings.session, settings.tenant), "tenant").holds(key)
 
 
 def _take_in(indexer: Indexer, keys: Sequence[str]) -> EmbedderFailed | None:

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from recto.cli.screen import one_line, out, progress, safe, when
 from recto.core.entries import Entry, Head, session_key
-from recto.engine.reading import text_of
+from recto.core.scopes import is_own
+from recto.engine.reading import listed, text_of
 from recto.engine.verify import verify
 from recto.errors import MalformedFile, UnknownSession
 from recto.ports import TranscriptStore
@@ -38,7 +39,7 @@ def sessions_command(settings: Settings, after: str, limit: int, as_json: bool) 
       recto sessions --json | jq -r .session
     """
     with closing(open_store(settings, create=False)) as store:
-        found = store.sessions(after, limit + 1)
+        found = listed(store, after, limit + 1)
     table = Table("session", Column("entries", justify="right"), "first", "last")
     for summary in found[:limit]:
         if as_json:
@@ -131,8 +132,8 @@ def verify_command(
 def known_session(store: TranscriptStore, name: str) -> str:
     """The key of a session that exists; names the nearest one where it does not."""
     key = session_key(name)
-    if not store.head(key).seq:
-        nearest = get_close_matches(key, [summary.session for summary in store.sessions(limit=10_000)], n=1)
+    if is_own(key) or not store.head(key).seq:
+        nearest = get_close_matches(key, [summary.session for summary in listed(store, limit=10_000)], n=1)
         raise UnknownSession(key, nearest[0] if nearest else None)
     return key
 

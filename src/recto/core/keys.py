@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
+
+from recto.errors import InputError
 
 Right = Literal["ask", "read", "change"]
 """`ask`: models, through the gateway. `read`: what is stored. `change`: pins, restores, checkpoints, memory."""
 RIGHTS: Final[tuple[Right, ...]] = get_args(Right)
 
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_LONGEST = 64
+_LARGEST = 2**53
+"""Numbers up to here are read alike by every JSON reader."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """What is known of a key."""
+    """What is known of a key. Raises `InputError` for one that could not be told apart, or could do nothing."""
 
-    id: str
-    """Public: it stands in lists, logs and events."""
+    id: str = ""
+    """Public: it stands in lists, logs and events. Given when the key is made."""
     name: str
     """What people call it."""
     rights: frozenset[Right] = frozenset(RIGHTS)
@@ -40,3 +48,20 @@ class Key:
     expires: int = 0
     """The same; 0: never."""
     revoked: bool = False
+
+    def __post_init__(self) -> None:
+        for what, name in (("tenant", self.tenant), ("agent", self.agent)):
+            if not _NAME.fullmatch(name) and (what == "agent" or name):
+                raise InputError(f"{what} {name!r:.80}: a name is 1 to 64 of the characters A-Z a-z 0-9 . _ -")
+        for what, text in (("name", self.name), ("upstream", self.upstream), ("profile", self.profile)):
+            if len(text) > _LONGEST or not text.isprintable() or (what == "name" and not text.strip()):
+                raise InputError(f"{what} {text!r:.80}: at most {_LONGEST} printable characters, and a key has a name")
+        if not self.rights or not self.rights <= frozenset(RIGHTS):
+            raise InputError(f"a key has at least one of the rights {', '.join(RIGHTS)}, and no other")
+        numbers = (self.requests_per_minute, self.concurrency, self.body_bytes, self.created, self.expires)
+        if not all(0 <= number <= _LARGEST for number in numbers):
+            raise InputError("limits and times of a key are not below zero, and not beyond what JSON can say")
+
+    def is_live(self, now: int) -> bool:
+        """Whether it opens anything at a time, in microseconds since 1970."""
+        return not self.revoked and (not self.expires or now < self.expires)

@@ -1,8 +1,9 @@
 """Which sessions belong together: tenants, agents, and the pointers that name one entry.
 
 A session key is `agent:<agent>:<rest>`, or any other text, which then belongs to no agent. With a tenant the stored key
-begins with `tenant:<tenant>/`, and nobody without that tenant can name it. Keys are compared character by character:
-no case is folded and no pattern is read into them.
+begins with `tenant:<tenant>/`, and nobody without that tenant can name it. What begins with `recto:` is Recto's own
+(the keys of the gateway): nobody can name it, and nothing reaches it. Keys are compared character by character: no case
+is folded and no pattern is read into them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from recto.core.recall import Scope
 from recto.errors import InputError
 
 _TENANT = "tenant:"
+_OWN = "recto:"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _STORED = re.compile(r"tenant:([A-Za-z0-9._-]{1,64})/", re.ASCII)
 _AGENT = re.compile(r"agent:[^:]+:")
@@ -41,18 +43,25 @@ class Reach:
 
 
 def stored_key(session: str, tenant: str = "") -> str:
-    """The key a session is stored under. Raises `InputError` for a key that would reach into a tenant by its name."""
+    """The key a session is stored under. Raises `InputError` for one that reaches into a tenant or is Recto's own."""
     key = session_key(session)
     if key.startswith(_TENANT):
         raise InputError(
             f"session {key!r:.80}: keys that begin with 'tenant:' are made by Recto. Name the session as its tenant "
             "does, and the tenant beside it."
         )
+    if is_own(key):
+        raise InputError(f"session {key!r:.80}: keys that begin with '{_OWN}' are Recto's own. Choose another name.")
     if not tenant:
         return key
     if not _NAME.fullmatch(tenant):
         raise InputError(f"tenant {tenant!r:.80}: a name is 1 to 64 of the characters A-Z a-z 0-9 . _ -")
     return session_key(f"{_TENANT}{tenant}/{key}")
+
+
+def is_own(key: str) -> bool:
+    """Whether a stored key is that of something Recto keeps for itself: no list and no search shows it."""
+    return key.startswith(_OWN)
 
 
 def tenant_of(key: str) -> str:
@@ -67,13 +76,15 @@ def session_in(key: str) -> str:
     return key[found.end() :] if found else key
 
 
-def _realm(key: str) -> tuple[bool, str]:
+def _realm(key: str) -> tuple[bool, bool, str]:
     """What two keys must share to be of one tenant. A broken tenant key is not that of a session without tenant."""
-    return key.startswith(_TENANT), tenant_of(key)
+    return key.startswith(_TENANT), is_own(key), tenant_of(key)
 
 
 def within(key: str, scope: Scope) -> Reach:
     """What a session reaches from its stored key. Each scope lies inside the next one."""
+    if is_own(key):
+        return Reach(prefix=key, key=key, exact=True)
     tenant = tenant_of(key)
     start = f"{_TENANT}{tenant}/" if tenant else ""
     if scope == "tenant" and (tenant or not key.startswith(_TENANT)):

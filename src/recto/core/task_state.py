@@ -6,10 +6,13 @@ such and never passes for the user's words.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from recto.core.notes import Note
+from recto.errors import InputError
 
 SCHEMA = 1
 """The number of this form; a higher one is of a newer Recto."""
@@ -185,3 +188,22 @@ class Checkpoint:
     def to_json(self) -> dict[str, Any]:
         """As an event and a file keep it; `current` is told for readers."""
         return asdict(self) | {"current": self.current.text if self.current else ""}
+
+
+def changes_given(given: Mapping[str, str | Sequence[str]]) -> Changes | None:
+    """What is set in a checkpoint, as it was given: a text, or several."""
+    known = [one.name for one in fields(Changes)]
+    for name, value in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else f"; it has {', '.join(known)}"
+            raise InputError(f"a checkpoint has no '{name}' that can be set{hint}")
+        several = [value] if isinstance(value, str) else list(value)
+        if not all(isinstance(one, str) for one in several) or (name == "goal" and len(several) != 1):
+            raise InputError(f"'{name}' of a checkpoint is text")
+    if not given:
+        return None
+    goal = given.get("goal", "")
+    texts = {name: (value,) if isinstance(value, str) else tuple(value) for name, value in given.items()}
+    texts.pop("goal", None)
+    return Changes(goal=goal if isinstance(goal, str) else goal[0], **texts)

@@ -301,10 +301,16 @@ def _staying(state: WindowState, protection: Protection) -> set[int]:
     if protection.task and state.task:
         stay.add(state.task)
     stay.update(list(state.lines)[max(len(state.lines) - protection.min_recent_messages, 0) :])
+    tools = protection.tools
     for line in state.lines.values():
-        if line.role == "system" or line.marked or protection.tools.intersection(line.tools):
+        if line.role == "system" or line.marked or (tools and tools.intersection(line.tools)):
             stay.add(line.seq)
     return stay
+
+
+def protected_tokens(state: WindowState, protection: Protection) -> int:
+    """What the messages cost that may not leave."""
+    return sum(state.cost(seq) for seq in _staying(state, protection))
 
 
 def ranges_of(seqs: Iterable[int]) -> list[list[int]]:

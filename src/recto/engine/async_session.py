@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from recto.core.budget import Verdict
 from recto.core.delegation import Delegated
 from recto.core.entries import Entry, Head
+from recto.core.health import Alert
 from recto.core.notes import NoteKind
 from recto.core.recall import Found, Scope
 from recto.core.report import Report
 from recto.core.told import Fact
+from recto.core.trends import HealthReport
 from recto.engine.prompts import Prompt
 from recto.engine.session import MessageLike, Session
 from recto.engine.verify import Verification
-from recto.ports import ChatModel
+from recto.ports import ChatModel, HealthSink
 
 if TYPE_CHECKING:
     from recto.core.fidelity import JudgedFidelity, Question
@@ -135,6 +137,18 @@ class AsyncSession:
     async def report(self, tools: Sequence[Any] = ()) -> Report:
         """See `Session.report`."""
         return await on_a_thread(self.session.report, tools)
+
+    async def health(self, turns: int = 20) -> HealthReport:
+        """See `Session.health`."""
+        return await on_a_thread(self.session.health, turns)
+
+    def on_alert(self, callback: Callable[[Alert], object]) -> None:
+        """See `Session.on_alert`. It is called on the thread that does the work, not on the loop's."""
+        self.session.on_alert(callback)
+
+    def watch(self, sink: HealthSink) -> None:
+        """See `Session.watch`; the same holds."""
+        self.session.watch(sink)
 
     async def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> Found:
         """See `Session.recall`."""

@@ -5,43 +5,39 @@ The transcript is never touched: it is the truth, and an index that disagrees wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator
 
 from recto.core.entries import Entry
+from recto.engine.examining import Finding, isolated, worst_first
 from recto.engine.indexing import Indexer
 from recto.engine.intake import is_raw
+from recto.engine.reading import listed
 from recto.errors import EmbedderFailed, RectoError
 
-Grade = Literal["fine", "note", "problem"]
+__all__ = ["Doctor", "Finding"]
+
+
 _SAMPLE = 64
 """Entries of a session whose index is held against their text."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that was looked at."""
-
-    grade: Grade
-    about: str
-    says: str
-    cure: str = ""
-    mended: bool = False
 
 
 class Doctor:
     """Examines a store and its index."""
 
-    def __init__(self, indexer: Indexer, *, advance: Callable[[int], None] = lambda by: None) -> None:
+    def __init__(
+        self, indexer: Indexer, *, advance: Callable[[int], None] = lambda by: None, offline: bool = False
+    ) -> None:
         self._indexer = indexer
         self._advance = advance
+        self._offline = offline
+        """Whether an embedder that may be elsewhere is left alone."""
 
     def examine(self, *, mend: bool = False) -> list[Finding]:
         """Everything that was looked at, the worst first. With `mend`, what can be made anew is."""
-        found = [*self._store(), *self._embedder(), *self._index(mend)]
-        order: Sequence[Grade] = ("problem", "note", "fine")
-        return sorted(found, key=lambda finding: order.index(finding.grade))
+        found = [*isolated("store", self._store)]
+        if not self._offline:
+            found += isolated("embedder", self._embedder)
+        return worst_first([*found, *isolated("index", lambda: self._index(mend))])
 
     def _store(self) -> Iterator[Finding]:
         store = self._indexer.store
@@ -79,7 +75,7 @@ class Doctor:
             yield Finding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=mend)
         if damage and not mend:
             return  # what it holds says nothing now
-        known = {summary.session for summary in self._indexer.store.sessions()}
+        known = {summary.session for summary in listed(self._indexer.store)}
         for session in index.sessions():
             if session not in known:
                 says = f"session '{session}' is in the index and not in the transcript"

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from recto.core.entries import Draft
 from recto.errors import MalformedMessage
 from recto.ports import Clock
+
+_ASKED: ContextVar[tuple[str, str]] = ContextVar("asked", default=("", ""))
+"""Who asked, and at which door; empty where nobody did."""
 
 
 def new_id(clock: Clock) -> str:
@@ -17,10 +22,31 @@ def new_id(clock: Clock) -> str:
     return f"{max(clock.now(), 0) // 1000 & 0xFFFFFFFFFFFF:012x}{os.urandom(10).hex()}"
 
 
+@contextmanager
+def asked_by(who: str, surface: str) -> Iterator[None]:
+    """Every event this thread makes meanwhile says who asked for it, and at which door.
+
+    It rides along unseen: nothing between a door and an event decides anything by it, so nothing has to carry it.
+    """
+    before = _ASKED.set((who, surface))
+    try:
+        yield
+    finally:
+        _ASKED.reset(before)
+
+
 def event(clock: Clock, kind: str, about: Mapping[str, Any], key: str | None = None, surface: str = "window") -> Draft:
     """Something that happened to a session and is not a message."""
+    who, door = _ASKED.get()
     return Draft(
-        id=new_id(clock), ts=clock.now(), role="event", kind=kind, content=to_json(about), surface=surface, key=key
+        id=new_id(clock),
+        ts=clock.now(),
+        role="event",
+        kind=kind,
+        content=to_json(about),
+        surface=door or surface,
+        meta=to_json({"asked_by": who}) if who else b"{}",
+        key=key,
     )
 
 

@@ -7,7 +7,7 @@ away at any moment and is the same again, on this machine or another. It appends
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from recto.core.entries import MESSAGE, Entry, Head
@@ -103,6 +103,33 @@ class Fold:
             for entry in self._store.read(self._session, self._state.seq + 1, head.seq):
                 self._take(self._state, entry)
         return self._state
+
+    def states(self, start: int, stop: int) -> Iterator[tuple[Entry, WindowState]]:
+        """The state as it was after each entry of a range: one state, which changes while it is looked at.
+
+        It begins at the last snapshot before the range, or at the session's beginning. Where neither is near, nothing
+        is in before the range begins.
+        """
+        state = self._before(start)
+        for entry in self._store.read(self._session, state.seq + 1, stop):
+            self._take(state, entry)
+            if entry.seq >= start:
+                yield entry, state
+
+    def _before(self, start: int) -> WindowState:
+        above, known = last_numbered(self._store, self._session, snapshot_key)[0] + 1, 0
+        found: Entry | None = None
+        while above - known > 1:
+            middle = (known + above) // 2
+            entry = self._store.find(self._session, snapshot_key(middle))
+            if entry is not None and entry.seq < start:
+                known, found = middle, entry
+            else:
+                above = middle
+        if found is not None:
+            about = json.loads(found.content)
+            return WindowState.from_snapshot(about, self._lines(about["in"]), self._summary(about.get("summary", 0)))
+        return WindowState(seq=0 if start <= _SHORT else start - 1)
 
     def _opened(self, head: Head) -> WindowState:
         snapshot = self._last_snapshot()

@@ -12,7 +12,7 @@ from dataclasses import fields
 from itertools import islice
 
 from recto.core.entries import Draft, Entry, session_key
-from recto.core.scopes import tenant_of
+from recto.core.scopes import is_own, tenant_of
 from recto.engine.drafts import event
 from recto.errors import InputError
 from recto.ports import Clock, TranscriptStore
@@ -38,8 +38,9 @@ def fork(
     stop = head.seq if at is None else at
     if not 1 <= stop <= head.seq:
         raise InputError(f"session '{source}' has entries 1 to {head.seq}; it cannot be forked at {stop}")
-    if source == target or tenant_of(source) != tenant_of(target):
-        raise InputError(f"'{target}' cannot be a fork of '{source}': it is the same session, or another tenant's")
+    if source == target or tenant_of(source) != tenant_of(target) or is_own(source) or is_own(target):
+        why = "it is the same session, another tenant's, or Recto's own"
+        raise InputError(f"'{target}' cannot be a fork of '{source}': {why}")
     done = store.find(target, f"branch/{source}/{stop}")
     if done is not None:
         return done

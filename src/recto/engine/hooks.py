@@ -16,11 +16,13 @@ from dataclasses import replace
 from typing import Any
 
 from recto.core.entries import Entry
+from recto.core.health import Alert
 from recto.core.limits import limits_in_error
 from recto.core.policies.compact import Compact
 from recto.core.pressure import Reading
 from recto.core.relief import Rules
 from recto.core.report import Decided, Report
+from recto.core.trends import HealthReport
 from recto.engine.inspect import decisions
 from recto.engine.prompts import Prompt
 from recto.engine.session import MessageLike, Session
@@ -39,6 +41,7 @@ class ContextWindowManager:
         tools: Sequence[Any] = (),
         rules: Rules | None = None,
         on_event: Callable[[Entry], None] | None = None,
+        on_alert: Callable[[Alert], object] | None = None,
     ) -> None:
         self.session = session
         self.tools = tools
@@ -47,6 +50,8 @@ class ContextWindowManager:
             self.session.window.rules = rules
         if on_event is not None:
             self.session.window.listen(on_event)
+        if on_alert is not None:
+            self.session.on_alert(on_alert)
 
     def on_turn_start(self, message: MessageLike) -> Prompt:
         """The user has spoken: stores it and gives the prompt for the first call."""
@@ -96,3 +101,7 @@ class ContextWindowManager:
     def get_status_report(self) -> Report:
         """What the prompt is made of now, and what is not in it."""
         return self.session.report(self.tools)
+
+    def get_health_report(self) -> HealthReport:
+        """How the last turns went, where that is heading, and what should be looked at."""
+        return self.session.health()

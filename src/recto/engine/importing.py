@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from recto.core.entries import MESSAGE, Draft, Entry, session_key
+from recto.core.scopes import is_own
 from recto.core.tokens import Meter
 from recto.engine.drafts import new_id, to_json
 from recto.errors import AppendConflict, InputError
@@ -132,6 +133,9 @@ class Importer:
                 look.model = model if isinstance(model, str) else ""
         look.digest = digest.hexdigest()
         self._retarget(look)
+        if own := next((name for name in look.entries if is_own(name)), ""):
+            # Else a file from somewhere could bring a key of the gateway with it.
+            raise InputError(f"'{path.name}' names session '{own:.80}', which is Recto's own. Nothing was imported.")
         return look
 
     def _retarget(self, look: _Look) -> None:

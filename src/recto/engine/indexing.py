@@ -88,6 +88,8 @@ class Indexer:
         """The one in use, then those used before, whose vectors serve until the new ones are there."""
         self._vectors: dict[str, Vectors] = {}
         self._troubles: dict[str, str] = {}
+        self._reached: dict[str, int] = {}
+        """How far the words of each session are in without a gap, as far as this process knows."""
         self._known: set[str] = set()
         """Sessions whose index was found to be of this transcript."""
         self._mending = threading.Lock()
@@ -202,6 +204,10 @@ class Indexer:
             return missing, 0
         return missing, _count(gaps(self.index.covered(session, _lane(self.embedder)), 1, head))
 
+    def reached(self, session: str) -> int:
+        """The last entry up to which the words of a session are in, as far as this process knows; reads nothing."""
+        return self._reached.get(session, 0)
+
     def covered(self, session: str) -> list[Covered]:
         """What any lane of a session says it has taken in."""
         lanes = [self.words.lane, *map(_lane, self.embedders)]
@@ -287,6 +293,8 @@ class Indexer:
                     covers = Covered(page[0].seq, page[-1].seq, page[-1].hash)
                     self.uses.add(session, list(uses_in(page)), covers)
                     self.words.add(session, [document_of(one, self.lexicon) for one in page if is_raw(one)], covers)
+            if first <= self._reached.get(session, 0) + 1 <= last:
+                self._reached[session] = last
         finally:
             self._words_turn.release()
         return True

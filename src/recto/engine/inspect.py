@@ -11,7 +11,7 @@ from recto.core.entries import MESSAGE, Entry
 from recto.core.relief import relieve
 from recto.core.report import CacheEstimate, CameBack, Compression, Decided, Report, holders_of
 from recto.core.told import Fact
-from recto.core.window import seqs_in, split
+from recto.core.window import WindowState, split
 from recto.engine.fold import DECISIONS, JUDGED, RESTORED, WRITTEN
 from recto.engine.material import Built
 from recto.engine.recollection import INJECTED
@@ -32,15 +32,25 @@ def report(window: Window, tools: Sequence[Any] = (), largest: int = 20) -> Repo
         return _report(window, tools, largest)
 
 
-def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
+def preview(window: Window, tools: Sequence[Any] = ()) -> Built:
+    """The prompt as it would be sent now, before anything new is recalled or written for it. Changes nothing."""
+    with window.turn:
+        return _planned(window, tools)[1]
+
+
+def _planned(window: Window, tools: Sequence[Any]) -> tuple[WindowState, Built]:
     window.offer(tools)
+    state = relieve(window.state, window.rules, window.material).state
+    return state, window.material.build(state)
+
+
+def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
     material, budget = window.material, window.budget
-    state = relieve(window.state, window.rules, material).state
-    built = material.build(state)
+    state, built = _planned(window, tools)
     frame = material.meter.frame.prompt
     beside = {"tools": material.fixed - material.beside - frame, "system": material.beside, "frame": frame}
     protected = split(state, window.rules.protection).protected
-    recalled, recalled_tokens = _came_back(window)
+    recalled, recalled_tokens = came_back(window)
     return Report(
         session=window.session,
         model=window.rules.card.name if window.rules.card else "",
@@ -72,21 +82,27 @@ def decisions(window: Window, reach: int = _REACH, *, scores: bool = False) -> I
     """The decisions among the last entries, newest first; with every score that went into them where asked."""
     recent = window.store.tail(window.session, reach)
     undone = {json.loads(entry.content)["decision"] for entry in recent if entry.kind == RESTORED}
-    for entry in reversed(recent):
-        if entry.kind in DECISIONS:
-            about = json.loads(entry.content)
-            yield Decided(
-                seq=entry.seq,
-                id=entry.id,
-                ts=entry.ts,
-                kind=entry.kind,
-                policy=about["policy"],
-                reason=about["reason"],
-                messages=len(seqs_in(about["left"])) + len(about["shrunk"]),
-                frees=about["frees"],
-                undone=entry.seq in undone,
-                scores=about["scores"] if scores else {},
-            )
+    made = (entry for entry in reversed(recent) if entry.kind in DECISIONS)
+    return (decided_in(entry, undone=entry.seq in undone, scores=scores) for entry in made)
+
+
+def decided_in(entry: Entry, *, undone: bool, scores: bool = False) -> Decided:
+    """A decision as its entry tells it."""
+    from recto.engine.auditing import line_of  # noqa: PLC0415  # it knows every event there is; a prompt needs none
+
+    line = line_of(entry)
+    return Decided(
+        seq=line.seq,
+        id=line.id,
+        ts=line.ts,
+        kind=line.kind,
+        policy=line.policy,
+        reason=line.reason,
+        messages=line.messages,
+        frees=line.freed or 0,
+        undone=undone,
+        scores=line.scores if scores else {},
+    )
 
 
 def compressions(window: Window, reach: int = _REACH) -> Iterator[Compression]:
@@ -137,7 +153,7 @@ def ledger(window: Window) -> tuple[Fact, ...]:
         return facts_of(told_in(window.store.tail(window.session, _LEDGER_REACH)))
 
 
-def _came_back(window: Window) -> tuple[tuple[CameBack, ...], int]:
+def came_back(window: Window) -> tuple[tuple[CameBack, ...], int]:
     """What the transcript says of the last recall, if it was for the question that is in flight."""
     for entry in reversed(window.store.tail(window.session, _RECALL_REACH)):
         if entry.kind == MESSAGE and entry.role == "user":

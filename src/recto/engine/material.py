@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from recto.core.health import call_mark
 from recto.core.messages import Message
 from recto.core.plan import Result, View
 from recto.core.policies.clamp import clamp
@@ -102,6 +103,8 @@ class Material:
     """Messages without their thinking."""
     _cached: set[int] = field(default_factory=set)
     """Messages that carry cache marks."""
+    _marks: dict[int, dict[str, str]] = field(default_factory=dict)
+    """The calls of messages, by their ids: what each is recognised by when it is made again."""
     _arranged: tuple[tuple[int, ...], Adjacency, Arrangement] | None = None
     """The last arrangement, with what it was made of: one prompt asks for the same one several times."""
 
@@ -135,6 +138,7 @@ class Material:
             self._short.pop(seq, None)
             self._bare.pop(seq, None)
             self._cached.discard(seq)
+            self._marks.pop(seq, None)
 
     def wire_of(self, state: WindowState) -> str:
         """The one format all of them can be sent in: plain text messages are the same in all."""
@@ -186,6 +190,22 @@ class Material:
             if seq in self._cached and (marks := cache_marks(self.raws[seq], self.wires[seq])):
                 return marks[-1].decode()
         return ""
+
+    def calls_gone(self, before: WindowState, after: WindowState, touched: Iterable[int]) -> list[str]:
+        """Which tool calls nobody can see whole any more once these entries have left or shrunk, by their marks."""
+        marks = {
+            call: mark for seq, line in before.lines.items() if line.calls for call, mark in self._calls(seq).items()
+        }
+        short = {call for seq in after.shrunk if seq in after.lines for call in after.lines[seq].answers}
+        shown = {marks.get(call) for line in after.lines.values() for call in line.calls if call not in short}
+        lines = [before.lines[seq] for seq in touched if seq in before.lines]
+        about = {marks[call] for line in lines for call in (*line.calls, *line.answers) if call in marks}
+        return sorted(about - shown)
+
+    def _calls(self, seq: int) -> dict[str, str]:
+        if seq not in self._marks:
+            self._marks[seq] = {part.call_id: call_mark(part.name, part.text) for part in self._read(seq).calls}
+        return self._marks[seq]
 
     def told(self, seqs: Iterable[int]) -> list[Told]:
         """Messages as compression reads them, in the order given."""

@@ -1,9 +1,11 @@
-"""What an entry says, read from its exact bytes."""
+"""What an entry says, read from its exact bytes, and which sessions there are for people."""
 
 from __future__ import annotations
 
-from recto.core.entries import MESSAGE, Entry
+from recto.core.entries import MESSAGE, Entry, SessionSummary
+from recto.core.scopes import is_own
 from recto.errors import InputError
+from recto.ports import TranscriptStore
 from recto.wire import read
 
 
@@ -15,3 +17,14 @@ def text_of(entry: Entry) -> str:
         except InputError:
             pass  # a faithful record of something unreadable is shown as what it is
     return entry.content.decode(errors="replace")
+
+
+def listed(store: TranscriptStore, after: str = "", limit: int | None = None) -> list[SessionSummary]:
+    """The sessions of a store as `store.sessions` gives them, without what Recto keeps for itself."""
+    if limit is None:
+        return [one for one in store.sessions(after) if not is_own(one.session)]
+    found: list[SessionSummary] = []
+    while len(found) < limit and (page := store.sessions(after, limit - len(found))):
+        after = page[-1].session
+        found += [one for one in page if not is_own(one.session)]
+    return found

@@ -70,6 +70,12 @@ class Recollection:
         if "recall" in self.__dict__:
             self.recall.close()
 
+    def behind(self, seq: int) -> int:
+        """Entries up to this one whose words are not in the index; 0 while nothing has had to be. Reads nothing."""
+        if "recall" not in self.__dict__:
+            return 0
+        return max(seq - self.recall.indexer.reached(self.recall.session), 0)
+
     @property
     def hits(self) -> tuple[Hit, ...]:
         """What stands in the prompt now because it came back."""

@@ -160,6 +160,7 @@ class Reliever:
             "cache_mark": self._material.newest_mark(left),
             "scores": {str(seq): dict(parts) for seq, parts in plan.scores.items()},
             "indexed": indexed,
+            "gone": self._material.calls_gone(state, relief.state, [*left, *(shrink.seq for shrink in plan.shrinks)]),
         }
         if one.summary is not None:
             about |= {"summary": one.summary.to_json(), "replaces": state.summary.at if state.summary else 0}

@@ -6,11 +6,10 @@ behind it, and nothing here decides what the model sees.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,27 +17,31 @@ from recto.core.budget import Verdict
 from recto.core.calibration import Calibration, prompt_tokens
 from recto.core.delegation import Delegated
 from recto.core.entries import Draft, Entry, Head, session_key
+from recto.core.health import Alert, MadeOf
 from recto.core.messages import Message
 from recto.core.notes import Note, NoteKind
 from recto.core.recall import Found, Scope
 from recto.core.report import Report
 from recto.core.scopes import stored_key, tenant_of
 from recto.core.summary import ALARM
-from recto.core.task_state import Changes
+from recto.core.task_state import changes_given
 from recto.core.tokens import Meter
 from recto.core.told import Fact
+from recto.core.trends import HealthReport
 from recto.core.units import Line
 from recto.engine.drafts import event, new_id, to_json
 from recto.engine.fold import FIDELITY_LOW, JUDGED, USAGE
 from recto.engine.forking import fork
+from recto.engine.health import NUMBERS, AlertsOnly, Monitor
 from recto.engine.inspect import ledger, report
 from recto.engine.prompts import Prompt
 from recto.engine.telling import told_in
 from recto.engine.verify import Verification, verify
 from recto.engine.window import Window
 from recto.errors import InputError, TooLarge
-from recto.ports import ChatModel, Clock, TranscriptStore
-from recto.wire import detect, read
+from recto.ports import ChatModel, Clock, HealthSink, TranscriptStore
+from recto.wire import Usage, detect, read
+from recto.wire.replies import usage_in
 
 if TYPE_CHECKING:
     from recto.core.fidelity import JudgedFidelity, Question
@@ -81,6 +84,8 @@ class Session:
         self._calibration: Calibration | None = None
         self.memory_for: Callable[[], Memories] | None = None
         """Opens what the session's agent remembers for good."""
+        self.monitor: Monitor | None = None
+        """Follows how turns go; see `measured_by`."""
 
     def append(
         self,
@@ -117,11 +122,29 @@ class Session:
             self._draft(message, meta_bytes, surface, None if key is None else f"{key}/{place}", wire)
             for place, message in enumerate(messages)
         ]
-        return self.store.append(self.key, drafts, expect=expect)
+        answer = next((place for place, draft in enumerate(drafts) if draft.role == "assistant"), None)
+        asked = self._window.unanswered if self._window is not None and answer is not None else None
+        if answer is not None and asked is not None and NUMBERS not in (meta or {}):
+            drafts[answer] = replace(drafts[answer], meta=self._with_numbers(meta or {}, asked[1]))
+        entries = self.store.append(self.key, drafts, expect=expect)
+        if answer is not None and asked is not None and entries[answer].seq > asked[0]:
+            self.window.unanswered = None
+        if self.monitor is not None:
+            self.monitor.heard([entry for entry, draft in zip(entries, drafts, strict=True) if entry.id == draft.id])
+        return entries
+
+    def _with_numbers(self, meta: Mapping[str, Any], made: MadeOf) -> bytes:
+        """The meta of a message that answers a prompt: with what the prompt was made of, which nothing else tells."""
+        about = made.to_json() if self.monitor is None else self.monitor.kept_with(made)
+        return to_json({**meta, NUMBERS: about})
 
     def record(self, kind: str, content: Mapping[str, Any], *, key: str | None = None) -> Entry:
         """Stores an event: something that happened to the session and is not a message."""
-        return self.store.append(self.key, [event(self._clock, kind, content, key, surface="library")])[0]
+        draft = event(self._clock, kind, content, key, surface="library")
+        entry = self.store.append(self.key, [draft])[0]
+        if self.monitor is not None and entry.id == draft.id:
+            self.monitor.heard([entry])
+        return entry
 
     def read(self, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
         """Entries from `start` up to and including `stop`, in order."""
@@ -170,9 +193,14 @@ class Session:
         reported = prompt_tokens(usage)
         if reported is None:
             raise InputError(f"this usage reports no prompt tokens: {sorted(usage)}")
-        counted = self._count_prompt(prompt, tools)
-        self._calibration = self.calibration.observe(counted, reported)
-        return self.record(USAGE, {"counter": self.meter.name, "counted": counted, "reported": reported})
+        told = usage_in(dict(usage)) or Usage(prompt=reported, output=0)
+        return self.observed(self._count_prompt(prompt, tools), replace(told, prompt=reported))
+
+    def observed(self, counted: int, usage: Usage) -> Entry:
+        """The same for who has counted the prompt already. Told before the answer is stored, it belongs to its turn."""
+        self._calibration = self.calibration.observe(counted, usage.prompt)
+        about = {"counter": self.meter.name, "counted": counted, "reported": usage.prompt, "output": usage.output}
+        return self.record(USAGE, about | {"cache_read": usage.cache_read, "cache_write": usage.cache_write})
 
     @property
     def calibration(self) -> Calibration:
@@ -213,6 +241,26 @@ class Session:
     def report(self, tools: Sequence[Any] = ()) -> Report:
         """What the next prompt would be made of, and what would not be in it. Changes nothing."""
         return report(self.window, tools)
+
+    def measured_by(self, monitor: Monitor) -> None:
+        """Has somebody follow how turns go."""
+        self.monitor = monitor
+        self.window.listen(lambda entry: monitor.heard([entry]))
+
+    def health(self, turns: int = 20) -> HealthReport:
+        """How the last turns went, where that is heading, and what should be looked at."""
+        red = self.window.rules.thresholds.red
+        return (self.monitor or Monitor(self.store, self.key)).report(turns, red)
+
+    def on_alert(self, callback: Callable[[Alert], object]) -> None:
+        """Calls back when something should be looked at, and when it is over."""
+        self.watch(AlertsOnly(callback))
+
+    def watch(self, sink: HealthSink) -> None:
+        """Tells somebody of every turn, alert and event from now on."""
+        if self.monitor is None:
+            raise InputError("turns of this session are not measured; see the setting health.enabled")
+        self.monitor.sinks.append(sink)
 
     def pin(self, *entries: int | str) -> Entry:
         """Keeps entries in the prompt, by number or id, until they are unpinned; those that left come back."""
@@ -257,7 +305,7 @@ class Session:
         issues, solved, decisions, learnings, services, each a text or several. With `expect`, a version, it is
         refused with nothing written unless that is the newest one.
         """
-        return self.window.checkpoint(_changes(changes), expect=expect)[0]
+        return self.window.checkpoint(changes_given(changes), expect=expect)[0]
 
     def handoff(self) -> Entry:
         """Writes a page from which somebody who knows nothing can go on, and the checkpoint it is made of."""
@@ -351,6 +399,8 @@ class Session:
         """Closes the index, and the store, if this session opened it."""
         if self._window is not None:
             self._window.close()
+        if self.monitor is not None:
+            self.monitor.close()
         if self._owns_store:
             self.store.close()
 
@@ -383,22 +433,3 @@ class Session:
             raise TooLarge("the message in bytes", len(raw), self._max_message_bytes, "limits.message_bytes")
         wire = stated or detect(raw)
         return raw, read(raw, wire), wire
-
-
-def _changes(given: Mapping[str, str | Sequence[str]]) -> Changes | None:
-    """What is set in a checkpoint, as it was given: a text, or several."""
-    known = [one.name for one in fields(Changes)]
-    for name, value in given.items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean '{near[0]}'?" if near else f"; it has {', '.join(known)}"
-            raise InputError(f"a checkpoint has no '{name}' that can be set{hint}")
-        several = [value] if isinstance(value, str) else list(value)
-        if not all(isinstance(one, str) for one in several) or (name == "goal" and len(several) != 1):
-            raise InputError(f"'{name}' of a checkpoint is text")
-    if not given:
-        return None
-    goal = given.get("goal", "")
-    texts = {name: (value,) if isinstance(value, str) else tuple(value) for name, value in given.items()}
-    texts.pop("goal", None)
-    return Changes(goal=goal if isinstance(goal, str) else goal[0], **texts)

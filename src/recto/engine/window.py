@@ -15,20 +15,21 @@ from functools import cached_property, wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from recto.core.budget import Budget, Component, Usage, Verdict
+from recto.core.budget import Budget, Usage, Verdict
 from recto.core.caching import stable_prefix
 from recto.core.continuity import Continuity
 from recto.core.entries import Draft, Entry
+from recto.core.health import MadeOf
 from recto.core.notes import KINDS, LONGEST, NoteKind
 from recto.core.policies.compact import Compact
-from recto.core.pressure import Pressure, Reading, VelocitySpike, changes, measured
+from recto.core.pressure import Reading
 from recto.core.recall import Asked, Found, Hit, Scope
 from recto.core.relief import Rules
 from recto.core.scopes import pointer_to
 from recto.core.task_state import Changes, Checkpoint
 from recto.core.tokens import Meter
 from recto.core.units import Line
-from recto.core.window import WindowState, component_of, seqs_in
+from recto.core.window import WindowState, seqs_in
 from recto.engine.continuing import Continuing, at_once
 from recto.engine.drafts import event, to_json
 from recto.engine.fold import (
@@ -40,15 +41,12 @@ from recto.engine.fold import (
     RESTORED,
     SNAPSHOT,
     SNAPSHOT_EVERY,
-    SPIKE,
     UNPINNED,
-    VIOLATION,
-    WARNING,
-    ZONE,
     Fold,
     snapshot_key,
 )
 from recto.engine.material import Material
+from recto.engine.measuring import Gauge
 from recto.engine.overflow import overflow
 from recto.engine.prompts import Prompt, marker
 from recto.engine.recollection import Recollection
@@ -63,7 +61,6 @@ if TYPE_CHECKING:
     from recto.engine.recalling import Recall
 
 _ATTEMPTS = 8
-_LEVELS = ("ok", "warning", "violation")
 _AHEAD = 0.5
 """The utilization from which on messages are indexed ahead of need, so that relief does not wait for it."""
 
@@ -120,7 +117,9 @@ class Window:
         self._fold = Fold(store, session, self.material, budget.room)
         self._clock = clock
         self._listeners: list[Callable[[Entry], None]] = []
-        self._reading: Reading | None = None
+        self._gauge = Gauge(self.material, self.append)
+        self.unanswered: tuple[int, MadeOf] | None = None
+        """The last entry before the last prompt, and what that was made of, until its answer is stored."""
         self._sent: list[tuple[bytes, int]] = []
         self._asked_at: int | None = None
         self._offered: tuple[tuple[bytes, bytes], tuple[int, int]] = (b"?", b""), (0, 0)
@@ -176,6 +175,8 @@ class Window:
         pieces = list(zip(built.messages, built.costs, strict=True))
         self.cached, self._sent = stable_prefix(self._sent, pieces), pieces
         self._asked_at = self._clock.now()
+        lag = self._recollection.behind(state.seq) if self._recollection is not None else 0
+        self.unanswered = state.seq, self._gauge.made_of(state, built, self.rules, prefix=self.cached, lag=lag)
         if reading.zone != "green" and not decisions:
             self._write_ahead(state)
         if state.seq - self._fold.snapshot_at >= SNAPSHOT_EVERY:
@@ -253,29 +254,15 @@ class Window:
 
     def pressure_of(self, state: WindowState) -> Reading:
         """The pressure of a state, without telling anybody."""
-        pressure = Pressure(
-            room=self.budget.room, thresholds=self.rules.thresholds, growth=state.growth, turns=state.turn
-        )
-        counted = self.material.used(state)
-        if not state.reported:
-            return pressure.read(counted)
-        added, exact = max(counted - state.reported_of, 0), self.material.meter.exact
-        return pressure.read(measured(counted, state.reported, added=added, exact=exact).tokens)
+        return self._gauge.pressure(state, self.budget.room, self.rules)
 
     def usage(self, state: WindowState) -> tuple[Usage, ...]:
         """How each component stands with its budget."""
-        schemas = self.material.fixed - self.material.beside - self.material.meter.frame.prompt
-        quoted = self.material.recalled.tokens if self.material.recalled else 0
-        foreword = self.material.foreword_cost(self.material.wire_of(state))
-        system = state.components()["system"] + foreword + self.material.beside
-        beside: dict[Component, int] = {"tools": schemas, "memory": quoted, "reserve": self.budget.reserve}
-        beside["system"] = system
-        return self.budget.usage({**state.components(), **beside}, state.burn)
+        return self._gauge.usage(state, self.budget)
 
     def check(self, line: Line) -> Verdict:
         """Whether one more message keeps its component of the budget within its limits; asked before it is added."""
-        component = component_of(line)
-        return self.budget.check(component, self.state.components()[component], line.tokens)
+        return self._gauge.check(line, self.state, self.budget)
 
     @_one_at_a_time
     def pin(self, seqs: Iterable[int]) -> Entry:
@@ -400,20 +387,7 @@ class Window:
         return inf if self._asked_at is None else max(self._clock.now() - self._asked_at, 0) / 1e6
 
     def _measure(self, state: WindowState) -> Reading:
-        reading = self.pressure_of(state)
-        if reading.zone != state.zone:
-            about = {"before": state.zone, "after": reading.zone, "utilization": round(reading.utilization, 4)}
-            self.append(ZONE, about)
-        for usage in self.usage(state):
-            told = _LEVELS.index(state.levels.get(usage.component, "ok"))
-            if usage.component != "reserve" and _LEVELS.index(usage.level) > told:  # told once, until something leaves
-                kind = VIOLATION if usage.level == "violation" else WARNING
-                self.append(kind, {"component": usage.component, "level": usage.level, "used": usage.used})
-        for change in changes(self._reading, reading):
-            if isinstance(change, VelocitySpike):
-                self.append(SPIKE, {"gain": change.gain, "baseline": round(change.baseline, 1)})
-        self._reading = reading
-        return reading
+        return self._gauge.measure(state, self.budget, self.rules)
 
     def _refuse(self, state: WindowState) -> None:
         kept = self._recollection.kept_by_the_index if self._recollection is not None else ""

@@ -11,9 +11,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from recto.core.keys import Key
+from recto.core.limits import Limits
 from recto.core.scopes import stored_key
 from recto.engine.indexing import Indexer
 from recto.engine.session import Session
@@ -48,6 +49,7 @@ class Sessions:
         self._indexer = indexer
         self._opened = opened
         self._held: OrderedDict[_Name, _Held] = OrderedDict()
+        self._learned: dict[str, dict[str, int]] = {}
         self._lock = threading.Lock()
 
     @contextmanager
@@ -62,6 +64,14 @@ class Sessions:
             yield held.session
         finally:
             self._returned(held)
+
+    def learn(self, model: str, limits: Limits) -> None:
+        """Takes in what an upstream said of a model's window: sessions opened from now on keep to it."""
+        said = {"window": limits.window, "max_input": limits.max_input}
+        with self._lock:
+            known = self._learned.get(model, {})
+            lower = {name: min(limit, known.get(name, limit)) for name, limit in said.items() if limit is not None}
+            self._learned[model] = {**known, **lower}
 
     def close(self) -> None:
         """Lets go of all of them; those in use are closed when they are returned."""
@@ -102,7 +112,15 @@ class Sessions:
     def _open(self, name: _Name, session: str, key: Key) -> Session:
         given = self._settings
         window = replace(given.window, profile=key.profile) if key.profile else given.window
-        settings = replace(given, session=session, tenant=key.tenant, model=name[1], window=window)
-        opened = open_session(settings, self.store, self._indexer)
+        models = {**given.models, name[1]: _agreed({**given.models.get(name[1], {}), **self._learned.get(name[1], {})})}
+        settings = replace(given, session=session, tenant=key.tenant, model=name[1], window=window, models=models)
+        opened = open_session(settings, self.store, self._indexer, sinks=())
         self._opened(opened)
         return opened
+
+
+def _agreed(given: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a model, where an upstream has said less than the settings."""
+    if "window" in given and "max_input" in given:
+        return given | {"max_input": min(given["max_input"], given["window"])}
+    return given

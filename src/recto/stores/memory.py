@@ -117,6 +117,17 @@ class MemoryStore:
             self._refuse_closed()
         return []
 
+    def copied(self) -> MemoryStore:
+        """Another one that holds the same, and goes its own way from here."""
+        made = MemoryStore()
+        with self._lock:
+            self._refuse_closed()
+            for name, transcript in self._transcripts.items():
+                made._transcripts[name] = _Transcript()
+                made._transcripts[name].extend(list(transcript.entries))
+            made._heads = dict(self._heads)
+        return made
+
     def close(self) -> None:
         """No other call may follow."""
         self._closed = True

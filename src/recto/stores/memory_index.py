@@ -117,6 +117,16 @@ class MemoryIndex:
             self._refuse_closed()
             self._shelves.clear()
 
+    def copied(self) -> MemoryIndex:
+        """Another one that holds the same, and goes its own way from here."""
+        made = MemoryIndex()
+        with self._lock:
+            self._refuse_closed()
+            for name, shelf in self._shelves.items():
+                kept = list(shelf.covered), dict(shelf.fresh), dict(shelf.sealed)
+                made._shelves[name] = _Shelf(shelf.generation, *kept)
+        return made
+
     def close(self) -> None:
         """No other call may follow."""
         self._closed = True

@@ -65,7 +65,7 @@ def chat_model_for(choice: ChatChoice) -> ChatModel | None:
         case "none":
             return None
         case "embedded":
-            return _embedded(choice)
+            return embedded_model_for(choice)
         case "anthropic":
             endpoint = Endpoint(
                 url=choice.url or anthropic.URL,
@@ -92,7 +92,8 @@ def _hosted(
     )
 
 
-def _embedded(choice: ChatChoice) -> ChatModel:
+def embedded_model_for(choice: ChatChoice) -> EmbeddedModel:
+    """A model in this process. Raises `SettingsError` with the cure."""
     _needs("xllamacpp", "a model in this process", "'recto[local]'")
     if choice.path:
         file = Path(choice.path).expanduser().absolute()

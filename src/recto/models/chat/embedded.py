@@ -10,7 +10,7 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -53,6 +53,31 @@ class EmbeddedModel:
         """The answer to a request. Raises `ModelFailed`."""
         call: _Call[Reply] = _Call(ends=time.monotonic() + min(request.seconds, self.seconds), cancelled=cancelled)
         return checked(self.name, self._within(call, lambda: self._write(request, call)))
+
+    def converse(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        asked: Mapping[str, Any],
+        take: Callable[[dict[str, Any]], None],
+        cancelled: Cancelled | None = None,
+    ) -> None:
+        """Answers a conversation of Chat messages, handing out each piece as it is written. Raises `ModelFailed`.
+
+        `asked` are members of a Chat request such as `max_tokens` and `temperature`. `take` is called on another thread.
+        """
+        call: _Call[None] = _Call(ends=time.monotonic() + self.seconds, cancelled=cancelled)
+        refusals: list[str] = []
+
+        def piece(chunk: dict[str, Any]) -> bool:
+            if "error" in chunk:
+                refusals.append(_refusal(chunk["error"]))
+            else:
+                take(chunk)
+            return bool(refusals) or call.over()
+
+        self._within(call, lambda: self._loaded().converse(messages, asked, piece))
+        if refusals or call.over():
+            raise ModelFailed(self.name, refusals[0] if refusals else call.why(_TOO_LATE))
 
     def tokens(self, text: str) -> int:
         """How many tokens the model makes of a text; what looks like a control token is text. Raises `ModelFailed`."""

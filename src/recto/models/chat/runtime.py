@@ -14,7 +14,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,30 @@ class Runtime:
             "cache_prompt": False,  # the same question gives the same answer, whatever was asked before
         }
         self._server.handle_chat_completions(question, take)
+
+    def converse(
+        self, messages: Sequence[Mapping[str, Any]], asked: Mapping[str, Any], take: Callable[[dict[str, Any]], bool]
+    ) -> None:
+        """Answers a conversation, piece by piece, until `take` says that no other piece shall come."""
+        question = {
+            "repeat_penalty": 1.1,
+            **asked,
+            "messages": [self._harmless(message) for message in messages],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_progress": True,
+            "cache_prompt": True,  # a conversation begins with what was read for the answer before
+        }
+        self._server.handle_chat_completions(question, take)
+
+    def _harmless(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        content = message.get("content")
+        if isinstance(content, str):
+            return {**message, "content": self._as_text(content)}
+        if isinstance(content, list):
+            parts = [part if "text" not in part else {**part, "text": self._as_text(part["text"])} for part in content]
+            return {**message, "content": parts}
+        return dict(message)
 
     def tokens(self, text: str) -> int:
         """How many tokens a text is; what looks like a control token is text. Raises `ValueError`."""

@@ -1,0 +1,146 @@
+"""The command that shows how the turns of a session go: health."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict
+
+import click
+from rich.table import Column, Table
+from rich.text import Text
+
+from recto.cli.screen import out, safe, when
+from recto.cli.transcripts import known_session
+from recto.core.health import Alert, TurnHealth
+from recto.core.scopes import stored_key
+from recto.core.trends import Forecast, HealthReport, Trend
+from recto.settings import Settings
+from recto.wiring import health_for, open_store
+
+_GRADES = {"critical": ("✗ ", "red"), "degradation": ("▲ ", "yellow"), "anomaly": ("· ", "cyan")}
+_ARROWS = {"rising": "↑", "falling": "↓", "steady": "→"}
+_LEVELS = "▁▂▃▄▅▆▇█"
+_SHARES = frozenset({"utilization", "bloat", "prefix", "protected", "estimate_error"})
+_NAMES = {
+    "evicted": "messages left",
+    "burn": "tokens added",
+    "index_lag": "index lag",
+    "estimate_error": "estimate error",
+}
+
+
+@click.command("health")
+@click.argument("session", required=False)
+@click.option("--turns", metavar="N", type=click.IntRange(1, 10_000), default=20, help="Look at the last N turns. [20]")
+@click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
+@click.pass_obj
+def health_command(settings: Settings, session: str | None, turns: int, as_json: bool) -> None:
+    """Shows how the last turns of a session went, where that is heading, and what should be looked at.
+
+    Ends with 1 where something critical is the matter, so that scripts can ask.
+
+    \b
+    Examples:
+      recto health agent:default:main
+      recto health --turns 100 --json | jq .alerts
+    """
+    with closing(open_store(settings, create=False)) as store:
+        named = session or settings.session
+        key = known_session(store, stored_key(named, settings.tenant) if settings.tenant else named)
+        report = health_for(settings, store, key, turns)
+    if as_json:
+        click.echo(json.dumps(asdict(report)))
+    else:
+        _print(report)
+    if report.critical:
+        click.get_current_context().exit(1)
+
+
+def _print(report: HealthReport) -> None:
+    last = report.last
+    if last is None:
+        out.print("no turn of this session was measured: nobody asked Recto for its prompts", markup=False)
+        return
+    full = f" of {last.room:,} tokens ({last.utilization:.0%}), turn {last.turn:,}, {safe(last.model)}"
+    out.print(Text.assemble((f"{last.tokens:,}", "bold"), full.rstrip(", ")))
+    out.print(_turns(report.turns[-10:]))
+    out.print(_measures(report.trends))
+    for alert in report.alerts:
+        out.print(_alert(alert), soft_wrap=True)
+    if not report.alerts:
+        out.print("nothing is the matter", style="green")
+    if report.forecast is not None:
+        out.print(_forecast(report.forecast), markup=False)
+
+
+def _turns(turns: Sequence[TurnHealth]) -> Table:
+    right = ("used", "left", "added", "ratio", "fidelity", "bloat", "prefix", "regret")
+    table = Table("turn", "when", *(Column(name, justify="right") for name in right))
+    for one in turns:
+        table.add_row(
+            f"{one.turn:,}",
+            when(one.ts)[-8:],
+            f"{one.utilization:.0%}",
+            f"{one.evicted:,}",
+            f"{one.burn:,}",
+            _told(one.ratio, lambda ratio: f"{ratio:.1f}x"),
+            _told(one.fidelity, lambda score: f"{score:.2f}"),
+            f"{one.bloat:.0%}",
+            f"{one.prefix:.0%}",
+            f"{one.regret:,}",
+        )
+    return table
+
+
+def _measures(trends: Sequence[Trend]) -> Table:
+    table = Table("measure", Column("now", justify="right"), Column("change", justify="right"), "", "")
+    for trend in trends:
+        style = "" if trend.direction == "steady" else "red" if trend.worse else "green"
+        shown = _share if trend.name in _SHARES else _number
+        sign = "+" if trend.delta is not None and trend.delta > 0 else ""
+        change = sign + _told(trend.delta, shown)
+        arrow = Text(_ARROWS[trend.direction], style=style)
+        name = _NAMES.get(trend.name, trend.name)
+        table.add_row(name, _told(trend.now, shown), change, arrow, sparkline(trend.values))
+    return table
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Values as little bars, from nothing or the lowest to the highest; a blank where there is none."""
+    known = [value for value in values[-40:] if value is not None]
+    low, high = min([0.0, *known]), max([0.0, *known])
+    span = high - low or 1.0
+    return "".join(" " if one is None else _LEVELS[int((one - low) / span * 7.999)] for one in values[-40:])
+
+
+def _told(value: float | None, shown: Callable[[float], str]) -> str:
+    return "–" if value is None else shown(value)
+
+
+def _share(value: float) -> str:
+    return f"{value:.0%}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.2f}"
+
+
+def _alert(alert: Alert) -> Text:
+    sign, style = _GRADES[alert.grade]
+    says = safe(f"{alert.says}, at turn {alert.turn:,}. What to do: {alert.action}")
+    return Text.assemble((sign, style), (f"{alert.grade} {alert.name}", "bold"), f": {says}")
+
+
+def _forecast(forecast: Forecast) -> str:
+    if forecast.until_red is None or forecast.until_full is None:
+        return "it does not grow"
+    pace = f"{forecast.pace:,.0f} tokens a turn"
+    if not forecast.until_red:
+        return f"{pace}; it is red, and needs relief in {_count(forecast.until_full)}"
+    return f"{pace}; red in {_count(forecast.until_red)}, full in {_count(forecast.until_full)} unless relieved"
+
+
+def _count(turns: int) -> str:
+    return "1 turn" if turns == 1 else f"{turns:,} turns"

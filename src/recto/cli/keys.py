@@ -1,0 +1,148 @@
+"""Commands about keys of the gateway: keys add, keys list, keys revoke."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import asdict
+from typing import cast
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from recto.cli.screen import err, out, safe, when
+from recto.core.keys import RIGHTS, Key, Right
+from recto.engine.keys import Keys
+from recto.settings import Settings
+from recto.wiring import SystemClock, open_store
+
+_DAY = 24 * 60 * 60 * 1_000_000
+
+
+@click.group("keys")
+def keys_command() -> None:
+    """Makes, shows and revokes keys of the gateway.
+
+    \b
+    Examples:
+      recto keys add laptop
+      recto keys list
+      recto keys revoke 3f1c9a0b2d4e
+    """
+
+
+@keys_command.command("add")
+@click.argument("name")
+@click.option("--right", "rights", multiple=True, type=click.Choice(RIGHTS), help="What it may do. [default: ask]")
+@click.option("--tenant", metavar="NAME", help="Whose sessions it sees. [default: as the settings say]")
+@click.option("--agent", default="default", show_default=True, metavar="NAME", help="Whose sessions its requests are.")
+@click.option("--upstream", default="", metavar="NAME", help="The only upstream it may ask.")
+@click.option("--profile", default="", metavar="NAME", help="The budget's profile.")
+@click.option("--rpm", type=click.IntRange(0), default=0, metavar="N", help="Requests a minute. [default: no limit]")
+@click.option("--concurrency", type=click.IntRange(0), default=0, metavar="N", help="Requests at once.")
+@click.option("--body-bytes", type=click.IntRange(0), default=0, metavar="N", help="Largest request.")
+@click.option("--expires-days", type=click.IntRange(1, 36_500), metavar="N", help="When it ends. [default: never]")
+@click.option(
+    "--canonical/--own-session",
+    default=True,
+    help="Whether a request without tools and history is a turn in the agent's main session, or opens a session.",
+)
+@click.pass_obj
+def add_command(
+    settings: Settings,
+    /,
+    name: str,
+    rights: tuple[str, ...],
+    tenant: str | None,
+    expires_days: int | None,
+    **more: object,
+) -> None:
+    """Makes a key. Its secret is shown now and never again: only a hash of it is kept.
+
+    With nobody at the terminal, the secret is all that is printed to standard output. A key for an agent should only
+    `ask`: with `change` it could approve what it proposes to remember.
+
+    \b
+    Examples:
+      recto keys add laptop
+      recto keys add ci --tenant acme --rpm 60 --expires-days 30
+      recto keys add operator --right ask --right read --right change
+    """
+    clock = SystemClock()
+    limits = {("requests_per_minute" if option == "rpm" else option): value for option, value in more.items()}
+    wanted = Key(
+        name=name,
+        rights=frozenset(cast(tuple[Right, ...], rights) or ("ask",)),
+        tenant=settings.tenant if tenant is None else tenant,
+        expires=clock.now() + expires_days * _DAY if expires_days else 0,
+        **limits,  # type: ignore[arg-type]  # options of the same names and types
+    )
+    with closing(open_store(settings)) as store:
+        key, secret = Keys(store, clock).add(wanted)
+    click.echo(secret)
+    told = err if not out.is_terminal else out
+    told.print(f"This is the secret of key {key.id}, '{safe(key.name)}'. It is not shown again.", markup=False)
+
+
+@keys_command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.pass_obj
+def list_command(settings: Settings, as_json: bool) -> None:
+    """Lists all keys that were ever made, without their secrets.
+
+    \b
+    Examples:
+      recto keys list
+      recto keys list --json | jq -r .id
+    """
+    clock = SystemClock()
+    with closing(open_store(settings, create=False)) as store:
+        found = Keys(store, clock).list()
+    table = Table("id", "name", "rights", "tenant", "agent", "limits", "state")
+    for key in found:
+        if as_json:
+            click.echo(json.dumps({**asdict(key), "rights": _rights(key)}))
+        else:
+            texts = (key.name, " ".join(_rights(key)), key.tenant, key.agent, _limits(key))
+            table.add_row(key.id, *(Text(safe(text)) for text in texts), _state(key, clock.now()))
+    if not as_json:
+        out.print(table if found else "There are no keys yet. 'recto keys add NAME' makes one.")
+
+
+@keys_command.command("revoke")
+@click.argument("id")
+@click.pass_obj
+def revoke_command(settings: Settings, id: str) -> None:
+    """Ends a key for good, for every gateway on this store, from its next request on.
+
+    \b
+    Examples:
+      recto keys revoke 3f1c9a0b2d4e
+    """
+    with closing(open_store(settings, create=False)) as store:
+        key = Keys(store, SystemClock()).revoke(id)
+    out.print(f"{key.id}, '{safe(key.name)}': revoked", markup=False)
+
+
+def _rights(key: Key) -> list[str]:
+    return [right for right in RIGHTS if right in key.rights]
+
+
+def _limits(key: Key) -> str:
+    found = []
+    if key.requests_per_minute:
+        found.append(f"{key.requests_per_minute:,} a minute")
+    if key.concurrency:
+        found.append(f"{key.concurrency:,} at once")
+    if key.body_bytes:
+        found.append(f"{key.body_bytes:,} bytes")
+    return ", ".join(found)
+
+
+def _state(key: Key, now: int) -> str:
+    if key.revoked:
+        return "revoked"
+    if not key.is_live(now):
+        return "expired"
+    return f"until {when(key.expires)}" if key.expires else "in use"

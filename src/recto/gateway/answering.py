@@ -1,0 +1,228 @@
+"""An upstream's answer on its way to the client: passed on as it comes, and kept.
+
+The end of an answer is held back until the answer is stored: who has seen the end knows that it is durable. A client
+that goes away takes the upstream's work with it, and what came so far is kept as what it is: a part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from recto.engine.async_session import on_a_thread
+from recto.errors import CannotCross, MalformedMessage, RectoError, StoreError
+from recto.gateway.turns import Turn, Turns
+from recto.gateway.upstreams import Answer, UpstreamUnreachable
+from recto.wire.capturing import Capture, capture_for
+from recto.wire.refusals import OVERLOADED, TIMED_OUT, UPSTREAM_FAILED, stream_refusal
+from recto.wire.sse import DONE, SseEvent, SseReader
+
+_LINGER = 5.0
+"""Seconds that are waited, once a message is whole, for what it cost and for the stream's own end."""
+_GONE = "the client went away"
+_STOPPED = "the gateway was stopped"
+
+
+class Crossing(Protocol):
+    """Turns the events of one format into those of another."""
+
+    def feed(self, event: SseEvent) -> list[bytes]:
+        """What an event becomes."""
+        ...
+
+    def finish(self) -> list[bytes]:
+        """What is still to be said at the end."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Streamed:
+    """A streamed answer: an ASGI response that keeps what it passes on."""
+
+    turn: Turn
+    turns: Turns
+    answer: Answer
+    wire: str
+    """The client's format, in which the answer is kept."""
+    headers: Sequence[tuple[str, str]]
+    crossing: Crossing | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    ended: Callable[[str], None] = lambda outcome: None
+    """Told how it went."""
+    _capture: Capture = field(init=False)
+    _sent: int = field(default=0, init=False)
+    _stored: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._capture = capture_for(self.wire)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the answer on."""
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers]
+        passing = asyncio.ensure_future(self._pass_on(raw, send))
+        watching = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait({passing, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if not passing.done():
+                passing.cancel(_GONE)
+            with suppress(asyncio.CancelledError):
+                await passing
+        except asyncio.CancelledError:
+            passing.cancel(_STOPPED)
+            with suppress(asyncio.CancelledError):
+                await passing
+            raise
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+
+    async def _pass_on(self, headers: list[tuple[bytes, bytes]], send: Send) -> None:
+        outcome = "cut"
+        try:
+            await send({"type": "http.response.start", "status": self.answer.status, "headers": headers})
+            outcome = await self._events(send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except asyncio.CancelledError as error:
+            await self._keep_part(str(error) or _GONE)
+            raise
+        except OSError:
+            await self._keep_part(_GONE)
+        finally:
+            await asyncio.shield(_quietly(self.answer.close()))
+            self.turns.end(self.turn)
+            self.ended(outcome)
+
+    async def _events(self, send: Send) -> str:
+        """Passes events on until the message is whole, stores it, and passes on the rest."""
+        try:
+            held = await self._until_whole(send)
+        except UpstreamUnreachable as error:
+            return await self._broken(send, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error))
+        except (MalformedMessage, CannotCross) as error:
+            return await self._broken(send, UPSTREAM_FAILED, f"the upstream's stream cannot be passed on: {error}")
+        if not self._capture.ended:
+            reason = self._capture.failed or "the upstream's stream ended before its message did"
+            if self._capture.failed:  # the error is the upstream's own, and was passed on
+                await self._keep_part(reason)
+                await self._send(send, held)
+                return "upstream_error"
+            await self._send(send, held)
+            return await self._broken(send, UPSTREAM_FAILED, reason)
+        try:
+            reply = self._capture.reply()
+            await finished(
+                on_a_thread(self.turns.finish, self.turn, reply, response=self._capture.id, about=self.about)
+            )
+        except StoreError as error:
+            return await self._broken(send, OVERLOADED, f"the answer could not be stored: {error}")
+        except RectoError as error:
+            return await self._broken(send, UPSTREAM_FAILED, f"the answer cannot be kept: {error}")
+        await self._send(send, held)
+        return "ok"
+
+    async def _store(self) -> None:
+        reply, response = self._capture.reply(), self._capture.id
+        await on_a_thread(self.turns.finish, self.turn, reply, response=response, about=self.about)
+        self._stored = True
+
+    async def _until_whole(self, send: Send) -> list[bytes]:
+        """The events from the one on that makes the message whole."""
+        held: list[bytes] = []
+        reader, own = SseReader(), SseReader()
+        pieces = self.answer.pieces
+        while (piece := await self._next(pieces, bool(held))) is not None:
+            for event in reader.feed(piece):
+                out = [event.raw] if self.crossing is None else self.crossing.feed(event)
+                for one in [event] if self.crossing is None else own.feed(b"".join(out)):
+                    self._capture.take(one)
+                if self._capture.ended or held:
+                    held += out
+                else:
+                    await self._send(send, out)
+                if held and event.data == DONE:
+                    return held + self._rest(own)
+        return held + ([reader.rest] if self.crossing is None and reader.rest else self._rest(own))
+
+    def _rest(self, own: SseReader) -> list[bytes]:
+        """What a crossing still has to say."""
+        if self.crossing is None:
+            return []
+        out = self.crossing.finish()
+        for event in own.feed(b"".join(out)):
+            self._capture.take(event)
+        return out
+
+    async def _next(self, pieces: AsyncIterator[bytes], whole: bool) -> bytes | None:
+        """The next piece; none at the end, and none where a message is whole and nothing more comes."""
+        try:
+            async with asyncio.timeout(_LINGER if whole else None):
+                return await anext(pieces, None)
+        except TimeoutError:
+            return None
+
+    async def _send(self, send: Send, pieces: Sequence[bytes]) -> None:
+        body = b"".join(pieces)
+        if body:
+            self._sent += 1
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await asyncio.sleep(0)  # a stream that never waits would keep the loop for itself
+
+    async def _broken(self, send: Send, code: str, message: str) -> str:
+        await self._keep_part(message)
+        await self._send(send, [stream_refusal(self.wire, code, message, self._sent)])
+        return "upstream_error"
+
+    async def _keep_part(self, why: str) -> None:
+        if not self._stored:
+            with suppress(RectoError):
+                await finished(on_a_thread(self.turns.cut, self.turn, self._capture.partial(), why))
+
+
+class Whole(Response):
+    """An answer in one piece, kept before it is passed on."""
+
+    def __init__(self, status: int, body: bytes, headers: Sequence[tuple[str, str]]) -> None:
+        super().__init__(content=body, status_code=status)
+        fixed = [one for one in self.raw_headers if one[0] == b"content-length"]
+        given = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        self.raw_headers = given + fixed
+
+
+async def whole_body(answer: Answer, most: int) -> bytes:
+    """All of an answer, of so many bytes at most. Raises `UpstreamUnreachable` where it is more."""
+    body = bytearray()
+    async for piece in answer.pieces:
+        body += piece
+        if len(body) > most:
+            raise UpstreamUnreachable(f"its answer is longer than {most:,} bytes")
+    return bytes(body)
+
+
+async def finished(work: Awaitable[Any]) -> None:
+    """Waits for something that must not be left half done, even by who is told to stop."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with suppress(Exception):
+            await task
+        raise
+
+
+async def _quietly(work: Awaitable[None]) -> None:
+    with suppress(Exception):
+        await work
+
+
+async def _gone(receive: Receive) -> None:
+    while True:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect":
+            return

@@ -1,0 +1,235 @@
+"""Puts the gateway together: the routes, what answers them, and what stands in front."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from recto import __version__
+from recto.core.keys import Key
+from recto.engine.async_session import on_a_thread
+from recto.engine.keys import SESSION as KEYS_SESSION
+from recto.engine.keys import Keys
+from recto.engine.session import Session
+from recto.errors import InputError, RectoError
+from recto.gateway.asking import open_request
+from recto.gateway.authority import TABLE, Authority
+from recto.gateway.declining import refused
+from recto.gateway.embedded import EmbeddedUpstream
+from recto.gateway.guard import Guard
+from recto.gateway.holding import Holding
+from recto.gateway.identity import OWN_HEADER, named_session
+from recto.gateway.inspection import routes as inspection_routes
+from recto.gateway.inspection_reads import Inspection
+from recto.gateway.inspection_table import RULES
+from recto.gateway.listing import Listing
+from recto.gateway.metrics import RequestMetrics
+from recto.gateway.placing import Named
+from recto.gateway.proxy import Lanes, Proxy
+from recto.gateway.sessions import Sessions
+from recto.gateway.turns import Turns
+from recto.gateway.upstreams import Upstream, upstreams_for
+from recto.models.registry import Registry
+from recto.ports import HealthSink, TranscriptStore
+from recto.settings import Settings
+from recto.telemetry.metrics import Metrics
+from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.wiring import SystemClock, embedded_for, indexer_for, sinks_for
+
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Gateway:
+    """One gateway over one store: an ASGI application, and what it is made of."""
+
+    def __init__(self, settings: Settings, store: TranscriptStore) -> None:
+        clock = SystemClock()
+        self.store = store
+        self.keys = Keys(store, clock)
+        self.draining = False
+        self.upstreams = upstreams_for(settings, partial(_embedded, settings))
+        self.settings = settings = self._with_embedded(settings)
+        known = Registry(overrides=settings.models)
+        self.metrics = Metrics(known_model=lambda model: known.card(model, warn=False).known)
+        self._sinks: list[HealthSink] = [self.metrics, *sinks_for(settings)]
+        self._indexer = indexer_for(settings, store)
+        self.sessions = Sessions(settings, store, self._indexer, opened=self._watch)
+        self.turns = Turns(store, self.sessions, clock)
+        self.holding = Holding(store, self.sessions, self.turns, clock)
+        self.listing = Listing(self.upstreams, self.sessions, self._indexer)
+        self.authority = Authority(TABLE, RULES)
+        self.guard = Guard(Starlette(routes=[], lifespan=self._lifespan), settings.gateway, self.keys, self.authority)
+        self.requests = RequestMetrics(
+            self.metrics,
+            lambda: self.guard.limits.under_way,
+            known_model=lambda model: known.card(model, warn=False).known,
+        )
+        routed = Starlette(routes=self._routes(), lifespan=self._lifespan)
+        self.routes = routed.routes
+        self.guard.app = routed
+
+    @property
+    def asgi(self) -> ASGIApp:
+        """The application, with its guard around it."""
+        return self.guard
+
+    def drain(self) -> None:
+        """The end has begun: it is no longer ready for requests."""
+        self.draining = True
+
+    def close(self) -> None:
+        """Lets go of sessions and of the index; the store stays open."""
+        self.sessions.close()
+        self._indexer.close()
+        for sink in self._sinks:
+            if callable(close := getattr(sink, "close", None)):
+                with suppress(Exception):
+                    close()
+
+    def _watch(self, session: Session) -> None:
+        for sink in self._sinks if session.monitor is not None else ():
+            session.watch(sink)
+
+    def _with_embedded(self, settings: Settings) -> Settings:
+        """Whatever a client calls the model in this process, its window is that of the model."""
+        models = dict(settings.models)
+        for upstream in self.upstreams.by_name.values():
+            if isinstance(upstream, EmbeddedUpstream):
+                model = upstream.model
+                models[model.name] = {**models.get(model.name, {}), "window": model.window}
+        return replace(settings, models=models)
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self.upstreams.close()
+            await on_a_thread(self.close)
+
+    def _routes(self) -> list[Route]:
+        lanes = Lanes()
+        proxied = {
+            wire: Proxy(wire, self.turns, self.upstreams, lanes, self.requests.asked)
+            for wire in (CHAT, RESPONSES, ANTHROPIC)
+        }
+        return [
+            Route("/", self._hello),
+            Route("/healthz", self._healthy),
+            Route("/readyz", self._ready),
+            Route("/metrics", self._metrics),
+            Route("/v1/chat/completions", proxied[CHAT], methods=["POST"]),
+            Route("/v1/responses", proxied[RESPONSES], methods=["POST"]),
+            Route("/v1/messages", proxied[ANTHROPIC], methods=["POST"]),
+            Route("/v1/messages/count_tokens", self._answer(ANTHROPIC, self._count_messages), methods=["POST"]),
+            Route("/v1/responses/input_tokens", self._answer(RESPONSES, self._count_input), methods=["POST"]),
+            Route("/v1/responses/compact", self._answer(RESPONSES, self._compact), methods=["POST"]),
+            Route("/v1/conversations", self._answer(RESPONSES, self._open_conversation), methods=["POST"]),
+            Route("/v1/conversations/{id}", self._answer(RESPONSES, self._conversation)),
+            Route("/v1/conversations/{id}/items", self._answer(RESPONSES, self._items)),
+            Route("/v1/models", self._answer(CHAT, self._models)),
+            Route("/v1/embeddings", self._answer(CHAT, self._embeddings), methods=["POST"]),
+            *inspection_routes(Inspection(self.sessions, self.settings)),
+        ]
+
+    def _answer(self, wire: str, handler: _Handler) -> _Handler:
+        """A handler whose typed errors are answered in its protocol's shape."""
+
+        async def answered(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except RectoError as error:
+                return refused(error, wire, "")
+
+        return answered
+
+    async def _hello(self, request: Request) -> Response:
+        return JSONResponse({"name": "recto", "version": __version__, "api": "/api/v1/openapi.json"})
+
+    async def _healthy(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        if self.draining:
+            return JSONResponse({"status": "stopping"}, 503)
+        try:
+            await on_a_thread(self.store.head, KEYS_SESSION)
+        except RectoError:
+            return JSONResponse({"status": "the store does not answer"}, 503)
+        return JSONResponse({"status": "ready"})
+
+    async def _metrics(self, request: Request) -> Response:
+        body, kind = await on_a_thread(self.metrics.exposition)
+        return Response(body, media_type=kind)
+
+    async def _count_messages(self, request: Request) -> Response:
+        asked = await on_a_thread(open_request, await request.body(), ANTHROPIC)
+        return JSONResponse({"input_tokens": await on_a_thread(self.holding.tokens, _key(request), asked)})
+
+    async def _count_input(self, request: Request) -> Response:
+        asked = await on_a_thread(open_request, await request.body(), RESPONSES)
+        tokens = await on_a_thread(self.holding.tokens, _key(request), asked)
+        return JSONResponse({"object": "response.input_tokens", "input_tokens": tokens})
+
+    async def _compact(self, request: Request) -> Response:
+        asked = await on_a_thread(open_request, await request.body(), RESPONSES)
+        headers = dict(request.headers)
+        named = Named(name=named_session(headers, asked), own=OWN_HEADER in headers)
+        return JSONResponse(await on_a_thread(self.holding.compact, _key(request), asked, named))
+
+    async def _open_conversation(self, request: Request) -> Response:
+        given = _object(await request.body() or b"{}")
+        return JSONResponse(await on_a_thread(self.holding.open_conversation, _key(request), given))
+
+    async def _conversation(self, request: Request) -> Response:
+        id = request.path_params["id"]
+        return JSONResponse(await on_a_thread(self.holding.conversation, _key(request), id))
+
+    async def _items(self, request: Request) -> Response:
+        query = request.query_params
+        limit = query.get("limit", "20")
+        if not limit.isdecimal() or len(limit) > 4:
+            raise InputError("'limit' is a number from 1 to 100")
+        page = await on_a_thread(
+            self.holding.items,
+            _key(request),
+            request.path_params["id"],
+            after=query.get("after", ""),
+            limit=int(limit),
+            order=query.get("order", "desc"),
+        )
+        return JSONResponse(page)
+
+    async def _models(self, request: Request) -> Response:
+        return JSONResponse(await self.listing.models(dict(request.headers), _key(request)))
+
+    async def _embeddings(self, request: Request) -> Response:
+        return await self.listing.embeddings(dict(request.headers), _key(request), await request.body())
+
+
+def _embedded(settings: Settings) -> Upstream:
+    return EmbeddedUpstream(embedded_for(settings))
+
+
+def _key(request: Request) -> Key:
+    key: Key = request.scope["recto.key"]
+    return key
+
+
+def _object(raw: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise InputError("the body is not JSON") from None
+    if not isinstance(found, dict):
+        raise InputError("the body is not an object")
+    return found

@@ -1,0 +1,154 @@
+"""Which session a history belongs to, when nobody says: each message is hashed onto the hash of those before it.
+
+An answer that was given is noted under the hash of everything up to it. When the client sends its history again, the
+hash up to its last answer is looked up, once, however long the history is. Notes are entries of sessions of their own,
+which nobody can name; they are spread by hash, so that no two conversations wait for each other.
+
+What an assistant said is compared by what it says: clients drop thinking, ids and vendors' fields when they send it
+again. What others said is compared in its canonical form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recto.core.messages import Message, Part
+from recto.engine.drafts import event
+from recto.errors import AppendConflict, KeyReused
+from recto.ports import Clock, TranscriptStore
+from recto.wire import canonical, read
+
+_NOTED = "lineage"
+_REMEMBERED = 50_000
+"""Messages whose hash is remembered: a history comes again with each request."""
+_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A point of a session: everything up to and including an entry."""
+
+    session: str
+    """As it is stored."""
+    seq: int
+
+
+@dataclass(slots=True)
+class Prints:
+    """The hashes of messages, remembered."""
+
+    most: int = _REMEMBERED
+    _known: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, raw: bytes, wire: str) -> bytes:
+        """The hash of a message; empty for one that says nothing, which makes no difference to a history."""
+        name = hashlib.blake2b(raw, digest_size=16, person=wire.encode()[:16]).digest()
+        with self._lock:
+            known = self._known.get(name)
+            if known is not None:
+                self._known.move_to_end(name)
+                return known
+        made = _print(raw, wire)
+        with self._lock:
+            self._known[name] = made
+            while len(self._known) > self.most:
+                self._known.popitem(last=False)
+        return made
+
+    def chain(self, seed: bytes, messages: Sequence[bytes], wire: str) -> list[bytes]:
+        """For each message the hash of the history up to and including it."""
+        found: list[bytes] = []
+        last = seed
+        for raw in messages:
+            one = self.of(raw, wire)
+            last = hashlib.sha256(last + one).digest() if one else last
+            found.append(last)
+        return found
+
+
+def seed_of(tenant: str, agent: str, named: str, wire: str) -> bytes:
+    """Where the hashes of a conversation begin: those of two tenants, agents, names or formats never meet."""
+    return hashlib.sha256(json.dumps(["recto lineage 1", tenant, agent, named, wire]).encode()).digest()
+
+
+class Lineage:
+    """What is noted of which history is where."""
+
+    def __init__(self, store: TranscriptStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def find(self, tenant: str, name: bytes | str) -> Place | None:
+        """Where a history is, by its hash, or by the id under which a client was told of it."""
+        key = _key(name)
+        entry = self._store.find(_shelf(tenant, key), key)
+        if entry is None:
+            return None
+        about: dict[str, Any] = json.loads(entry.content)
+        return Place(session=about["session"], seq=about["seq"])
+
+    def note(self, tenant: str, name: bytes | str, place: Place) -> None:
+        """Notes where a history is. The first word stands: the same history is not noted twice."""
+        key = _key(name)
+        draft = event(self._clock, _NOTED, {"session": place.session, "seq": place.seq}, key, surface="gateway")
+        for _ in range(_TRIES):
+            try:
+                self._store.append(_shelf(tenant, key), [draft])
+            except KeyReused:
+                return
+            except AppendConflict:
+                continue
+            return
+
+
+def longest(chain: Sequence[bytes], replies: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """Where a history may be known up to, the longest first: the places behind each answer, then ever further back.
+
+    Few are tried: an edit is nearly always near the end.
+    """
+    places = list(reversed(replies))
+    near, far = places[:8], places[8::8]
+    for place in (*near, *far[:8]):
+        yield place, chain[place]
+
+
+def _key(name: bytes | str) -> str:
+    return name.hex() if isinstance(name, bytes) else f"id/{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def _shelf(tenant: str, key: str) -> str:
+    return f"recto:lineage/{tenant}/{key.removeprefix('id/')[:2]}"
+
+
+def _print(raw: bytes, wire: str) -> bytes:
+    message = read(raw, wire)
+    if message.role != "assistant":
+        return hashlib.sha256(canonical(raw, wire)).digest()
+    said = _said(message)
+    if not said:
+        return b""
+    return hashlib.sha256(json.dumps(said).encode()).digest()
+
+
+def _said(message: Message) -> list[list[str]]:
+    words = " ".join(" ".join(part.text.split()) for part in message.parts if part.kind == "text").strip()
+    found = [["text", words]] if words else []
+    found += [["call", part.name, _arguments(part), part.call_id] for part in message.calls]
+    found += [
+        [part.kind, part.text, str(part.weight)] for part in message.parts if part.kind in ("image", "media", "other")
+    ]
+    return found
+
+
+def _arguments(call: Part) -> str:
+    try:
+        return json.dumps(json.loads(call.text), sort_keys=True)
+    except (ValueError, RecursionError):
+        return call.text

@@ -1,0 +1,47 @@
+"""What the gateway itself counts, beside what is counted of turns. Labels are few, and none names a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from recto.gateway.proxy import Asking
+from recto.telemetry.labels import ModelLabels
+from recto.telemetry.metrics import Metrics
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_OURS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class RequestMetrics:
+    """Counts requests to models."""
+
+    def __init__(self, metrics: Metrics, under_way: Callable[[], int], *, known_model: Callable[[str], bool]) -> None:
+        self._models = ModelLabels(known_model)
+        labels = ("api", "model", "outcome")
+        registry = metrics.registry
+        self._requests = Counter("recto_requests", "Requests to models, by how they ended.", labels, registry=registry)
+        self._seconds = Histogram(
+            "recto_request_seconds",
+            "From the first look at a request to the end of its answer.",
+            ("api",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._ours = Histogram(
+            "recto_overhead_seconds",
+            "The gateway's own work before the upstream is asked: store, relieve, recall, build.",
+            ("api",),
+            buckets=_OURS,
+            registry=registry,
+        )
+        gauge = Gauge("recto_requests_under_way", "Requests that are worked on now.", registry=registry)
+        gauge.set_function(under_way)
+
+    def asked(self, about: Asking) -> None:
+        """A request is over."""
+        api = about.wire
+        self._requests.labels(api, self._models.of(about.model), about.outcome).inc()
+        self._seconds.labels(api).observe(about.seconds)
+        self._ours.labels(api).observe(about.ours)

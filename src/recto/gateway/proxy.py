@@ -1,0 +1,287 @@
+"""A client's request on its way through: stored, bounded, sent on, answered. One path for all three protocols."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from recto.core.keys import Key
+from recto.core.limits import limits_in_error
+from recto.engine.async_session import on_a_thread
+from recto.errors import MalformedMessage, RectoError
+from recto.gateway.answering import Streamed, Whole, finished, whole_body
+from recto.gateway.asking import Asked, open_request
+from recto.gateway.declining import answer_headers, refused, said_no, spelled
+from recto.gateway.identity import OWN_HEADER, named_session
+from recto.gateway.placing import Named, compacted_in
+from recto.gateway.turns import Turn, Turns
+from recto.gateway.upstreams import Answer, Upstream, Upstreams, UpstreamUnreachable
+from recto.wire import read_reply
+from recto.wire.crossing import Ids, StreamCrossing, cross_reply, cross_request
+from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.wire.parts import object_in
+from recto.wire.refusals import MALFORMED, TIMED_OUT, UPSTREAM_FAILED, refusal, thread_unsupported
+
+_log = logging.getLogger("recto.gateway")
+_WHOLE: Final = 64 * 1024 * 1024
+"""Bytes of an answer that comes in one piece."""
+_ERROR: Final = 1024 * 1024
+"""Bytes of an error."""
+_ANSWER_TOKENS: Final = 4_096
+"""Tokens that an answer may have where a format wants a limit and the client's format has none."""
+
+
+@dataclass(slots=True)
+class Lanes:
+    """Requests that wait for each other, by what they share."""
+
+    _locks: dict[str, tuple[asyncio.Lock, int]] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def turn(self, lane: str) -> AsyncIterator[None]:
+        """Waits until nobody else is in the lane; nobody waits where there is none."""
+        if not lane:
+            yield
+            return
+        lock, users = self._locks.get(lane, (asyncio.Lock(), 0))
+        self._locks[lane] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[lane]
+            if users == 1:
+                del self._locks[lane]
+            else:
+                self._locks[lane] = lock, users - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What is told of a request when it is over; no text, no session."""
+
+    wire: str
+    model: str
+    upstream: str
+    outcome: str
+    seconds: float
+    ours: float
+    """Seconds of it that were the gateway's own work before the upstream was asked."""
+
+
+class Proxy:
+    """Answers requests to models in one protocol."""
+
+    def __init__(
+        self,
+        wire: str,
+        turns: Turns,
+        upstreams: Upstreams,
+        lanes: Lanes,
+        told: Callable[[Asking], None] = lambda asking: None,
+    ) -> None:
+        self._wire = wire
+        self._turns = turns
+        self._upstreams = upstreams
+        self._lanes = lanes
+        self._told = told
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, whatever comes of it. It raises nothing but for a client that went away."""
+        request = Request(scope, receive)
+        id = f"req_{uuid.uuid4().hex}"
+        try:
+            asked = await on_a_thread(open_request, await request.body(), self._wire)
+            refusal_of = _unsupported(asked, id)
+            if refusal_of is not None:
+                await refusal_of(scope, receive, send)
+                return
+            key: Key = scope["recto.key"]
+            headers = dict(request.headers)
+            named = Named(name=named_session(headers, asked), own=OWN_HEADER in headers)
+            upstream = self._upstreams.for_model(asked.model, key)
+            async with self._lanes.turn(self._turns.lane(key, asked, named)):
+                response = await self._answered(request, asked, named, upstream, id)
+                await response(scope, receive, send)
+        except RectoError as error:
+            await refused(error, self._wire, id)(scope, receive, send)
+        except Exception as error:
+            # Only its kind: what the message of a strange error holds is not known.
+            _log.error("request %s failed: %s", id, type(error).__name__)
+            raise
+
+    async def _answered(self, request: Request, asked: Asked, named: Named, upstream: Upstream, id: str) -> ASGIApp:
+        begun = time.monotonic()
+        if self._wire not in upstream.speaks:  # what cannot cross over is refused before anything is stored
+            told = asked.with_prompt(asked.messages[compacted_in(asked.messages)[0] + 1 :])
+            await on_a_thread(cross_request, told, self._wire, upstream.speaks[0])
+        key, model = request.scope["recto.key"], upstream.counted_as(asked.model)
+        turn = await on_a_thread(self._turns.begin, key, asked, named, model)
+        ours = time.monotonic() - begun
+
+        def over(outcome: str) -> None:
+            seconds = time.monotonic() - begun
+            about = Asking(
+                wire=self._wire, model=asked.model, upstream=upstream.name, outcome=outcome, seconds=seconds, ours=ours
+            )
+            self._told(about)
+
+        try:
+            wire, answer = await self._sent(turn, upstream, dict(request.headers), request.url.query)
+            if answer.status >= 400:
+                over("upstream_error")
+                return await self._failed(turn, upstream, wire, answer, id)
+            if answer.streams:
+                return self._streamed(turn, wire, answer, id, over)
+            response = await self._whole(turn, wire, answer, id)
+        except UpstreamUnreachable as error:
+            over("upstream_error")
+            await on_a_thread(self._turns.failed, turn, upstream.name, 0)
+            return said_no(self._wire, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), id, turn.headers)
+        except RectoError as error:
+            over("refused")
+            self._turns.end(turn)
+            return refused(error, self._wire, id, turn.headers)
+        except BaseException:
+            over("cut")
+            self._turns.end(turn)
+            raise
+        over("ok")
+        return response
+
+    async def _sent(self, turn: Turn, upstream: Upstream, headers: Mapping[str, str], query: str) -> tuple[str, Answer]:
+        """Asks the upstream, and once more with a tighter prompt where it says that this one is too long."""
+        wire = self._wire if self._wire in upstream.speaks else upstream.speaks[0]
+        body = await self._crossed(turn, wire)
+        answer = await upstream.ask(wire, body, headers, query if wire == self._wire else "")
+        if answer.status not in (400, 413, 422):
+            return wire, answer
+        said = await _read_error(answer)
+        told = _told(said)
+        if limits_in_error(told) is None or await on_a_thread(self._turns.tighter, turn, told) is None:
+            return wire, _again(answer, said)
+        body = await self._crossed(turn, wire)
+        return wire, await upstream.ask(wire, body, headers, query if wire == self._wire else "")
+
+    async def _crossed(self, turn: Turn, wire: str) -> bytes:
+        if wire == self._wire:
+            return turn.body
+        return await on_a_thread(cross_request, turn.body, self._wire, wire, max_tokens=_ANSWER_TOKENS)
+
+    def _streamed(self, turn: Turn, wire: str, answer: Answer, id: str, told: Callable[[str], None]) -> Streamed:
+        crossing = None
+        if wire != self._wire:
+            crossing = StreamCrossing(wire, self._wire, ids=_ids(turn, id), include_usage=_with_usage(turn.asked))
+        kept = [one for one in answer.headers if one[0] != "content-length"]
+        return Streamed(
+            turn=turn,
+            turns=self._turns,
+            answer=answer,
+            wire=self._wire,
+            headers=[*kept, *spelled(turn.headers)],
+            crossing=crossing,
+            about={"request": id},
+            ended=told,
+        )
+
+    async def _whole(self, turn: Turn, wire: str, answer: Answer, id: str) -> Whole:
+        try:
+            raw = await whole_body(answer, _WHOLE)
+        finally:
+            await answer.close()
+        try:
+            if wire != self._wire:
+                raw = await on_a_thread(cross_reply, raw, wire, self._wire, ids=_ids(turn, id))
+            reply = await on_a_thread(read_reply, raw, self._wire)
+        except MalformedMessage as error:
+            raise UpstreamUnreachable(f"the upstream's answer cannot be understood: {error}") from None
+        await finished(on_a_thread(self._turns.finish, turn, reply, response=_id_in(raw), about={"request": id}))
+        kept = [one for one in answer.headers if one[0] not in ("content-length", "transfer-encoding")]
+        return Whole(answer.status, raw, [*kept, *spelled(turn.headers)])
+
+    async def _failed(self, turn: Turn, upstream: Upstream, wire: str, answer: Answer, id: str) -> Whole:
+        """Passes an upstream's refusal on: as it is, or in the client's own shape."""
+        raw = await _error_body(answer)
+        await on_a_thread(self._turns.failed, turn, upstream.name, answer.status)
+        kept = [one for one in answer.headers if one[0] not in ("content-length", "transfer-encoding")]
+        if wire != self._wire:
+            raw = refusal(self._wire, answer.status, UPSTREAM_FAILED, _message_in(raw), request_id=id)
+            kept = [("content-type", "application/json"), *(one for one in kept if one[0] == "retry-after")]
+        return Whole(answer.status, raw, [*kept, *spelled(turn.headers)])
+
+
+def _unsupported(asked: Asked, id: str) -> Whole | None:
+    """What no gateway that holds histories can pass on."""
+    if asked.wire == ANTHROPIC and asked.fields.get("thread") is not None:
+        status, body = thread_unsupported(request_id=id)
+        return Whole(status, body, answer_headers({}, id))
+    if asked.wire == RESPONSES and asked.fields.get("background") is True:
+        message = "'background' answers are not kept here; ask for a stream instead."
+        return said_no(asked.wire, MALFORMED, message, id)
+    return None
+
+
+async def _read_error(answer: Answer) -> bytes:
+    try:
+        return await whole_body(answer, _ERROR)
+    finally:
+        await answer.close()
+
+
+async def _error_body(answer: Answer) -> bytes:
+    try:
+        return await _read_error(answer)
+    except UpstreamUnreachable:
+        return b""
+
+
+def _again(answer: Answer, body: bytes) -> Answer:
+    """An answer that was read, to be read once more."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield body
+
+    return Answer(status=answer.status, headers=answer.headers, pieces=pieces(), close=answer.close)
+
+
+def _told(body: bytes) -> Mapping[str, object] | str:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return body.decode(errors="replace")[:10_000]
+    return found if isinstance(found, dict) else ""
+
+
+def _message_in(body: bytes) -> str:
+    told = _told(body)
+    if isinstance(told, str):
+        return told[:2_000]
+    error = told.get("error")
+    message = error.get("message") if isinstance(error, dict) else told.get("message", error)
+    return str(message)[:2_000]
+
+
+def _id_in(raw: bytes) -> str:
+    found = _told(raw)
+    given = found.get("id") if isinstance(found, dict) else None
+    return given if isinstance(given, str) else ""
+
+
+def _ids(turn: Turn, id: str) -> Ids:
+    """What an answer is called in the client's format: a crossing has neither a clock nor chance of its own."""
+    start = {CHAT: "chatcmpl", RESPONSES: "resp", ANTHROPIC: "msg"}[turn.asked.wire]
+    return Ids(reply=f"{start}_{id.removeprefix('req_')}", created=int(time.time()), request=turn.asked.body.raw)
+
+
+def _with_usage(asked: Asked) -> bool:
+    return object_in(asked.fields.get("stream_options")).get("include_usage") is True

@@ -1,0 +1,240 @@
+"""The path of one turn through the gateway, before and after the upstream is asked.
+
+Messages are durable before anybody is asked, and the answer is durable before its end is passed on. Everything here
+blocks, and runs on threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from recto.core.entries import Entry
+from recto.core.keys import Key
+from recto.core.limits import limits_in_error
+from recto.engine.drafts import event
+from recto.engine.prompts import Prompt
+from recto.engine.session import Session
+from recto.errors import AppendConflict
+from recto.gateway.asking import SURFACES, Asked
+from recto.gateway.lineage import Place
+from recto.gateway.placing import Named, Placed, Placing
+from recto.gateway.sessions import Sessions
+from recto.ports import Clock, TranscriptStore
+from recto.wire import Reply, read
+from recto.wire.making import text_message
+from recto.wire.names import CHAT
+from recto.wire.parts import fields_of
+
+INSTRUCTIONS, TOOLS = "instructions_given", "tools_offered"
+CUT, FAILED = "reply_cut", "upstream_failed"
+_TRIES = 8
+_TRIMMABLE = 8
+"""Messages from which on a client may let go of the beginning by itself."""
+_TIGHTER = 0.85
+"""What a prompt may have after an upstream found it too long and named no limit, as a share of what it had."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """One request on its way."""
+
+    key: Key
+    asked: Asked
+    model: str
+    """The model whose window and tokenizer count."""
+    placed: Placed
+    prompt: Prompt
+    body: bytes
+    """What is sent on, in the client's own format."""
+    given: str
+    """The digest of what stands beside the conversation."""
+    decisions: list[int] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a client is told of what was done."""
+        prompt = self.prompt
+        return {
+            "x-recto-session-id": self.placed.session,
+            "x-recto-tokens": f"{prompt.tokens}/{prompt.reading.room}",
+            "x-recto-decisions": ",".join(map(str, self.decisions)) or "none",
+            "x-recto-recall": str(len(prompt.recalled)),
+        }
+
+
+class Turns:
+    """Begins and ends turns."""
+
+    def __init__(self, store: TranscriptStore, sessions: Sessions, clock: Clock) -> None:
+        self.placing = Placing(store, clock)
+        self._store = store
+        self._sessions = sessions
+        self._clock = clock
+        self._busy: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, key: Key, asked: Asked, named: Named, model: str | None = None) -> Turn:
+        """Stores what is new and builds the prompt. Raises what cannot be taken, and `WindowOverflow`."""
+        for _ in range(_TRIES):
+            placed = self.placing.place(key, asked, named, frozenset(self._busy))
+            if not self._claimed(placed):
+                continue  # another request of the same conversation was quicker
+            try:
+                return self._begun(key, asked, placed, asked.model if model is None else model)
+            except AppendConflict:
+                self._free(placed)
+            except BaseException:
+                self._free(placed)
+                raise
+        raise AppendConflict(placed.stored, placed.after, -1, "others write to this session all the time")
+
+    def lane(self, key: Key, asked: Asked, named: Named) -> str:
+        """Requests of one lane wait for each other, because their history is held here; empty: it is in none."""
+        return self.placing.lane(key, asked, named)
+
+    def tighter(self, turn: Turn, error: Mapping[str, Any] | str) -> Turn | None:
+        """The same turn with a tighter prompt, where an upstream said that it was too long; None for another error."""
+        limits = limits_in_error(error)
+        if limits is None:
+            return None
+        with self._sessions.use(turn.key, turn.placed.session, turn.model) as session:
+            window = session.window
+            self._sessions.learn(turn.model, limits)
+            said = limits.max_input or limits.window
+            room = int(min(window.budget.room, turn.prompt.tokens) * _TIGHTER)
+            window.tighten(min(room, said - window.budget.reserve) if said else room)
+            self._build(turn, session)
+        return turn
+
+    def finish(self, turn: Turn, reply: Reply, *, response: str = "", about: Mapping[str, Any] | None = None) -> None:
+        """Stores an answer; when this returns it is durable, and the client may be told its end."""
+        with self._sessions.use(turn.key, turn.placed.session, turn.model) as session:
+            entries = self._stored(turn, session, reply, dict(about or {}))
+            self._note(turn, reply, entries, response)
+        self.end(turn)
+
+    def cut(self, turn: Turn, partial: Reply, why: str) -> None:
+        """Keeps as much of an answer as came before it was cut off. It is no message: nobody was told its end."""
+        try:
+            said = [json.loads(message) for message in partial.messages]
+            self._record(turn, CUT, {"why": why, "messages": said})
+        finally:
+            self.end(turn)
+
+    def failed(self, turn: Turn, upstream: str, status: int) -> None:
+        """Keeps that there was no answer."""
+        try:
+            self._record(turn, FAILED, {"upstream": upstream, "status": status})
+        finally:
+            self.end(turn)
+
+    def end(self, turn: Turn) -> None:
+        """The turn is over, however it went."""
+        if not turn.ended:
+            turn.ended = True
+            self._free(turn.placed)
+
+    def _begun(self, key: Key, asked: Asked, placed: Placed, model: str) -> Turn:
+        with self._sessions.use(key, placed.session, model) as session:
+            fresh = [_plain(raw, asked.wire) for raw in placed.fresh] if placed.turns else placed.fresh
+            wire = None if placed.turns else asked.wire
+            surface = SURFACES[asked.wire]
+            if fresh:
+                entries = session.append_all(fresh, expect=placed.after, surface=surface, wire=wire)
+                if not asked.replies and placed.chain is not None:
+                    place = Place(session=placed.stored, seq=entries[-1].seq)
+                    self.placing.lineage.note(key.tenant, placed.chain, place)
+            given = self._given(placed.stored, asked)
+            session.window.material.usual_wire = asked.wire
+            turn = Turn(key=key, asked=asked, model=model, placed=placed, prompt=_NO_PROMPT, body=b"", given=given)
+            self._build(turn, session)
+            return turn
+
+    def _build(self, turn: Turn, session: Session) -> None:
+        asked = turn.asked
+        turn.prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
+        turn.decisions += [entry.seq for entry in turn.prompt.decisions]
+        turn.body = asked.with_prompt(turn.prompt.raw, turn.prompt.system)
+
+    def _given(self, stored: str, asked: Asked) -> str:
+        """Keeps what stands beside the conversation, once for each content; the answer's entry names it."""
+        names: list[str] = []
+        for kind, content in ((INSTRUCTIONS, asked.beside), (TOOLS, asked.tools)):
+            if content:
+                digest = hashlib.sha256(content).hexdigest()[:32]
+                names.append(f"{kind}/{digest}")
+                if self._store.find(stored, names[-1]) is None:
+                    about = {"text": content.decode()}
+                    self._store.append(stored, [event(self._clock, kind, about, names[-1], surface="gateway")])
+        return " ".join(names)
+
+    def _stored(self, turn: Turn, session: Session, reply: Reply, about: dict[str, Any]) -> list[Entry]:
+        asked = turn.asked
+        meta = {**about, "model": asked.model, "stop": reply.stop_reason, "given": turn.given}
+        entries: list[Entry] = []
+        if reply.messages:
+            messages = [_plain(raw, asked.wire) for raw in reply.messages] if turn.placed.turns else reply.messages
+            wire = None if turn.placed.turns else asked.wire
+            entries = session.append_all(messages, meta=meta, surface=SURFACES[asked.wire], wire=wire)
+        if reply.usage is not None and reply.usage.prompt:
+            session.observed(turn.prompt.tokens, reply.usage)
+        return entries
+
+    def _note(self, turn: Turn, reply: Reply, entries: Sequence[Entry], response: str) -> None:
+        """Notes under which histories the answer will come again."""
+        if not entries:
+            return
+        place = Place(session=turn.placed.stored, seq=entries[-1].seq)
+        lineage, tenant = self.placing.lineage, turn.key.tenant
+        if turn.placed.chain is not None:
+            chain = self.placing.prints.chain(turn.placed.chain, reply.messages, turn.asked.wire)
+            lineage.note(tenant, chain[-1], place)
+            told = (*turn.asked.messages, *reply.messages)
+            if len(told) >= _TRIMMABLE:
+                lineage.note(tenant, self.placing.ending(turn.placed.seed, told, turn.asked.wire), place)
+        if response:
+            lineage.note(tenant, f"response/{response}", place)
+
+    def _record(self, turn: Turn, kind: str, about: Mapping[str, Any]) -> None:
+        self._store.append(turn.placed.stored, [event(self._clock, kind, about, surface="gateway")])
+
+    def _claimed(self, placed: Placed) -> bool:
+        with self._lock:
+            if placed.stored in self._busy and not placed.turns:
+                return False
+            self._busy[placed.stored] = self._busy.get(placed.stored, 0) + 1
+            return True
+
+    def _free(self, placed: Placed) -> None:
+        with self._lock:
+            left = self._busy.get(placed.stored, 1) - 1
+            if left > 0:
+                self._busy[placed.stored] = left
+            else:
+                self._busy.pop(placed.stored, None)
+
+
+def _plain(raw: bytes, wire: str) -> bytes:
+    """A message that only says something, in the words that all formats share; any other as it is.
+
+    Sessions whose history is held here are entered through all of them.
+    """
+    fields, message = fields_of(raw), read(raw, wire)
+    if isinstance(fields.get("content"), str) and fields.keys() == {"role", "content"}:
+        return raw
+    if message.role not in ("user", "assistant") or not message.parts:
+        return raw
+    if any(part.kind != "text" for part in message.parts):
+        return raw
+    role: Literal["user", "assistant"] = "user" if message.role == "user" else "assistant"
+    return text_message(role, "\n".join(part.text for part in message.parts), CHAT)
+
+
+_NO_PROMPT: Any = None
+"""Until it is built, a few lines further on."""

@@ -1,0 +1,110 @@
+"""The audit command: for people, in pipes, into files that can be checked, and with mistakes."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from calling import called
+
+from recto.testing import scripted_session
+
+KEY = "agent:me:main"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A home with a session of which a part has left."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "chat.json").write_text(json.dumps(list(scripted_session(exchanges=6))))
+    (home / "recto.yaml").write_text(
+        f"model: gpt-4o\nsession: {KEY}\nmodels: {{gpt-4o: {{window: 16000, max_input: 16000}}}}\n"
+        "window: {keep_recent_tokens: 500}\nrecall: {embedder: {use: none}}\n"
+    )
+    run(home, "import", "chat.json", "--session", KEY)
+    run(home, "compact")
+    run(home, "import", "chat.json", "--session", "agent:me:other")
+    return home
+
+
+def run(home: Path, *arguments: str, code: int = 0) -> str:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(home)
+        patched.setenv("HOME", str(home))
+        patched.setenv("COLUMNS", "160")
+        done = called(*arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def test_people_are_shown_what_was_done_and_why(home):
+    said = run(home, "audit")
+    assert "compaction" in said
+    assert "compact" in said
+    assert "all but the newest 500 tokens" in " ".join(said.split())
+    assert "Nothing of that kind" in run(home, "audit", "--kind", "memory")
+    assert "Nothing of that kind" in run(home, "audit", "--until", "2020-01-01")
+    assert "--past" in run(home, "audit", "--limit", "1")
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv"])
+def test_an_export_ends_with_the_head_and_is_found_true_or_changed(home, form):
+    file = home / f"audit{form}"
+    run(home, "audit", "--all", form, "-o", str(file))
+    assert "what the transcript says" in run(home, "audit", "--check", str(file))
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"all but the newest 500", b"all but the newest 501", 1))
+    assert "DIFFERS" in run(home, "audit", "--check", str(file), code=1)
+    run(home, "audit", form, "-o", str(file), code=2)
+    run(home, "audit", "--all", form, "-o", str(file), "--force")
+    assert file.read_bytes() == whole
+
+
+def test_the_heads_of_an_export_are_those_that_verify_keeps(home):
+    rows = [json.loads(line) for line in run(home, "audit", "--all", "--json").splitlines()]
+    heads = {row["session"]: {"seq": row["seq"], "hash": row["hash"]} for row in rows if row["record"] == "head"}
+    assert rows[-1]["record"] == "head"
+    assert set(heads) == {KEY, "agent:me:other"}
+    (home / "kept.json").write_text(json.dumps(heads))
+    run(home, "verify", "--heads", "kept.json")
+    heads[KEY]["hash"] = "00" * 32
+    (home / "kept.json").write_text(json.dumps(heads))
+    run(home, "verify", "--heads", "kept.json", code=1)
+
+
+def test_a_table_has_a_row_for_each_line_and_no_text_of_a_message(home):
+    said = run(home, "audit", "--csv")
+    rows = list(csv.DictReader(said.splitlines()))
+    lines = [json.loads(line) for line in run(home, "audit", "--json").splitlines()]
+    assert [(row["record"], int(row["seq"]), row["hash"]) for row in rows] == [
+        (line["record"], line["seq"], line["hash"]) for line in lines
+    ]
+    written = "[For reference only"
+    assert written not in said
+    assert "compression" in run(home, "audit", "--json", "--kind", "decision", "--text")
+
+
+def test_mistakes_end_in_one_line(home):
+    run(home, "audit", "agent:nobody:x", code=2)
+    run(home, "audit", "--since", "yesterday-ish", code=2)
+    run(home, "audit", "--json", "--csv", code=2)
+    run(home, "audit", KEY, "--all", code=2)
+    run(home, "audit", "-o", "x.txt", code=2)
+    for text in ("", "nonsense", "{}\n", '{"record": "head"}\n', "[1]\n"):
+        (home / "bad").write_text(text)
+        run(home, "audit", "--check", "bad", code=3)
+
+
+def test_a_real_session_is_audited_and_its_export_holds(data, tmp_path):
+    file = data / "agent_sessions" / "entireio_cli" / "61cb3ba8-484b-4a21-bf99-34f7dc361170.jsonl"
+    settings = "model: gpt-4o\nwindow: {keep_recent_tokens: 200}\nrecall: {embedder: {use: none}}\n"
+    (tmp_path / "recto.yaml").write_text(settings)
+    run(tmp_path, "import", str(file), "--session", "agent:real:main")
+    run(tmp_path, "compact", "--session", "agent:real:main")
+    run(tmp_path, "audit", "agent:real:main", "--json", "-o", "real.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "real.jsonl").read_text().splitlines()]
+    assert {"imported", "compaction"} <= {row["kind"] for row in rows[:-1]}
+    run(tmp_path, "audit", "--check", "real.jsonl")

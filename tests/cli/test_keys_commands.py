@@ -1,0 +1,87 @@
+"""Keys are made, listed and revoked from the command line; a secret is shown once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from calling import called
+
+from recto.engine.keys import Keys
+from recto.stores.sqlite import SqliteStore
+from recto.testing import FakeClock
+from recto.wiring import SystemClock
+
+
+@pytest.fixture
+def store(tmp_path):
+    return str(tmp_path / "a.db")
+
+
+def run(store, *arguments):
+    return called("--store", store, *arguments)
+
+
+def found(store, secret, clock=None):
+    with SqliteStore(store) as opened:
+        return Keys(opened, clock or SystemClock()).find(secret)
+
+
+def test_the_secret_is_all_that_is_printed_and_opens_the_key(store):
+    done = run(store, "keys", "add", "laptop")
+    assert done.returncode == 0
+    secret = done.stdout.strip()
+    assert done.stdout == secret + "\n"
+    assert "not shown again" in done.stderr
+    assert secret not in done.stderr
+    key = found(store, secret)
+    assert (key.name, key.rights, key.canonical, key.expires) == ("laptop", {"ask"}, True, 0)
+    assert secret not in run(store, "keys", "list").stdout + run(store, "keys", "list", "--json").stdout
+
+
+def test_every_option_is_kept(store):
+    options = ["--tenant", "acme", "--agent", "bot", "--right", "ask", "--right", "change", "--upstream", "main"]
+    options += ["--profile", "coding", "--rpm", "60", "--concurrency", "4", "--body-bytes", "1000"]
+    secret = run(store, "keys", "add", "ci", *options, "--expires-days", "1", "--own-session").stdout.strip()
+    key = found(store, secret)
+    assert (key.tenant, key.agent, key.rights, key.upstream) == ("acme", "bot", {"ask", "change"}, "main")
+    assert (key.profile, key.requests_per_minute, key.concurrency, key.body_bytes) == ("coding", 60, 4, 1000)
+    assert not key.canonical
+    assert found(store, secret, FakeClock(key.expires)) is None
+    row = json.loads(run(store, "keys", "list", "--json").stdout)
+    assert (row["rights"], row["expires"], row["id"]) == (["ask", "change"], key.expires, key.id)
+
+
+def test_a_revoked_key_opens_nothing_and_stays_in_the_list(store):
+    secret = run(store, "keys", "add", "laptop").stdout.strip()
+    id = found(store, secret).id
+    done = run(store, "keys", "revoke", id)
+    assert (done.returncode, done.stdout) == (0, f"{id}, 'laptop': revoked\n")
+    assert found(store, secret) is None
+    assert "revoked" in run(store, "keys", "list").stdout
+    assert run(store, "keys", "revoke", id).returncode == 0
+
+
+def test_mistakes_end_in_one_line(store):
+    assert run(store, "keys", "list").returncode == 4  # there is no store yet
+    run(store, "keys", "add", "laptop")
+    unknown = run(store, "keys", "revoke", "nobody")
+    assert (unknown.returncode, len(unknown.stderr.splitlines())) == (3, 1)
+    for wrong in (["--tenant", "a/b"], ["--agent", ""]):
+        assert run(store, "keys", "add", "x", *wrong).returncode == 3
+    for wrong in (["--right", "root"], ["--rpm", "-1"], ["--expires-days", "0"]):
+        assert run(store, "keys", "add", "x", *wrong).returncode == 2
+    assert len(run(store, "keys", "list", "--json").stdout.splitlines()) == 1
+
+
+def test_no_other_command_shows_the_keys(store, tmp_path):
+    run(store, "keys", "add", "laptop")
+    assert "recto:keys" not in run(store, "sessions").stdout + run(store, "sessions", "--json").stdout
+    assert run(store, "show", "recto:keys").returncode == 2
+    assert run(store, "read", "recto://recto:keys/1").returncode == 3
+    assert run(store, "export", "recto:keys").returncode == 2
+    run(store, "export", "--all", "-o", str(tmp_path / "all.jsonl"))
+    assert b"key_added" not in (tmp_path / "all.jsonl").read_bytes()
+    assert run(store, "index").stdout.startswith("0 entries")
+    verified = json.loads(run(store, "verify", "--json").stdout)
+    assert (verified["ok"], verified["entries"]) == (True, 1)  # but its chain is followed like every other

@@ -1,0 +1,69 @@
+"""A gateway that listens, over a store of its own, in front of whatever a test has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recto.core.keys import Key
+from recto.gateway.app import Gateway
+from recto.gateway.server import Server
+from recto.settings import load
+from recto.wiring import open_store
+
+
+@dataclass
+class Running:
+    """What a test needs of it."""
+
+    url: str
+    secret: str
+    gateway: Gateway
+
+    @property
+    def store(self) -> Any:
+        return self.gateway.store
+
+    def key(self, **about: Any) -> str:
+        """Another key."""
+        return self.gateway.keys.add(Key(id="", name="test", **about))[1]
+
+
+@contextmanager
+def gateway(
+    folder: Path, upstream: str = "", *, speaks: tuple[str, ...] = ("chat", "responses", "messages"), **more: Any
+) -> Iterator[Running]:
+    """A gateway on a port of its own, in a thread; `more` are groups of settings."""
+    given: dict[str, Any] = {"port": 0, **more.pop("gateway", {})}
+    if upstream:
+        given["upstreams"] = {"main": {"url": f"{upstream}/v1", "speaks": list(speaks), "key": "sk-upstream"}}
+    arguments: Mapping[str, Any] = {
+        "store": str(folder / "transcript.db"),
+        "recall": {"embedder": {"use": "hashing"}},
+        "gateway": given,
+        **more,
+    }
+    settings = load(environ={}, arguments=arguments)
+    with closing(open_store(settings)) as store:
+        made = Gateway(settings, store)
+        _, secret = made.keys.add(Key(id="", name="test"))
+        addresses: list[str] = []
+        listening = threading.Event()
+
+        def ready(address: str) -> None:
+            addresses.append(address)
+            listening.set()
+
+        server = Server(made.asgi, settings.gateway, ready=ready, draining=made.drain)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        assert listening.wait(20), "the gateway did not come up"
+        try:
+            yield Running(addresses[0], secret, made)
+        finally:
+            server.should_exit = True
+            thread.join(20)

@@ -1,0 +1,136 @@
+"""A store with three tenants that name their sessions alike, and the inspection API over it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from recto.core.keys import Key
+from recto.engine.keys import Keys
+from recto.gateway.authority import TABLE, Authority
+from recto.gateway.guard import Guard
+from recto.gateway.inspection import Inspection, routes
+from recto.gateway.inspection_table import OPERATIONS, PREFIX, RULES, Operation
+from recto.gateway.openapi import description
+from recto.gateway.sessions import Sessions
+from recto.settings import Settings, load
+from recto.wiring import SystemClock, indexer_for, open_store
+
+MAIN = "agent:books:main"
+ODD = "chat/one?&=%2F #ü"
+"""A name with everything that has a meaning in an address."""
+SMALL = {"gpt-4o": {"window": 6_000, "max_output": 1_000}}
+
+KEYS = {
+    "anna": Key(name="anna", tenant="north", agent="books"),
+    "bert": Key(name="bert", tenant="south", agent="books"),
+    "none": Key(name="none", agent="books"),
+    "look": Key(name="look", tenant="north", agent="books", rights=frozenset({"read"})),
+    "asks": Key(name="asks", tenant="north", agent="books", rights=frozenset({"ask"})),
+}
+CANARIES = {"anna": "canarynorth", "bert": "canarysouth", "none": "canarynobody"}
+
+
+@cache
+def _validator(method: str, path: str, status: int) -> Draft202012Validator:
+    told = description(OPERATIONS)
+    answer = told["paths"][PREFIX + path][method.lower()]["responses"][str(status)]
+    if "$ref" in answer:
+        answer = told["components"]["responses"][str(status)]
+    schema = answer["content"]["application/json"]["schema"]
+    return Draft202012Validator({**schema, "components": told["components"]})
+
+
+def conforms(method: str, path: str, status: int, body: Any) -> None:
+    """Whatever is answered is what the description says."""
+    _validator(method, path, status).validate(body)
+
+
+class World:
+    """The store, the API, and a client for each key."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = open_store(settings)
+        self.indexer = indexer_for(settings, self.store)
+        self.sessions = Sessions(settings, self.store, self.indexer)
+        self.inspection = Inspection(self.sessions, settings)
+        keys = Keys(self.store, SystemClock())
+        made = {name: keys.add(key) for name, key in KEYS.items()}
+        self.keys = {name: key for name, (key, _) in made.items()}
+        self.secrets = {name: secret for name, (_, secret) in made.items()} | {"": ""}
+        self.routes = routes(self.inspection)
+        self.app = Guard(Starlette(routes=self.routes), settings.gateway, keys, Authority(TABLE, RULES))
+        self.client = TestClient(self.app, base_url="http://127.0.0.1")
+
+    def ask(self, who: str, method: str, path: str, *, body: Any = None, **query: Any):
+        content = None if body is None else json.dumps(body)
+        answer = self.client.request(method, PREFIX + path, params=query, content=content, headers=self.headers(who))
+        conforms(method, path, answer.status_code, answer.json())
+        return answer
+
+    def headers(self, who: str, kind: str = "application/json") -> dict[str, str]:
+        return {"content-type": kind} | ({"authorization": f"Bearer {self.secrets[who]}"} if who else {})
+
+    def get(self, path: str, who: str = "anna", **query: Any) -> Any:
+        answer = self.ask(who, "GET", path, **query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post(self, path: str, body: Any, who: str = "anna", **query: Any) -> Any:
+        answer = self.ask(who, "POST", path, body=body, **query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def talk(self, who: str, name: str, turns: int, *, words: int = 60) -> None:
+        """A conversation whose every message holds the tenant's own word."""
+        with self.sessions.use(KEYS[who], name) as session:
+            for turn in range(turns):
+                session.append({"role": "user", "content": f"{CANARIES[who]} asks for shelf {turn} of the library"})
+                session.prompt()
+                text = f"{CANARIES[who]} finds book {turn * 7} on it. " + "It is a long story. " * words
+                session.append({"role": "assistant", "content": text})
+
+    def close(self) -> None:
+        self.sessions.close()
+        self.indexer.close()
+        self.store.close()
+
+
+@contextmanager
+def world(folder: Path) -> Iterator[World]:
+    """A world in a folder, with nothing said in it yet."""
+    given = {"store": str(folder / "a.db"), "model": "gpt-4o", "models": SMALL}
+    made = World(load(environ={}, arguments=given | {"recall": {"embedder": {"use": "hashing"}, "background": False}}))
+    try:
+        with made.client:  # one event loop for all that is asked
+            yield made
+    finally:
+        made.close()
+
+
+def example(one: Operation, session: str = MAIN, **more: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Parameters and a body with which an operation can be asked."""
+    usual: dict[str, Any] = {
+        "session": session, "seq": 1, "version": 1, "entries": [1], "decision": 1, "restored": 1, "kind": "misc",
+        "text": "a note", "query": "which shelf", "proposal": "0" * 16, "digest": "0" * 64,
+    }  # fmt: skip
+    usual |= more
+    query = {name: usual[name] for name, kind in one.query.items() if kind.required}
+    body = None if one.body is None else {name: usual[name] for name, kind in one.body.items() if kind.required}
+    return query, body
+
+
+def named(one: Operation) -> str:
+    return f"{one.method} {one.path}"
+
+
+ALL = OPERATIONS

@@ -1,0 +1,217 @@
+"""A gateway's guard and server as the tests meet them: called directly, or over real sockets on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from recto.gateway.server import Server
+from recto.settings.operating import Gateway
+
+DEADLINE = 30
+PORT = 8642
+
+
+@dataclass
+class Behind:
+    """An application behind the guard that tells what reached it."""
+
+    bodies: list[bytes] = field(default_factory=list)
+    scopes: list[Any] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+    """An endless answer is over."""
+    begun: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
+    kept: list[str] = field(default_factory=list)
+    """What handlers wrote down when they were cancelled."""
+
+    def app(self) -> Any:
+        inside = self.inside()
+
+        async def watched(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await inside(scope, receive, send)
+            finally:
+                if scope.get("path") == "/v1/embeddings":
+                    self.ended.set()
+
+        return watched
+
+    def inside(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/healthz", self.health, methods=["GET"]),
+                Route("/v1/models", self.models, methods=["GET"]),
+                Route("/v1/chat/completions", self.chat, methods=["POST"]),
+                Route("/v1/messages", self.chat, methods=["POST"]),
+                Route("/v1/embeddings", self.endless, methods=["POST"]),
+                Route("/v1/responses", self.waiting, methods=["POST"]),
+            ]
+        )
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"ok": True}, headers={"server": "of mine"})
+
+    async def models(self, request: Request) -> Response:
+        self.scopes.append(request.scope)
+        return JSONResponse({"key": request.scope["recto.key"].name})
+
+    async def chat(self, request: Request) -> Response:
+        self.scopes.append(request.scope)
+        self.bodies.append(await request.body())
+        return JSONResponse({"bytes": len(self.bodies[-1])})
+
+    async def endless(self, request: Request) -> Response:
+        """An answer that is at hand: it never waits for anything, and never ends by itself."""
+
+        async def chunks() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x" * 1024
+
+        return StreamingResponse(chunks())
+
+    async def waiting(self, request: Request) -> Response:
+        """An answer that begins, and ends when it is told to."""
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"begun "
+            self.begun.set()
+            try:
+                while not self.go_on.is_set():
+                    await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                with anyio.CancelScope(shield=True):
+                    await asyncio.sleep(0.05)  # what a handler writes down takes a moment
+                    self.kept.append("begun")
+                raise
+            yield b"ended"
+
+        return StreamingResponse(chunks())
+
+
+@contextmanager
+def listening(app: Any, **changes: Any) -> Iterator[tuple[Server, int]]:
+    """A server on a free port of loopback, in a thread; stopped at the end."""
+    gateway = Gateway(**{"port": 0, "drain_seconds": 0.2, **changes})
+    ready, addresses = threading.Event(), []
+
+    def told(address: str) -> None:
+        addresses.append(address)
+        ready.set()
+
+    server = Server(app, gateway, ready=told, draining=lambda: None)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    assert ready.wait(DEADLINE)
+    try:
+        yield server, int(addresses[0].rpartition(":")[2]) if addresses[0].startswith("http") else 0
+    finally:
+        server.should_exit = True
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+
+
+def connected(port: int) -> socket.socket:
+    found = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
+    found.settimeout(DEADLINE)
+    return found
+
+
+def until_closed(sock: socket.socket) -> bytes:
+    """All that comes until the other side closes. A reset is a close too."""
+    got = bytearray()
+    try:
+        while piece := sock.recv(65536):
+            got += piece
+    except ConnectionError:
+        pass
+    return bytes(got)
+
+
+def answered(sock: socket.socket) -> bytes:
+    """One answer that says how long it is, on a connection that stays."""
+    got = b""
+    while b"\r\n\r\n" not in got:
+        got += sock.recv(65536)
+    head, _, body = got.partition(b"\r\n\r\n")
+    size = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+    while len(body) < size:
+        body += sock.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def asked(port: int, method: str = "GET", path: str = "/healthz", *lines: str, body: bytes = b"") -> bytes:
+    """What a server answers to one request, sent as it is written here."""
+    head = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Connection: close", *lines]
+    with connected(port) as sock:
+        sock.sendall("\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body)
+        return until_closed(sock)
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1]) if answer else 0
+
+
+@dataclass
+class Said:
+    """An answer of an ASGI application."""
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def said(
+    app: Any, method: str = "GET", path: str = "/v1/models", headers: Any = (), pieces: Any = (), **scope: Any
+) -> Said:
+    """Calls an application directly, with exactly these headers and pieces of a body."""
+    answer = Said()
+    waiting = list(pieces)
+
+    async def receive() -> Any:
+        if waiting:
+            piece = waiting.pop(0)
+            return {"type": "http.request", "body": piece, "more_body": bool(waiting)}
+        if pieces:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            answer.status = message["status"]
+            answer.headers = {name.decode().lower(): value.decode("latin-1") for name, value in message["headers"]}
+        else:
+            answer.body += message.get("body", b"")
+
+    whole = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers],
+        "server": ("127.0.0.1", PORT),
+        "client": ("127.0.0.1", 5),
+        "scheme": "http",
+        "root_path": "",
+        **scope,
+    }
+    await app(whole, receive, send)
+    return answer

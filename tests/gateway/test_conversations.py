@@ -1,0 +1,277 @@
+"""Which session a request belongs to: what comes again is stored once, what differs parts, nothing is overwritten."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+
+import httpx2
+import pytest
+from tests.gateway.gateways import Running, gateway
+from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
+
+from recto.core.entries import MESSAGE
+
+TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def said(asked: Asked) -> Says:
+    last = asked.messages[-1]
+    return Says(text=f"answer to: {json.dumps(last.get('content'))[:60]}")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    with ExitStack() as stack:
+        upstream = stack.enter_context(running(ScriptedUpstream(said)))
+        models = {"gpt-4o": {"window": 16_000}}
+        made = stack.enter_context(gateway(tmp_path_factory.mktemp("gateway"), upstream.url, models=models))
+        yield made, upstream
+
+
+@pytest.fixture
+def gw(place) -> Running:
+    return place[0]
+
+
+@pytest.fixture
+def upstream(place) -> ScriptedUpstream:
+    return place[1]
+
+
+def ask(gw: Running, messages, *, path="chat/completions", secret=None, headers=None, **more):
+    member = "input" if path == "responses" else "messages"
+    body = {"model": "gpt-4o", member: messages, "max_tokens": 100, **more}
+    if path == "responses":
+        del body["max_tokens"]
+    given = {"authorization": f"Bearer {secret or gw.secret}", **(headers or {})}
+    answer = httpx2.post(f"{gw.url}/v1/{path}", json=body, headers=given, timeout=30)
+    assert answer.status_code == 200, answer.text
+    return answer.json(), answer.headers["x-recto-session-id"]
+
+
+def reply_of(answer):
+    return answer["choices"][0]["message"]
+
+
+def told(gw: Running, session: str) -> list[str]:
+    """What stands in a session, in a few words."""
+    entries = [entry for entry in gw.store.read(session) if entry.kind == MESSAGE]
+    return [f"{entry.role}: {json.loads(entry.content)['content']}" for entry in entries]
+
+
+def user(text: str):
+    return {"role": "user", "content": text}
+
+
+def test_a_history_that_comes_again_stores_only_what_is_new(gw):
+    history = [{"role": "system", "content": "Be brief."}, user("first of new")]
+    sessions = set()
+    for turn in range(4):
+        answer, session = ask(gw, history, tools=TOOLS)
+        sessions.add(session)
+        history += [reply_of(answer), user(f"turn {turn}")]
+    assert len(sessions) == 1
+    spoken = told(gw, sessions.pop())
+    assert len(spoken) == 8
+    assert spoken[0] == "user: first of new"
+    assert len(set(spoken)) == 8
+
+
+def test_system_text_and_tools_may_change_without_being_another_conversation_and_are_kept(gw):
+    answer, first = ask(gw, [{"role": "system", "content": "It is 9:00."}, user("what time")], tools=TOOLS)
+    later = [{"role": "system", "content": "It is 9:05."}, user("what time"), reply_of(answer), user("and now")]
+    _, second = ask(gw, later, tools=[*TOOLS, {"type": "function", "function": {"name": "other"}}])
+    assert first == second
+    kinds = [entry.kind for entry in gw.store.read(first)]
+    assert kinds.count("instructions_given") == 2
+    assert kinds.count("tools_offered") == 2
+    replies = [entry for entry in gw.store.read(first) if entry.role == "assistant"]
+    assert replies[0].metadata["given"] != replies[1].metadata["given"]
+
+
+def test_what_the_client_drops_of_an_answer_makes_no_difference(gw):
+    answer, first = ask(gw, [user("drop things")], tools=TOOLS)
+    echo = {"role": "assistant", "content": [{"type": "text", "text": reply_of(answer)["content"] + "\n"}]}
+    _, second = ask(gw, [user("drop things"), echo, user("go on")], tools=TOOLS)
+    assert first == second
+    assert len(told(gw, first)) == 4
+
+
+def test_an_edited_message_opens_a_branch_and_changes_nothing(gw):
+    answer, first = ask(gw, [user("original")], tools=TOOLS)
+    history = [user("original"), reply_of(answer), user("say A")]
+    ask(gw, history, tools=TOOLS)
+    before = gw.store.head(first)
+    _, branch = ask(gw, [*history[:-1], user("say B")], tools=TOOLS)
+    assert branch != first
+    assert branch.startswith(first)
+    spoken = told(gw, branch)
+    assert spoken[:2] == told(gw, first)[:2]
+    assert spoken[2] == "user: say B"
+    kinds = {entry.kind for entry in gw.store.read(first, before.seq + 1)}
+    assert kinds == {"branch"}  # where somebody parted from it is told, and nothing else
+    assert gw.store.head(first).seq == before.seq + 1
+
+
+def test_the_same_request_again_after_its_answer_is_another_answer_in_a_branch(gw):
+    _, first = ask(gw, [user("roll a die")], tools=TOOLS)
+    _, second = ask(gw, [user("roll a die")], tools=TOOLS)
+    assert first != second
+    assert len(told(gw, first)) == 2
+    assert len(told(gw, second)) == 2
+
+
+def test_a_request_that_was_not_answered_is_not_stored_twice(gw, upstream):
+    from starlette.responses import JSONResponse
+
+    refusals = [JSONResponse({"error": {"message": "busy"}}, 503)]
+    upstream.fail = lambda asked: refusals.pop() if refusals else None
+    body = {"model": "gpt-4o", "messages": [user("try and try again")], "tools": TOOLS}
+    headers = {"authorization": f"Bearer {gw.secret}"}
+    failed = httpx2.post(f"{gw.url}/v1/chat/completions", json=body, headers=headers)
+    assert failed.status_code == 503
+    assert failed.json() == {"error": {"message": "busy"}}
+    _, session = ask(gw, [user("try and try again")], tools=TOOLS)
+    assert session == failed.headers["x-recto-session-id"]
+    assert [line.split(":")[0] for line in told(gw, session)] == ["user", "assistant"]
+
+
+def test_a_history_that_nobody_knows_is_taken_in_whole(gw):
+    history = [user("old question"), {"role": "assistant", "content": "old answer"}, user("new question")]
+    _, session = ask(gw, history, tools=TOOLS)
+    assert told(gw, session)[:3] == ["user: old question", "assistant: old answer", "user: new question"]
+
+
+def test_a_client_that_lets_go_of_its_beginning_goes_on_in_the_same_session(gw):
+    history = [user("the very beginning")]
+    for turn in range(6):
+        answer, first = ask(gw, history, tools=TOOLS)
+        history += [reply_of(answer), user(f"on and on {turn}")]
+    _, second = ask(gw, history[4:], tools=TOOLS)
+    assert first == second
+    assert len(told(gw, first)) == 14
+
+
+def test_a_request_with_neither_tools_nor_history_is_a_turn_in_the_main_session(gw, upstream):
+    secret = gw.key(agent="plain")
+    for text in ("one", "two", "three"):
+        _, session = ask(gw, [user(text)], secret=secret)
+        assert session == "agent:plain:main"
+    assert [message["content"] for message in upstream.asked[-1].messages if message["role"] == "user"] == [
+        "one",
+        "two",
+        "three",
+    ]
+    _, session = ask(gw, [user("by another way in")], path="messages", secret=secret)
+    assert session == "agent:plain:main"
+    assert len(upstream.asked[-1].messages) == 7
+    _, session = ask(gw, "and another", path="responses", secret=secret)
+    assert session == "agent:plain:main"
+    assert len(upstream.asked[-1].messages) == 9
+    assert upstream.asked[-1].problems == []
+
+
+def test_a_key_may_have_every_bare_request_open_a_session(gw):
+    secret = gw.key(agent="apart", canonical=False)
+    _, first = ask(gw, [user("one")], secret=secret)
+    _, second = ask(gw, [user("two")], secret=secret)
+    assert first != second
+    assert "agent:apart:main" not in (first, second)
+
+
+def test_the_explicit_header_names_the_session_and_history_need_not_be_sent(gw, upstream):
+    headers = {"x-recto-session-id": "project-7"}
+    _, session = ask(gw, [user("remember the milk")], tools=TOOLS, headers=headers)
+    assert session == "agent:default:project-7"
+    _, session = ask(gw, [user("what should I remember")], tools=TOOLS, headers=headers)
+    assert session == "agent:default:project-7"
+    assert len(upstream.asked[-1].messages) == 3
+
+
+def test_a_vendors_header_names_the_session_and_a_title_call_is_a_branch_of_it(gw):
+    headers = {"x-claude-code-session-id": "0a1b2c3d-0000-4000-8000-000000000000"}
+    answer, first = ask(gw, [user("fix the bug")], tools=TOOLS, headers=headers)
+    assert first == "agent:default:0a1b2c3d-0000-4000-8000-000000000000"
+    title = [{"role": "system", "content": "Write a title."}, user("Title for: fix the bug")]
+    _, other = ask(gw, title, headers=headers)
+    assert other.startswith(first + "~")
+    _, again = ask(gw, [user("fix the bug"), reply_of(answer), user("thanks")], tools=TOOLS, headers=headers)
+    assert again == first
+    assert len(told(gw, first)) == 4
+
+
+def test_the_same_words_under_two_names_are_two_conversations(gw):
+    sessions = [
+        ask(gw, [user("hello there")], tools=TOOLS, headers={"x-session-id": f"somebody-{name}"})[1] for name in "ab"
+    ]
+    assert sessions == ["agent:default:somebody-a", "agent:default:somebody-b"]
+
+
+def test_two_tenants_with_the_same_history_never_meet(gw):
+    history = [user("same words"), {"role": "assistant", "content": "same answer"}, user("same question")]
+    keys = [gw.key(tenant=name) for name in ("one", "two")]
+    first = [ask(gw, history, tools=TOOLS, secret=key)[1] for key in keys]
+    second = [ask(gw, history, tools=TOOLS, secret=key)[1] for key in keys]
+    stored = {summary.session for summary in gw.store.sessions()}
+    for tenant, name in zip(("one", "two"), first, strict=True):
+        assert f"tenant:{tenant}/{name}" in stored
+    assert len({*first, *second}) == 4
+
+
+def test_a_response_can_be_gone_on_from_twice(gw, upstream):
+    first, session = ask(gw, "count to one", path="responses", tools=[{"type": "function", "name": "f"}])
+    second, same = ask(gw, "two", path="responses", previous_response_id=first["id"])
+    assert same == session
+    _, branch = ask(gw, "another two", path="responses", previous_response_id=first["id"])
+    assert branch != session
+    assert len(upstream.asked[-1].messages) == 3
+    assert "previous_response_id" not in upstream.asked[-1].body
+    _, again = ask(gw, "three", path="responses", previous_response_id=second["id"])
+    assert again == session
+    assert len(upstream.asked[-1].messages) == 5
+
+
+def test_a_response_that_is_not_held_here_is_refused_and_nothing_is_stored(gw):
+    before = len(gw.store.sessions())
+    body = {"model": "gpt-4o", "input": "x", "previous_response_id": "resp_unknown"}
+    answer = httpx2.post(f"{gw.url}/v1/responses", json=body, headers={"authorization": f"Bearer {gw.secret}"})
+    assert answer.status_code == 404
+    assert "resp_unknown" in answer.json()["error"]["message"]
+    assert len(gw.store.sessions()) == before
+
+
+def test_a_compacted_history_is_gone_on_from_by_its_name(gw, upstream):
+    items = []
+    for number in range(30):
+        items.append(user(f"Please note the number {number} for the ledger." + " More words." * 110))
+        items.append({"role": "assistant", "content": f"Noted {number}."})
+    items.append(user("That is all."))
+    body = {"model": "gpt-4o", "input": items, "tools": [{"type": "function", "name": "f"}]}
+    headers = {"authorization": f"Bearer {gw.secret}"}
+    compacted = httpx2.post(f"{gw.url}/v1/responses/compact", json=body, headers=headers, timeout=60).json()
+    assert compacted["object"] == "response.compaction"
+    assert compacted["output"][-1]["type"] == "compaction"
+    spoken = [item["content"] for item in items if item["role"] == "user"]
+    assert [item["content"] for item in compacted["output"][:-1]] == spoken
+    go_on = [*compacted["output"], {"role": "user", "content": "What were they?"}]
+    ask(gw, go_on, path="responses", tools=[{"type": "function", "name": "f"}])
+    sent = upstream.asked[-1]
+    assert not any(item.get("type") == "compaction" for item in sent.messages)
+    assert len(sent.messages) < len(items)
+    assert b"earlier messages" in sent.raw
+    assert sent.messages[-1]["content"] == "What were they?"
+
+
+def test_no_more_cache_marks_are_sent_than_a_provider_takes(gw, upstream):
+    mark = {"cache_control": {"type": "ephemeral"}}
+    system = [{"type": "text", "text": "A", **mark}, {"type": "text", "text": "B", **mark}]
+    tools = [{"name": "run", "input_schema": {"type": "object"}, **mark}]
+    history = []
+    for turn in range(6):
+        history.append({"role": "user", "content": [{"type": "text", "text": f"marked {turn}", **mark}]})
+        answer, _ = ask(gw, history, path="messages", system=system, tools=tools)
+        history[-1] = user(f"marked {turn}")  # clients move the mark to the newest message
+        history.append({"role": "assistant", "content": answer["content"]})
+        assert upstream.asked[-1].raw.count(b'"cache_control"') <= 4
+    assert len(upstream.asked[-1].messages) == 11

@@ -1,0 +1,319 @@
+"""A client that is slow, greedy, silent or gone hurts nobody else, and stopping loses nothing that was begun."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from listening import DEADLINE, Behind, answered, asked, connected, listening, status, until_closed
+
+from recto.core.keys import Key
+from recto.engine.keys import Keys
+from recto.errors import SettingsError
+from recto.gateway.guard import Guard
+from recto.gateway.server import listen, refuse_public
+from recto.settings.operating import Gateway
+from recto.stores.memory import MemoryStore
+from recto.testing import FakeClock
+
+JSON = "Content-Type: application/json"
+
+
+class Served:
+    """A guarded application, its key, and what reached it."""
+
+    def __init__(self, **changes):
+        self.behind = Behind()
+        self.keys = Keys(MemoryStore(), FakeClock())
+        _, secret = self.keys.add(Key(name="one"))
+        self.bearer = f"Authorization: Bearer {secret}"
+        self.changes = changes
+        self.guard = Guard(self.behind.app(), Gateway(**changes), self.keys)
+
+    def listening(self):
+        return listening(self.guard, **self.changes)
+
+    def head(self, port, path, *lines, method="POST"):
+        first = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{self.bearer}\r\n"
+        return (first + "".join(f"{line}\r\n" for line in lines) + "\r\n").encode()
+
+
+@pytest.fixture(scope="module")
+def served():
+    made = Served()
+    with made.listening() as (_, port):
+        yield made, port
+
+
+@pytest.fixture(scope="module")
+def hasty():
+    """A server that gives its clients next to no time."""
+    made = Served(header_seconds=0.3, body_seconds=0.3, write_seconds=0.4, connections=20, body_bytes=1 << 20)
+    with made.listening() as (_, port):
+        yield made, port
+
+
+def test_it_answers_and_says_nothing_about_itself(served):
+    made, port = served
+    answer = asked(port)
+    assert status(answer) == 200
+    assert b"uvicorn" not in answer.lower()
+    assert b"\r\nserver:" not in answer.lower()
+    assert b"\r\ndate:" not in answer.lower()
+    assert status(asked(port, "GET", "/v1/models")) == 401
+    assert asked(port, "GET", "/v1/models", made.bearer).endswith(b'{"key":"one"}')
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        ((JSON, "Content-Length: 2", "Transfer-Encoding: chunked"), 400),
+        (("Host: evil.example",), 400),
+        (("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: eA=="), 400),
+        ((JSON, "Content-Length: 2", "Content-Length: 3"), 400),
+        ((JSON, "Transfer-Encoding: chunked, identity"), (400, 501)),
+        (("X-Long: " + "x" * 100_000,), (400, 431)),
+        (("X-Odd: a\x00b",), 400),
+        (("X-Forwarded-Host: evil.example", "X-Forwarded-For: 1.2.3.4", JSON, "Content-Length: 2"), 200),
+    ],
+)
+def test_requests_that_two_readers_would_read_differently_are_refused(served, lines, wanted):
+    made, port = served
+    answer = asked(port, "POST", "/v1/chat/completions", made.bearer, *lines, body=b"{}")
+    assert status(answer) in (wanted if isinstance(wanted, tuple) else (wanted,))
+    if status(answer) == 200:
+        assert made.behind.scopes.pop()["client"][0] == "127.0.0.1"  # not what a stranger's header says
+
+
+def test_after_both_lengths_nothing_hidden_in_the_body_is_answered(served):
+    made, port = served
+    hidden = made.head(port, "/v1/models", method="GET")
+    smuggled = b"0\r\n\r\n" + hidden
+    head = made.head(
+        port, "/v1/chat/completions", JSON, f"Content-Length: {len(smuggled)}", "Transfer-Encoding: chunked"
+    )
+    with connected(port) as sock:
+        sock.sendall(head + smuggled)
+        answer = until_closed(sock)
+    assert answer.count(b"HTTP/1.1") == 1
+    assert status(answer) == 400
+
+
+def test_who_does_not_send_headers_is_let_go(hasty):
+    made, port = hasty
+    with connected(port) as silent, connected(port) as slow, connected(port) as again:
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127")
+        again.sendall(made.head(port, "/healthz", method="GET"))
+        assert status(answered(again)) == 200
+        again.sendall(b"GET /healthz HT")
+        assert [until_closed(sock) for sock in (silent, slow, again)] == [b"", b"", b""]
+
+
+def test_who_does_not_send_the_body_is_told_and_let_go(hasty):
+    made, port = hasty
+    with connected(port) as sock:
+        sock.sendall(made.head(port, "/v1/chat/completions", JSON, "Content-Length: 100") + b"{")
+        answer = until_closed(sock)
+    assert status(answer) == 408
+    assert b"connection: close" in answer.lower()
+    assert made.behind.bodies == []
+
+
+def test_who_does_not_read_the_answer_is_cut_off_and_the_handler_ends(hasty):
+    made, port = hasty
+    made.behind.ended.clear()
+    with connected(port) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.sendall(made.head(port, "/v1/embeddings", JSON, "Content-Length: 2") + b"{}")
+        assert made.behind.ended.wait(DEADLINE)
+    assert status(asked(port)) == 200
+
+
+def test_an_answer_at_hand_whose_reader_has_gone_starves_nobody(served):
+    made, port = served
+    made.behind.ended.clear()
+    with connected(port) as sock:
+        sock.sendall(made.head(port, "/v1/embeddings", JSON, "Content-Length: 2") + b"{}")
+        assert sock.recv(1024)
+        assert status(asked(port)) == 200  # also while it is being read
+    assert status(asked(port)) == 200
+    assert made.behind.ended.wait(DEADLINE)
+
+
+def test_above_the_limit_the_newest_connection_is_closed(hasty):
+    made, port = hasty
+    held = [connected(port) for _ in range(20)]
+    try:
+        for sock in held:
+            sock.sendall(made.head(port, "/healthz", method="GET"))
+        assert all(status(answered(sock)) == 200 for sock in held)
+        with connected(port) as late:
+            assert until_closed(late) == b""
+    finally:
+        for sock in held:
+            sock.close()
+
+
+def test_a_hundred_megabytes_are_refused_without_holding_them(hasty):
+    made, port = hasty
+    piece = b"x" * (1 << 20)
+    asked(port)
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for lines in (("Content-Length: 104857600",), ("Transfer-Encoding: chunked",)):
+        chunk = piece if "Content" in lines[0] else b"100000\r\n" + piece + b"\r\n"
+        with connected(port) as sock:
+            sock.sendall(made.head(port, "/v1/chat/completions", JSON, *lines))
+            try:
+                for _ in range(100):
+                    sock.sendall(chunk)
+            except ConnectionError:
+                continue  # cut off while it was still sending
+            assert status(until_closed(sock)) in (0, 413)
+    with connected(port) as sock:
+        sock.sendall(made.head(port, "/v1/chat/completions", JSON, "Content-Length: 104857600") + b"x")
+        assert status(until_closed(sock)) == 413
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 64 * 1024  # kilobytes
+    assert made.behind.bodies == []
+
+
+def test_a_refused_client_that_goes_on_sending_gets_to_read_why(served):
+    _, port = served
+    with connected(port) as sock:
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{JSON}\r\nContent-Length: 4194304\r\n\r\n"
+        )
+        sock.sendall(head.encode())
+        sock.sendall(b"x" * 4194304)
+        assert status(until_closed(sock)) == 401
+
+
+def test_a_running_answer_ends_before_the_server_does():
+    made = Served(drain_seconds=DEADLINE)
+    with made.listening() as (server, port), connected(port) as sock, connected(port) as idle:
+        idle.sendall(made.head(port, "/healthz", method="GET"))
+        assert status(answered(idle)) == 200
+        sock.sendall(made.head(port, "/v1/responses", JSON, "Content-Length: 2") + b"{}")
+        assert made.behind.begun.wait(DEADLINE)
+        server.should_exit = True
+        assert until_closed(idle) == b""  # the end has begun
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=DEADLINE).close()
+        made.behind.go_on.set()
+        answer = until_closed(sock)
+    assert b"begun" in answer
+    assert b"ended" in answer
+    assert made.behind.kept == []
+
+
+def test_an_answer_that_does_not_end_is_written_down_before_the_server_ends():
+    made = Served(drain_seconds=0.1)
+    with made.listening() as (server, port), connected(port) as sock:
+        sock.sendall(made.head(port, "/v1/responses", JSON, "Content-Length: 2") + b"{}")
+        assert made.behind.begun.wait(DEADLINE)
+        server.should_exit = True
+        answer = until_closed(sock)
+    assert b"begun" in answer
+    assert not answer.endswith(b"0\r\n\r\n")  # whoever reads sees that it was cut off
+    assert made.behind.kept == ["begun"]
+
+
+def test_a_request_that_was_not_answered_yet_is_told_to_come_back():
+    made = Served(drain_seconds=0.1)
+    begun = threading.Event()
+
+    async def never(scope, receive, send):
+        if scope["type"] == "lifespan":
+            await made.behind.app()(scope, receive, send)
+        await receive()
+        begun.set()
+        await receive()
+
+    made.guard.app = never
+    with made.listening() as (server, port), connected(port) as sock:
+        begun.clear()
+        sock.sendall(made.head(port, "/v1/models", method="GET"))
+        assert begun.wait(DEADLINE)
+        server.should_exit = True
+        answer = until_closed(sock)
+    assert status(answer) == 503
+    assert b"retry-after: 1" in answer.lower()
+
+
+PROGRAM = """
+import sys
+from starlette.applications import Starlette
+from recto.engine.keys import Keys
+from recto.gateway.server import serve
+from recto.settings.operating import Gateway
+from recto.stores.memory import MemoryStore
+from recto.wiring import SystemClock
+say = lambda text: print(text, flush=True)
+serve(Starlette(), Gateway(port=0), Keys(MemoryStore(), SystemClock()), ready=say, draining=lambda: say("draining"))
+say("closed")
+"""
+
+
+def test_a_signal_ends_it_and_whoever_called_it_goes_on_to_close():
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline().startswith("http://127.0.0.1:")
+        os.kill(process.pid, signal.SIGTERM)
+        said, _ = process.communicate(timeout=DEADLINE)
+    finally:
+        process.kill()
+        process.wait()
+    assert said == "draining\nclosed\n"
+    assert process.returncode == 0
+
+
+def test_it_does_not_listen_to_others_without_a_name_and_a_key():
+    keys = Keys(MemoryStore(), FakeClock())
+    refuse_public(Gateway(), keys)
+    for host in ("0.0.0.0", "::", "10.1.2.3", "example.com"):
+        with pytest.raises(SettingsError, match="what they call this gateway"):
+            refuse_public(Gateway(host=host), keys)
+        with pytest.raises(SettingsError, match="recto keys add"):
+            refuse_public(Gateway(host=host, hosts=("a.example.com",)), keys)
+    key, _ = keys.add(Key(name="one"))
+    with pytest.raises(SettingsError, match="what they call this gateway"):
+        refuse_public(Gateway(host="0.0.0.0"), keys)
+    refuse_public(Gateway(host="0.0.0.0", hosts=("a.example.com",)), keys)
+    keys.revoke(key.id)
+    with pytest.raises(SettingsError, match="recto keys add"):
+        refuse_public(Gateway(host="0.0.0.0", hosts=("a.example.com",)), keys)
+
+
+def test_a_port_that_is_taken_is_told_in_words(served):
+    _, port = served
+    with pytest.raises(SettingsError, match="Choose another port"):
+        listen(Gateway(port=port))
+
+
+def test_a_socket_of_the_file_system_serves_its_owner_alone(tmp_path):
+    path = tmp_path / "gateway.sock"
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(path))
+    stale.close()
+    made = Served(host=f"unix:{path}")
+    with made.listening():
+        assert path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(SettingsError, match="another program listens"):
+            listen(Gateway(host=f"unix:{path}"))
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(DEADLINE)
+            sock.connect(str(path))
+            sock.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            answer = until_closed(sock)
+    assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"ok": True}
+    assert not Path(path).exists()

@@ -1,0 +1,325 @@
+"""A scripted provider: a real HTTP server that speaks all three formats, keeps what it was asked and checks it.
+
+What it answers is a list of steps; each is a text, a tool call, or a function of the request. It counts as a provider
+would, refuses prompts over its window with the provider's own words, and never answers a request that breaks the rules.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.wire.validity import problems
+
+
+@dataclass(frozen=True)
+class Says:
+    """What the model answers: words, calls, or both."""
+
+    text: str = ""
+    calls: tuple[tuple[str, dict[str, Any]], ...] = ()
+
+
+@dataclass
+class Asked:
+    """One request as it arrived."""
+
+    wire: str
+    body: dict[str, Any]
+    headers: dict[str, str]
+    raw: bytes
+    tokens: int
+    problems: list[str]
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return self.body["input"] if self.wire == RESPONSES else self.body["messages"]
+
+
+@dataclass
+class ScriptedUpstream:
+    """What it says, and what it heard."""
+
+    answer: Callable[[Asked], Says]
+    window: int = 1_000_000
+    asked: list[Asked] = field(default_factory=list)
+    url: str = ""
+    fail: Callable[[Asked], Response | None] = lambda asked: None
+    _calls: int = 0
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/chat/completions", self._chat, methods=["POST"]),
+            Route("/v1/responses", self._responses, methods=["POST"]),
+            Route("/v1/messages", self._messages, methods=["POST"]),
+            Route("/v1/models", self._models),
+            Route("/v1/embeddings", self._embeddings, methods=["POST"]),
+        ]
+
+    async def _heard(self, request: Request, wire: str) -> Asked:
+        raw = await request.body()
+        body = json.loads(raw)
+        given = body.get("input" if wire == RESPONSES else "messages", [])
+        if isinstance(given, str):
+            given = [{"role": "user", "content": given}]
+        body["input" if wire == RESPONSES else "messages"] = given
+        found = problems([json.dumps(message).encode() for message in given], wire)
+        asked = Asked(wire, body, dict(request.headers), raw, len(raw) // 4, found)
+        self.asked.append(asked)
+        return asked
+
+    def _step(self, asked: Asked) -> Says:
+        return self.answer(asked)
+
+    def _id(self) -> str:
+        self._calls += 1
+        return f"call_{self._calls:04d}"
+
+    async def _chat(self, request: Request) -> Response:
+        asked = await self._heard(request, CHAT)
+        if (failed := self._refusal(asked)) is not None:
+            return failed
+        says = self._step(asked)
+        calls = [
+            {"id": self._id(), "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
+            for name, given in says.calls
+        ]
+        usage = {"prompt_tokens": asked.tokens, "completion_tokens": 7, "total_tokens": asked.tokens + 7}
+        finish = "tool_calls" if calls else "stop"
+        head = {"id": f"chatcmpl-{len(self.asked)}", "created": 1, "model": asked.body.get("model", "")}
+        if not asked.body.get("stream"):
+            message = {"role": "assistant", "content": says.text or None, "refusal": None, "annotations": []}
+            message |= {"tool_calls": calls} if calls else {}
+            choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
+            return JSONResponse({**head, "object": "chat.completion", "choices": [choice], "usage": usage})
+
+        def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
+            choice = {"index": 0, "delta": delta, "finish_reason": finish}
+            return _data({**head, "object": "chat.completion.chunk", "choices": [choice]})
+
+        def stream() -> Iterator[str]:
+            yield chunk({"role": "assistant", "content": ""})
+            for piece in _pieces(says.text):
+                yield chunk({"content": piece})
+            for index, call in enumerate(calls):
+                function = {"name": call["function"]["name"], "arguments": ""}
+                yield chunk({"tool_calls": [{"index": index, **call, "function": function}]})
+                for piece in _pieces(call["function"]["arguments"]):
+                    yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+            yield chunk({}, finish)
+            if (asked.body.get("stream_options") or {}).get("include_usage"):
+                yield _data({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
+            yield "data: [DONE]\n\n"
+
+        return _streamed(stream())
+
+    async def _messages(self, request: Request) -> Response:
+        asked = await self._heard(request, ANTHROPIC)
+        if (failed := self._refusal(asked)) is not None:
+            return failed
+        says = self._step(asked)
+        blocks: list[dict[str, Any]] = [{"type": "text", "text": says.text}] if says.text else []
+        blocks += [
+            {"type": "tool_use", "id": f"toolu_{self._id()}", "name": name, "input": given}
+            for name, given in says.calls
+        ]
+        stop = "tool_use" if says.calls else "end_turn"
+        message = {
+            "id": f"msg_{len(self.asked)}",
+            "type": "message",
+            "role": "assistant",
+            "model": asked.body.get("model", ""),
+            "content": blocks,
+            "stop_reason": stop,
+            "stop_sequence": None,
+            "usage": {"input_tokens": asked.tokens, "output_tokens": 7},
+        }
+        if not asked.body.get("stream"):
+            return JSONResponse(message)
+
+        def event(kind: str, **about: Any) -> str:
+            return f"event: {kind}\n{_data({'type': kind, **about})}"
+
+        def stream() -> Iterator[str]:
+            start = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 1}}
+            yield event("message_start", message=start)
+            yield event("ping")
+            for index, block in enumerate(blocks):
+                if block["type"] == "text":
+                    yield event("content_block_start", index=index, content_block={"type": "text", "text": ""})
+                    for piece in _pieces(block["text"]):
+                        yield event("content_block_delta", index=index, delta={"type": "text_delta", "text": piece})
+                else:
+                    yield event("content_block_start", index=index, content_block={**block, "input": {}})
+                    for piece in _pieces(json.dumps(block["input"])):
+                        delta = {"type": "input_json_delta", "partial_json": piece}
+                        yield event("content_block_delta", index=index, delta=delta)
+                yield event("content_block_stop", index=index)
+            delta = {"stop_reason": stop, "stop_sequence": None}
+            yield event("message_delta", delta=delta, usage={"output_tokens": 7})
+            yield event("message_stop")
+
+        return _streamed(stream())
+
+    async def _responses(self, request: Request) -> Response:
+        asked = await self._heard(request, RESPONSES)
+        if (failed := self._refusal(asked)) is not None:
+            return failed
+        says = self._step(asked)
+        number = len(self.asked)
+        items: list[dict[str, Any]] = []
+        if says.text:
+            part = {"type": "output_text", "text": says.text, "annotations": []}
+            items.append(
+                {
+                    "id": f"msg_{number}",
+                    "type": "message",
+                    "role": "assistant",
+                    "status": "completed",
+                    "content": [part],
+                }
+            )
+        for name, given in says.calls:
+            call = self._id()
+            items.append(
+                {
+                    "id": f"fc_{call}",
+                    "type": "function_call",
+                    "call_id": call,
+                    "name": name,
+                    "arguments": json.dumps(given),
+                    "status": "completed",
+                }
+            )
+        usage = {
+            "input_tokens": asked.tokens,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": 7,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": asked.tokens + 7,
+        }
+        response = {
+            "id": f"resp_{number}",
+            "object": "response",
+            "created_at": 1,
+            "status": "completed",
+            "model": asked.body.get("model", ""),
+            "output": items,
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": asked.body.get("tools", []),
+            "usage": usage,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": {},
+        }
+        if not asked.body.get("stream"):
+            return JSONResponse(response)
+        return _streamed(_response_events(response, items))
+
+    async def _models(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": "gpt-4o", "object": "model", "max_model_len": 128_000}]})
+
+    async def _embeddings(self, request: Request) -> Response:
+        body = await request.json()
+        many = 1 if isinstance(body["input"], str) else len(body["input"])
+        data = [{"object": "embedding", "index": place, "embedding": [0.5, 0.5]} for place in range(many)]
+        return JSONResponse({"object": "list", "data": data, "model": body["model"], "usage": {"prompt_tokens": 1}})
+
+    def _refusal(self, asked: Asked) -> Response | None:
+        if (failed := self.fail(asked)) is not None:
+            return failed
+        if asked.tokens <= self.window:
+            return None
+        if asked.wire == ANTHROPIC:
+            message = f"prompt is too long: {asked.tokens} tokens > {self.window} maximum"
+            error = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+            return JSONResponse(error, 400)
+        message = f"This model's maximum context length is {self.window} tokens. However, you requested {asked.tokens}."
+        error = {"message": message, "type": "invalid_request_error", "param": "messages"}
+        return JSONResponse({"error": {**error, "code": "context_length_exceeded"}}, 400)
+
+
+def _response_events(response: dict[str, Any], items: list[dict[str, Any]]) -> Iterator[str]:
+    number = 0
+
+    def event(kind: str, **about: Any) -> str:
+        nonlocal number
+        number += 1
+        return f"event: {kind}\n{_data({'type': kind, 'sequence_number': number - 1, **about})}"
+
+    begun = {**response, "status": "in_progress", "output": [], "usage": None}
+    yield event("response.created", response=begun)
+    yield event("response.in_progress", response=begun)
+    for index, item in enumerate(items):
+        where = {"output_index": index, "item_id": item["id"]}
+        if item["type"] == "message":
+            text = item["content"][0]["text"]
+            empty = {"type": "output_text", "text": "", "annotations": []}
+            added = {**item, "status": "in_progress", "content": []}
+            yield event("response.output_item.added", output_index=index, item=added)
+            yield event("response.content_part.added", **where, content_index=0, part=empty)
+            for piece in _pieces(text):
+                yield event("response.output_text.delta", **where, content_index=0, delta=piece, logprobs=[])
+            yield event("response.output_text.done", **where, content_index=0, text=text, logprobs=[])
+            yield event("response.content_part.done", **where, content_index=0, part={**empty, "text": text})
+        else:
+            added = {**item, "status": "in_progress", "arguments": ""}
+            yield event("response.output_item.added", output_index=index, item=added)
+            for piece in _pieces(item["arguments"]):
+                yield event("response.function_call_arguments.delta", **where, delta=piece)
+            yield event("response.function_call_arguments.done", **where, arguments=item["arguments"])
+        yield event("response.output_item.done", output_index=index, item=item)
+    yield event("response.completed", response=response)
+    yield "data: [DONE]\n\n"
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for at in range(0, len(text), 9):
+        yield text[at : at + 9]
+
+
+def _data(value: Any) -> str:
+    return f"data: {json.dumps(value)}\n\n"
+
+
+def _streamed(events: Iterator[str]) -> Response:
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
+@contextmanager
+def running(upstream: ScriptedUpstream) -> Iterator[ScriptedUpstream]:
+    """The provider, listening."""
+    with serving(Starlette(routes=upstream.routes())) as url:
+        upstream.url = url
+        yield upstream
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """Any ASGI application on a port of its own, in a thread."""
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+    sock.listen(128)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        sock.close()

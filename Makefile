@@ -4,14 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 WEIGHTS := arctic-embed-s
-TEST_WEIGHTS := $(WEIGHTS) smollm2
+MODEL := smollm2
+TEST_WEIGHTS := $(WEIGHTS) $(MODEL)
 PROMETHEUS := build/prometheus
 LOCK := pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
 .PHONY: help run test test-release weights prometheus check bench bench-docs bench-peers bench-peers-docs lock clean
 
 help:
-	@echo "make run           install and show Recto at work"
+	@echo "make run           install, and start the gateway with the embedded model"
 	@echo "make test          install and run every test"
 	@echo "make test-release  the fault tests at their release numbers (hours)"
 	@echo "make weights       fetch the weights that the tests need, if they are not here"
@@ -24,8 +25,9 @@ help:
 	@echo "make lock          resolve and pin every dependency anew"
 
 run: $(VENV)/.run
-	@$(BIN)/recto models get $(WEIGHTS) || echo "Going on without the weights: recall searches by words and by how they are spelled."
-	$(BIN)/recto demo
+	@$(BIN)/recto models get $(WEIGHTS) || echo "Going on without these weights: recall searches by words and by how they are spelled."
+	@$(BIN)/recto models get $(MODEL)
+	@exec $(BIN)/recto serve --key
 
 test: $(VENV)/.dev weights
 	@$(MAKE) --no-print-directory prometheus || echo "Going on without Prometheus: the tests that need it are skipped."

@@ -93,6 +93,9 @@ def test_a_key_in_a_file_that_others_can_read_is_found(home):
         assert "hunter2" not in json.dumps(found)
         (folder / "s.yaml").chmod(0o600)
         assert problems(doctor(home, code=0, RECTO_CONFIG=str(folder / "s.yaml"))) == []
+        (folder / "s.yaml").write_text("recall: {embedder: {use: none}}\nstore: a.db\nmodel: gpt-4o\n")
+        (folder / "s.yaml").chmod(0o644)
+        assert problems(doctor(home, code=0, RECTO_CONFIG=str(folder / "s.yaml"))) == []
     finally:
         shutil.rmtree(folder)
 

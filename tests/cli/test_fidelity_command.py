@@ -78,7 +78,6 @@ def test_what_nobody_said_fails_by_its_weight(home):
     found = fidelity(home, "--questions", "more.yaml", code=1)
     assert found["scores"]["base"] == pytest.approx(4 / 5)
     assert found["questions"][2]["base"]["missing"] == ["Shakespeare"]
-    assert fidelity(home, "--questions", "more.yaml", "--min", "0.8")["pass"]
 
 
 def test_a_candidate_that_forgets_fails_against_what_is_in_use(home):
@@ -86,7 +85,6 @@ def test_a_candidate_that_forgets_fails_against_what_is_in_use(home):
     found = fidelity(home, *given, code=1)
     assert found["scores"] == {"base": 1.0, "candidate": pytest.approx(3 / 4)}
     assert found["questions"][0]["candidate"]["where"] == "not"
-    assert fidelity(home, *given, "--allow", "0.3")["pass"]
     said = run(home, "fidelity", "chat.json", *SMALL, *given, code=1)
     assert "FAILED candidate" in said
     assert "8731" in said
@@ -94,16 +92,21 @@ def test_a_candidate_that_forgets_fails_against_what_is_in_use(home):
 
 def test_what_a_summary_says_counts_as_readable_and_its_source_does_not(home):
     found = fidelity(home, "--questions", "questions.yaml", "--against", "compact.yaml", "--min", "0", "--allow", "1")
+    assert found["pass"]
     port = found["questions"][0]["candidate"]
     assert port["score"] == pytest.approx(1 / 2)
     assert port["missing"][0].startswith("entry")
 
 
-def test_questions_do_not_see_each_other(home, tmp_path):
-    asked = [{"ask": "Is 4711 the number of the door?", "expect": ["8731"]}, {"ask": "Which door?", "expect": ["4711"]}]
+def test_questions_see_neither_each_other_nor_themselves(home, tmp_path):
+    asked = [
+        {"ask": "Which port does the billing server listen on? Not 4711.", "expect": ["8731"]},
+        {"ask": "Which door?", "expect": ["4711"]},
+        {"ask": "Is the code 5005?", "expect": ["5005"]},
+    ]
     (tmp_path / "q.yaml").write_text(json.dumps({"questions": asked}))
     found = fidelity(home, "--questions", str(tmp_path / "q.yaml"), code=1)
-    assert found["questions"][1]["base"]["score"] == 0
+    assert [row["base"]["where"] for row in found["questions"]] == ["recalled", "not", "not"]
 
 
 class Judge(BaseHTTPRequestHandler):

@@ -103,6 +103,14 @@ def test_nobodys_words_are_told_unless_they_are_asked_for(store):
     assert "xylophone" in json.dumps([line.row() for line in audit(store, KEY, Asked(kinds=every, text=True))])
 
 
+def test_what_a_program_recorded_is_told_and_lines_of_imported_files_are_not():
+    store = MemoryStore()
+    for surface in ("library", "import"):
+        store.append(KEY, [Draft(id=surface, ts=1, role="event", kind="deployed", content=b"{}", surface=surface)])
+    assert [line.surface for line in audit(store, KEY)] == ["library"]
+    assert [line.surface for line in audit(store, KEY, Asked(kinds=("other",)))] == ["library", "import"]
+
+
 def test_what_a_summary_cost_is_told():
     about = {
         "policy": "compact", "reason": "r", "left": [[1, 3]], "shrunk": {"5": {"text": "t", "tokens": 1}}, "frees": 4,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +35,14 @@ class Running:
 
 @contextmanager
 def gateway(
-    folder: Path, upstream: str = "", *, speaks: tuple[str, ...] = ("chat", "responses", "messages"), **more: Any
+    folder: Path,
+    upstream: str = "",
+    *,
+    speaks: tuple[str, ...] = ("chat", "responses", "messages"),
+    around: Callable[[Any], Any] = lambda app: app,
+    **more: Any,
 ) -> Iterator[Running]:
-    """A gateway on a port of its own, in a thread; `more` are groups of settings."""
+    """A gateway on a port of its own, in a thread; `more` are groups of settings, `around` may listen in."""
     given: dict[str, Any] = {"port": 0, **more.pop("gateway", {})}
     if upstream:
         given["upstreams"] = {"main": {"url": f"{upstream}/v1", "speaks": list(speaks), "key": "sk-upstream"}}
@@ -58,7 +63,7 @@ def gateway(
             addresses.append(address)
             listening.set()
 
-        server = Server(made.asgi, settings.gateway, ready=ready, draining=made.drain)
+        server = Server(around(made.asgi), settings.gateway, ready=ready, draining=made.drain)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         assert listening.wait(20), "the gateway did not come up"

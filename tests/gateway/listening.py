@@ -54,6 +54,7 @@ class Behind:
             routes=[
                 Route("/healthz", self.health, methods=["GET"]),
                 Route("/v1/models", self.models, methods=["GET"]),
+                Route("/v1/conversations/{id}", self.long, methods=["GET"]),
                 Route("/v1/chat/completions", self.chat, methods=["POST"]),
                 Route("/v1/messages", self.chat, methods=["POST"]),
                 Route("/v1/embeddings", self.endless, methods=["POST"]),
@@ -67,6 +68,10 @@ class Behind:
     async def models(self, request: Request) -> Response:
         self.scopes.append(request.scope)
         return JSONResponse({"key": request.scope["recto.key"].name})
+
+    async def long(self, request: Request) -> Response:
+        """An answer of so many bytes."""
+        return Response(b"x" * int(request.path_params["id"]))
 
     async def chat(self, request: Request) -> Response:
         self.scopes.append(request.scope)

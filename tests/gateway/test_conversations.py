@@ -98,6 +98,14 @@ def test_what_the_client_drops_of_an_answer_makes_no_difference(gw):
     assert len(told(gw, first)) == 4
 
 
+def test_what_the_client_adds_to_an_answer_makes_no_difference(gw):
+    answer, first = ask(gw, [user("add things")], tools=TOOLS)
+    echo = {**reply_of(answer), "provider_specific_fields": {"refusal": None}, "x_client": {"seen": True}}
+    _, second = ask(gw, [user("add things"), echo, user("go on")], tools=TOOLS)
+    assert first == second
+    assert len(told(gw, first)) == 4
+
+
 def test_an_edited_message_opens_a_branch_and_changes_nothing(gw):
     answer, first = ask(gw, [user("original")], tools=TOOLS)
     history = [user("original"), reply_of(answer), user("say A")]

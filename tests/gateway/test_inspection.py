@@ -10,10 +10,15 @@ import pytest
 from tests.gateway.inspecting import ALL, CANARIES, KEYS, MAIN, ODD, example, named, world
 
 from recto.core.scopes import stored_key
+from recto.engine.drafts import asked_by, event
+from recto.gateway.inspection_table import PREFIX
+from recto.testing import FakeClock
 from recto.wiring import memory_for
 
 READS = [one for one in ALL if one.right == "read"]
 CHANGES = [one for one in ALL if one.right == "change"]
+LATE = "zoo"
+"""A name behind those of all tenants."""
 OF_SESSIONS = [one for one in ALL if "session" in one.query]
 
 
@@ -24,6 +29,7 @@ def told(tmp_path_factory):
         for who in CANARIES:
             made.talk(who, MAIN, 24)
             made.talk(who, ODD, 2, words=1)
+        made.talk("none", LATE, 1, words=1)
         yield made
 
 
@@ -69,7 +75,7 @@ def test_who_has_no_tenant_sees_no_session_of_one_however_the_pages_fall(told):
             page = told.get("/sessions", who="none", after=after, limit=limit)
             names += [one["session"] for one in page["sessions"]]
             after = page["next"]
-        assert names == sorted([MAIN, ODD])
+        assert names == sorted([MAIN, ODD, LATE])
 
 
 def test_what_recto_keeps_for_itself_is_not_listed_and_not_there(tmp_path):
@@ -314,10 +320,18 @@ def test_every_change_says_which_key_asked_for_it(fresh):
         assert session.note("misc", "said by a program").metadata == {}, "and no longer than the change lasts"
 
 
+def test_who_asked_is_told_of_nothing_that_comes_after():
+    clock = FakeClock()
+    with asked_by("ada", "gateway api"):
+        assert event(clock, "note", {}).metadata == {"asked_by": "ada"}
+    after = event(clock, "note", {})
+    assert (after.metadata, after.surface) == ({}, "window")
+
+
 def test_an_audit_tells_every_change_in_pages(fresh):
     fresh.post("/session/notes", {"kind": "misc", "text": "hello"}, session=MAIN)
     whole = fresh.get("/session/audit", session=MAIN, limit=200)["lines"]
-    assert whole[0]["kind"] == "note"
+    assert (whole[0]["kind"], whole[0]["by"]) == ("note", who_is(fresh))
     assert {one["session"] for one in whole} == {MAIN}
     seqs, start = [], None
     while True:
@@ -398,6 +412,22 @@ def test_a_key_does_what_its_rights_say_and_nothing_else(told, one):
     assert told.ask("asks", one.method, one.path, body=body, **query).status_code == 403
     expected = {403} if one.right == "change" else {200, 404}
     assert told.ask("look", one.method, one.path, body=body, **query).status_code in expected
+
+
+def test_rights_hold_also_where_no_guard_stands_in_front(told):
+    async def keyed(scope, receive, send):
+        scope["recto.key"] = KEYS.get(dict(scope["headers"]).get(b"who", b"").decode())
+        await bare(scope, receive, send)
+
+    bare = Starlette(routes=told.routes)
+    client = TestClient(keyed)
+    for one in ALL:
+        query, body = example(one, "nothing")
+        expected = {"": 401, "asks": 403, "look": 403 if one.right == "change" else None}
+        for who, status in expected.items():
+            headers = {"who": who, "content-type": "application/json"}
+            answer = client.request(one.method, PREFIX + one.path, params=query, json=body, headers=headers)
+            assert answer.status_code == status if status else answer.status_code in (200, 404)
 
 
 @pytest.mark.parametrize("one", ALL, ids=named)
@@ -550,11 +580,21 @@ def test_a_store_that_fails_is_told_without_naming_its_files(tmp_path):
 
 def test_a_session_is_measured_by_the_model_that_was_asked_last(tmp_path):
     with world(tmp_path) as made:
-        with made.sessions.use(KEYS["anna"], MAIN, "gpt-4.1") as session:
-            session.append({"role": "user", "content": "hello"})
-            meta = {"prompt": {"model": "gpt-4.1"}}
-            session.append({"role": "assistant", "content": "hello"}, meta=meta)
-        assert made.get("/session", session=MAIN)["model"] == "gpt-4.1"
+        for model in ("gpt-4o", "gpt-4.1"):
+            with made.sessions.use(KEYS["anna"], MAIN, model) as session:
+                session.append({"role": "user", "content": "hello"})
+                session.prompt()
+                session.append({"role": "assistant", "content": "hello"})
+            assert made.get("/session", session=MAIN)["model"] == model
+
+
+def test_health_is_that_of_the_library_under_the_name_the_tenant_gave(told):
+    with told.sessions.use(KEYS["anna"], MAIN) as session:
+        report = session.health(5)
+    shown = told.get("/session/health", session=MAIN, turns=5)
+    assert [one["tokens"] for one in shown["turns"]] == [one.tokens for one in report.turns]
+    assert len(shown["turns"]) == 5
+    assert {shown["session"], *(one["session"] for one in shown["alerts"])} == {MAIN}
 
 
 def test_memory_is_that_of_the_agent_that_is_named(fresh):

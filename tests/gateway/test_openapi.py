@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -86,6 +87,16 @@ def test_the_description_is_well_formed_and_leads_nowhere_else(told):
     ids = [one["operationId"] for methods in told["paths"].values() for one in methods.values()]
     assert len(set(ids)) == len(ids)
     assert all(one["summary"] for methods in told["paths"].values() for one in methods.values())
+
+
+def test_every_route_stands_in_the_documentation():
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    for rule in RULES:
+        assert f"`{rule.method} {rule.path.removeprefix(PREFIX)}`" in page
+    for one in OPERATIONS:
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{named(one)}`"))
+        for name in {*one.query, *(one.body or {})} - {"session"}:
+            assert f"`{name}`" in row, f"{named(one)}: {name}"
 
 
 def test_no_two_values_share_a_name_in_the_description():

@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -58,7 +60,7 @@ def served():
 def hasty():
     """A server that gives its clients next to no time."""
     made = Served(header_seconds=0.3, body_seconds=0.3, write_seconds=0.4, connections=20, body_bytes=1 << 20)
-    with made.listening() as (_, port):
+    with made.listening() as (made.server, port):
         yield made, port
 
 
@@ -138,6 +140,22 @@ def test_who_does_not_read_the_answer_is_cut_off_and_the_handler_ends(hasty):
     assert status(asked(port)) == 200
 
 
+def test_who_does_not_read_an_answer_that_has_ended_is_cut_off_however_little_is_left(hasty):
+    made, port = hasty
+    unread = [connected(port) for _ in range(18)]
+    for place, sock in enumerate(unread):  # whatever the system holds by itself, of some of them a little is left
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        path = f"/v1/conversations/{200_000 + 45_000 * place}"
+        sock.sendall(made.head(port, path, "Connection: close", method="GET"))
+    waiting = threading.Event()
+    give_up = time.monotonic() + DEADLINE
+    while made.server.server_state.connections and time.monotonic() < give_up:
+        waiting.wait(0.05)
+    assert not made.server.server_state.connections
+    for sock in unread:
+        sock.close()
+
+
 def test_an_answer_at_hand_whose_reader_has_gone_starves_nobody(served):
     made, port = served
     made.behind.ended.clear()
@@ -157,6 +175,8 @@ def test_above_the_limit_the_newest_connection_is_closed(hasty):
             sock.sendall(made.head(port, "/healthz", method="GET"))
         assert all(status(answered(sock)) == 200 for sock in held)
         with connected(port) as late:
+            with suppress(ConnectionError):
+                late.sendall(made.head(port, "/healthz", method="GET"))
             assert until_closed(late) == b""
     finally:
         for sock in held:

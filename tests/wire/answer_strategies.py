@@ -54,41 +54,55 @@ CHAT_MESSAGES = st.fixed_dictionaries(
     },
 )
 CHAT_USAGES = st.builds(
-    lambda prompt, output, cached: {
-        "prompt_tokens": prompt,
+    lambda fresh, output, cached: {
+        "prompt_tokens": fresh + cached,
         "completion_tokens": output,
-        "total_tokens": prompt + output,
+        "total_tokens": fresh + cached + output,
         "prompt_tokens_details": {"cached_tokens": cached},
     },
     COUNTS,
     COUNTS,
     COUNTS,
 )
-CHAT_REPLIES = st.builds(
-    lambda message, finish, usage: {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "created": 3,
-        "model": "m",
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
-        "usage": usage,
-    },
-    CHAT_MESSAGES,
-    st.sampled_from(["stop", "length", "tool_calls", "content_filter"]),
-    CHAT_USAGES,
+PLAIN_MESSAGES = st.fixed_dictionaries(
+    {"role": st.just("assistant"), "content": st.none() | WORDS},
+    optional={"tool_calls": _calls(_chat_call), "reasoning_content": WORDS, "refusal": WORDS},
 )
+
+
+def _chat_replies(messages):
+    return st.builds(
+        lambda message, finish, usage: {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 3,
+            "model": "m",
+            "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
+            "usage": usage,
+        },
+        messages,
+        st.sampled_from(["stop", "length", "tool_calls", "content_filter"]),
+        CHAT_USAGES,
+    )
+
+
+CHAT_REPLIES = _chat_replies(CHAT_MESSAGES)
 
 TEXT_BLOCKS = st.fixed_dictionaries(
     {"type": st.just("text"), "text": WORDS},
     optional={"citations": st.lists(WORDS.map(lambda text: {"type": "char_location", "cited_text": text}), max_size=2)},
 )
-BLOCKS = st.one_of(
-    TEXT_BLOCKS,
+PLAIN_BLOCKS = st.one_of(
+    WORDS.map(lambda text: {"type": "text", "text": text}),
     st.builds(lambda text, mark: {"type": "thinking", "thinking": text, "signature": mark}, WORDS, WORDS),
     WORDS.map(lambda data: {"type": "redacted_thinking", "data": data}),
     st.builds(
         lambda name, given: {"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": given}, NAMES, ARGUMENTS
     ),
+)
+BLOCKS = st.one_of(
+    TEXT_BLOCKS,
+    PLAIN_BLOCKS,
     st.builds(lambda given: {"type": "server_tool_use", "id": "s", "name": "web_search", "input": given}, ARGUMENTS),
     WORDS.map(lambda text: {"type": "web_search_tool_result", "tool_use_id": "s", "content": [{"url": text}]}),
     WORDS.map(lambda text: {"type": "compaction", "content": text, "encrypted_content": "e"}),
@@ -105,27 +119,33 @@ ANTHROPIC_USAGES = st.builds(
     COUNTS,
     COUNTS,
 )
-ANTHROPIC_REPLIES = st.builds(
-    lambda content, stop, usage: {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": "m",
-        "content": content,
-        "stop_reason": stop,
-        "stop_sequence": None,
-        "usage": usage,
-    },
-    st.lists(BLOCKS, max_size=4),
-    st.sampled_from(["end_turn", "max_tokens", "tool_use", "stop_sequence", "refusal"]),
-    ANTHROPIC_USAGES,
-)
+
+
+def _anthropic_replies(blocks):
+    return st.builds(
+        lambda content, stop, usage: {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": content,
+            "stop_reason": stop,
+            "stop_sequence": None,
+            "usage": usage,
+        },
+        st.lists(blocks, max_size=4),
+        st.sampled_from(["end_turn", "max_tokens", "tool_use", "stop_sequence", "refusal"]),
+        ANTHROPIC_USAGES,
+    )
+
+
+ANTHROPIC_REPLIES = _anthropic_replies(BLOCKS)
 
 _PARTS = st.one_of(
     WORDS.map(lambda text: {"type": "output_text", "text": text, "annotations": []}),
     WORDS.map(lambda text: {"type": "refusal", "refusal": text}),
 )
-ITEMS = st.one_of(
+PLAIN_ITEMS = st.one_of(
     st.builds(lambda parts: {"type": "message", "role": "assistant", "content": parts}, st.lists(_PARTS, max_size=2)),
     st.builds(
         lambda name, given: {
@@ -146,8 +166,8 @@ ITEMS = st.one_of(
         st.lists(WORDS, max_size=2),
         WORDS,
     ),
-    WORDS.map(lambda text: {"type": "web_search_call", "action": {"query": text}}),
 )
+ITEMS = PLAIN_ITEMS | WORDS.map(lambda text: {"type": "web_search_call", "action": {"query": text}})
 
 
 def _response(items, status, usage):
@@ -170,7 +190,16 @@ def _response(items, status, usage):
     }
 
 
-RESPONSES_REPLIES = st.builds(
-    _response, st.lists(ITEMS, max_size=4), st.sampled_from(["completed", "incomplete"]), CHAT_USAGES
-)
+def _responses_replies(items):
+    return st.builds(_response, st.lists(items, max_size=4), st.sampled_from(["completed", "incomplete"]), CHAT_USAGES)
+
+
+RESPONSES_REPLIES = _responses_replies(ITEMS)
 REPLIES = {CHAT: CHAT_REPLIES, RESPONSES: RESPONSES_REPLIES, ANTHROPIC: ANTHROPIC_REPLIES}
+"""Everything that a provider says."""
+PLAIN_REPLIES = {
+    CHAT: _chat_replies(PLAIN_MESSAGES),
+    RESPONSES: _responses_replies(PLAIN_ITEMS),
+    ANTHROPIC: _anthropic_replies(PLAIN_BLOCKS),
+}
+"""What every format has a place for."""

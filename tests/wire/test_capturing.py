@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from answer_strategies import ANTHROPIC, CHAT, REPLIES, RESPONSES
@@ -23,7 +24,7 @@ ASKED = {"role": "user", "content": "go"}
 def captured(raw, wire, cuts=()):
     reader, capture = SseReader(), capture_for(wire)
     places = sorted({min(cut, len(raw)) for cut in cuts} | {0, len(raw)})
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         for event in reader.feed(raw[start:end]):
             capture.take(event)
     return capture
@@ -77,32 +78,30 @@ def _answer(call, wire):
     return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": "x"}]}
 
 
+KEYS = """
+    type index delta choices message content_block content tool_calls function arguments name id item output_index text
+    content_index part response output usage error reasoning_details input
+"""
+KINDS = """
+    message_start content_block_start content_block_delta content_block_stop message_delta tool_use text error message
+    response.output_item.added response.output_item.done response.output_text.delta response.completed function_call
+    text_delta input_json_delta citations_delta reasoning
+"""
+GARBAGE = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(KEYS.split()), inner | st.sampled_from(KINDS.split()) | st.just(0), max_size=6
+        )
+    ),
+    max_leaves=16,
+)
+
+
 @given(
     wire=st.sampled_from(sorted(FORMATS)),
-    found=st.lists(
-        st.recursive(
-            st.none() | st.integers() | st.text(max_size=3),
-            lambda inner: (
-                st.lists(inner, max_size=3)
-                | st.dictionaries(
-                    st.sampled_from(
-                        "type index delta choices message content_block content tool_calls function arguments name id item "
-                        "output_index content_index part response output usage error reasoning_details text input".split()
-                    ),
-                    inner
-                    | st.sampled_from(
-                        "message_start content_block_start content_block_delta content_block_stop message_delta tool_use text "
-                        "error response.output_item.added response.output_item.done response.output_text.delta message "
-                        "response.completed function_call text_delta input_json_delta citations_delta reasoning".split()
-                    )
-                    | st.just(0),
-                    max_size=6,
-                )
-            ),
-            max_leaves=16,
-        ),
-        max_size=6,
-    ),
+    found=st.lists(GARBAGE, max_size=6),
     noise=st.binary(max_size=20),
 )
 def test_no_garbage_makes_a_capture_raise(wire, found, noise):

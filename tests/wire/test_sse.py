@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +31,7 @@ STREAMS = st.lists(st.tuples(LINES, ENDS).map(b"".join), max_size=12).map(b"".jo
 
 def chunks_of(raw, cuts):
     places = sorted({min(cut, len(raw)) for cut in cuts} | {0, len(raw)})
-    return [raw[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [raw[start:end] for start, end in pairwise(places)]
 
 
 def read(raw, cuts=()):
@@ -39,7 +41,8 @@ def read(raw, cuts=()):
 
 def test_names_data_comments_and_all_line_ends_are_read():
     events, rest = read(
-        b"\xef\xbb\xbfevent: a\ndata: one\ndata:two\n\n: ping\n\ndata: {}\r\n\r\nevent: b\rdata\r\rid: 1\nretry: 2\n\nda"
+        b"\xef\xbb\xbfevent: a\ndata: one\ndata:two\n\n: ping\n\ndata: {}\r\n\r\n"
+        b"event: b\rdata\r\rid: 1\nretry: 2\n\nda"
     )
     assert [(event.name, event.data) for event in events] == [
         ("a", "one\ntwo"),

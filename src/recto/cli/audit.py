@@ -85,8 +85,8 @@ def audit_command(
 ) -> None:
     """Tells what was done to sessions: when, why, by which policy, at whose word, at what cost, and whether it holds.
 
-    Topics: decision, undo, pin, memory, continuity, recall, pressure, failure, session, note; and, only where they are
-    named, bookkeeping and other.
+    Topics: decision, undo, pin, memory, continuity, recall, pressure, failure, session, note, other; and, only where it
+    is named, bookkeeping.
 
     \b
     Examples:

@@ -16,12 +16,13 @@ from recto.settings import Settings
 from recto.wiring import open_store
 
 _TRY = (
-    'curl {url}/v1/chat/completions -H "Authorization: Bearer {key}" -H "Content-Type: application/json" '
-    '-d \'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}\'',
-    'OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key} python -c "import openai; '
-    "print(openai.OpenAI().responses.create(model='{model}', input='What did I say before?').output_text)\"",
-    "ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={key} claude",
+    "curl {url}/v1/chat/completions -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' "
+    '-d \'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello, I am Ada."}}]}}\'',
+    "curl {url}/v1/messages -H 'x-api-key: {key}' -H 'Content-Type: application/json' "
+    '-d \'{{"model": "{model}", "max_tokens": 100, "messages": [{{"role": "user", "content": "Who am I?"}}]}}\'',
+    "curl '{url}/api/v1/session/context?session=agent:default:main' -H 'Authorization: Bearer {key}'",
 )
+"""A question, one that goes on from it through another protocol, and what the model saw."""
 
 
 @click.command("serve")
@@ -62,7 +63,11 @@ def serve_command(settings: Settings, host: str | None, port: int | None, model:
             if made is not None:
                 out.print(f"Key: {secret}", markup=False, soft_wrap=True)
                 name = next(iter(gateway.upstreams.by_name))
-                out.print("\nTry:", markup=False)
+                out.print(
+                    "\nPoint a client at it: base_url = " + address + "/v1, and the key. Or try:",
+                    markup=False,
+                    soft_wrap=True,
+                )
                 for line in _TRY:
                     out.print("  " + line.format(url=address, key=secret, model=name), markup=False, soft_wrap=True)
             out.file.flush()

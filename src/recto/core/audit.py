@@ -95,7 +95,7 @@ class Asked:
     until: int | None = None
     """This moment not included."""
     kinds: tuple[str, ...] = ()
-    """Names of events, or of topics; none: all but bookkeeping, and what other programs wrote."""
+    """Names of events, or of topics; none: all but bookkeeping, and lines of imported files."""
     policy: str = ""
     by: str = ""
     surface: str = ""
@@ -112,7 +112,7 @@ class Asked:
         if self.kinds:
             if line.kind not in self.kinds and line.topic not in self.kinds:
                 return False
-        elif line.topic in ("bookkeeping", "other"):
+        elif line.topic == "bookkeeping" or (line.topic == "other" and line.surface == "import"):
             return False
         named = (self.policy, line.policy), (self.by, line.by), (self.surface, line.surface)
         return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Literal, Self
 
@@ -111,18 +111,21 @@ class MadeOf:
 
     def to_json(self) -> dict[str, Any]:
         """As it is kept."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _MADE_OF}
 
     @classmethod
     def from_json(cls, about: object) -> Self | None:
         """What was kept; None for anything else that others may keep under the same name."""
         if not isinstance(about, Mapping):
             return None
-        found: dict[str, Any] = {one.name: about.get(one.name) for one in fields(cls)}
-        numbers = [value for name, value in found.items() if name != "model"]
-        if isinstance(found["model"], str) and all(type(number) is int and number >= 0 for number in numbers):
+        found: dict[str, Any] = {name: about.get(name) for name in _MADE_OF}
+        *numbers, model = found.values()
+        if isinstance(model, str) and all(type(number) is int and number >= 0 for number in numbers):
             return cls(**found)
         return None
+
+
+_MADE_OF = tuple(one.name for one in fields(MadeOf))
 
 
 def call_mark(name: str, arguments: str) -> str:

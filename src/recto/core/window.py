@@ -310,7 +310,7 @@ def _staying(state: WindowState, protection: Protection) -> set[int]:
 
 def protected_tokens(state: WindowState, protection: Protection) -> int:
     """What the messages cost that may not leave."""
-    return sum(state.cost(seq) for seq in _staying(state, protection))
+    return sum(state.cost(seq) for seq in _staying(state, protection) if seq in state.lines)  # the task may have left
 
 
 def ranges_of(seqs: Iterable[int]) -> list[list[int]]:

@@ -43,20 +43,23 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
     "continuity": (fold.CHECKPOINT, fold.HANDOFF, fold.REPLAYED, fold.HOST_COMPACTED),
     "recall": (INJECTED, MISSED, USED),
     "pressure": (fold.ZONE, fold.SPIKE, fold.WARNING, fold.VIOLATION, fold.ANNOUNCED, fold.REQUIRED),
-    "failure": (fold.OVERFLOW, INDEX_FAILED, fold.UNSAVED, fold.FIDELITY_LOW),
-    "session": (BRANCH, IMPORTED, STANDING, DELEGATED, DELEGATED_FROM, "session_opened", "model_changed"),
+    "failure": (fold.OVERFLOW, INDEX_FAILED, fold.UNSAVED, fold.FIDELITY_LOW, "reply_cut", "upstream_failed"),
+    "session": (
+        *(BRANCH, IMPORTED, STANDING, DELEGATED, DELEGATED_FROM, "session_opened", "model_changed"),
+        *("conversation_opened", "instructions_given", "tools_offered"),  # the gateway's
+    ),
     "note": (fold.NOTE,),
-    "bookkeeping": (SNAPSHOT, fold.USAGE, fold.JUDGED, "report"),
+    "bookkeeping": (SNAPSHOT, fold.USAGE, fold.JUDGED, "report", "lineage"),
 }
 TOPICS: Mapping[str, Topic] = {kind: topic for topic, kinds in _KINDS.items() for kind in kinds}
 """What each kind of event is about; what is not here was written by another program, or by a newer Recto."""
 
 _NAMES = frozenset(
     {"action", "after", "before", "component", "digest", "from", "hash", "how", "indexed", "level", "memory", "model",
-     "pointer", "proposal", "receipt", "session", "to"}
+     "pointer", "proposal", "receipt", "session", "to", "upstream"}
 )  # fmt: skip
 """Texts in events that are names and no words of anybody."""
-_MEANT = frozenset({APPROVED, REJECTED, RETIRED})
+_MEANT = frozenset({APPROVED, REJECTED, RETIRED, "reply_cut"})
 """Events whose `why` is what somebody gave as a reason, not what was said in a session."""
 _OWN = frozenset({"policy", "reason", "by", "why", "left", "shrunk", "kept", "scores", "tokens_before", "tokens_after",
                   "frees", "cache_mark", "text", "seqs"})  # fmt: skip
@@ -111,7 +114,7 @@ def line_of(entry: Entry, *, undone_by: int | None = None, text: bool = False) -
         hash=entry.hash.hex(),
         policy=_text(known.get("policy")),
         reason=_text(known.get("reason") or known.get("failed") or (known.get("why") if entry.kind in _MEANT else "")),
-        by=_text(known.get("by")),
+        by=_text(known.get("by")) or _asked_by(entry),
         entries=entries,
         shrunk=shrunk,
         messages=sum(last - first + 1 for first, last in (*entries, *shrunk)),
@@ -215,6 +218,17 @@ def _undone(store: TranscriptStore, session: str, start: int, stop: int) -> dict
 
 def _decision(restored: Entry) -> int:
     return _whole(_about(restored).get("decision")) or 0
+
+
+def _asked_by(entry: Entry) -> str:
+    """Who asked for it at a door, where that was kept beside it."""
+    if b'"asked_by"' not in entry.meta:
+        return ""
+    try:
+        about = json.loads(entry.meta)
+    except (ValueError, RecursionError):
+        return ""
+    return _text(about.get("asked_by")) if isinstance(about, dict) else ""
 
 
 def _about(entry: Entry) -> dict[str, Any]:

@@ -239,7 +239,7 @@ class Monitor:
         found: list[tuple[TurnHealth, list[Alert]]] = []
         with self._turn, self._safely():
             # until a turn ends nothing has to be known: most sessions are only written to
-            if self._reading is not None or any(numbers_in(entry) for entry in entries):
+            if entries and (self._reading is not None or any(numbers_in(entry) for entry in entries)):
                 reading = self._opened(entries[0].seq - 1)
                 for entry in entries:
                     if entry.seq > reading.at:

@@ -112,10 +112,12 @@ class Session:
         meta: Mapping[str, Any] | None = None,
         surface: str = "library",
         wire: str | None = None,
+        usage: Usage | None = None,
     ) -> list[Entry]:
         """Stores several messages in a row, all or none. The key counts for each by its place: `key/0`, `key/1`, …
 
-        `wire` is the format they are in, where it is known; else each tells by itself.
+        `wire` is the format they are in, where it is known; else each tells by itself. `usage` is what the provider
+        reported for the last prompt, where they answer it: it is taken in as `observe` does.
         """
         meta_bytes = to_json(meta or {})
         drafts = [
@@ -126,11 +128,14 @@ class Session:
         asked = self._window.unanswered if self._window is not None and answer is not None else None
         if answer is not None and asked is not None and NUMBERS not in (meta or {}):
             drafts[answer] = replace(drafts[answer], meta=self._with_numbers(meta or {}, asked[1]))
-        entries = self.store.append(self.key, drafts, expect=expect)
+        told = [self._usage_draft(asked[1].tokens, usage)] if usage is not None and asked is not None else []
+        stored = self.store.append(self.key, [*told, *drafts], expect=expect)
+        entries = stored[len(told) :]
         if answer is not None and asked is not None and entries[answer].seq > asked[0]:
             self.window.unanswered = None
         if self.monitor is not None:
-            self.monitor.heard([entry for entry, draft in zip(entries, drafts, strict=True) if entry.id == draft.id])
+            pairs = zip(stored, [*told, *drafts], strict=True)
+            self.monitor.heard([entry for entry, draft in pairs if entry.id == draft.id])
         return entries
 
     def _with_numbers(self, meta: Mapping[str, Any], made: MadeOf) -> bytes:
@@ -198,9 +203,17 @@ class Session:
 
     def observed(self, counted: int, usage: Usage) -> Entry:
         """The same for who has counted the prompt already. Told before the answer is stored, it belongs to its turn."""
+        draft = self._usage_draft(counted, usage)
+        entry = self.store.append(self.key, [draft])[0]
+        if self.monitor is not None:
+            self.monitor.heard([entry])
+        return entry
+
+    def _usage_draft(self, counted: int, usage: Usage) -> Draft:
         self._calibration = self.calibration.observe(counted, usage.prompt)
         about = {"counter": self.meter.name, "counted": counted, "reported": usage.prompt, "output": usage.output}
-        return self.record(USAGE, about | {"cache_read": usage.cache_read, "cache_write": usage.cache_write})
+        about |= {"cache_read": usage.cache_read, "cache_write": usage.cache_write}
+        return event(self._clock, USAGE, about, surface="library")
 
     @property
     def calibration(self) -> Calibration:

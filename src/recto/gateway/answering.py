@@ -116,10 +116,7 @@ class Streamed:
             await self._send(send, held)
             return await self._broken(send, UPSTREAM_FAILED, reason)
         try:
-            reply = self._capture.reply()
-            await finished(
-                on_a_thread(self.turns.finish, self.turn, reply, response=self._capture.id, about=self.about)
-            )
+            await finished(self._store())
         except StoreError as error:
             return await self._broken(send, OVERLOADED, f"the answer could not be stored: {error}")
         except RectoError as error:

@@ -19,7 +19,6 @@ from recto.core.keys import Key
 from recto.engine.async_session import on_a_thread
 from recto.engine.keys import SESSION as KEYS_SESSION
 from recto.engine.keys import Keys
-from recto.engine.session import Session
 from recto.errors import InputError, RectoError
 from recto.gateway.asking import open_request
 from recto.gateway.authority import TABLE, Authority
@@ -62,7 +61,7 @@ class Gateway:
         self.metrics = Metrics(known_model=lambda model: known.card(model, warn=False).known)
         self._sinks: list[HealthSink] = [self.metrics, *sinks_for(settings)]
         self._indexer = indexer_for(settings, store)
-        self.sessions = Sessions(settings, store, self._indexer, opened=self._watch)
+        self.sessions = Sessions(settings, store, self._indexer, sinks=self._sinks)
         self.turns = Turns(store, self.sessions, clock)
         self.holding = Holding(store, self.sessions, self.turns, clock)
         self.listing = Listing(self.upstreams, self.sessions, self._indexer)
@@ -94,10 +93,6 @@ class Gateway:
             if callable(close := getattr(sink, "close", None)):
                 with suppress(Exception):
                     close()
-
-    def _watch(self, session: Session) -> None:
-        for sink in self._sinks if session.monitor is not None else ():
-            session.watch(sink)
 
     def _with_embedded(self, settings: Settings) -> Settings:
         """Whatever a client calls the model in this process, its window is that of the model."""

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from recto.core.json_text import Json, members, text_of
-from recto.wire import Body, open_body, role_of
+from recto.core.json_text import Json, members
+from recto.wire import Body, open_body
 from recto.wire.cache_marks import newest_marks
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wire.parts import fields_of, object_in, text_in
+from recto.wire.parts import object_in, text_in
 from recto.wire.splicing import Edit, put_member, quoted, spliced, taken_out
 from recto.wire.validity import MAX_CACHE_MARKS
 
@@ -116,17 +116,17 @@ class Asked:
 
 
 def open_request(raw: bytes, wire: str) -> Asked:
-    """Takes a request apart. Raises `MalformedJson` or `MalformedMessage` where it is none."""
-    body = open_body(raw, wire)
-    text = text_of(raw)
-    skipped = "input" if wire == RESPONSES else "messages"
-    fields = {member.key: member.value.value for member in members(text) if member.key != skipped}
-    roles = [role_of(fields_of(message), wire) for message in body.messages]
+    """Takes a request apart. Raises `MalformedJson` or `MalformedMessage` where it is none.
+
+    How deep it is nested was looked at when it came in.
+    """
+    body = open_body(raw, wire, shallow=True)
+    roles = body.roles
     front = next((place for place, role in enumerate(roles) if role != "system"), len(roles))
     return Asked(
         wire=wire,
         body=body,
-        fields=fields,
+        fields=body.fields,
         front=body.messages[:front],
         messages=body.messages[front:],
         replies=tuple(place - front for place, role in enumerate(roles) if role == "assistant" and place >= front),

@@ -25,7 +25,7 @@ class Rule:
 
     method: str
     path: str
-    """As the router writes it: `/v1/models/{model:path}`."""
+    """As the router writes it: `/v1/conversations/{id}`."""
     need: Need
 
 
@@ -36,7 +36,6 @@ TABLE: tuple[Rule, ...] = (
     Rule("GET", "/readyz", "open"),
     Rule("GET", "/metrics", "read"),
     Rule("GET", "/v1/models", "ask"),
-    Rule("GET", "/v1/models/{model:path}", "ask"),
     Rule("POST", "/v1/embeddings", "ask"),
     Rule("POST", "/v1/chat/completions", "ask"),
     Rule("POST", "/v1/messages", "ask"),
@@ -44,10 +43,6 @@ TABLE: tuple[Rule, ...] = (
     Rule("POST", "/v1/responses", "ask"),
     Rule("POST", "/v1/responses/compact", "ask"),
     Rule("POST", "/v1/responses/input_tokens", "ask"),
-    Rule("GET", "/v1/responses/{id}", "ask"),
-    Rule("DELETE", "/v1/responses/{id}", "ask"),
-    Rule("POST", "/v1/responses/{id}/cancel", "ask"),
-    Rule("GET", "/v1/responses/{id}/input_items", "ask"),
     Rule("POST", "/v1/conversations", "ask"),
     Rule("GET", "/v1/conversations/{id}", "ask"),
     Rule("GET", "/v1/conversations/{id}/items", "ask"),

@@ -13,15 +13,17 @@ from typing import Any
 
 from recto.core.audit import Asked, AuditLine
 from recto.core.checkpoint_json import checkpoint_from
-from recto.core.entries import MESSAGE, Entry, SessionSummary
+from recto.core.entries import Entry, SessionSummary
 from recto.core.keys import Key
 from recto.core.memory import strength
 from recto.core.report import Report
 from recto.core.scopes import session_in, stored_key, within
 from recto.core.task_state import Checkpoint
+from recto.core.trends import HealthReport
 from recto.engine.auditing import audit
 from recto.engine.browsing import DecisionPage, EntryPage, Places, decisions_before, entries_from
 from recto.engine.fold import CHECKPOINT, checkpoint_key
+from recto.engine.health import numbers_in
 from recto.engine.inspect import preview
 from recto.engine.memory import Memories, Remembered
 from recto.engine.memory_events import agent_of, is_memory_session
@@ -106,12 +108,9 @@ class Inspection:
         return memory_for(replace(self.settings, session=name, tenant=call.key.tenant), self.store)
 
     def _model_of(self, stored: str) -> str:
-        for entry in reversed(self.store.tail(stored, _MODEL_REACH)):
-            if entry.kind == MESSAGE and entry.role == "assistant" and b'"prompt"' in entry.meta:
-                about = entry.metadata.get("prompt")
-                model = about.get("model") if isinstance(about, dict) else None
-                return model if isinstance(model, str) else ""
-        return ""
+        recent = (numbers_in(entry) for entry in reversed(self.store.tail(stored, _MODEL_REACH)))
+        model = next((about.get("model") for about in recent if about), "")
+        return model if isinstance(model, str) else ""
 
 
 def sessions(on: Inspection, call: Call) -> SessionPage:
@@ -312,6 +311,14 @@ def audited(on: Inspection, call: Call) -> AuditPage:
             return AuditPage(lines=tuple(lines), next=line.seq)
         lines.append(replace(line, session=session_in(key)))
     return AuditPage(lines=tuple(lines), next=None)
+
+
+def health(on: Inspection, call: Call) -> HealthReport:
+    """How the last turns went, where that is heading, and what should be looked at."""
+    with on.opened(call) as found:
+        report = found.health(call.query["turns"])
+    name = session_in(report.session)
+    return replace(report, session=name, alerts=tuple(replace(one, session=name) for one in report.alerts))
 
 
 def memory(on: Inspection, call: Call) -> MemoryPage:

@@ -13,6 +13,7 @@ from recto.core.keys import Right
 from recto.core.notes import KINDS, LONGEST
 from recto.core.report import Report
 from recto.core.task_state import Checkpoint
+from recto.core.trends import HealthReport
 from recto.engine.browsing import DecisionPage, EntryPage
 from recto.engine.timeline import MOST, Timeline
 from recto.gateway import inspection_changes as changes
@@ -133,6 +134,13 @@ OPERATIONS: tuple[Operation, ...] = (
         _FROM_NEWEST,
         _limit(50, 200),
         {"kind": Text(about="Only events of this kind, or of this topic.", most=64)},
+    ),
+    _get(
+        "/session/health",
+        reads.health,
+        HealthReport,
+        _SESSION,
+        {"turns": Whole(about="How many of the last turns.", most=500, default=20)},
     ),
     _post(
         "/session/recall",

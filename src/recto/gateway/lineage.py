@@ -141,9 +141,9 @@ def _said(message: Message) -> list[list[str]]:
     words = " ".join(" ".join(part.text.split()) for part in message.parts if part.kind == "text").strip()
     found = [["text", words]] if words else []
     found += [["call", part.name, _arguments(part), part.call_id] for part in message.calls]
-    found += [
-        [part.kind, part.text, str(part.weight)] for part in message.parts if part.kind in ("image", "media", "other")
-    ]
+    found += [[part.kind, part.text, str(part.weight)] for part in message.parts if part.kind in ("image", "media")]
+    # Without a text it is members that the format does not know, and clients put in and leave out their own.
+    found += [["other", part.text, str(part.weight)] for part in message.parts if part.kind == "other" and part.text]
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ from recto.core.limits import Limits
 from recto.core.scopes import stored_key
 from recto.engine.indexing import Indexer
 from recto.engine.session import Session
-from recto.ports import TranscriptStore
+from recto.ports import HealthSink, TranscriptStore
 from recto.settings import Settings
 from recto.wiring import open_session
 
@@ -42,12 +42,12 @@ class Sessions:
         store: TranscriptStore,
         indexer: Indexer,
         *,
-        opened: Callable[[Session], None] = lambda session: None,
+        sinks: Sequence[HealthSink] = (),
     ) -> None:
         self.store = store
         self._settings = settings
         self._indexer = indexer
-        self._opened = opened
+        self._sinks = sinks
         self._held: OrderedDict[_Name, _Held] = OrderedDict()
         self._learned: dict[str, dict[str, int]] = {}
         self._lock = threading.Lock()
@@ -112,15 +112,14 @@ class Sessions:
     def _open(self, name: _Name, session: str, key: Key) -> Session:
         given = self._settings
         window = replace(given.window, profile=key.profile) if key.profile else given.window
-        models = {**given.models, name[1]: _agreed({**given.models.get(name[1], {}), **self._learned.get(name[1], {})})}
+        models = {**given.models, name[1]: _agreed(given.models.get(name[1], {}), self._learned.get(name[1], {}))}
         settings = replace(given, session=session, tenant=key.tenant, model=name[1], window=window, models=models)
-        opened = open_session(settings, self.store, self._indexer, sinks=())
-        self._opened(opened)
-        return opened
+        return open_session(settings, self.store, self._indexer, sinks=self._sinks)
 
 
-def _agreed(given: dict[str, Any]) -> dict[str, Any]:
-    """What is known of a model, where an upstream has said less than the settings."""
-    if "window" in given and "max_input" in given:
-        return given | {"max_input": min(given["max_input"], given["window"])}
-    return given
+def _agreed(given: Mapping[str, Any], learned: Mapping[str, int]) -> dict[str, Any]:
+    """What is known of a model: an upstream may say less than the settings, and never more."""
+    found = {**given, **{name: min(limit, given.get(name, limit)) for name, limit in learned.items()}}
+    if "window" in found and "max_input" in found:
+        found["max_input"] = min(found["max_input"], found["window"])
+    return found

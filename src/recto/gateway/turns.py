@@ -10,6 +10,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -53,6 +54,9 @@ class Turn:
     """What is sent on, in the client's own format."""
     given: str
     """The digest of what stands beside the conversation."""
+    session: Session
+    """Held open until the turn is over."""
+    held: ExitStack
     decisions: list[int] = field(default_factory=list)
     ended: bool = False
 
@@ -103,20 +107,18 @@ class Turns:
         limits = limits_in_error(error)
         if limits is None:
             return None
-        with self._sessions.use(turn.key, turn.placed.session, turn.model) as session:
-            window = session.window
-            self._sessions.learn(turn.model, limits)
-            said = limits.max_input or limits.window
-            room = int(min(window.budget.room, turn.prompt.tokens) * _TIGHTER)
-            window.tighten(min(room, said - window.budget.reserve) if said else room)
-            self._build(turn, session)
+        window = turn.session.window
+        self._sessions.learn(turn.model, limits)
+        said = limits.max_input or limits.window
+        room = int(min(window.budget.room, turn.prompt.tokens) * _TIGHTER)
+        window.tighten(min(room, said - window.budget.reserve) if said else room)
+        self._build(turn)
         return turn
 
     def finish(self, turn: Turn, reply: Reply, *, response: str = "", about: Mapping[str, Any] | None = None) -> None:
         """Stores an answer; when this returns it is durable, and the client may be told its end."""
-        with self._sessions.use(turn.key, turn.placed.session, turn.model) as session:
-            entries = self._stored(turn, session, reply, dict(about or {}))
-            self._note(turn, reply, entries, response)
+        entries = self._stored(turn, reply, dict(about or {}))
+        self._note(turn, reply, entries, response)
         self.end(turn)
 
     def cut(self, turn: Turn, partial: Reply, why: str) -> None:
@@ -138,27 +140,38 @@ class Turns:
         """The turn is over, however it went."""
         if not turn.ended:
             turn.ended = True
+            turn.held.close()
             self._free(turn.placed)
 
     def _begun(self, key: Key, asked: Asked, placed: Placed, model: str) -> Turn:
-        with self._sessions.use(key, placed.session, model) as session:
+        with ExitStack() as held:
+            session = held.enter_context(self._sessions.use(key, placed.session, model))
             fresh = [_plain(raw, asked.wire) for raw in placed.fresh] if placed.turns else placed.fresh
             wire = None if placed.turns else asked.wire
-            surface = SURFACES[asked.wire]
             if fresh:
-                entries = session.append_all(fresh, expect=placed.after, surface=surface, wire=wire)
+                entries = session.append_all(fresh, expect=placed.after, surface=SURFACES[asked.wire], wire=wire)
                 if not asked.replies and placed.chain is not None:
                     place = Place(session=placed.stored, seq=entries[-1].seq)
                     self.placing.lineage.note(key.tenant, placed.chain, place)
             given = self._given(placed.stored, asked)
             session.window.material.usual_wire = asked.wire
-            turn = Turn(key=key, asked=asked, model=model, placed=placed, prompt=_NO_PROMPT, body=b"", given=given)
-            self._build(turn, session)
-            return turn
+            prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
+            return Turn(
+                key=key,
+                asked=asked,
+                model=model,
+                placed=placed,
+                prompt=prompt,
+                body=asked.with_prompt(prompt.raw, prompt.system),
+                given=given,
+                decisions=[entry.seq for entry in prompt.decisions],
+                session=session,
+                held=held.pop_all(),
+            )
 
-    def _build(self, turn: Turn, session: Session) -> None:
+    def _build(self, turn: Turn) -> None:
         asked = turn.asked
-        turn.prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
+        turn.prompt = turn.session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
         turn.decisions += [entry.seq for entry in turn.prompt.decisions]
         turn.body = asked.with_prompt(turn.prompt.raw, turn.prompt.system)
 
@@ -174,17 +187,17 @@ class Turns:
                     self._store.append(stored, [event(self._clock, kind, about, names[-1], surface="gateway")])
         return " ".join(names)
 
-    def _stored(self, turn: Turn, session: Session, reply: Reply, about: dict[str, Any]) -> list[Entry]:
+    def _stored(self, turn: Turn, reply: Reply, about: dict[str, Any]) -> list[Entry]:
         asked = turn.asked
         meta = {**about, "model": asked.model, "stop": reply.stop_reason, "given": turn.given}
-        entries: list[Entry] = []
-        if reply.messages:
-            messages = [_plain(raw, asked.wire) for raw in reply.messages] if turn.placed.turns else reply.messages
-            wire = None if turn.placed.turns else asked.wire
-            entries = session.append_all(messages, meta=meta, surface=SURFACES[asked.wire], wire=wire)
-        if reply.usage is not None and reply.usage.prompt:
-            session.observed(turn.prompt.tokens, reply.usage)
-        return entries
+        usage = reply.usage if reply.usage is not None and reply.usage.prompt else None
+        if not reply.messages:
+            if usage is not None:
+                turn.session.observed(turn.prompt.tokens, usage)
+            return []
+        messages = [_plain(raw, asked.wire) for raw in reply.messages] if turn.placed.turns else reply.messages
+        wire = None if turn.placed.turns else asked.wire
+        return turn.session.append_all(messages, meta=meta, surface=SURFACES[asked.wire], wire=wire, usage=usage)
 
     def _note(self, turn: Turn, reply: Reply, entries: Sequence[Entry], response: str) -> None:
         """Notes under which histories the answer will come again."""
@@ -234,7 +247,3 @@ def _plain(raw: bytes, wire: str) -> bytes:
         return raw
     role: Literal["user", "assistant"] = "user" if message.role == "user" else "assistant"
     return text_message(role, "\n".join(part.text for part in message.parts), CHAT)
-
-
-_NO_PROMPT: Any = None
-"""Until it is built, a few lines further on."""

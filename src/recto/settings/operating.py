@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from recto.core.json_text import MAX_DEPTH
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerts:
@@ -122,8 +124,8 @@ class Gateway:
             raise ValueError("gateway.port is a port number")
         if min(self.body_bytes, self.connections, self.concurrency, self.sessions) < 1:
             raise ValueError("gateway: body_bytes, connections, concurrency and sessions must be at least 1")
-        if not 8 <= self.depth <= 200:
-            raise ValueError("gateway.depth must be between 8 and 200")
+        if not 8 <= self.depth <= MAX_DEPTH:
+            raise ValueError(f"gateway.depth must be between 8 and {MAX_DEPTH}")
         seconds = (self.header_seconds, self.body_seconds, self.write_seconds, self.connect_seconds)
         if min(*seconds, self.upstream_seconds) <= 0 or self.drain_seconds < 0:
             raise ValueError("gateway: time-outs must be more than 0 seconds")

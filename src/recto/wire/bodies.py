@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from recto.core.json_text import Member, Span, elements, members, text_of
+from recto.core.entries import Role
+from recto.core.json_text import Json, Member, Span, elements, members, text_of
 from recto.errors import MalformedJson, MalformedMessage
+from recto.wire import anthropic, openai_responses
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wire.parts import text_in
+from recto.wire.parts import stated_role, text_in
 
 _EMPTY_OBJECT = re.compile(r"[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*")
 _END = re.compile(r"[ \t\r\n]*\}[ \t\r\n]*")
@@ -45,6 +47,8 @@ class Body:
     """The value of the member that holds system text, where the format keeps it apart from the messages."""
     tools: bytes | None
     messages: tuple[bytes, ...]
+    fields: Mapping[str, Json]
+    """All its members but the messages, read. Not to be changed."""
     _text: str = field(repr=False)
     _value: Span | None = field(repr=False)
     """Where the messages stand; nothing where the body has none."""
@@ -85,13 +89,20 @@ class Body:
         member = f'"{_KEYS[self.wire].messages}": '.encode() + render(messages)
         return self._text[:at].encode() + member + comma + self._text[at:].encode()
 
+    @property
+    def roles(self) -> list[Role]:
+        """Who says each of the messages."""
+        if self.messages and not self._spans:
+            return ["user"]
+        return [_role(span.value, self.wire) for span in self._spans]
 
-def open_body(raw: bytes, wire: str) -> Body:
-    """Takes a request body apart."""
+
+def open_body(raw: bytes, wire: str, *, shallow: bool = False) -> Body:
+    """Takes a request body apart. `shallow` says that somebody has looked already how deep it is nested."""
     keys = _KEYS.get(wire)
     if keys is None:
         raise MalformedMessage(f"'{wire}' is not a wire format; known are {', '.join(_KEYS)}")
-    text = text_of(raw)
+    text = text_of(raw, shallow=shallow)
     found = envelope(text)
     value = found[keys.messages].value if keys.messages in found else None
     if value is None and not keys.optional:
@@ -107,6 +118,7 @@ def open_body(raw: bytes, wire: str) -> Body:
         system=_slice(text, found.get(keys.system) if keys.system else None),
         tools=_slice(text, found.get("tools")),
         messages=tuple(messages),
+        fields={key: member.value.value for key, member in found.items() if key != keys.messages},
         _text=text,
         _value=value,
         _spans=spans,
@@ -141,6 +153,14 @@ def _message_spans(text: str, value: Span | None, key: str) -> tuple[Span, ...]:
     if not isinstance(value.value, list):
         raise MalformedMessage(f"'{key}' is not a list of messages")
     return tuple(elements(text, value.start))
+
+
+def _role(value: Json, wire: str) -> Role:
+    if not isinstance(value, dict):
+        raise MalformedMessage("a message is not an object")
+    if wire == RESPONSES:
+        return openai_responses.role_of(value)
+    return anthropic.role_of(value) if wire == ANTHROPIC else stated_role(value)
 
 
 def _slice(text: str, member: Member | None) -> bytes | None:

@@ -16,6 +16,8 @@ from recto.wire.parts import object_in, text_in
 from recto.wire.splicing import array_of, member_at
 
 _Read = tuple[str, dict[str, Json]]
+_ORDER: Final = {"reasoning_content": 0, "reasoning": 0, "reasoning_details": 0, "content": 1, "tool_calls": 3}
+"""A model thinks, then speaks, then calls; clients show it as it comes."""
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal")
 
 
@@ -46,7 +48,7 @@ def _chat(read: _Read, include_usage: bool) -> Iterator[bytes]:
 
 def _chat_events(events: ChatEvents, message: dict[str, Json], finish: str, usage: Json) -> Iterator[bytes]:
     yield events.delta({"role": message.get("role", "assistant")})
-    for key, value in sorted(message.items(), key=lambda member: member[0] == "tool_calls"):
+    for key, value in sorted(message.items(), key=lambda member: _ORDER.get(member[0], 2)):
         if key in _TEXTS and isinstance(value, str) and value:
             yield from (events.delta({key: piece}) for piece in pieces(value))
         elif key == "tool_calls" and isinstance(value, list):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from recto.core.json_text import Json
 from recto.wire.capturing.taking import error_in, event_object, index_of
 from recto.wire.crossing import anthropic, chat
 from recto.wire.crossing.meaning import Call, Cost, Ending, Road, Stop, Thought
-from recto.wire.crossing.pieces import Begin, Broke, CallBegin, CallEnd, CallWords, End, Piece, Sealed, Words
+from recto.wire.crossing.pieces import Begin, Broke, CallBegin, CallEnd, CallWords, End, PartEnd, Piece, Sealed, Words
 from recto.wire.crossing.responses_answers import read_ending
 from recto.wire.crossing.sealing import sealed_in, thought, unsaid
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
@@ -19,6 +19,13 @@ from recto.wire.sse import DONE, SseEvent
 _DELTA: Final = frozenset(
     {"role", "content", "refusal", "tool_calls", "reasoning_content", "reasoning", "reasoning_details"}
 )
+
+_SPOKEN: Final[Mapping[str, Literal["text", "thought", "refusal"]]] = {
+    "output_text.delta": "text",
+    "refusal.delta": "refusal",
+    "reasoning_summary_text.delta": "thought",
+    "reasoning_text.delta": "thought",
+}
 
 
 class Listener(Protocol):
@@ -215,6 +222,8 @@ class AnthropicListener:
             block = anthropic.sealed_block({"type": "thinking", "thinking": text, "signature": signature})
             if block is not None:
                 yield Sealed(dict(block))
+        elif index in self._thoughts:
+            yield PartEnd()
 
 
 class ResponsesListener:
@@ -241,13 +250,12 @@ class ResponsesListener:
                 yield Begin(text_in(response.get("model")))
             case "output_item.added":
                 yield from self._open(index, object_in(found.get("item")))
-            case "output_text.delta":
-                yield Words("text", delta)
-            case "refusal.delta":
-                yield Words("refusal", delta)
-            case "reasoning_summary_text.delta" | "reasoning_text.delta":
+            case spoken if spoken in _SPOKEN:
+                yield Words(_SPOKEN[spoken], delta)
+            case "reasoning_summary_part.added":
+                if index in self._told:
+                    yield Words("thought", "\n\n")
                 self._told.add(index)
-                yield Words("thought", delta)
             case "function_call_arguments.delta":
                 self._told.add(index)
                 yield CallWords(index, delta)
@@ -285,8 +293,9 @@ class ResponsesListener:
             if index not in self._told:
                 yield CallWords(index, text_in(item.get("arguments")))
             yield CallEnd(index)
-        elif kind == "reasoning" and (block := sealed_in(item)) is not None:
-            yield Sealed(dict(block))
+        elif kind == "reasoning":
+            block = sealed_in(item)
+            yield PartEnd() if block is None else Sealed(dict(block))
         elif kind == "message":
             self._refuse_notes(index, item)
 

@@ -211,7 +211,7 @@ class Road:
         """Refuses members that ask for something unusual."""
         for key, values in usual.items():
             value = fields.get(key)
-            if value is not None and value not in values:
+            if value is not None and value not in ([], {}) and value not in values:
                 raise self.lost(f"'{key}'")
 
 

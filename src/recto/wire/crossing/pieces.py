@@ -62,7 +62,7 @@ class CallEnd:
 
 @dataclass(frozen=True, slots=True)
 class PartEnd:
-    """The part that was told is complete."""
+    """The part that was told is complete. Listeners say so of reasoning, which nothing else ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,9 @@ class InOrder:
                     part = self._part_for("thought")
                     part.pieces.append(piece)
                     part.ended = True
+                case PartEnd():
+                    if self._parts and self._parts[-1].key == "thought":
+                        self._parts[-1].ended = True
                 case CallBegin(key=key):
                     self._part_for(key).pieces.append(piece)
                 case CallWords(key=key) | CallEnd(key=key):

@@ -255,6 +255,9 @@ def write_turns(turns: Iterable[Turn], road: Road) -> Iterator[Json]:
         said: list[Text | Refused] = []
         for part in turn.parts:
             if isinstance(part, Text | Refused):
+                if road.reply and said and type(said[-1]) is not type(part):
+                    yield from _said(said, road)  # as in a stream, where an item is closed once something else begins
+                    said = []
                 said += [part] if part.text else []
                 continue
             yield from _said(said, road)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from recto.core.json_text import Json
 from recto.wire.crossing import anthropic, chat
@@ -39,6 +39,7 @@ class ChatTeller:
         self._events = self._named("")
         self._calls: list[int] = []
         self._sealed = 0
+        self._thought: Literal["no", "now", "before"] = "no"
 
     def tell(self, piece: Piece) -> Iterator[bytes]:
         """A piece, as events."""
@@ -48,11 +49,20 @@ class ChatTeller:
                 self._events = self._named(model)
                 yield self._events.delta({"role": "assistant"})
             case Words(kind=kind, text=text):
-                yield events.delta({_CHAT_WORDS[kind]: text})
+                apart = "\n\n" if kind == "thought" and self._thought == "before" else ""
+                if kind == "thought":
+                    self._thought = "now"
+                else:
+                    self._end_thought()
+                yield events.delta({_CHAT_WORDS[kind]: apart + text})
+            case PartEnd():
+                self._end_thought()
             case Sealed(block=block):
+                self._end_thought()
                 yield events.delta({"reasoning_details": [detail(block, self._sealed)]})
                 self._sealed += 1
             case CallBegin(key=key):
+                self._end_thought()
                 self._calls.append(key)
                 call_id = piece.id or self._ids.item("call", len(self._calls))
                 function: Json = {"name": piece.name, "arguments": ""}
@@ -67,6 +77,10 @@ class ChatTeller:
     def refuse(self, code: str, message: str) -> bytes:
         """The end of a stream that cannot go on."""
         return stream_refusal(CHAT, code, message)
+
+    def _end_thought(self) -> None:
+        """Thoughts are one text here: what is told next of them stands apart from what was told."""
+        self._thought = "before" if self._thought == "now" else self._thought
 
     def _named(self, model: str) -> ChatEvents:
         head: dict[str, Json] = {"id": self._ids.reply, "created": self._ids.created, "model": model}

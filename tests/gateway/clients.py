@@ -1,0 +1,274 @@
+"""Agents as people write them, one for each client library: each asks questions, runs the tool, and keeps its history.
+
+Every one of them is the library's own code; what is ours is only the loop that the library leaves to its user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.gateway.gateways import Running
+
+MODEL = "gpt-4o"
+SYSTEM = "You read files and answer questions about them."
+PARAMETERS = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+ABOUT = "Reads a file."
+
+
+def file(path: str) -> str:
+    """What stands in a file: long, and another text for each."""
+    return f"{path} begins. " + f"Line of {path} with numbers and words. " * 260 + f"{path} ends."
+
+
+@dataclass
+class Agent:
+    """What an agent was told, and what it did."""
+
+    gateway: Running
+    stream: bool
+    answers: list[str] = field(default_factory=list)
+    """The text of each answer, as the library gave it to its user."""
+    read: list[str] = field(default_factory=list)
+    """The files that the model wanted to read, in order."""
+
+    @property
+    def openai_url(self) -> str:
+        return f"{self.gateway.url}/v1"
+
+    def tool(self, path: str) -> str:
+        self.read.append(path)
+        return file(path)
+
+
+def openai_chat(agent: Agent, questions: list[str]) -> None:
+    import openai
+
+    tools: list[Any] = [
+        {"type": "function", "function": {"name": "read_file", "description": ABOUT, "parameters": PARAMETERS}}
+    ]
+    messages: list[Any] = [{"role": "system", "content": SYSTEM}]
+    with openai.OpenAI(base_url=agent.openai_url, api_key=agent.gateway.secret, max_retries=0) as client:
+        for question in questions:
+            messages.append({"role": "user", "content": question})
+            while True:
+                asked = {"model": MODEL, "messages": messages, "tools": tools, "max_completion_tokens": 500}
+                if agent.stream:
+                    with client.chat.completions.stream(**asked) as events:
+                        message = events.get_final_completion().choices[0].message
+                else:
+                    message = client.chat.completions.create(**asked).choices[0].message
+                messages.append(message.to_dict())
+                for call in message.tool_calls or []:
+                    result = agent.tool(json.loads(call.function.arguments)["path"])
+                    messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
+                if not message.tool_calls:
+                    agent.answers.append(message.content or "")
+                    break
+
+
+def openai_responses(agent: Agent, questions: list[str]) -> None:
+    asyncio.run(_openai_responses(agent, questions))
+
+
+async def _openai_responses(agent: Agent, questions: list[str]) -> None:
+    import openai
+
+    tools: list[Any] = [
+        {"type": "function", "name": "read_file", "description": ABOUT, "parameters": PARAMETERS, "strict": True}
+    ]
+    items: list[Any] = []
+    async with openai.AsyncOpenAI(base_url=agent.openai_url, api_key=agent.gateway.secret, max_retries=0) as client:
+        for question in questions:
+            items.append({"role": "user", "content": question})
+            while True:
+                asked = {"model": MODEL, "input": items, "tools": tools, "instructions": SYSTEM}
+                if agent.stream:
+                    async with client.responses.stream(**asked) as events:
+                        response = await events.get_final_response()
+                else:
+                    response = await client.responses.create(**asked)
+                items += response.output
+                calls = [item for item in response.output if item.type == "function_call"]
+                for call in calls:
+                    result = agent.tool(json.loads(call.arguments)["path"])
+                    items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
+                if not calls:
+                    agent.answers.append(response.output_text)
+                    break
+
+
+def anthropic_messages(agent: Agent, questions: list[str]) -> None:
+    import anthropic
+
+    tools: list[Any] = [{"name": "read_file", "description": ABOUT, "input_schema": PARAMETERS}]
+    messages: list[Any] = []
+    with anthropic.Anthropic(base_url=agent.gateway.url, api_key=agent.gateway.secret, max_retries=0) as client:
+        for question in questions:
+            messages.append({"role": "user", "content": question})
+            while True:
+                asked = {"model": MODEL, "max_tokens": 500, "system": SYSTEM, "messages": messages, "tools": tools}
+                if agent.stream:
+                    with client.messages.stream(**asked) as events:
+                        reply = events.get_final_message()
+                else:
+                    reply = client.messages.create(**asked)
+                messages.append({"role": "assistant", "content": [block.to_dict() for block in reply.content]})
+                results = [
+                    {"type": "tool_result", "tool_use_id": block.id, "content": agent.tool(block.input["path"])}
+                    for block in reply.content
+                    if block.type == "tool_use"
+                ]
+                if not results:
+                    agent.answers.append("".join(block.text for block in reply.content if block.type == "text"))
+                    break
+                messages.append({"role": "user", "content": results})
+
+
+def anthropic_runner(agent: Agent, questions: list[str]) -> None:
+    """The library's own loop, which asks for a thread first."""
+    asyncio.run(_anthropic_runner(agent, questions))
+
+
+async def _anthropic_runner(agent: Agent, questions: list[str]) -> None:
+    import anthropic
+
+    @anthropic.beta_async_tool
+    async def read_file(path: str) -> str:
+        """Reads a file.
+
+        Args:
+            path: where it is
+        """
+        return agent.tool(path)
+
+    messages: list[Any] = []
+    async with anthropic.AsyncAnthropic(
+        base_url=agent.gateway.url, api_key=agent.gateway.secret, max_retries=0
+    ) as client:
+        for question in questions:
+            messages.append({"role": "user", "content": question})
+            runner = client.beta.messages.tool_runner(
+                model=MODEL, max_tokens=500, system=SYSTEM, messages=messages, tools=[read_file], stream=agent.stream
+            )
+            async for step in runner:
+                reply = await step.get_final_message() if agent.stream else step
+                messages.append({"role": "assistant", "content": [block.to_dict() for block in reply.content]})
+                results = await runner.generate_tool_call_response()
+                if results is not None:
+                    messages.append(results)
+            agent.answers.append("".join(block.text for block in reply.content if block.type == "text"))
+
+
+def pydantic_chat(agent: Agent, questions: list[str]) -> None:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    provider = OpenAIProvider(base_url=agent.openai_url, api_key=agent.gateway.secret)
+    _pydantic(agent, questions, OpenAIChatModel(MODEL, provider=provider))
+
+
+def pydantic_responses(agent: Agent, questions: list[str]) -> None:
+    from pydantic_ai.models.openai import OpenAIResponsesModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    provider = OpenAIProvider(base_url=agent.openai_url, api_key=agent.gateway.secret)
+    _pydantic(agent, questions, OpenAIResponsesModel(MODEL, provider=provider))
+
+
+def pydantic_anthropic(agent: Agent, questions: list[str]) -> None:
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    provider = AnthropicProvider(base_url=agent.gateway.url, api_key=agent.gateway.secret)
+    _pydantic(agent, questions, AnthropicModel(MODEL, provider=provider))
+
+
+def _pydantic(agent: Agent, questions: list[str], model: Any) -> None:
+    from pydantic_ai import Agent as PydanticAgent
+
+    made = PydanticAgent(model, instructions=SYSTEM, tools=[_named(agent)], model_settings={"max_tokens": 500})
+
+    async def seen(context: Any, events: Any) -> None:
+        async for _ in events:
+            pass
+
+    async def asked() -> None:
+        watch = seen if agent.stream else None  # with somebody who watches, it asks for streams
+        history: list[Any] = []
+        async with made:
+            for question in questions:
+                done = await made.run(question, message_history=history, event_stream_handler=watch)
+                agent.answers.append(done.output)
+                history = done.all_messages()
+
+    asyncio.run(asked())
+
+
+def agents_chat(agent: Agent, questions: list[str]) -> None:
+    from agents import OpenAIChatCompletionsModel
+
+    _agents(agent, questions, OpenAIChatCompletionsModel)
+
+
+def agents_responses(agent: Agent, questions: list[str]) -> None:
+    from agents import OpenAIResponsesModel
+
+    _agents(agent, questions, OpenAIResponsesModel)
+
+
+def _agents(agent: Agent, questions: list[str], kind: Any) -> None:
+    import openai
+
+    from agents import Agent as OpenAIAgent
+    from agents import RunConfig, Runner, function_tool
+
+    async def asked() -> None:
+        history: list[Any] = []
+        async with openai.AsyncOpenAI(base_url=agent.openai_url, api_key=agent.gateway.secret, max_retries=0) as client:
+            model = kind(model=MODEL, openai_client=client)
+            tool = function_tool(_named(agent))
+            made: Any = OpenAIAgent(name="reader", instructions=SYSTEM, model=model, tools=[tool])
+            untraced = RunConfig(tracing_disabled=True)
+            for question in questions:
+                given = [*history, {"role": "user", "content": question}]
+                if agent.stream:
+                    result: Any = Runner.run_streamed(made, given, max_turns=30, run_config=untraced)
+                    async for _ in result.stream_events():
+                        pass
+                else:
+                    result = await Runner.run(made, given, max_turns=30, run_config=untraced)
+                agent.answers.append(result.final_output)
+                history = result.to_input_list()
+
+    asyncio.run(asked())
+
+
+def _named(agent: Agent) -> Callable[[str], str]:
+    def read_file(path: str) -> str:
+        """Reads a file."""
+        return agent.tool(path)
+
+    return read_file
+
+
+SPOKEN: dict[Callable[[Agent, list[str]], None], str] = {
+    openai_chat: "chat",
+    pydantic_chat: "chat",
+    agents_chat: "chat",
+    openai_responses: "responses",
+    pydantic_responses: "responses",
+    agents_responses: "responses",
+    anthropic_messages: "messages",
+    anthropic_runner: "messages",
+    pydantic_anthropic: "messages",
+}
+"""Every agent, and the format that its library speaks."""

@@ -9,10 +9,12 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from tests.gateway.gateways import Running
 
+Questions: TypeAlias = list[tuple[str, bool]]
+"""What is asked, and whether the answers shall be streamed."""
 MODEL = "gpt-4o"
 SYSTEM = "You read files and answer questions about them."
 PARAMETERS = {
@@ -34,7 +36,6 @@ class Agent:
     """What an agent was told, and what it did."""
 
     gateway: Running
-    stream: bool
     answers: list[str] = field(default_factory=list)
     """The text of each answer, as the library gave it to its user."""
     read: list[str] = field(default_factory=list)
@@ -49,7 +50,7 @@ class Agent:
         return file(path)
 
 
-def openai_chat(agent: Agent, questions: list[str]) -> None:
+def openai_chat(agent: Agent, questions: Questions) -> None:
     import openai
 
     tools: list[Any] = [
@@ -57,11 +58,11 @@ def openai_chat(agent: Agent, questions: list[str]) -> None:
     ]
     messages: list[Any] = [{"role": "system", "content": SYSTEM}]
     with openai.OpenAI(base_url=agent.openai_url, api_key=agent.gateway.secret, max_retries=0) as client:
-        for question in questions:
+        for question, stream in questions:
             messages.append({"role": "user", "content": question})
             while True:
                 asked = {"model": MODEL, "messages": messages, "tools": tools, "max_completion_tokens": 500}
-                if agent.stream:
+                if stream:
                     with client.chat.completions.stream(**asked) as events:
                         message = events.get_final_completion().choices[0].message
                 else:
@@ -75,11 +76,11 @@ def openai_chat(agent: Agent, questions: list[str]) -> None:
                     break
 
 
-def openai_responses(agent: Agent, questions: list[str]) -> None:
+def openai_responses(agent: Agent, questions: Questions) -> None:
     asyncio.run(_openai_responses(agent, questions))
 
 
-async def _openai_responses(agent: Agent, questions: list[str]) -> None:
+async def _openai_responses(agent: Agent, questions: Questions) -> None:
     import openai
 
     tools: list[Any] = [
@@ -87,11 +88,11 @@ async def _openai_responses(agent: Agent, questions: list[str]) -> None:
     ]
     items: list[Any] = []
     async with openai.AsyncOpenAI(base_url=agent.openai_url, api_key=agent.gateway.secret, max_retries=0) as client:
-        for question in questions:
+        for question, stream in questions:
             items.append({"role": "user", "content": question})
             while True:
                 asked = {"model": MODEL, "input": items, "tools": tools, "instructions": SYSTEM}
-                if agent.stream:
+                if stream:
                     async with client.responses.stream(**asked) as events:
                         response = await events.get_final_response()
                 else:
@@ -106,17 +107,17 @@ async def _openai_responses(agent: Agent, questions: list[str]) -> None:
                     break
 
 
-def anthropic_messages(agent: Agent, questions: list[str]) -> None:
+def anthropic_messages(agent: Agent, questions: Questions) -> None:
     import anthropic
 
     tools: list[Any] = [{"name": "read_file", "description": ABOUT, "input_schema": PARAMETERS}]
     messages: list[Any] = []
     with anthropic.Anthropic(base_url=agent.gateway.url, api_key=agent.gateway.secret, max_retries=0) as client:
-        for question in questions:
+        for question, stream in questions:
             messages.append({"role": "user", "content": question})
             while True:
                 asked = {"model": MODEL, "max_tokens": 500, "system": SYSTEM, "messages": messages, "tools": tools}
-                if agent.stream:
+                if stream:
                     with client.messages.stream(**asked) as events:
                         reply = events.get_final_message()
                 else:
@@ -133,12 +134,12 @@ def anthropic_messages(agent: Agent, questions: list[str]) -> None:
                 messages.append({"role": "user", "content": results})
 
 
-def anthropic_runner(agent: Agent, questions: list[str]) -> None:
+def anthropic_runner(agent: Agent, questions: Questions) -> None:
     """The library's own loop, which asks for a thread first."""
     asyncio.run(_anthropic_runner(agent, questions))
 
 
-async def _anthropic_runner(agent: Agent, questions: list[str]) -> None:
+async def _anthropic_runner(agent: Agent, questions: Questions) -> None:
     import anthropic
 
     @anthropic.beta_async_tool
@@ -154,13 +155,13 @@ async def _anthropic_runner(agent: Agent, questions: list[str]) -> None:
     async with anthropic.AsyncAnthropic(
         base_url=agent.gateway.url, api_key=agent.gateway.secret, max_retries=0
     ) as client:
-        for question in questions:
+        for question, stream in questions:
             messages.append({"role": "user", "content": question})
             runner = client.beta.messages.tool_runner(
-                model=MODEL, max_tokens=500, system=SYSTEM, messages=messages, tools=[read_file], stream=agent.stream
+                model=MODEL, max_tokens=500, system=SYSTEM, messages=messages, tools=[read_file], stream=stream
             )
             async for step in runner:
-                reply = await step.get_final_message() if agent.stream else step
+                reply = await step.get_final_message() if stream else step
                 messages.append({"role": "assistant", "content": [block.to_dict() for block in reply.content]})
                 results = await runner.generate_tool_call_response()
                 if results is not None:
@@ -168,7 +169,7 @@ async def _anthropic_runner(agent: Agent, questions: list[str]) -> None:
             agent.answers.append("".join(block.text for block in reply.content if block.type == "text"))
 
 
-def pydantic_chat(agent: Agent, questions: list[str]) -> None:
+def pydantic_chat(agent: Agent, questions: Questions) -> None:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -176,7 +177,7 @@ def pydantic_chat(agent: Agent, questions: list[str]) -> None:
     _pydantic(agent, questions, OpenAIChatModel(MODEL, provider=provider))
 
 
-def pydantic_responses(agent: Agent, questions: list[str]) -> None:
+def pydantic_responses(agent: Agent, questions: Questions) -> None:
     from pydantic_ai.models.openai import OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -184,7 +185,7 @@ def pydantic_responses(agent: Agent, questions: list[str]) -> None:
     _pydantic(agent, questions, OpenAIResponsesModel(MODEL, provider=provider))
 
 
-def pydantic_anthropic(agent: Agent, questions: list[str]) -> None:
+def pydantic_anthropic(agent: Agent, questions: Questions) -> None:
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
@@ -192,7 +193,7 @@ def pydantic_anthropic(agent: Agent, questions: list[str]) -> None:
     _pydantic(agent, questions, AnthropicModel(MODEL, provider=provider))
 
 
-def _pydantic(agent: Agent, questions: list[str], model: Any) -> None:
+def _pydantic(agent: Agent, questions: Questions, model: Any) -> None:
     from pydantic_ai import Agent as PydanticAgent
 
     made = PydanticAgent(model, instructions=SYSTEM, tools=[_named(agent)], model_settings={"max_tokens": 500})
@@ -202,10 +203,10 @@ def _pydantic(agent: Agent, questions: list[str], model: Any) -> None:
             pass
 
     async def asked() -> None:
-        watch = seen if agent.stream else None  # with somebody who watches, it asks for streams
         history: list[Any] = []
         async with made:
-            for question in questions:
+            for question, stream in questions:
+                watch = seen if stream else None  # with somebody who watches, it asks for streams
                 done = await made.run(question, message_history=history, event_stream_handler=watch)
                 agent.answers.append(done.output)
                 history = done.all_messages()
@@ -213,19 +214,19 @@ def _pydantic(agent: Agent, questions: list[str], model: Any) -> None:
     asyncio.run(asked())
 
 
-def agents_chat(agent: Agent, questions: list[str]) -> None:
+def agents_chat(agent: Agent, questions: Questions) -> None:
     from agents import OpenAIChatCompletionsModel
 
     _agents(agent, questions, OpenAIChatCompletionsModel)
 
 
-def agents_responses(agent: Agent, questions: list[str]) -> None:
+def agents_responses(agent: Agent, questions: Questions) -> None:
     from agents import OpenAIResponsesModel
 
     _agents(agent, questions, OpenAIResponsesModel)
 
 
-def _agents(agent: Agent, questions: list[str], kind: Any) -> None:
+def _agents(agent: Agent, questions: Questions, kind: Any) -> None:
     import openai
 
     from agents import Agent as OpenAIAgent
@@ -238,9 +239,9 @@ def _agents(agent: Agent, questions: list[str], kind: Any) -> None:
             tool = function_tool(_named(agent))
             made: Any = OpenAIAgent(name="reader", instructions=SYSTEM, model=model, tools=[tool])
             untraced = RunConfig(tracing_disabled=True)
-            for question in questions:
+            for question, stream in questions:
                 given = [*history, {"role": "user", "content": question}]
-                if agent.stream:
+                if stream:
                     result: Any = Runner.run_streamed(made, given, max_turns=30, run_config=untraced)
                     async for _ in result.stream_events():
                         pass
@@ -260,7 +261,7 @@ def _named(agent: Agent) -> Callable[[str], str]:
     return read_file
 
 
-SPOKEN: dict[Callable[[Agent, list[str]], None], str] = {
+SPOKEN: dict[Callable[[Agent, Questions], None], str] = {
     openai_chat: "chat",
     pydantic_chat: "chat",
     agents_chat: "chat",

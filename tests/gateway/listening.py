@@ -149,12 +149,18 @@ def answered(sock: socket.socket) -> bytes:
     """One answer that says how long it is, on a connection that stays."""
     got = b""
     while b"\r\n\r\n" not in got:
-        got += sock.recv(65536)
+        got += _more(sock)
     head, _, body = got.partition(b"\r\n\r\n")
     size = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
     while len(body) < size:
-        body += sock.recv(65536)
+        body += _more(sock)
     return head + b"\r\n\r\n" + body
+
+
+def _more(sock: socket.socket) -> bytes:
+    piece = sock.recv(65536)
+    assert piece, "the other side has closed"
+    return piece
 
 
 def asked(port: int, method: str = "GET", path: str = "/healthz", *lines: str, body: bytes = b"") -> bytes:

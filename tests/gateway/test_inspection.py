@@ -7,6 +7,8 @@ import json
 import shutil
 
 import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 from tests.gateway.inspecting import ALL, CANARIES, KEYS, MAIN, ODD, example, named, world
 
 from recto.core.scopes import stored_key

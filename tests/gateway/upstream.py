@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,6 +58,8 @@ class ScriptedUpstream:
     url: str = ""
     fail: Callable[[Asked], Response | None] = lambda asked: None
     _calls: int = 0
+    _heard_so_far: int = 0
+    """For ids that never come twice, whatever a test forgets of what was asked."""
 
     def routes(self) -> list[Route]:
         return [
@@ -78,6 +80,7 @@ class ScriptedUpstream:
         found = problems([json.dumps(message).encode() for message in given], wire)
         asked = Asked(wire, body, dict(request.headers), raw, len(raw) // 4, found)
         self.asked.append(asked)
+        self._heard_so_far += 1
         return asked
 
     def _step(self, asked: Asked) -> Says:
@@ -98,7 +101,7 @@ class ScriptedUpstream:
         ]
         usage = {"prompt_tokens": asked.tokens, "completion_tokens": 7, "total_tokens": asked.tokens + 7}
         finish = "tool_calls" if calls else "stop"
-        head = {"id": f"chatcmpl-{len(self.asked)}", "created": 1, "model": asked.body.get("model", "")}
+        head = {"id": f"chatcmpl-{self._heard_so_far}", "created": 1, "model": asked.body.get("model", "")}
         if not asked.body.get("stream"):
             message = {"role": "assistant", "content": says.text or None, "refusal": None, "annotations": []}
             message |= {"tool_calls": calls} if calls else {}
@@ -137,7 +140,7 @@ class ScriptedUpstream:
         ]
         stop = "tool_use" if says.calls else "end_turn"
         message = {
-            "id": f"msg_{len(self.asked)}",
+            "id": f"msg_{self._heard_so_far}",
             "type": "message",
             "role": "assistant",
             "model": asked.body.get("model", ""),
@@ -178,7 +181,7 @@ class ScriptedUpstream:
         if (failed := self._refusal(asked)) is not None:
             return failed
         says = self._step(asked)
-        number = len(self.asked)
+        number = self._heard_so_far
         items: list[dict[str, Any]] = []
         if says.text:
             part = {"type": "output_text", "text": says.text, "annotations": []}
@@ -297,7 +300,11 @@ def _data(value: Any) -> str:
 
 
 def _streamed(events: Iterator[str]) -> Response:
-    return StreamingResponse(events, media_type="text/event-stream")
+    async def one_by_one() -> AsyncIterator[str]:  # a plain iterator would be asked on another thread for each event
+        for event in events:
+            yield event
+
+    return StreamingResponse(one_by_one(), media_type="text/event-stream")
 
 
 @contextmanager

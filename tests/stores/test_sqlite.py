@@ -9,6 +9,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -671,3 +672,15 @@ def test_more_than_sqlite_can_hold_is_refused_before_it_is_tried(path, monkeypat
     monkeypatch.setattr("recto.core.entries.MAX_BYTES", 1000)
     with SqliteStore(path) as store, pytest.raises(InputError, match="1,001 bytes"):
         store.append(MAIN, [draft(4, content=bytes(999))])
+
+
+def test_the_files_of_a_new_store_are_its_owners_alone(tmp_path):
+    before = os.umask(0o022)
+    try:
+        with closing(SqliteStore(tmp_path / "a.db")) as store:
+            store.append("s", [draft("a")])
+            assert {file.name: oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()} == {
+                file.name: "0o600" for file in tmp_path.iterdir()
+            }
+    finally:
+        os.umask(before)

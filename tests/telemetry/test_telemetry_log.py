@@ -210,7 +210,9 @@ def test_whatever_an_event_holds_only_numbers_and_known_words_are_told(kind, dat
         json.dumps(fact, allow_nan=False)
 
 
-@pytest.mark.parametrize("content", [b"", b"[", b"[" * 100_000, b"\xff", b"3", b'{"frees": NaN}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"[", b"[" * 100_000, b"\xff", b"3", b'{"frees": NaN}', b'{"frees": 1%b}' % (b"0" * 30)]
+)
 def test_an_event_that_cannot_be_read_tells_nothing(content):
     assert not facts_of(event("compaction", content)).get("frees")
 

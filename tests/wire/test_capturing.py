@@ -217,6 +217,21 @@ def test_an_anthropic_stream_keeps_signatures_citations_input_and_the_last_count
     assert [part["type"] for part in json.loads(cut.partial().messages[0])["content"]] == ["thinking", "text"]
 
 
+def test_a_call_that_never_became_json_and_a_search_without_its_result_are_left_out():
+    def block(index, kind, written):
+        delta = {"type": "input_json_delta", "partial_json": written}
+        return [
+            {"type": "content_block_start", "index": index, "content_block": {**kind, "id": f"t{index}", "input": {}}},
+            {"type": "content_block_delta", "index": index, "delta": delta},
+            {"type": "content_block_stop", "index": index},
+        ]
+
+    call, search = {"type": "tool_use", "name": "f"}, {"type": "server_tool_use", "name": "web_search"}
+    capture = captured(events(*block(0, call, '{"a": '), *block(1, search, "{}"), *block(2, call, "{}")), ANTHROPIC)
+    assert [one["id"] for one in json.loads(capture.reply().messages[0])["content"]] == ["t1", "t2"]
+    assert [one["id"] for one in json.loads(capture.partial().messages[0])["content"]] == ["t2"]
+
+
 def test_a_responses_stream_takes_items_where_they_are_done_and_the_response_where_it_is_whole():
     reasoning = {"type": "reasoning", "id": "rs", "summary": []}
     call = {"type": "function_call", "id": "fc", "call_id": "c", "name": "f", "arguments": ""}

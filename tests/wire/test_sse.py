@@ -86,6 +86,13 @@ def test_what_is_written_is_read(name, data):
     assert event.data.split("\n") == (data.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n"))
 
 
+def test_a_line_feed_that_comes_late_is_no_line_of_its_own():
+    reader = SseReader()
+    assert [event.data for event in reader.feed(b"data: x\r\n\r")] == ["x"]
+    assert [event.raw for event in reader.feed(b"\ndata: y\n\n")] == [b"\ndata: y\n\n"]
+    assert [event.raw for event in SseReader().feed(b"\xef\xbb\xbf\ndata: y\n\n")][1:] == [b"data: y\n\n"]
+
+
 def test_an_event_without_end_is_refused_and_what_came_before_it_is_not_lost():
     reader = SseReader(most=100)
     assert [event.data for event in reader.feed(b"data: a\n\ndata: " + b"x" * 200)] == ["a"]

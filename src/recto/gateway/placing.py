@@ -200,8 +200,10 @@ class Placing:
         if not conversation:
             return None
         begun = self._noted(key, f"conversation/{conversation}", f"Conversation '{conversation:.80}' not found.")
-        waiting = self._unanswered(begun.session)
-        last = waiting[0].seq - 1 if waiting else self._store.head(begun.session).seq
+        many = len(asked.messages)
+        waiting = self._unanswered(begun.session)[-many:] if many else []
+        again = bool(waiting) and self._same(waiting, asked.messages, asked.wire) == many
+        last = waiting[0].seq - 1 if again else self._store.head(begun.session).seq
         return replace(begun, seq=last), asked.messages
 
     def _noted(self, key: Key, name: str, says: str) -> Place:

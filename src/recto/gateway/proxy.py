@@ -30,7 +30,7 @@ from recto.wire import read_reply
 from recto.wire.crossing import Ids, StreamCrossing, cross_reply, cross_request
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 from recto.wire.parts import object_in
-from recto.wire.refusals import MALFORMED, TIMED_OUT, UPSTREAM_FAILED, refusal, thread_unsupported
+from recto.wire.refusals import MALFORMED, OVERFLOW, TIMED_OUT, UPSTREAM_FAILED, refusal, thread_unsupported
 
 _log = logging.getLogger("recto.gateway")
 _WHOLE: Final = 64 * 1024 * 1024
@@ -137,7 +137,7 @@ class Proxy:
             self._told(about)
 
         try:
-            wire, answer = await self._sent(turn, upstream, dict(request.headers), request.url.query)
+            wire, answer = await self._sent(turn, upstream, _headers(request), request.url.query)
             if answer.status >= 400:
                 over("upstream_error")
                 return await self._failed(turn, upstream, wire, answer, id)
@@ -215,7 +215,7 @@ class Proxy:
         await on_a_thread(self._turns.failed, turn, upstream.name, answer.status)
         kept = [one for one in answer.headers if one[0] not in ("content-length", "transfer-encoding")]
         if wire != self._wire:
-            raw = refusal(self._wire, answer.status, UPSTREAM_FAILED, _message_in(raw), request_id=id)
+            raw = refusal(self._wire, answer.status, *_crossed_error(raw), request_id=id)
             kept = [("content-type", "application/json"), *(one for one in kept if one[0] == "retry-after")]
         return Whole(answer.status, raw, [*kept, *spelled(turn.headers)])
 
@@ -269,6 +269,21 @@ def _message_in(body: bytes) -> str:
     error = told.get("error")
     message = error.get("message") if isinstance(error, dict) else told.get("message", error)
     return str(message)[:2_000]
+
+
+def _crossed_error(body: bytes) -> tuple[str, str]:
+    """The code and the words of an upstream's error for clients of another format, who look for both in an overflow."""
+    if limits_in_error(_told(body)) is None:
+        return UPSTREAM_FAILED, _message_in(body)
+    return OVERFLOW, f"prompt is too long: {_message_in(body).removeprefix('prompt is too long: ')}"
+
+
+def _headers(request: Request) -> dict[str, str]:
+    """A client's headers; several lines of one name are one list."""
+    found: dict[str, str] = {}
+    for name, value in request.headers.items():
+        found[name] = f"{found[name]},{value}" if name in found else value
+    return found
 
 
 def _id_in(raw: bytes) -> str:

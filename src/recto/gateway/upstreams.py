@@ -49,6 +49,7 @@ _NOT_FORWARDED: Final = frozenset(
     }
 )
 _KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key"})
+_BETAS: Final = "anthropic-beta"
 _OURS: Final = ("x-recto-", "sec-", "x-forwarded-", "access-control-")
 
 
@@ -185,7 +186,11 @@ class HttpUpstream:
         }
         # Not compressed: what is read is what is captured, and so many bytes on the wire are so many in memory.
         found |= {"accept-encoding": "identity", "content-type": "application/json"}
-        found |= {name.lower(): value for name, value in self.headers.items()}
+        settled = {name.lower(): value for name, value in self.headers.items()}
+        if _BETAS in found and _BETAS in settled:  # what a client relies on is never dropped
+            betas = f"{found[_BETAS]},{settled[_BETAS]}".split(",")
+            settled[_BETAS] = ",".join(dict.fromkeys(beta.strip() for beta in betas))
+        found |= settled
         if own and self.key:
             if wire == ANTHROPIC:
                 found["x-api-key"] = self.key

@@ -5,6 +5,8 @@ It knows SQLite's switches, not what is in the tables.
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -68,6 +70,8 @@ def connect(path: Path, mode: Mode, options: SqliteOptions, busy_seconds: float)
     """An open connection. `guard` is still to be called on it, unless it is to upgrade the file."""
     refuse_affected_sqlite(path, apsw.sqlite_lib_version())
     name = f"file:{quote(str(path))}?immutable=1" if mode == "immutable" else str(path)
+    if mode == "create" and options.vfs is None:
+        _make_private(path)
     connection = apsw.Connection(name, flags=_FLAGS[mode], vfs=options.vfs)
     try:
         connection.set_busy_timeout(int(busy_seconds * 1000))
@@ -78,6 +82,15 @@ def connect(path: Path, mode: Mode, options: SqliteOptions, busy_seconds: float)
         connection.close()
         raise
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """A new file is its owner's alone; what SQLite makes beside it gets the same rights.
+
+    Only a file that is not there yet is opened here: closing one that SQLite has open would drop its locks.
+    """
+    with suppress(OSError):  # SQLite itself says why it cannot be made
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def guard(connection: apsw.Connection) -> apsw.Connection:

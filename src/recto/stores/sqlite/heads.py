@@ -102,7 +102,7 @@ class HeadsFile:
     def create(self, *, late: bool) -> None:
         """Makes the file where it is missing. `late` says that there were entries before it."""
         try:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileExistsError:
             return
         try:

@@ -31,7 +31,7 @@ class SideLock:
     def held(self, seconds: float | None = None) -> Iterator[None]:
         """Waits in line for it, or tries for so many seconds and raises `TimeoutError`."""
         if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if seconds is None:
             flock(self._file, LOCK_EX)
         else:

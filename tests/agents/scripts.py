@@ -1,0 +1,75 @@
+"""What the model says to an agent: step after step it reads a part of something long, then it answers.
+
+Which tool runs a command, and what it calls its argument, is taken from the tools that the request offers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.gateway.upstream import Asked, Says
+
+ANSWER = "All parts are read, and the ledger is complete."
+TASK = "Read every part of the ledger, one after the other, and tell me when it is complete."
+QUESTION = "What is the harbour crane called?"
+FACT = "the harbour crane is called Ottilie"
+FACT_IN = 3
+"""The part that holds it."""
+_SHELLS = ("bash", "Bash", "exec_command", "shell_command", "shell")
+
+
+def output_of(part: int, lines: int) -> str:
+    """What the command of a step prints, to the byte."""
+    first = f"Part {part}: {FACT if part == FACT_IN else f'nothing new in row {part * 7919}'}."
+    return "\n".join(
+        (first, *(f"part {part}, line {line:05d}: the tide came in and went out" for line in range(1, lines + 1)))
+    )
+
+
+def command_for(part: int, lines: int) -> str:
+    first = output_of(part, 0)
+    return f"echo '{first}'; seq -f 'part {part}, line %05.0f: the tide came in and went out' 1 {lines}"
+
+
+@dataclass
+class Script:
+    """A model that knows what it will say. A request without a shell is a side call: a title, a summary."""
+
+    steps: int
+    lines: int
+    submits: bool = False
+    """Whether the agent ends by a command instead of by an answer."""
+    said: int = 0
+    beside: int = 0
+    """Answers to side calls."""
+
+    def __call__(self, asked: Asked) -> Says:
+        shell = shell_in(asked.body)
+        if shell is None:
+            self.beside += 1
+            return Says("The ledger of the tides")
+        self.said += 1
+        if self.said <= self.steps:
+            return Says(self.words(self.said), (_call(shell, command_for(self.said, self.lines)),))
+        if self.submits:
+            command = f"printf 'COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\\n%s' '{ANSWER}'"
+            return Says("I hand in the answer.", (_call(shell, command),))
+        return Says(ANSWER)
+
+    @staticmethod
+    def words(part: int) -> str:
+        return f"Step {part}: I read part {part} of the ledger."
+
+
+def shell_in(body: dict[str, Any]) -> dict[str, Any] | None:
+    """The tool of a request that runs commands, in whatever format; None where it offers none."""
+    offered = [tool.get("function", tool) for tool in body.get("tools") or ()]
+    return next((tool for tool in offered if tool.get("name") in _SHELLS), None)
+
+
+def _call(tool: dict[str, Any], command: str) -> tuple[str, dict[str, Any]]:
+    properties = (tool.get("parameters") or tool.get("input_schema") or {}).get("properties", {})
+    name = "cmd" if "cmd" in properties else "command"
+    takes_list = properties.get(name, {}).get("type") == "array"
+    return tool["name"], {name: ["bash", "-lc", command] if takes_list else command}

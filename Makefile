@@ -9,11 +9,12 @@ TEST_WEIGHTS := $(WEIGHTS) $(MODEL)
 PROMETHEUS := build/prometheus
 LOCK := pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-release weights prometheus check bench bench-docs bench-peers bench-peers-docs lock clean
+.PHONY: help run test test-agents test-release weights prometheus check bench bench-docs bench-peers bench-peers-docs lock clean
 
 help:
 	@echo "make run           install, and start the gateway with the embedded model"
 	@echo "make test          install and run every test"
+	@echo "make test-agents   install real coding agents from the public registries and run them through the gateway"
 	@echo "make test-release  the fault tests at their release numbers (hours)"
 	@echo "make weights       fetch the weights that the tests need, if they are not here"
 	@echo "make prometheus    fetch the distribution's Prometheus for its test, if there is none"
@@ -32,6 +33,11 @@ run: $(VENV)/.run
 test: $(VENV)/.dev weights
 	@$(MAKE) --no-print-directory prometheus || echo "Going on without Prometheus: the tests that need it are skipped."
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+# What cannot be installed here is skipped, with the reason. 1.3 GB below build/agents; `make clean` takes it away again.
+test-agents: $(VENV)/.dev
+	$(BIN)/python -m tests.agents.installing
+	$(BIN)/pytest -rs tests/agents
 
 test-release: $(VENV)/.dev
 	RECTO_TEST_SCALE=release $(BIN)/pytest -n $(WORKERS) --dist worksteal --timeout 0 tests/faults

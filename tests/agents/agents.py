@@ -40,14 +40,14 @@ AGENTS = (
     Agent("codex", "codex", RESPONSES, "gpt-4o", 16_000, 46, 60),
     Agent("codex, one agent", "codex", RESPONSES, "gpt-4o", 16_000, 20, 140, ("--disable", "multi_agent")),
     # As it comes, system text and tools take 27,700 tokens: more than 16,000 before anything is said.
-    Agent("claude-code", "claude-code", ANTHROPIC, "claude-sonnet-4-5", 48_000, 42, 140),
+    Agent("claude-code", "claude-code", ANTHROPIC, "claude-sonnet-4-5", 48_000, 44, 140),
     Agent(
         "claude-code, Bash only",
         "claude-code",
         ANTHROPIC,
         "claude-sonnet-4-5",
         16_000,
-        18,
+        22,
         100,
         ("--tools=Bash", "--system-prompt=You are a coding agent. You work with the shell."),
     ),

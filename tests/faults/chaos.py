@@ -271,6 +271,8 @@ class Provider:
             self.closed += 1
         except asyncio.CancelledError:
             pass  # the test is over
+        except Exception:
+            import traceback; traceback.print_exc(); raise
         finally:
             with suppress(ConnectionError):
                 writer.close()

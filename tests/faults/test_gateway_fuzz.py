@@ -148,7 +148,7 @@ HEADERS: tuple[tuple[str, str], ...] = (
     *(("anthropic-beta", "a,b,\u00ff"), ("x-custom", "\u00e9"), ("x-custom", "tab\there"), ("te", "trailers")),
     *(("accept-encoding", "gzip"), ("cookie", "a=b"), ("expect", "100-continue"), ("openai-organization", "")),
 )
-QUERIES = ("", "", "", "beta=true", "a=%00", "%", "a=%zz", "a=\x7f", "a=[]&b={}|^`<>\"", "?" * 50)
+QUERIES = ("", "", "", "beta=true", "a=%00", "%", "a=%zz", "a=\x7f", "a=\u00ff", "a=[]&b={}|^`<>\"", "?" * 50)
 
 
 async def fuzzed(gw: Direct, provider: Provider, rng: random.Random, many: int) -> tuple[list[Any], int]:

@@ -191,14 +191,14 @@ def test_what_may_not_leave_and_does_not_fit_is_refused_here_in_the_protocols_ow
 
 def test_what_did_not_fit_is_kept_and_a_shorter_request_of_the_same_client_goes_through(opened, upstream, model):
     gw = opened(*FORMATS)
-    too_much = {"role": "user", "content": "too many words " * 8_000}
+    too_much = {"role": "user", "content": "far too many words " * 8_000}
     ask(gw, model, "chat", [too_much], tools=[TOOL])
     stored = [
-        entry
+        json.loads(entry.content)
         for summary in gw.store.sessions()
         if summary.session.startswith("agent:")
         for entry in gw.store.read(summary.session)
         if entry.kind == MESSAGE
     ]
-    assert [json.loads(entry.content) for entry in stored] == [too_much]
+    assert stored.count(too_much) == 1
     assert ask(gw, model, "chat", [{"role": "user", "content": "few words"}], tools=[TOOL]).status_code == 200

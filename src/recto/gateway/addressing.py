@@ -67,6 +67,8 @@ def refuse_odd_form(method: str, raw_path: bytes, query: bytes, version: str, he
         raise RequestRefused(400, MALFORMED, "there are no WebSockets here; answers are streamed as server-sent events")
     if len(raw_path) > _MOST_PATH or len(query) > _MOST_QUERY:
         raise RequestRefused(414, "path_too_long", "the path or the query is too long")
+    if not query.isascii() or not query.decode().isprintable():
+        raise RequestRefused(400, MALFORMED, "the query is not percent-encoded")
     if not is_plain_path(raw_path) or b"\0" in unquote_to_bytes(query):
         raise RequestRefused(400, MALFORMED, "the path is not written plainly: it has no '..', '//', '\\' or '%2F'")
 

@@ -32,7 +32,7 @@ _OPEN_BYTES = 16 * 1024
 """Largest request of those who bring no key."""
 _LINGER = 1.0
 """Seconds for which the rest of a refused body is thrown away, so that its sender gets to read why."""
-_CREDENTIALS = (b"authorization", b"x-api-key", b"x-goog-api-key")
+_CREDENTIALS = (b"authorization", b"x-api-key", b"x-goog-api-key", b"x-recto-key")
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),

@@ -91,7 +91,7 @@ class Placing:
             return Placed(
                 session=name, stored=stored_key(name, key.tenant), fresh=asked.messages, after=0, chain=last, seed=seed
             )
-        if not self._store.head(stored).seq:
+        if not self._store.head(stored).seq and stored not in busy:
             return Placed(session=base, stored=stored, fresh=asked.messages, after=0, chain=last, seed=seed)
         if named.own and not asked.replies:
             return self._next_turn(base, stored, asked)

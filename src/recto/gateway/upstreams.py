@@ -139,7 +139,9 @@ class HttpUpstream:
 
         client = self._connected()
         url = f"{self._base(path)}{path}{f'?{query}' if query else ''}"
-        request = client.build_request(method, url, content=body or None, headers=self._headers(headers, wire))
+        # As bytes: a client's header may hold any of them, and texts would have to be ASCII.
+        given = [(name.encode(), value.encode("latin-1", "replace")) for name, value in self._headers(headers, wire).items()]
+        request = client.build_request(method, url, content=body or None, headers=given)
         try:
             response = await client.send(request, stream=True)
         except httpx2.TimeoutException:

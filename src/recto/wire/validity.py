@@ -17,7 +17,8 @@ from recto.wire.openai_responses import role_of
 from recto.wire.parts import CACHE_MARKS, fields_of, stated_role, text_in
 
 MAX_CACHE_MARKS: Final = 4
-THINKING: Final = frozenset({"thinking", "redacted_thinking"})
+THINKING: Final = ("thinking", "redacted_thinking")
+"""A tuple, for what is looked for in it may be anything: a set would want to hash it."""
 
 
 class Ties(NamedTuple):

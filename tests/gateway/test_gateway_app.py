@@ -1,0 +1,135 @@
+"""The gateway as a whole: what is open, what is counted, whom it asks, and the model in this process."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+
+import httpx2
+import pytest
+from tests.gateway.gateways import gateway
+from tests.gateway.upstream import Says, ScriptedUpstream, running
+
+from recto.models import weights
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    with ExitStack() as stack:
+        upstream = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="fine"))))
+        yield stack.enter_context(gateway(tmp_path_factory.mktemp("app"), upstream.url)), upstream
+
+
+def bearer(secret: str, **more: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}", **more}
+
+
+def body(**more):
+    return {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}], **more}
+
+
+def test_every_route_has_a_declared_right(place):
+    running_gateway, _ = place
+    made = running_gateway.gateway
+    assert len(made.routes) > 20
+    assert made.authority.missing(made.routes) == []
+
+
+def test_health_and_readiness_need_no_key_and_metrics_need_one_that_may_read(place):
+    gw, _ = place
+    assert httpx2.get(f"{gw.url}/healthz").json() == {"status": "ok"}
+    assert httpx2.get(f"{gw.url}/readyz").json() == {"status": "ready"}
+    assert httpx2.get(f"{gw.url}/metrics").status_code == 401
+    assert httpx2.get(f"{gw.url}/metrics", headers=bearer(gw.key(rights=frozenset({"ask"})))).status_code == 403
+
+
+def test_requests_are_counted_by_protocol_model_and_outcome_without_naming_sessions(place):
+    gw, _ = place
+    headers = bearer(gw.secret, **{"x-recto-session-id": "a-name-that-must-not-be-told"})
+    assert httpx2.post(f"{gw.url}/v1/chat/completions", json=body(), headers=headers).status_code == 200
+    told = httpx2.get(f"{gw.url}/metrics", headers=bearer(gw.secret)).text
+    assert 'recto_requests_total{api="openai.chat",model="gpt-4o",outcome="ok"}' in told
+    assert "recto_turns_total" in told
+    assert "recto_overhead_seconds_count" in told
+    assert "a-name-that-must-not-be-told" not in told
+
+
+def test_the_upstream_gets_its_own_key_and_never_the_gateways(place):
+    gw, upstream = place
+    sent = bearer(gw.secret, cookie="a=b", **{"x-recto-session-id": "keys-apart", "x-vendor": "kept"})
+    httpx2.post(f"{gw.url}/v1/chat/completions", json=body(), headers=sent)
+    httpx2.post(f"{gw.url}/v1/messages", json=body(max_tokens=9), headers={"x-api-key": gw.secret})
+    chat, messages = upstream.asked[-2:]
+    assert chat.headers["authorization"] == "Bearer sk-upstream"
+    assert messages.headers["x-api-key"] == "sk-upstream"
+    for asked in (chat, messages):
+        assert gw.secret not in json.dumps(asked.headers)
+        assert "cookie" not in asked.headers
+    assert chat.headers["x-vendor"] == "kept"
+
+
+def test_a_client_may_bring_the_upstreams_key_beside_the_gateways(tmp_path):
+    with running(ScriptedUpstream(lambda asked: Says(text="fine"))) as upstream:
+        named = {"main": {"url": f"{upstream.url}/v1", "speaks": "chat", "auth": "client"}}
+        with gateway(tmp_path, gateway={"upstreams": named}) as gw:
+            headers = bearer("sk-of-the-client", **{"x-recto-key": gw.secret})
+            assert httpx2.post(f"{gw.url}/v1/chat/completions", json=body(), headers=headers).status_code == 200
+            assert upstream.asked[-1].headers["authorization"] == "Bearer sk-of-the-client"
+            assert "x-recto-key" not in upstream.asked[-1].headers
+
+
+def test_models_are_asked_where_they_are(tmp_path):
+    with ExitStack() as stack:
+        first = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="first"))))
+        second = stack.enter_context(running(ScriptedUpstream(lambda asked: Says(text="second"))))
+        named = {
+            "a": {"url": f"{first.url}/v1", "speaks": "chat", "models": ["gpt-*"]},
+            "b": {"url": f"{second.url}/v1", "speaks": "messages", "models": ["claude-*"]},
+        }
+        gw = stack.enter_context(gateway(tmp_path, gateway={"upstreams": named}))
+        url, headers = f"{gw.url}/v1/chat/completions", bearer(gw.secret)
+        answers = [
+            httpx2.post(url, json=body(model=name), headers=headers) for name in ("gpt-4o", "claude-sonnet-5", "x")
+        ]
+        assert [one.json()["choices"][0]["message"]["content"] for one in answers[:2]] == ["first", "second"]
+        assert answers[2].status_code == 404
+        assert "gpt-*" in answers[2].json()["error"]["message"]
+        bound = gw.key(upstream="b")
+        assert (
+            httpx2.post(url, json=body(model="gpt-4o"), headers=bearer(bound)).json()["choices"][0]["message"][
+                "content"
+            ]
+            == "second"
+        )
+
+
+def test_an_upstream_that_cannot_be_reached_is_told_as_such_and_the_message_is_kept(tmp_path):
+    named = {"main": {"url": "http://127.0.0.1:1/v1", "speaks": "chat"}}
+    with gateway(tmp_path, gateway={"upstreams": named}) as gw:
+        answer = httpx2.post(f"{gw.url}/v1/chat/completions", json=body(), headers=bearer(gw.secret))
+        assert answer.status_code == 502
+        assert answer.json()["error"]["code"] == "upstream_failed"
+        kinds = [entry.kind for entry in gw.store.read(answer.headers["x-recto-session-id"])]
+        assert kinds[0] == "message"
+        assert "upstream_failed" in kinds
+
+
+@pytest.mark.skipif(weights.find("smollm2") is None, reason="the weights of smollm2 are not here: make weights")
+def test_the_model_in_this_process_answers_in_all_protocols_and_remembers(tmp_path):
+    with gateway(tmp_path) as gw:
+        headers = bearer(gw.secret)
+        short = {"model": "embedded", "max_tokens": 4}
+        first = httpx2.post(
+            f"{gw.url}/v1/chat/completions",
+            json={**short, "messages": [{"role": "user", "content": "Say yes."}]},
+            headers=headers,
+            timeout=120,
+        )
+        assert first.json()["choices"][0]["message"]["role"] == "assistant"
+        stream = {**short, "stream": True, "messages": [{"role": "user", "content": "And no."}]}
+        second = httpx2.post(f"{gw.url}/v1/messages", json=stream, headers=headers, timeout=120)
+        assert second.text.rstrip().endswith('{"type":"message_stop"}')
+        assert second.headers["x-recto-session-id"] == first.headers["x-recto-session-id"] == "agent:default:main"
+        spoken = [entry for entry in gw.store.read("agent:default:main") if entry.kind == "message"]
+        assert [entry.role for entry in spoken] == ["user", "assistant", "user", "assistant"]
+        assert [entry.surface for entry in spoken][1::2] == ["gateway chat", "gateway messages"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -120,18 +120,19 @@ def bent(rng: random.Random, wire: str) -> bytes:
     body = json.loads(json.dumps({"model": "gpt-4o", **rng.choice(REQUESTS[wire])}))
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
         way = rng.choice(places(body) or [("model",)])
+        value = deepcopy(rng.choice(VALUES))
         holder: Any = body
         for key in way[:-1]:
             holder = holder[key]
-        match rng.randrange(6):
+        match rng.randrange(6) if way[0] in body else 0:
             case 0 | 1 | 2:
-                holder[way[-1]] = rng.choice(VALUES)
-            case 3:
+                holder[way[-1]] = value
+            case 3 if len(way) > 1:
                 del holder[way[-1]]
             case 4 if isinstance(holder, list):
-                holder.insert(way[-1], rng.choice((holder[way[-1]], *VALUES)))
+                holder.insert(way[-1], deepcopy(holder[way[-1]]) if rng.random() < 0.3 else value)
             case 4:
-                holder[rng.choice(("", "x", "id", "type", "role", "call_id", "\ud800"))] = rng.choice(VALUES)
+                holder[rng.choice(("", "x", "id", "type", "role", "call_id", "\ud800"))] = value
             case _:
                 for _ in range(rng.choice((1, 30, 200))):
                     holder[way[-1]] = [holder[way[-1]]] if rng.random() < 0.5 else {"a": holder[way[-1]]}

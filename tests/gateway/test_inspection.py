@@ -198,13 +198,13 @@ def test_a_timeline_in_pages_tells_the_same_as_a_whole_one(told):
 def test_a_timeline_of_the_end_of_a_long_session_begins_at_a_snapshot(tmp_path):
     with world(tmp_path) as made:
         with made.sessions.use(KEYS["anna"], MAIN) as session:
-            for turn in range(300):
-                session.append({"role": "user", "content": f"question {turn} " + "word " * 20})
-                if turn % 50 == 49:
-                    session.prompt()
-        whole = made.get("/session/timeline", session=MAIN)["points"]
+            for part in range(5):
+                session.append_all({"role": "user", "content": f"question {part}.{turn}"} for turn in range(230))
+                session.prompt()
+        whole = made.get("/session/timeline", session=MAIN, **{"from": 1})["points"]
         late = made.get("/session/timeline", session=MAIN, **{"from": whole[-2]["first"]})["points"]
         assert late == whole[-2:]
+        assert late[0]["messages"] > 1
 
 
 def test_decisions_come_newest_first_in_pages_and_with_their_scores_on_request(told):
@@ -301,12 +301,23 @@ def test_notes_are_kept(fresh):
     ]
 
 
+@pytest.fixture(scope="module")
+def waiting(talked, tmp_path_factory):
+    """A question waits for its prompt, for which something would have to leave."""
+    folder = tmp_path_factory.mktemp("waiting")
+    shutil.copytree(talked, folder, dirs_exist_ok=True)
+    with world(folder) as made:
+        with made.sessions.use(KEYS["anna"], MAIN) as session:
+            session.append({"role": "user", "content": "What about shelf 2? " + "It is a long question. " * 250})
+        yield made
+
+
 @pytest.mark.parametrize("one", READS, ids=named)
-def test_nothing_is_stored_by_looking(told, one):
-    heads = {summary.session: summary.entries for summary in told.store.sessions()}
+def test_nothing_is_stored_by_looking(waiting, one):
+    heads = {summary.session: summary.entries for summary in waiting.store.sessions()}
     query, body = example(one)
-    told.ask("anna", one.method, one.path, body=body, **query)
-    assert {summary.session: summary.entries for summary in told.store.sessions()} == heads
+    waiting.ask("anna", one.method, one.path, body=body, **query)
+    assert {summary.session: summary.entries for summary in waiting.store.sessions()} == heads
 
 
 def test_every_change_says_which_key_asked_for_it(fresh):
@@ -416,13 +427,19 @@ def test_a_key_does_what_its_rights_say_and_nothing_else(told, one):
     assert told.ask("look", one.method, one.path, body=body, **query).status_code in expected
 
 
-def test_rights_hold_also_where_no_guard_stands_in_front(told):
+def unguarded(made) -> TestClient:
+    """The routes alone; whoever asks is who they say."""
+    bare = Starlette(routes=made.routes)
+
     async def keyed(scope, receive, send):
         scope["recto.key"] = KEYS.get(dict(scope["headers"]).get(b"who", b"").decode())
         await bare(scope, receive, send)
 
-    bare = Starlette(routes=told.routes)
-    client = TestClient(keyed)
+    return TestClient(keyed)
+
+
+def test_rights_hold_also_where_no_guard_stands_in_front(told):
+    client = unguarded(told)
     for one in ALL:
         query, body = example(one, "nothing")
         expected = {"": 401, "asks": 403, "look": 403 if one.right == "change" else None}
@@ -575,9 +592,12 @@ def test_a_store_that_fails_is_told_without_naming_its_files(tmp_path):
     with world(tmp_path) as made:
         made.talk("anna", MAIN, 1)
         made.store.close()
-        answer = made.ask("anna", "GET", "/session/entry", session=MAIN, seq=1)
-        assert answer.status_code == 503
-        assert str(tmp_path) not in answer.text
+        for answer in (
+            made.ask("anna", "GET", "/session", session=MAIN),
+            unguarded(made).get(f"{PREFIX}/session", params={"session": MAIN}, headers={"who": "anna"}),
+        ):
+            assert answer.status_code == 503
+            assert str(tmp_path) not in answer.text
 
 
 def test_a_session_is_measured_by_the_model_that_was_asked_last(tmp_path):

@@ -23,6 +23,30 @@ from starlette.routing import Route
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 from recto.wire.validity import problems
 
+_REPEATED: dict[str, Any] = {
+    "previous_response_id": None,
+    "instructions": None,
+    "tool_choice": "auto",
+    "truncation": "disabled",
+    "parallel_tool_calls": True,
+    "text": {"format": {"type": "text"}},
+    "top_p": 1.0,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "top_logprobs": 0,
+    "temperature": 1.0,
+    "reasoning": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "store": True,
+    "background": False,
+    "service_tier": "default",
+    "metadata": {},
+    "safety_identifier": None,
+    "prompt_cache_key": None,
+}
+"""What a response repeats of its request, and what it says where the request said nothing."""
+
 
 @dataclass(frozen=True)
 class Says:
@@ -213,21 +237,20 @@ class ScriptedUpstream:
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": asked.tokens + 7,
         }
+        tools = asked.body.get("tools") or []
         response = {
             "id": f"resp_{number}",
             "object": "response",
             "created_at": 1,
+            "completed_at": 2,
             "status": "completed",
             "model": asked.body.get("model", ""),
             "output": items,
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
-            "tools": asked.body.get("tools", []),
             "usage": usage,
             "error": None,
             "incomplete_details": None,
-            "instructions": None,
-            "metadata": {},
+            "tools": [{"description": None, "parameters": None, "strict": None, **tool} for tool in tools],
+            **{name: asked.body.get(name, usual) for name, usual in _REPEATED.items()},
         }
         if not asked.body.get("stream"):
             return JSONResponse(response)
@@ -264,7 +287,7 @@ def _response_events(response: dict[str, Any], items: list[dict[str, Any]]) -> I
         number += 1
         return f"event: {kind}\n{_data({'type': kind, 'sequence_number': number - 1, **about})}"
 
-    begun = {**response, "status": "in_progress", "output": [], "usage": None}
+    begun = {**response, "status": "in_progress", "completed_at": None, "output": [], "usage": None}
     yield event("response.created", response=begun)
     yield event("response.in_progress", response=begun)
     for index, item in enumerate(items):

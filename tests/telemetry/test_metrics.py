@@ -72,6 +72,7 @@ def test_a_turn_without_a_measure_leaves_that_one_alone():
     metrics = Metrics()
     metrics.turn(SESSION, turn(utilization=float("nan")))
     found = samples(metrics)
+    assert found["recto_utilization_ratio_sum",] == 0
     for name in (
         "recto_compression_ratio",
         "recto_fidelity_ratio",

@@ -129,6 +129,15 @@ def test_spans_stand_under_the_one_that_the_application_has_open(seen):
     assert span.parent.span_id == above.get_span_context().span_id
 
 
+def test_how_long_a_call_took_is_told_by_who_knows_it_with_how_it_failed(seen):
+    seen.sink.took("gpt-4o", 1.5)
+    seen.sink.took("a name that somebody made up", 0.5, "upstream_error")
+    took = {name: value for name, value in seen.points().items() if name[0] == "gen_ai.client.operation.duration"}
+    assert sorted(took.values()) == [0.5, 1.5]
+    failed = next(name for name, value in took.items() if value == 0.5)
+    assert ("error.type", "upstream_error") in failed
+
+
 def test_numbers_that_are_none_are_not_told(seen):
     seen.sink.turn(SESSION, turn(utilization=float("inf"), model="x" * 1000))
     assert "recto.utilization" not in seen.spans[0].attributes

@@ -33,16 +33,16 @@ from recto.gateway.inspection_table import RULES
 from recto.gateway.listing import Listing
 from recto.gateway.metrics import RequestMetrics
 from recto.gateway.placing import Named
-from recto.gateway.proxy import Lanes, Proxy
+from recto.gateway.proxy import Asking, Lanes, Proxy
 from recto.gateway.sessions import Sessions
 from recto.gateway.turns import Turns
 from recto.gateway.upstreams import Upstream, upstreams_for
 from recto.models.registry import Registry
 from recto.ports import HealthSink, TranscriptStore
 from recto.settings import Settings
-from recto.telemetry.metrics import Metrics
+from recto.sinks import metrics_for, sinks_for
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wiring import SystemClock, embedded_for, indexer_for, sinks_for
+from recto.wiring import SystemClock, embedded_for, indexer_for
 
 _Handler = Callable[[Request], Awaitable[Response]]
 
@@ -58,8 +58,9 @@ class Gateway:
         self.upstreams = upstreams_for(settings, partial(_embedded, settings))
         self.settings = settings = self._with_embedded(settings)
         known = Registry(overrides=settings.models)
-        self.metrics = Metrics(known_model=lambda model: known.card(model, warn=False).known)
-        self._sinks: list[HealthSink] = [self.metrics, *sinks_for(settings)]
+        told = sinks_for(settings)
+        self.metrics = metrics_for(settings, told)
+        self._sinks: list[HealthSink] = [self.metrics, *told]
         self._indexer = indexer_for(settings, store)
         self.sessions = Sessions(settings, store, self._indexer, sinks=self._sinks)
         self.turns = Turns(store, self.sessions, clock)
@@ -114,7 +115,7 @@ class Gateway:
     def _routes(self) -> list[Route]:
         lanes = Lanes()
         proxied = {
-            wire: Proxy(wire, self.turns, self.upstreams, lanes, self.requests.asked)
+            wire: Proxy(wire, self.turns, self.upstreams, lanes, self._over)
             for wire in (CHAT, RESPONSES, ANTHROPIC)
         }
         return [
@@ -135,6 +136,13 @@ class Gateway:
             Route("/v1/embeddings", self._answer(CHAT, self._embeddings), methods=["POST"]),
             *inspection_routes(Inspection(self.sessions, self.settings)),
         ]
+
+    def _over(self, asking: Asking) -> None:
+        """A request to a model is over."""
+        self.requests.asked(asking)
+        for sink in self._sinks:
+            if callable(took := getattr(sink, "took", None)):
+                took(asking.model, asking.seconds, "" if asking.outcome == "ok" else asking.outcome)
 
     def _answer(self, wire: str, handler: _Handler) -> _Handler:
         """A handler whose typed errors are answered in its protocol's shape."""

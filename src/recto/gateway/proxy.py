@@ -19,10 +19,11 @@ from recto.core.keys import Key
 from recto.core.limits import limits_in_error
 from recto.engine.async_session import on_a_thread
 from recto.errors import MalformedMessage, RectoError
-from recto.gateway.answering import Streamed, Whole, finished, whole_body
+from recto.gateway.answering import Crossing, Streamed, Whole, finished, whole_body
 from recto.gateway.asking import Asked, open_request
 from recto.gateway.declining import answer_headers, refused, said_no, spelled
 from recto.gateway.identity import OWN_HEADER, named_session
+from recto.gateway.naming import Naming, held_names, with_names
 from recto.gateway.placing import Named, compacted_in
 from recto.gateway.turns import Turn, Turns
 from recto.gateway.upstreams import Answer, Upstream, Upstreams, UpstreamUnreachable
@@ -179,7 +180,9 @@ class Proxy:
         return await on_a_thread(cross_request, turn.body, self._wire, wire, max_tokens=_ANSWER_TOKENS)
 
     def _streamed(self, turn: Turn, wire: str, answer: Answer, id: str, told: Callable[[str], None]) -> Streamed:
-        crossing = None
+        crossing: Crossing | None = None
+        if names := held_names(turn.asked):
+            crossing = Naming(names)
         if wire != self._wire:
             crossing = StreamCrossing(wire, self._wire, ids=_ids(turn, id), include_usage=_with_usage(turn.asked))
         kept = [one for one in answer.headers if one[0] != "content-length"]
@@ -202,6 +205,7 @@ class Proxy:
         try:
             if wire != self._wire:
                 raw = await on_a_thread(cross_reply, raw, wire, self._wire, ids=_ids(turn, id))
+            raw = with_names(raw, held_names(turn.asked))
             reply = await on_a_thread(read_reply, raw, self._wire)
         except MalformedMessage as error:
             raise UpstreamUnreachable(f"the upstream's answer cannot be understood: {error}") from None

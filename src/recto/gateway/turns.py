@@ -20,7 +20,7 @@ from recto.core.limits import limits_in_error
 from recto.engine.drafts import event
 from recto.engine.prompts import Prompt
 from recto.engine.session import Session
-from recto.errors import AppendConflict
+from recto.errors import AppendConflict, MalformedMessage
 from recto.gateway.asking import SURFACES, Asked
 from recto.gateway.lineage import Place
 from recto.gateway.placing import Named, Placed, Placing
@@ -28,8 +28,9 @@ from recto.gateway.sessions import Sessions
 from recto.ports import Clock, TranscriptStore
 from recto.wire import Reply, read
 from recto.wire.making import text_message
-from recto.wire.names import CHAT
+from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 from recto.wire.parts import fields_of
+from recto.wire.validity import defect
 
 INSTRUCTIONS, TOOLS = "instructions_given", "tools_offered"
 CUT, FAILED = "reply_cut", "upstream_failed"
@@ -85,6 +86,7 @@ class Turns:
 
     def begin(self, key: Key, asked: Asked, named: Named, model: str | None = None) -> Turn:
         """Stores what is new and builds the prompt. Raises what cannot be taken, and `WindowOverflow`."""
+        _refuse_empty(asked)
         for _ in range(_TRIES):
             placed = self.placing.place(key, asked, named, frozenset(self._busy))
             if not self._claimed(placed):
@@ -149,6 +151,7 @@ class Turns:
             fresh = [_plain(raw, asked.wire) for raw in placed.fresh] if placed.turns else placed.fresh
             wire = None if placed.turns else asked.wire
             if fresh:
+                _refuse_defects(fresh, asked.wire)
                 entries = session.append_all(fresh, expect=placed.after, surface=SURFACES[asked.wire], wire=wire)
                 if not asked.replies and placed.chain is not None:
                     place = Place(session=placed.stored, seq=entries[-1].seq)
@@ -231,6 +234,22 @@ class Turns:
                 self._busy[placed.stored] = left
             else:
                 self._busy.pop(placed.stored, None)
+
+
+def _refuse_empty(asked: Asked) -> None:
+    """Raises `MalformedMessage` for a conversation that no upstream could answer."""
+    named = asked.wire == RESPONSES and any(map(asked.fields.get, ("previous_response_id", "conversation", "prompt")))
+    if not asked.messages and not named and not (asked.wire == CHAT and asked.front):
+        raise MalformedMessage("nothing is said in it")
+    if asked.wire == ANTHROPIC and 0 in asked.replies:
+        raise MalformedMessage("the user has to speak first")
+
+
+def _refuse_defects(messages: Sequence[bytes], wire: str) -> None:
+    """Raises `MalformedMessage` for a message that no provider takes; nothing of the request is stored then."""
+    for raw in messages:
+        if why := defect(fields_of(raw), wire):
+            raise MalformedMessage(why)
 
 
 def _plain(raw: bytes, wire: str) -> bytes:

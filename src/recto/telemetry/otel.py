@@ -1,8 +1,8 @@
 """Spans and metrics for OpenTelemetry, with the names that its GenAI conventions have now.
 
 Needs `opentelemetry-api` (`recto[telemetry]`). Without an SDK that the application sets up, nothing comes of it. A turn
-is known here only when it is over, so its span begins and ends with its answer; how long it took is told by whoever
-called the model. Never a word of a message.
+is known here only when it is over, so its span begins and ends with its answer; how long it took tells whoever called
+the model, with `took`. Never a word of a message.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ CACHE_READ: Final = "gen_ai.usage.cache_read.input_tokens"
 CACHE_WRITE: Final = "gen_ai.usage.cache_write.input_tokens"
 TOKEN_TYPE: Final = "gen_ai.token.type"  # noqa: S105  # the name of an attribute
 TOKEN_USAGE: Final = "gen_ai.client.token.usage"  # noqa: S105
+DURATION: Final = "gen_ai.client.operation.duration"
+ERROR: Final = "error.type"
 CHAT: Final = "chat"
 RELIEF, EVENT, ALERT = "recto.relief", "recto.event", "recto.alert"
 """Names of Recto's own spans: a decision, another event, an alert."""
 _TOKEN_BUCKETS = tuple(float(4**power) for power in range(14))
+_SECOND_BUCKETS = tuple(0.01 * 2**power for power in range(14))
 _SHARE_BUCKETS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 _SESSIONS_MOST = 1_000
 """Sessions of which the length of an answer is remembered until their turn is over."""
@@ -95,6 +98,12 @@ class Telemetry:
             "Share of its room that a prompt takes.",
             explicit_bucket_boundaries_advisory=_SHARE_BUCKETS,
         )
+        self._seconds = meter.create_histogram(
+            DURATION,
+            "s",
+            "From a request to the end of its answer.",
+            explicit_bucket_boundaries_advisory=_SECOND_BUCKETS,
+        )
         self._turns = meter.create_counter("recto.turns", "{turn}", "Prompts that got their answer.")
         self._evicted = meter.create_counter("recto.messages.evicted", "{message}", "Messages that left prompts.")
         self._freed = meter.create_counter("recto.tokens.freed", "{token}", "Tokens that decisions freed.")
@@ -131,6 +140,12 @@ class Telemetry:
             self._utilization.record(turn.utilization, shared)
         if turn.evicted > 0:
             self._evicted.add(turn.evicted, shared)
+
+    def took(self, model: str, seconds: float, error: str = "") -> None:
+        """A model was called, by who knows how long that took: the gateway. `error` is how it failed, if it did."""
+        about: dict[str, AttributeValue] = {OPERATION: CHAT, PROVIDER: self._provider_of(model) or OTHER}
+        about |= {REQUEST_MODEL: self._models.of(model)} | ({ERROR: error} if error else {})
+        self._seconds.record(seconds, about)
 
     def alert(self, alert: Alert) -> None:
         """Something should be looked at, or is over."""

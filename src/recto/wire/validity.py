@@ -14,7 +14,7 @@ from recto.core.json_text import Json
 from recto.errors import InputError, MalformedMessage
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 from recto.wire.openai_responses import role_of
-from recto.wire.parts import CACHE_MARKS, fields_of, stated_role, text_in
+from recto.wire.parts import CACHE_MARKS, ROLES, fields_of, stated_role, text_in
 
 MAX_CACHE_MARKS: Final = 4
 THINKING: Final = ("thinking", "redacted_thinking")
@@ -42,6 +42,29 @@ def problems(messages: Sequence[bytes], wire: str) -> list[str]:
         except InputError as error:
             return [f"message {place}: {error}"]
     return list(judge(read))
+
+
+def defect(fields: Mapping[str, Json], wire: str) -> str:
+    """Why no provider takes a message, whatever stands around it; empty where one might.
+
+    Stored, such a message would spoil every prompt that it is in: its calls can never be answered.
+    """
+    content = fields.get("content")
+    parts = content if isinstance(content, list) else []
+    if not isinstance(content, str | list | None) or not all(isinstance(part, dict) for part in parts):
+        return "its 'content' is neither a text nor a list of parts"
+    role = text_in(fields.get("role"))
+    if wire == RESPONSES:
+        needed = text_in(fields.get("type")).removesuffix("_output") in ("function_call", "custom_tool_call")
+        return "its 'call_id' is no text" if needed and not text_in(fields.get("call_id")) else ""
+    if content is None and (wire == ANTHROPIC or role == "user"):
+        return "it has no 'content'"
+    calls, answers = ties(fields, wire)
+    if not all((*calls, *answers)):
+        return "a call or a result has an id that is no text"
+    if calls and ROLES.get(role) != "assistant":
+        return "only an assistant can call tools"
+    return "an assistant cannot give results" if answers and ROLES.get(role) == "assistant" else ""
 
 
 def ties(fields: Mapping[str, Json], wire: str) -> Ties:

@@ -78,6 +78,9 @@ def envelope(ids: Ids, model: str) -> dict[str, Json]:
     head: dict[str, Json] = {"id": ids.reply, "object": "response", "created_at": ids.created, "completed_at": None}
     state: dict[str, Json] = {"status": "in_progress", "error": None, "incomplete_details": None, "model": model}
     text: dict[str, Json] = {"format": {"type": "text"}, **object_in(asked.get("text"))}
+    held = asked.get("conversation")
+    if held:
+        told["conversation"] = {"id": held} if isinstance(held, str) else held
     return (
         head | state | {"output": [], "usage": None, "tools": [*listed], "reasoning": reasoning, "text": text, **told}
     )

@@ -1,0 +1,176 @@
+"""What a gateway adds to a request, and how many it passes on: Recto, another gateway, and none, in one run.
+
+Sessions are agents': each turn sends the whole history again. All contestants answer the same load, in rounds one
+after the other, so that whatever else the machine does meets all alike; the upstream is the same for all and costs
+next to nothing. Load, upstream and gateways are processes that share the machine's cores, so the figures are those of
+a full machine: compare them with each other.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, field, replace
+
+from bench import gateway_peer
+from bench.gateway_load import Load, Took
+from bench.gateway_peer import Running
+from bench.measure import figures, percentile, progress, row
+
+DIRECT, RECTO, SMALL, OTHER = "direct", "Recto", "Recto, 16 K window", "LiteLLM"
+WINDOW = 16_000
+STORED = "every message durable before the answer"
+NOTES = {DIRECT: "no gateway", RECTO: STORED, SMALL: f"{STORED}; relief and recall", OTHER: "stores nothing"}
+MEMORY_REQUESTS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One size of load: as many turns for few clients as for many."""
+
+    clients: int
+    messages: int
+    stream: bool
+
+    def load(self, quick: bool) -> Load:
+        long = self.messages > 100
+        turns = {1: 40, 16: 10, 64: 3}[self.clients] if long else 10
+        sessions = {1: 3, 16: 1, 64: 1}[self.clients] if long else {1: 20, 16: 2, 64: 1}[self.clients]
+        given = Load(url="", clients=self.clients, messages=self.messages, stream=self.stream)
+        return replace(given, sessions=1, turns=2) if quick else replace(given, sessions=sessions, turns=turns)
+
+    def __str__(self) -> str:
+        plural = "session" if self.clients == 1 else "sessions"
+        streamed = ", streamed" if self.stream else ""
+        return f"{self.clients} {plural} of {self.messages:,} messages{streamed}"
+
+
+@dataclass(slots=True)
+class Kept:
+    """All rounds of one contestant in one cell."""
+
+    opening: list[float] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    failed: int = 0
+
+    def take(self, took: Took) -> None:
+        self.opening += took.opening
+        self.turns += took.turns
+        self.rates.append(len(took.turns) / took.seconds)
+        self.failed += took.failed
+
+
+def run(quick: bool) -> list[dict]:
+    rounds = 1 if quick else 3
+    cells = [
+        Cell(clients=clients, messages=messages, stream=stream)
+        for messages in ((10,) if quick else (10, 1_000))
+        for stream in (False, True)
+        for clients in ((1, 16) if quick else (1, 16, 64))
+    ]
+    with ExitStack() as stack:
+        up = stack.enter_context(gateway_peer.upstream())
+        running = {DIRECT: up}
+        running |= {name: stack.enter_context(made) for name, made in _recto(up)}
+        missing = _other(stack, running, up)
+        rows = [
+            one
+            for cell in cells
+            for one in _rows(cell, _measured(cell, {n: r for n, r in running.items() if _fits(n, cell)}, rounds, quick))
+        ]
+    return [*rows, *missing]
+
+
+def memory(quick: bool) -> list[dict]:
+    """How much memory the gateway holds, request after request."""
+    requests = 600 if quick else MEMORY_REQUESTS
+    steps = 10
+    load = Load(url="", clients=16, sessions=max(1, requests // steps // (16 * 10)), messages=10, turns=9)
+    held: list[tuple[int, float]] = []
+    with gateway_peer.upstream() as up, gateway_peer.recto(up) as gateway:
+        before = gateway.resident_mb
+        done = failed = 0
+        for step in range(steps):
+            took = _asked(gateway, replace(load, name=f"m{step}", stream=bool(step % 2)))
+            done += len(took.opening) + len(took.turns)
+            failed += took.failed
+            held.append((done, gateway.resident_mb))
+            progress().print(f"{done:,} requests: {gateway.resident_mb:.0f} MB")
+    note = "16 at a time, conversations of 10 turns, every second tenth streamed"
+    half = held[len(held) // 2 - 1 :]
+    return [
+        row("gateway before its first request", before, "MB"),
+        row("after a tenth of the requests", held[0][1], "MB", f"{held[0][0]:,} requests; {note}"),
+        row("after half of the requests", half[0][1], "MB", f"{half[0][0]:,} requests"),
+        row("after all requests", held[-1][1], "MB", f"{done:,} requests, {failed} failed"),
+        row("slope over the second half", 1e4 * slope(half), "MB", "per 10,000 requests, by least squares", 2),
+    ]
+
+
+def slope(points: list[tuple[int, float]]) -> float:
+    """How much the second grows for each of the first."""
+    many = len(points)
+    x, y = sum(one for one, _ in points) / many, sum(two for _, two in points) / many
+    across = sum((one - x) ** 2 for one, _ in points)
+    return sum((one - x) * (two - y) for one, two in points) / across if across else 0.0
+
+
+def _recto(up: Running) -> Iterator[tuple[str, AbstractContextManager[Running]]]:
+    yield RECTO, gateway_peer.recto(up)
+    yield SMALL, gateway_peer.recto(up, WINDOW)
+
+
+def _other(stack: ExitStack, running: dict[str, Running], up: Running) -> list[dict]:
+    """Starts the other gateway; a row that says why where that is impossible."""
+    try:
+        running[OTHER] = stack.enter_context(gateway_peer.litellm(up))
+    except (subprocess.CalledProcessError, RuntimeError, OSError) as error:
+        lines = str(getattr(error, "stderr", "") or error).strip().splitlines()
+        return [row(f"{OTHER}: not measured", 0, "", lines[-1] if lines else type(error).__name__)]
+    NOTES[OTHER] = f"stores nothing; version {gateway_peer.litellm_version()}"
+    return []
+
+
+def _fits(name: str, cell: Cell) -> bool:
+    """A short history is the same in a small window."""
+    return name != SMALL or cell.messages > 100
+
+
+def _measured(cell: Cell, running: dict[str, Running], rounds: int, quick: bool) -> dict[str, Kept]:
+    found = {name: Kept() for name in running}
+    for number in range(rounds):
+        for name in sorted(running, reverse=bool(number % 2)):
+            load = replace(cell.load(quick), name=f"{cell.clients}.{cell.messages}.{cell.stream:d}.{number}")
+            found[name].take(_asked(running[name], load))
+    progress().print(str(cell), {name: round(percentile(kept.turns, 0.5), 2) for name, kept in found.items()})
+    return found
+
+
+def _asked(whom: Running, load: Load) -> Took:
+    """One load, from a process of its own."""
+    given = json.dumps(asdict(replace(load, url=whom.url, key=whom.key)))
+    command = [sys.executable, "-m", "bench.gateway_load"]
+    done = subprocess.run(command, input=given, stdout=subprocess.PIPE, text=True, check=True)
+    return Took(**json.loads(done.stdout))
+
+
+def _rows(cell: Cell, found: dict[str, Kept]) -> list[dict]:
+    p50: Callable[[list[float]], float] = lambda times: percentile(times, 0.5)  # noqa: E731
+    direct = found[DIRECT]
+    rows = []
+    for name, kept in found.items():
+        values = {
+            "p50 ms": p50(kept.turns),
+            "p99 ms": percentile(kept.turns, 0.99),
+            "added p50 ms": p50(kept.turns) - p50(direct.turns),
+            "added p99 ms": percentile(kept.turns, 0.99) - percentile(direct.turns, 0.99),
+            "requests/s": p50(kept.rates),
+            "first request p50 ms": p50(kept.opening),
+        }
+        failed = f"; {kept.failed} failed" if kept.failed else ""
+        rows.append(figures(f"{cell}: {name}", values, NOTES[name] + failed, 1))
+    return rows

@@ -9,12 +9,13 @@ TEST_WEIGHTS := $(WEIGHTS) $(MODEL)
 PROMETHEUS := build/prometheus
 LOCK := pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-agents test-release weights prometheus check bench bench-docs bench-peers bench-peers-docs lock clean
+.PHONY: help run test test-agents test-agents-docs test-release weights prometheus check bench bench-docs bench-peers bench-peers-docs lock clean
 
 help:
 	@echo "make run           install, and start the gateway with the embedded model"
 	@echo "make test          install and run every test"
 	@echo "make test-agents   install real coding agents from the public registries and run them through the gateway"
+	@echo "make test-agents-docs  the same, and writes the figures into docs/agents.md"
 	@echo "make test-release  the fault tests at their release numbers (hours)"
 	@echo "make weights       fetch the weights that the tests need, if they are not here"
 	@echo "make prometheus    fetch the distribution's Prometheus for its test, if there is none"
@@ -38,6 +39,9 @@ test: $(VENV)/.dev weights
 test-agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.installing
 	$(BIN)/pytest -rs tests/agents
+
+test-agents-docs:
+	RECTO_AGENTS_DOCS=1 $(MAKE) --no-print-directory test-agents
 
 test-release: $(VENV)/.dev
 	RECTO_TEST_SCALE=release $(BIN)/pytest -n $(WORKERS) --dist worksteal --timeout 0 tests/faults

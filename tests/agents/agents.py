@@ -32,6 +32,8 @@ class Agent:
     """Lines that each step prints."""
     options: tuple[str, ...] = ()
     can_resume: bool = True
+    delegates: bool = False
+    """Whether it has sub-agents that it can send out."""
 
 
 AGENTS = (
@@ -40,7 +42,7 @@ AGENTS = (
     Agent("codex", "codex", RESPONSES, "gpt-4o", 16_000, 46, 60),
     Agent("codex, one agent", "codex", RESPONSES, "gpt-4o", 16_000, 20, 140, ("--disable", "multi_agent")),
     # As it comes, system text and tools take 27,700 tokens: more than 16,000 before anything is said.
-    Agent("claude-code", "claude-code", ANTHROPIC, "claude-sonnet-4-5", 48_000, 44, 140),
+    Agent("claude-code", "claude-code", ANTHROPIC, "claude-sonnet-4-5", 48_000, 44, 140, delegates=True),
     Agent(
         "claude-code, Bash only",
         "claude-code",

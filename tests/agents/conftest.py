@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,21 +15,48 @@ import pytest
 from tests.agents.agents import AGENTS, PATHS, Agent, call
 from tests.agents.installing import Package, packages
 from tests.agents.listening_in import Listening, Told
-from tests.agents.scripts import TASK, Script, shell_in
+from tests.agents.scripts import TASK, Script, is_beside
 from tests.gateway.gateways import Running, gateway
-from tests.gateway.upstream import ScriptedUpstream, running
+from tests.gateway.upstream import Asked, ScriptedUpstream, running
 
 from recto.core.entries import MESSAGE, Entry
 
 _SECONDS = 240
+_PAGE = Path(__file__).parent.parent.parent / "docs" / "agents.md"
 _TABLE = pytest.StashKey[list[tuple[str, ...]]]()
 _HEAD = ("agent", "version", "window", "steps", "requests", "tokens stored", "largest prompt", "room", "decisions")
 _HEAD += ("recalled", "branches", "seconds")
 
 
+@dataclass(frozen=True)
+class Heard:
+    """What came of letting an agent work once: the agent's side, the model's side, and what was stored by then."""
+
+    ended: subprocess.CompletedProcess[str]
+    told: list[Told]
+    others: list[tuple[str, int]]
+    asked: list[Asked]
+    answers: int
+    """Answers in the conversation itself."""
+    beside: int
+    """Answers to side calls."""
+    entries: list[Entry]
+    sessions: set[str]
+    seconds: float
+
+    @property
+    def steps(self) -> list[Told]:
+        """The requests of the conversation itself."""
+        return [told for told in self.told if not is_beside(told.body)]
+
+    @property
+    def messages(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.kind == MESSAGE]
+
+
 @dataclass
 class Run:
-    """An agent that has done its work, and everything that was heard of it."""
+    """An agent that has done its task, and can be given another."""
 
     agent: Agent
     package: Package
@@ -36,37 +65,20 @@ class Run:
     upstream: ScriptedUpstream
     listening: Listening
     script: Script
-    seconds: float = 0.0
-    ended: subprocess.CompletedProcess[str] = field(default_factory=lambda: subprocess.CompletedProcess([], -1))
-
-    @property
-    def steps(self) -> list[Told]:
-        """The requests of the conversation itself: those that offer a shell."""
-        return [told for told in self.listening.told if shell_in(told.body)]
+    first: Heard = field(init=False)
 
     @property
     def session(self) -> str:
-        return self.steps[0].session
+        return self.first.steps[0].session
 
-    @property
-    def entries(self) -> list[Entry]:
-        return list(self.gateway.store.read(self.session))
-
-    @property
-    def messages(self) -> list[Entry]:
-        return [entry for entry in self.entries if entry.kind == MESSAGE]
-
-    @property
-    def sessions(self) -> set[str]:
-        """All that the gateway keeps of conversations."""
-        return {one.session for one in self.gateway.store.sessions() if one.session.startswith("agent:")}
-
-    def start(self, task: str, *, resume: bool = False) -> None:
+    def work(self, task: str, *, resume: bool = False) -> Heard:
         """Lets the agent work until it ends."""
+        told, asked = len(self.listening.told), len(self.upstream.asked)
+        answers, beside = self.script.said, self.script.beside
         url, key = self.gateway.url, self.gateway.secret
         made = call(self.agent, self.package.program, self.folder, url, key, task, resume=resume)
         begun = time.monotonic()
-        self.ended = subprocess.run(
+        ended = subprocess.run(
             made.command,
             cwd=self.folder / "work",
             env=made.environment,
@@ -76,22 +88,36 @@ class Run:
             timeout=_SECONDS,
             check=False,
         )
-        self.seconds += time.monotonic() - begun
+        seconds = time.monotonic() - begun
+        heard = self.listening.told[told:]
+        sessions = {one.session for one in self.gateway.store.sessions() if one.session.startswith("agent:")}
+        main = next((one.headers.get("x-recto-session-id", "") for one in heard if not is_beside(one.body)), "")
+        return Heard(
+            ended=ended,
+            told=heard,
+            others=list(self.listening.others),
+            asked=self.upstream.asked[asked:],
+            answers=self.script.said - answers,
+            beside=self.script.beside - beside,
+            entries=list(self.gateway.store.read(main)) if main else [],
+            sessions=sessions,
+            seconds=seconds,
+        )
 
     def row(self) -> tuple[str, ...]:
-        told = self.listening.told
+        first = self.first
         figures = (
             self.agent.window,
             self.script.steps,
-            len(told),
-            sum(entry.tokens or 0 for entry in self.messages),
-            max(one.tokens for one in told),
-            min(one.room for one in told),
-            sum(one.decisions for one in told),
-            max(one.recalled for one in told),
-            len(self.sessions) - 1,
+            len(first.told),
+            sum(entry.tokens or 0 for entry in first.messages),
+            max(one.tokens for one in first.told),
+            min(one.room for one in first.told),
+            sum(one.decisions for one in first.told),
+            max(one.recalled for one in first.told),
+            len(first.sessions) - 1,
         )
-        return self.agent.id, self.package.version, *(f"{figure:,}" for figure in figures), f"{self.seconds:.0f}"
+        return self.agent.id, self.package.version, *(f"{figure:,}" for figure in figures), f"{first.seconds:.0f}"
 
 
 @pytest.fixture(scope="session", params=AGENTS, ids=lambda agent: agent.id)
@@ -103,15 +129,16 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("agent")
     for name in ("home", "work", "store"):
         (folder / name).mkdir()
-    script = Script(agent.steps, agent.lines, submits=agent.package == "mini-swe-agent")
+    submits = agent.package == "mini-swe-agent"
+    script = Script(agent.steps, agent.lines, submits=submits, delegates=agent.delegates)
     listening = Listening(tuple(PATHS))
     with ExitStack() as stack:
         upstream = stack.enter_context(running(ScriptedUpstream(script)))
         models = {agent.model: {"window": agent.window}}
         made = stack.enter_context(gateway(folder / "store", upstream.url, models=models, around=listening.around))
         done = Run(agent, package, folder, made, upstream, listening, script)
-        done.start(TASK)
-        if listening.told and all(told.status == 200 for told in listening.told):
+        done.first = done.work(TASK)
+        if done.first.told and all(told.status == 200 for told in done.first.told):
             request.config.stash.setdefault(_TABLE, []).append(done.row())
         yield done
 
@@ -123,3 +150,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     widths = [max(len(row[place]) for row in rows) for place in range(len(_HEAD))]
     for row in rows:
         terminalreporter.write_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+    failed = terminalreporter.stats.get("failed", []) + terminalreporter.stats.get("error", [])
+    if os.environ.get("RECTO_AGENTS_DOCS") and len(rows) == 1 + len(AGENTS) and not failed:
+        _write(rows)
+
+
+def _write(rows: list[tuple[str, ...]]) -> None:
+    """Renews the table in the documentation, so that no figure is ever typed."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, "|---|" + "--:|" * (len(_HEAD) - 1))
+    table = "\n".join(lines) + "\n"
+    between = re.compile(r"(<!-- runs: begin -->\n).*?(<!-- runs: end -->)", re.DOTALL)
+    text = between.sub(lambda found: found[1] + table + found[2], _PAGE.read_text(encoding="utf-8"))
+    _PAGE.write_text(text, encoding="utf-8")

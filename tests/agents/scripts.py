@@ -5,6 +5,7 @@ Which tool runs a command, and what it calls its argument, is taken from the too
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ QUESTION = "What is the harbour crane called?"
 FACT = "the harbour crane is called Ottilie"
 FACT_IN = 3
 """The part that holds it."""
+SUBTASK = "Look whether the archive of the lighthouse holds anything."
+REPORT = "The archive of the lighthouse is empty."
 _SHELLS = ("bash", "Bash", "exec_command", "shell_command", "shell")
 
 
@@ -34,24 +37,34 @@ def command_for(part: int, lines: int) -> str:
 
 @dataclass
 class Script:
-    """A model that knows what it will say. A request without a shell is a side call: a title, a summary."""
+    """A model that knows what it will say."""
 
     steps: int
     lines: int
     submits: bool = False
     """Whether the agent ends by a command instead of by an answer."""
+    delegates: bool = False
+    """Whether a sub-agent is sent out after the last step."""
     said: int = 0
     beside: int = 0
     """Answers to side calls."""
 
+    @property
+    def turns(self) -> int:
+        """Answers that the whole task takes."""
+        return self.steps + self.delegates + 1
+
     def __call__(self, asked: Asked) -> Says:
         shell = shell_in(asked.body)
-        if shell is None:
+        if shell is None or is_beside(asked.body):
             self.beside += 1
-            return Says("The ledger of the tides")
+            return Says(REPORT)
         self.said += 1
         if self.said <= self.steps:
             return Says(self.words(self.said), (_call(shell, command_for(self.said, self.lines)),))
+        if self.said < self.turns:
+            about = {"description": "Look into the archive", "prompt": SUBTASK, "run_in_background": False}
+            return Says("I send somebody to the archive.", (("Agent", about),))
         if self.submits:
             command = f"printf 'COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\\n%s' '{ANSWER}'"
             return Says("I hand in the answer.", (_call(shell, command),))
@@ -66,6 +79,13 @@ def shell_in(body: dict[str, Any]) -> dict[str, Any] | None:
     """The tool of a request that runs commands, in whatever format; None where it offers none."""
     offered = [tool.get("function", tool) for tool in body.get("tools") or ()]
     return next((tool for tool in offered if tool.get("name") in _SHELLS), None)
+
+
+def is_beside(body: dict[str, Any]) -> bool:
+    """Whether a request is a side call: one without a shell, as for a title, or the sub-agent's."""
+    spoken = body.get("messages") or body.get("input") or ()
+    first = next((message for message in spoken if message.get("role") == "user"), None)
+    return shell_in(body) is None or SUBTASK in json.dumps(first)
 
 
 def _call(tool: dict[str, Any], command: str) -> tuple[str, dict[str, Any]]:

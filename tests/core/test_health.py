@@ -148,6 +148,17 @@ def test_whoever_goes_on_from_a_carried_state_measures_the_same(happened, at):
         assert found == expected[start:]
 
 
+def test_what_was_asked_for_again_before_a_state_was_carried_counts_no_second_time():
+    first, second = Measures(), Measures()
+    first.decided(gone(), freed=1)
+    first.called(["aa"])
+    assert first.answered(11, 11, 1, MADE).regret == 1
+    second.take_up(first.carried(), [gone()])
+    for measures in (first, second):
+        measures.called(["aa"])
+        assert measures.answered(12, 12, 1, MADE).regret == 0
+
+
 @settings(max_examples=10)
 @given(st.lists(actions, max_size=200))
 def test_memory_is_bounded_whatever_happens(happened):
@@ -210,6 +221,7 @@ def test_each_alert_is_raised_once_kept_between_and_ended_once(name):
     raised, ended = told
     assert raised == (name, False, len(RAISES[name]))
     assert ended[:2] == (name, True)
+    assert ended[2] > len(RAISES[name]) + 2  # not while it was only just back
     assert alerting.active == ()
 
 

@@ -231,6 +231,22 @@ def test_opening_again_reads_only_a_few_entries():
     assert min(start for start, _ in read) >= entry.seq - 3 * CARRY_EVERY
 
 
+def test_a_session_that_is_opened_again_goes_on_with_its_alerts():
+    heard, store = Heard(), MemoryStore()
+    for number in range(4):
+        with opened(store, heard) as session:
+            if not number:
+                session.record("fidelity_judged", {"score": 0.2})
+            for _ in range(CARRY_EVERY):
+                say(session)
+            assert [alert.name for alert in session.health(1).alerts] == ["fidelity"]
+            assert again(session) == (heard.turns, heard.alerts)
+    with opened(store, heard) as session:
+        session.record("fidelity_judged", {"score": 0.99})
+        say(session)
+    assert [(alert.name, alert.ended) for alert in heard.alerts] == [("fidelity", False), ("fidelity", True)]
+
+
 def test_whoever_listens_and_fails_does_not_fail_the_turn():
     heard = Heard()
     with opened(heard=Broken()) as session:

@@ -14,11 +14,15 @@ from recto.core.policies.prune import Prune
 from recto.core.policies.scorers import SCORERS, scorer_named
 from recto.core.quoting import HEADER
 from recto.core.window import seqs_in
+from recto.engine import fold
+from recto.engine.drafts import event
 from recto.engine.fold import DECISIONS
 from recto.engine.hooks import ContextWindowManager
 from recto.errors import InputError, SettingsError, WindowOverflow
+from recto.stores.memory import MemoryStore
 from recto.testing import scripted_session
 from recto.wire.validity import problems
+from recto.wiring import SystemClock
 
 SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
 TOOLS = [{"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}]
@@ -530,3 +534,47 @@ class TestFit:
     def test_odd_arguments_are_refused(self):
         with pytest.raises(SettingsError):
             recto.fit([], 0)
+
+
+FORGED = (
+    {},
+    {"left": 5, "shrunk": {}},
+    {"left": [[1, 2]], "shrunk": {"x": {}}, "policy": 1},
+    {"left": [[1, 10**12]], "shrunk": {}},
+    {"left": [[3, 1]], "shrunk": {}, "summary": {"text": 5}},
+    {"left": [["a", "b"]], "shrunk": [], "cache_mark": 7},
+    {"left": [[1, 1]], "shrunk": {}, "summary": {"text": "t", "known": 1, "parts": [{"no": 1}], "facts": 3}},
+    {"seqs": "everything"},
+    {"seqs": [10**12, -1]},
+    {"decision": "x", "left": [[1, 10**12]], "shrunk": {}},
+    {"before": 1},
+    {"component": [], "level": {}},
+    {"in": "all"},
+    {"in": [[1, 10**12]]},
+    [],
+)
+
+
+@pytest.mark.parametrize("kind", sorted(fold.DECISIONS | fold._TOLD | {fold.PINNED, fold.UNPINNED, fold.RESTORED}))
+def test_an_event_that_only_has_the_name_of_one_of_ours_changes_nothing(kind):
+    store = MemoryStore()
+    with recto.open(store, model="gpt-4o") as session:
+        for text in ("one", "two", "three"):
+            session.append({"role": "user", "content": text})
+        before = session.prompt().messages
+        for forged in FORGED:
+            store.append(session.key, [event(SystemClock(), kind, forged)])
+        assert session.prompt().messages == before
+    with recto.open(store, model="gpt-4o") as session:
+        assert session.prompt().messages == before
+
+
+def test_a_snapshot_that_is_none_of_ours_is_not_gone_by():
+    store = MemoryStore()
+    with recto.open(store, model="gpt-4o") as session:
+        session.append({"role": "user", "content": "one"})
+        before = session.prompt().messages
+        for number, forged in enumerate(FORGED, 1):
+            store.append(session.key, [event(SystemClock(), fold.SNAPSHOT, forged, fold.snapshot_key(number))])
+    with recto.open(store, model="gpt-4o") as session:
+        assert session.prompt().messages == before

@@ -191,16 +191,20 @@ def test_what_may_not_leave_and_does_not_fit_is_refused_here_in_the_protocols_ow
     assert upstream.asked == []
 
 
-def test_what_did_not_fit_is_kept_and_a_shorter_request_of_the_same_client_goes_through(opened, upstream, model):
+def test_what_did_not_fit_is_kept_and_the_next_thing_said_in_the_same_session_goes_through(opened, upstream, model):
     gw = opened(*FORMATS)
     too_much = {"role": "user", "content": "far too many words " * 8_000}
-    ask(gw, model, "chat", [too_much], tools=[TOOL])
-    stored = [
-        json.loads(entry.content)
-        for summary in gw.store.sessions()
-        if summary.session.startswith("agent:")
-        for entry in gw.store.read(summary.session)
-        if entry.kind == MESSAGE
+    few = {"role": "user", "content": "few words"}
+    headers = {"authorization": f"Bearer {gw.key(agent='talkative')}"}
+    answers = [
+        httpx2.post(
+            f"{gw.url}/v1/chat/completions", json={"model": model, "messages": [said]}, headers=headers, timeout=60
+        )
+        for said in (too_much, few)
     ]
-    assert stored.count(too_much) == 1
-    assert ask(gw, model, "chat", [{"role": "user", "content": "few words"}], tools=[TOOL]).status_code == 200
+    assert [answer.status_code for answer in answers] == [400, 200]
+    stored = [json.loads(one.content) for one in gw.store.read("agent:talkative:main") if one.kind == MESSAGE]
+    assert stored[:2] == [too_much, few]
+    assert len(stored) == 3
+    assert upstream.asked[-1].messages[-1] == few
+    assert upstream.asked[-1].tokens < REAL

@@ -133,7 +133,7 @@ CROSSED = [
 
 @pytest.mark.parametrize(("client", "speaks", "stream"), CROSSED)
 def test_an_agent_works_with_a_model_that_speaks_another_format(world, client, speaks, stream):
-    told = story(f"{client.__name__}-on-{speaks}", questions=1, reads=3)
+    told = story(f"{client.__name__}-on-{speaks}", questions=1, reads=2)
     lived_through(world, world.gateway(speaks), client, told, stream)
     assert {asked.wire.rpartition(".")[2] for asked in world.upstream.asked} == {speaks}
 

@@ -86,6 +86,7 @@ class Alert:
 
 MOST_GONE = 64
 """Decisions, and things asked for again, that are remembered for regret."""
+_SORTED = json.JSONEncoder(sort_keys=True).encode
 _DIGITS = 4
 """Shares are rounded, so that they are the same numbers once written and read."""
 
@@ -131,7 +132,7 @@ _MADE_OF = tuple(one.name for one in fields(MadeOf))
 def call_mark(name: str, arguments: str) -> str:
     """What a tool call is recognised by when it is made again: its name and arguments, however they are spaced."""
     with suppress(ValueError, RecursionError):  # not JSON: then as it stands
-        arguments = json.dumps(json.loads(arguments), sort_keys=True)
+        arguments = _SORTED(json.loads(arguments))
     said = f"{name}\0{arguments}".encode("utf-8", "surrogatepass")
     return blake2b(said, digest_size=6).hexdigest()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in fact, missing in the stubs
 from typing import NamedTuple, NoReturn, TypeAlias
 
@@ -83,8 +83,11 @@ def value_at(text: str, at: int) -> Span:
     return Span(at, end, value)
 
 
-def members(text: str, at: int = 0) -> Iterator[Member]:
-    """The members of the object that starts at a position, each with its span."""
+def members(text: str, at: int = 0, read: Callable[[str, str, int], Span] | None = None) -> Iterator[Member]:
+    """The members of the object that starts at a position, each with its span.
+
+    `read` reads a value in place of `value_at`: it is given the key, the text and the position.
+    """
     at = _expect(text, _skip_space(text, at), "{")
     if text[at : at + 1] == "}":
         return
@@ -97,7 +100,7 @@ def members(text: str, at: int = 0) -> Iterator[Member]:
         except json.JSONDecodeError as error:
             raise MalformedJson(error.msg.lower(), error.pos) from None
         at = _expect(text, _skip_space(text, at), ":")
-        value = value_at(text, at)
+        value = value_at(text, at) if read is None else read(key, text, at)
         yield Member(key, start, value)
         at = _skip_space(text, value.end)
         if text[at : at + 1] == "}":
@@ -117,6 +120,13 @@ def elements(text: str, at: int = 0) -> Iterator[Span]:
         if text[at : at + 1] == "]":
             return
         at = _expect(text, at, ",")
+
+
+def array_at(text: str, at: int) -> tuple[Span, tuple[Span, ...]]:
+    """The array that starts at a position, with the spans of its elements: read once for both."""
+    spans = tuple(elements(text, at))
+    end = _skip_space(text, spans[-1].end if spans else _expect(text, at, "["))
+    return Span(at, end + 1, [span.value for span in spans]), spans
 
 
 def _expect(text: str, at: int, sign: str) -> int:

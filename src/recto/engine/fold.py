@@ -7,7 +7,8 @@ away at any moment and is the same again, on this machine or another. It appends
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from recto.core.entries import MESSAGE, Entry, Head
@@ -35,6 +36,9 @@ DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED}) | WRITTEN
 
 _TOLD = frozenset({ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, HANDOFF, CHECKPOINT, STANDING})
 """What else changes a state."""
+
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
+"""What an event raises that only has the name of one of ours."""
 
 SNAPSHOT_EVERY = 256
 """Entries between two snapshots: how far back an opening has to read."""
@@ -127,16 +131,21 @@ class Fold:
             else:
                 above = middle
         if found is not None:
-            about = json.loads(found.content)
-            return WindowState.from_snapshot(about, self._lines(about["in"]), self._summary(about.get("summary", 0)))
+            with suppress(*_MALFORMED):
+                return self._from(found)
         return WindowState(seq=0 if start <= _SHORT else start - 1)
 
     def _opened(self, head: Head) -> WindowState:
         snapshot = self._last_snapshot()
         if snapshot is not None:
-            about = json.loads(snapshot.content)
-            return WindowState.from_snapshot(about, self._lines(about["in"]), self._summary(about.get("summary", 0)))
+            with suppress(*_MALFORMED):
+                return self._from(snapshot)
         return WindowState() if head.seq <= _SHORT else self._entered_late(head)
+
+    def _from(self, snapshot: Entry) -> WindowState:
+        about = json.loads(snapshot.content)
+        lines = self._lines(ranges_of(_seqs(about["in"], snapshot.seq)))
+        return WindowState.from_snapshot(about, lines, self._summary(about.get("summary", 0)))
 
     def _last_snapshot(self) -> Entry | None:
         known, found = last_numbered(self._store, self._session, snapshot_key)
@@ -162,41 +171,52 @@ class Fold:
     def _take(self, state: WindowState, entry: Entry) -> None:
         if entry.kind == MESSAGE:
             state.add(self._line(entry))
-        elif entry.kind in DECISIONS:
+        else:
+            with suppress(*_MALFORMED):  # one that only has the name of ours, as a file from elsewhere may hold
+                self._take_event(state, entry)
+        state.seq = entry.seq
+
+    def _take_event(self, state: WindowState, entry: Entry) -> None:
+        if entry.kind in DECISIONS:
             about = json.loads(entry.content)
-            gone = seqs_in(about["left"])
+            gone = _seqs(about["left"], entry.seq)
+            shrunk = [Shrink(seq=int(seq), **shrunk) for seq, shrunk in about["shrunk"].items()]
+            summary = Summary.from_json(entry.seq, about["summary"]) if "summary" in about else state.summary
+            cache_mark = about.get("cache_mark") or state.cache_mark
             state.leave(gone)
             self._material.forget(gone)
-            state.shrink(Shrink(seq=int(seq), **shrunk) for seq, shrunk in about["shrunk"].items())
-            if "summary" in about:
-                state.summary = Summary.from_json(entry.seq, about["summary"])
+            state.shrink(shrunk)
+            state.summary, state.cache_mark = summary, cache_mark
             state.windows += entry.kind == NEW_WINDOW
             state.edited = entry.seq
-            state.cache_mark = about.get("cache_mark") or state.cache_mark
         elif entry.kind in (PINNED, UNPINNED, RESTORED):
-            self._take_pins(state, entry.kind, json.loads(entry.content))
+            self._take_pins(state, entry, json.loads(entry.content))
             state.edited = entry.seq if entry.kind != UNPINNED else state.edited
         elif entry.kind in _TOLD:
             _told(state, entry)
         elif entry.kind == SNAPSHOT:
-            self.snapshot_at = entry.seq
             self.snapshots = max(self.snapshots, int((entry.key or "/0").rpartition("/")[2]))
-        state.seq = entry.seq
+            self.snapshot_at = entry.seq
 
     def _summary(self, decision: int) -> Summary | None:
         """What a decision wrote; nothing for none."""
         entry = next(iter(self._store.read(self._session, decision, decision)), None) if decision else None
         return Summary.from_json(decision, json.loads(entry.content)["summary"]) if entry else None
 
-    def _take_pins(self, state: WindowState, kind: str, about: Mapping[str, Any]) -> None:
-        if kind == UNPINNED:
+    def _take_pins(self, state: WindowState, entry: Entry, about: Mapping[str, Any]) -> None:
+        if entry.kind == UNPINNED:
             state.pins -= set(about["seqs"])
             return
-        back = about["seqs"] if kind == PINNED else seqs_in(about["left"]) + [int(seq) for seq in about["shrunk"]]
+        if entry.kind == PINNED:
+            back = _seqs([[seq, seq] for seq in about["seqs"]], entry.seq)
+        else:
+            shrunk = [int(seq) for seq in about["shrunk"]]
+            back = _seqs([*about["left"], *([seq, seq] for seq in shrunk)], entry.seq)
+        missing = {seq for seq in back if entry.kind == RESTORED or seq not in state.lines}
+        lines = self._lines(ranges_of(sorted(missing)))
         state.pins |= set(back)
-        missing = {seq for seq in back if kind == RESTORED or seq not in state.lines}
-        state.come_back(self._lines(ranges_of(sorted(missing))))
-        if kind == RESTORED and state.summary is not None and state.summary.at == about["decision"]:
+        state.come_back(lines)
+        if entry.kind == RESTORED and state.summary is not None and state.summary.at == about["decision"]:
             state.summary = self._summary(about.get("replaces", 0))
             state.replayed = 0, 0
 
@@ -211,6 +231,14 @@ class Fold:
     def _line(self, entry: Entry) -> Line:
         known = entry.tokens if entry.counter == self._material.meter.name else None
         return self._material.take(entry.seq, entry.id, entry.content, entry.wire, known)
+
+
+def _seqs(ranges: Iterable[Iterable[int]], before: int) -> list[int]:
+    """The entries that ranges stand for. Raises `ValueError` for any that do not stand before the one naming them."""
+    found = [(first, last) for first, last in ranges]
+    if any(not 0 < first <= last < before for first, last in found):
+        raise ValueError("entries that are not there")
+    return seqs_in(found)
 
 
 def _told(state: WindowState, entry: Entry) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from recto.core.alerts import Alerting, AlertRules
 from recto.core.entries import MESSAGE, Entry
 from recto.core.health import Alert, Gone, MadeOf, Measures, TurnHealth, call_mark
-from recto.core.scopes import parse_pointer
+from recto.core.scopes import pointer_to
 from recto.core.trends import HealthReport, report_of
 from recto.engine.fold import DECISIONS, JUDGED, PINNED, RESTORED, SNAPSHOT, USAGE
 from recto.engine.recollection import INJECTED, MISSED
@@ -63,7 +63,9 @@ class _Reading:
         self.at = entry.seq
         if entry.kind == MESSAGE:
             return self._message(entry)
-        if entry.kind in _READERS:
+        if entry.kind == INJECTED and not self.measures.gone:
+            self.measures.recalled(())  # nothing has left lately: what came back is nothing to regret
+        elif entry.kind in _READERS:
             with suppress(*_MALFORMED):
                 _READERS[entry.kind](self, entry, json.loads(entry.content))
         return None
@@ -80,7 +82,7 @@ class _Reading:
             if carried.get("after") == 0:
                 self.measures.begin_anew()
                 self.alerting.begin_anew()
-        if self.measures.gone:
+        if any(gone.calls for gone in self.measures.gone):
             self.measures.called(_calls(entry))
         if made is None:
             self.measures.came_in(entry.tokens)
@@ -101,8 +103,9 @@ class _Reading:
         self.measures.scored(float(about["score"]))
 
     def _recalled(self, entry: Entry, about: Mapping[str, Any]) -> None:
-        pointers = [parse_pointer(str(hit["pointer"])) for hit in about["hits"]]
-        self.measures.recalled([seq for session, seq in pointers if session == self.session])
+        own = pointer_to(self.session, 0).removesuffix("0")
+        places = [str(hit["pointer"]).removeprefix(own) for hit in about["hits"]]
+        self.measures.recalled([int(place) for place in places if place.isdecimal()])  # others' stay whole
 
     def _missed(self, entry: Entry, about: Mapping[str, Any]) -> None:
         self.measures.missed()

@@ -22,7 +22,7 @@ from recto.engine.keys import Keys
 from recto.errors import InputError, RectoError
 from recto.gateway.asking import open_request
 from recto.gateway.authority import TABLE, Authority
-from recto.gateway.declining import refused
+from recto.gateway.declining import refused, said_no
 from recto.gateway.embedded import EmbeddedUpstream
 from recto.gateway.guard import Guard
 from recto.gateway.holding import Holding
@@ -36,12 +36,13 @@ from recto.gateway.placing import Named
 from recto.gateway.proxy import Asking, Lanes, Proxy
 from recto.gateway.sessions import Sessions
 from recto.gateway.turns import Turns
-from recto.gateway.upstreams import Upstream, upstreams_for
+from recto.gateway.upstreams import Upstream, UpstreamUnreachable, upstreams_for
 from recto.models.registry import Registry
 from recto.ports import HealthSink, TranscriptStore
 from recto.settings import Settings
 from recto.sinks import metrics_for, sinks_for
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.wire.refusals import TIMED_OUT, UPSTREAM_FAILED
 from recto.wiring import SystemClock, embedded_for, indexer_for
 
 _Handler = Callable[[Request], Awaitable[Response]]
@@ -152,6 +153,8 @@ class Gateway:
                 return await handler(request)
             except RectoError as error:
                 return refused(error, wire, "")
+            except UpstreamUnreachable as error:
+                return said_no(wire, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), "")
 
         return answered
 

@@ -49,28 +49,35 @@ class Prints:
 
     def of(self, raw: bytes, wire: str) -> bytes:
         """The hash of a message; empty for one that says nothing, which makes no difference to a history."""
-        name = hashlib.blake2b(raw, digest_size=16, person=wire.encode()[:16]).digest()
-        with self._lock:
-            known = self._known.get(name)
-            if known is not None:
-                self._known.move_to_end(name)
-                return known
-        made = _print(raw, wire)
-        with self._lock:
-            self._known[name] = made
-            while len(self._known) > self.most:
-                self._known.popitem(last=False)
-        return made
+        return self._all([raw], wire)[0]
 
     def chain(self, seed: bytes, messages: Sequence[bytes], wire: str) -> list[bytes]:
         """For each message the hash of the history up to and including it."""
         found: list[bytes] = []
         last = seed
-        for raw in messages:
-            one = self.of(raw, wire)
+        for one in self._all(messages, wire):
             last = hashlib.sha256(last + one).digest() if one else last
             found.append(last)
         return found
+
+    def _all(self, messages: Sequence[bytes], wire: str) -> list[bytes]:
+        """The hashes of messages; nearly all of them are known, and looked up together."""
+        person = wire.encode()[:16]
+        names = [hashlib.blake2b(raw, digest_size=16, person=person).digest() for raw in messages]
+        known = self._known
+        with self._lock:
+            found = [known.get(name) for name in names]
+            for name, one in zip(names, found, strict=True):
+                if one is not None:
+                    known.move_to_end(name)
+        made = [_print(raw, wire) if one is None else one for raw, one in zip(messages, found, strict=True)]
+        with self._lock:
+            for name, one, before in zip(names, made, found, strict=True):
+                if before is None:
+                    known[name] = one
+            while len(known) > self.most:
+                known.popitem(last=False)
+        return made
 
 
 def seed_of(tenant: str, agent: str, named: str, wire: str) -> bytes:

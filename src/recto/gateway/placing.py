@@ -15,7 +15,8 @@ from recto.core.keys import Key
 from recto.core.scopes import session_in, stored_key
 from recto.engine.drafts import event, new_id
 from recto.engine.forking import BRANCH, fork
-from recto.errors import NotHeld
+from recto.engine.memory_events import is_memory_session
+from recto.errors import InputError, NotHeld
 from recto.gateway.asking import Asked, conversation_of
 from recto.gateway.lineage import Lineage, Place, Prints, longest, seed_of
 from recto.ports import Clock, TranscriptStore
@@ -225,7 +226,12 @@ def compacted_in(messages: Sequence[bytes]) -> tuple[int, str]:
 
 
 def _base(key: Key, named: Named) -> str:
-    """The session that a request means at first sight."""
-    if named.own and named.name.startswith("agent:"):
-        return named.name
-    return f"agent:{key.agent}:{named.name or DEFAULT_SESSION.rpartition(':')[2]}"
+    """The session that a request means at first sight. Raises `InputError` for one that is not the key's to write."""
+    main = DEFAULT_SESSION.rpartition(":")[2]
+    own = f"agent:{key.agent}:"
+    name = named.name if named.own and named.name.startswith("agent:") else f"{own}{named.name or main}"
+    if not name.startswith(own):
+        raise InputError(f"session '{name:.80}': this key writes to sessions that begin with '{own}'")
+    if is_memory_session(name):
+        raise InputError(f"session '{name:.80}' holds memory; it is written by approval only. Choose another name.")
+    return name

@@ -26,10 +26,12 @@ from recto.gateway.lineage import Place
 from recto.gateway.placing import Named, Placed, Placing
 from recto.gateway.sessions import Sessions
 from recto.ports import Clock, TranscriptStore
-from recto.wire import Reply, read
+from recto.wire import Reply, open_body, read, render
+from recto.wire.crossing import cross_request
 from recto.wire.making import text_message
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wire.parts import fields_of
+from recto.wire.parts import fields_of, text_in
+from recto.wire.splicing import quoted
 from recto.wire.validity import defect
 
 INSTRUCTIONS, TOOLS = "instructions_given", "tools_offered"
@@ -159,13 +161,15 @@ class Turns:
             given = self._given(placed.stored, asked)
             session.window.material.usual_wire = asked.wire
             prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
+            if not prompt.raw and not asked.front and not asked.fields.get("prompt"):
+                raise MalformedMessage("nothing is said in it")
             return Turn(
                 key=key,
                 asked=asked,
                 model=model,
                 placed=placed,
                 prompt=prompt,
-                body=asked.with_prompt(prompt.raw, prompt.system),
+                body=_body(asked, prompt),
                 given=given,
                 decisions=[entry.seq for entry in prompt.decisions],
                 session=session,
@@ -176,7 +180,7 @@ class Turns:
         asked = turn.asked
         turn.prompt = turn.session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
         turn.decisions += [entry.seq for entry in turn.prompt.decisions]
-        turn.body = asked.with_prompt(turn.prompt.raw, turn.prompt.system)
+        turn.body = _body(asked, turn.prompt)
 
     def _given(self, stored: str, asked: Asked) -> str:
         """Keeps what stands beside the conversation, once for each content; the answer's entry names it."""
@@ -234,6 +238,29 @@ class Turns:
                 self._busy[placed.stored] = left
             else:
                 self._busy.pop(placed.stored, None)
+
+
+def _body(asked: Asked, prompt: Prompt) -> bytes:
+    """What is sent on, in the client's format. Raises `CannotCross` where the session holds what has no place in it.
+
+    A session may be gone on with in another format than it holds: its messages cross over then.
+    """
+    source, wire = prompt.built.wire, asked.wire
+    if source == wire:
+        return asked.with_prompt(prompt.raw, prompt.system)
+    member = "input" if source == RESPONSES else "messages"
+    beside = f'"system": {quoted(prompt.system)}, ' if prompt.system else ""
+    told = f'{{"model": "", {beside}"{member}": '.encode() + render(prompt.raw) + b"}"
+    crossed = open_body(cross_request(told, source, wire), wire)
+    system = _text_of(json.loads(crossed.system or b'""'))
+    if not system or wire == ANTHROPIC:
+        return asked.with_prompt(crossed.messages, system)
+    return asked.with_prompt((text_message("system", system, CHAT), *crossed.messages))
+
+
+def _text_of(system: Any) -> str:  # noqa: ANN401  # JSON
+    blocks = system if isinstance(system, list) else [{"text": system}]
+    return "\n\n".join(text_in(block.get("text")) for block in blocks)
 
 
 def _refuse_empty(asked: Asked) -> None:

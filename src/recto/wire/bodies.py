@@ -7,12 +7,12 @@ as it was found. The body is opened, not rebuilt: unknown members are none of ou
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from recto.core.entries import Role
-from recto.core.json_text import Json, Member, Span, elements, members, text_of
+from recto.core.json_text import Json, Member, Span, array_at, members, text_of, value_at
 from recto.errors import MalformedJson, MalformedMessage
 from recto.wire import anthropic, openai_responses
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
@@ -103,11 +103,20 @@ def open_body(raw: bytes, wire: str, *, shallow: bool = False) -> Body:
     if keys is None:
         raise MalformedMessage(f"'{wire}' is not a wire format; known are {', '.join(_KEYS)}")
     text = text_of(raw, shallow=shallow)
-    found = envelope(text)
+    spans: tuple[Span, ...] = ()
+
+    def read(key: str, text: str, at: int) -> Span:
+        nonlocal spans
+        if key != keys.messages or text[at : at + 1] != "[":
+            return value_at(text, at)
+        value, spans = array_at(text, at)  # nearly all of a body are its messages
+        return value
+
+    found = envelope(text, read)
     value = found[keys.messages].value if keys.messages in found else None
     if value is None and not keys.optional:
         raise MalformedMessage(f"the body has no '{keys.messages}'")
-    spans = _message_spans(text, value, keys.messages)
+    _refuse_no_list(value, keys.messages)
     messages = [text[span.start : span.end].encode() for span in spans]
     if value is not None and isinstance(value.value, str):
         messages = [f'{{"role": "user", "content": {text[value.start : value.end]}}}'.encode()]
@@ -130,11 +139,11 @@ def render(contents: Iterable[bytes]) -> bytes:
     return b"[" + b", ".join(contents) + b"]"
 
 
-def envelope(text: str) -> dict[str, Member]:
+def envelope(text: str, read: Callable[[str, str, int], Span] | None = None) -> dict[str, Member]:
     """The members of the one object that the text is, by key. A key twice is refused: readers would disagree."""
     found: dict[str, Member] = {}
     end = None
-    for member in members(text):
+    for member in members(text, read=read):
         if member.key in found:
             raise MalformedJson(f"the key '{member.key}' stands twice in one object", member.start)
         found[member.key] = member
@@ -145,14 +154,10 @@ def envelope(text: str) -> dict[str, Member]:
     return found
 
 
-def _message_spans(text: str, value: Span | None, key: str) -> tuple[Span, ...]:
-    if value is None:
-        return ()
-    if isinstance(value.value, str) and key == "input":
-        return ()
-    if not isinstance(value.value, list):
-        raise MalformedMessage(f"'{key}' is not a list of messages")
-    return tuple(elements(text, value.start))
+def _refuse_no_list(value: Span | None, key: str) -> None:
+    if value is None or isinstance(value.value, list) or (isinstance(value.value, str) and key == "input"):
+        return
+    raise MalformedMessage(f"'{key}' is not a list of messages")
 
 
 def _role(value: Json, wire: str) -> Role:

@@ -145,7 +145,9 @@ def render_arrangement(
         if raw is not None:
             found.append(raw)
     messages = settled(found, wire)
-    if arrangement.needs_opening and not (messages and fields_of(messages[0]).get("role") == "user"):
+    # What the user said first may have been nothing, and is gone then.
+    needs = arrangement.needs_opening or (wire == ANTHROPIC and bool(messages))
+    if needs and not (messages and fields_of(messages[0]).get("role") == "user"):
         messages.insert(0, text_message("user", opening, wire))
     return messages
 

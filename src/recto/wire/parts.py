@@ -35,13 +35,16 @@ CACHE_MARKS: Final = frozenset({"cache_control", "prompt_cache_breakpoint"})
 _OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{256,}")
 
 
-_SMALL = 16 * 1024
-"""Bytes up to which a message that was read is remembered: a prompt is looked at again with every call."""
+_SHORT, _SMALL = 1024, 16 * 1024
+"""Bytes up to which a message that was read is remembered, among many or among few: a prompt is looked at again with
+every call, and one that is longer than what is remembered finds nothing of it."""
 
 
 def fields_of(raw: bytes) -> dict[str, Json]:
     """The members of the one object that the bytes are. To be read, never changed: others may hold the same one."""
-    return _remembered(raw) if len(raw) <= _SMALL else _fields(raw)
+    if len(raw) <= _SHORT:
+        return _short(raw)
+    return _longer(raw) if len(raw) <= _SMALL else _fields(raw)
 
 
 def _fields(raw: bytes) -> dict[str, Json]:
@@ -51,7 +54,8 @@ def _fields(raw: bytes) -> dict[str, Json]:
     return value
 
 
-_remembered = lru_cache(maxsize=1024)(_fields)
+_short = lru_cache(maxsize=16_384)(_fields)
+_longer = lru_cache(maxsize=1024)(_fields)
 
 
 def stated_role(fields: dict[str, Json]) -> Role:

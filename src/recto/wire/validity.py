@@ -57,7 +57,7 @@ def defect(fields: Mapping[str, Json], wire: str) -> str:
     if wire == RESPONSES:
         needed = text_in(fields.get("type")).removesuffix("_output") in ("function_call", "custom_tool_call")
         return "its 'call_id' is no text" if needed and not text_in(fields.get("call_id")) else ""
-    if content is None and (wire == ANTHROPIC or role == "user"):
+    if content is None and (wire == ANTHROPIC or ROLES.get(role, "user") == "user"):
         return "it has no 'content'"
     calls, answers = ties(fields, wire)
     if not all((*calls, *answers)):

@@ -15,6 +15,7 @@ from bench import (
     compaction,
     embedding,
     evidence,
+    gateway,
     health,
     importing,
     pages,
@@ -41,6 +42,8 @@ SECTIONS = {
     "recall_scale": recall_scale.run,
     "compaction": compaction.run,
     "strategies": strategies.run,
+    "gateway": gateway.run,
+    "gateway_memory": gateway.memory,
 }
 OUTPUT = Path("build/bench.json")
 

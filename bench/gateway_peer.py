@@ -23,8 +23,8 @@ from urllib.request import urlopen
 
 from bench.peers import CACHE, Peer, install, versions
 
-LITELLM = Peer(env="litellm", script="", packages=("litellm[proxy]>=1.100,<1.108.4",))
-"""1.108.4 asks for a certifi that is newer than the newest on the index."""
+LITELLM = Peer(env="litellm", script="", packages=("litellm[proxy]==1.106.2",))
+"""The newest whose own needs could be met when this was written."""
 MODEL = "gpt-4o"
 PATIENCE = 180
 """Seconds until a gateway listens."""
@@ -47,7 +47,6 @@ class Running:
         except OSError:
             return 0.0
         return int(found[1]) / 1024 if found else 0.0
-
 
     @property
     def processor_seconds(self) -> float:

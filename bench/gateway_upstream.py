@@ -65,7 +65,10 @@ def answer(body: bytes, number: int) -> bytes:
         message = {"role": "assistant", "content": reply_text(number), "refusal": None}
         choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
         whole = json.dumps({**head, "object": "chat.completion", "choices": [choice], "usage": usage}).encode()
-        return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(whole), whole)
+        return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
+            len(whole),
+            whole,
+        )
     last = {**head, "object": "chat.completion.chunk", "choices": [], "usage": usage}
     events = [_pieces(number), *([_event(last)] if _USAGE.search(body) else []), b"data: [DONE]\n\n"]
     start = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -82,13 +82,15 @@ def install(package: Package) -> str:
             npm = shutil.which("npm")
             if npm is None:
                 return "npm is not installed"
-            _called(npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", package.folder, package.what)
+            _called(
+                npm, "install", "--loglevel=error", "--no-audit", "--no-fund", "--prefix", package.folder, package.what
+            )
             _called(package.program, "--version")
     except subprocess.TimeoutExpired:
         return f"{package.what} was not there after {_SECONDS} seconds"
     except subprocess.CalledProcessError as error:
-        lines = [line for line in f"{error.stdout}\n{error.stderr}".splitlines() if line.strip()]
-        return f"{package.what} could not be installed: {lines[-1][:300] if lines else error}"
+        lines = [line.strip() for line in f"{error.stderr}\n{error.stdout}".splitlines() if line.strip()]
+        return f"{package.what} could not be installed: {' '.join(lines[:3])[:300] or error}"
     (package.folder / ".ready").write_text(package.stamp)
     return ""
 

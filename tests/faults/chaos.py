@@ -190,7 +190,7 @@ async def an_error_that_says_all_is_well(line: Line, reply: Reply, asked: Asked)
 async def an_error_in_the_stream(line: Line, reply: Reply, asked: Asked) -> None:
     events = reply.body.split(b"\n\n")
     at = line.rng.randrange(len(events))
-    error = b"event: error\ndata: " + _error(asked.wire)
+    error = b"event: error\ndata: " + _error(ANTHROPIC if asked.wire == RESPONSES else asked.wire)
     body = b"\n\n".join([*events[:at], error]) + b"\n\n"
     await line.send(Reply(reply.status, reply.headers, body).chunked(line.rng))
 

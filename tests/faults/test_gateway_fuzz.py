@@ -89,7 +89,18 @@ OTHERS = {
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 2**31, 2**63, 2**64, -(2**70), 1e308, 0.1, "", " ", "\0", "a\0b", "\u202e", "\ud800"),
     *([], {}, [[]], [None], [{}], {"": ""}, {"type": None}, "x" * 3_000, [0] * 50, {"role": {"role": "user"}}),
-    *("user", "system", "assistant", "tool", "developer", "function", "compaction", "item_reference", "text", "tool_use"),
+    *(
+        "user",
+        "system",
+        "assistant",
+        "tool",
+        "developer",
+        "function",
+        "compaction",
+        "item_reference",
+        "text",
+        "tool_use",
+    ),
     *("function_call_output", "recto:cmp_0", "conv_0", "resp_0", "c1", "t1", "../../etc/passwd", "' OR 1=1 --"),
     *({"type": "compaction", "encrypted_content": "recto:x"}, {"type": "item_reference", "id": "msg_1"}),
     *({"role": "user", "content": "more"}, {"role": "tool", "tool_call_id": "nobody", "content": "r"}),
@@ -98,14 +109,31 @@ VALUES: tuple[Any, ...] = (
     *({"type": "thinking", "thinking": "t", "signature": "s"}, {"type": "image", "source": {"data": "/9j/"}}),
 )
 SPITE = (
-    *(b"\x00", b"\\u0000", b"\\ud800", b"\xed\xa0\x80", b"\xff", b"\xef\xbb\xbf", b"NaN", b"-Infinity", b"1e400", b"-0"),
+    *(
+        b"\x00",
+        b"\\u0000",
+        b"\\ud800",
+        b"\xed\xa0\x80",
+        b"\xff",
+        b"\xef\xbb\xbf",
+        b"NaN",
+        b"-Infinity",
+        b"1e400",
+        b"-0",
+    ),
     *(b"1" * 5_000, b"[" * 200, b'{"a":' * 150, b'"', b"\\", b",", b"}", b"]", b"{}", b"\n\n", b"data: [DONE]\n\n"),
     *(b'"role":"user",', b'"messages":[],', b'"input":"x",', b'"model":7,', b'"stream":1,', b"\xf0\x9f\x92\xa9", b"'"),
 )
 WHOLE = (
     *(b"", b" ", b"null", b"[]", b"{}", b"0", b'"x"', b"\xff\xfe{\x00}\x00", b"{" * 100_000, b"[" * 100_000, b"1e999"),
     *(b'{"messages":null}', b'{"input":null}', b'{"messages":{}}', b'{"messages":[[]]}', b'{"messages":[null]}'),
-    *(b'{"messages":"x"}', b'{"input":[""]}', b'{"messages":[],"messages":[]}', b'{"input":{"role":"user"}}', b"--x\r\n"),
+    *(
+        b'{"messages":"x"}',
+        b'{"input":[""]}',
+        b'{"messages":[],"messages":[]}',
+        b'{"input":{"role":"user"}}',
+        b"--x\r\n",
+    ),
 )
 
 
@@ -144,12 +172,18 @@ def bent(rng: random.Random, wire: str) -> bytes:
 
 
 HEADERS: tuple[tuple[str, str], ...] = (
-    *(("x-recto-session-id", one) for one in ("a", "recto:keys", "agent:a:b", "tenant:x/agent:a:b", "\xff", " ", "x" * 900)),
-    *(("x-session-id", one) for one in ("\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9", "a-session-of-mine", "../../..")),
+    *(
+        ("x-recto-session-id", one)
+        for one in ("a", "recto:keys", "agent:a:b", "tenant:x/agent:a:b", "\xff", " ", "x" * 900)
+    ),
+    *(
+        ("x-session-id", one)
+        for one in ("\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9", "a-session-of-mine", "../../..")
+    ),
     *(("anthropic-beta", "a,b,\u00ff"), ("x-custom", "\u00e9"), ("x-custom", "tab\there"), ("te", "trailers")),
     *(("accept-encoding", "gzip"), ("cookie", "a=b"), ("expect", "100-continue"), ("openai-organization", "")),
 )
-QUERIES = ("", "", "", "beta=true", "a=%00", "%", "a=%zz", "a=\x7f", "a=\u00ff", "a=[]&b={}|^`<>\"", "?" * 50)
+QUERIES = ("", "", "", "beta=true", "a=%00", "%", "a=%zz", "a=\x7f", "a=\u00ff", 'a=[]&b={}|^`<>"', "?" * 50)
 
 
 async def fuzzed(gw: Direct, provider: Provider, rng: random.Random, many: int) -> tuple[list[Any], int]:

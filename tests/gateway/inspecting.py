@@ -17,9 +17,9 @@ from recto.core.keys import Key
 from recto.engine.keys import Keys
 from recto.gateway.authority import TABLE, Authority
 from recto.gateway.guard import Guard
-from recto.gateway.inspection import Inspection, routes
-from recto.gateway.inspection_table import OPERATIONS, PREFIX, RULES, Operation
-from recto.gateway.openapi import description
+from recto.gateway.inspection.openapi import description
+from recto.gateway.inspection.routes import Inspection, routes
+from recto.gateway.inspection.table import OPERATIONS, PREFIX, RULES, Operation
 from recto.gateway.sessions import Sessions
 from recto.settings import Settings, load
 from recto.wiring import SystemClock, indexer_for, open_store

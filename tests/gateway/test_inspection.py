@@ -13,7 +13,7 @@ from tests.gateway.inspecting import ALL, CANARIES, KEYS, MAIN, ODD, example, na
 
 from recto.core.scopes import stored_key
 from recto.engine.drafts import asked_by, event
-from recto.gateway.inspection_table import PREFIX
+from recto.gateway.inspection.table import PREFIX
 from recto.testing import FakeClock
 from recto.wiring import memory_for
 

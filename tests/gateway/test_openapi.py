@@ -23,9 +23,9 @@ from schemathesis.specs.openapi.checks import (
 from tests.gateway.inspecting import MAIN, example, named, world
 
 from recto.gateway.authority import TABLE, Authority
-from recto.gateway.inspection_table import OPERATIONS, PREFIX, RULES
-from recto.gateway.inspection_values import Refused, plain, schema_of
-from recto.gateway.openapi import description
+from recto.gateway.inspection.openapi import description
+from recto.gateway.inspection.table import OPERATIONS, PREFIX, RULES
+from recto.gateway.inspection.values import Refused, plain, schema_of
 
 CHECKS = [
     not_a_server_error,

@@ -206,5 +206,5 @@ def test_what_did_not_fit_is_kept_and_the_next_thing_said_in_the_same_session_go
     stored = [json.loads(one.content) for one in gw.store.read("agent:talkative:main") if one.kind == MESSAGE]
     assert stored[:2] == [too_much, few]
     assert len(stored) == 3
-    assert upstream.asked[-1].messages[-1] == few
+    assert few in upstream.asked[-1].messages
     assert upstream.asked[-1].tokens < REAL

@@ -29,6 +29,7 @@ _KEYS_READ = frozenset({"role", "type", "id", "name", "content", "text", "argume
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # an open one runs to the end, or this is quadratic
 _BRACKET = re.compile(r"[\[\]{}]")
 _SPACE = re.compile(r"[ \t\r\n]*")
+_COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
 
 
 class Span(NamedTuple):
@@ -123,10 +124,27 @@ def elements(text: str, at: int = 0) -> Iterator[Span]:
 
 
 def array_at(text: str, at: int) -> tuple[Span, tuple[Span, ...]]:
-    """The array that starts at a position, with the spans of its elements: read once for both."""
-    spans = tuple(elements(text, at))
-    end = _skip_space(text, spans[-1].end if spans else _expect(text, at, "["))
-    return Span(at, end + 1, [span.value for span in spans]), spans
+    """The array that starts at a position, with the spans of its elements: read once for both, and in one loop."""
+    start, at = at, _expect(text, at, "[")
+    if text[at : at + 1] == "]":
+        return Span(start, at + 1, []), ()
+    scan = _DECODER.scan_once  # type: ignore[attr-defined]  # missing in the stubs
+    spans: list[Span] = []
+    found: re.Match[str] | None
+    try:
+        while True:
+            value, end = scan(text, at)
+            spans.append(Span(at, end, value))
+            if (found := _COMMA.match(text, end)) is None:
+                break
+            at = found.end()
+    except (StopIteration, json.JSONDecodeError, RecursionError):
+        value_at(text, at)  # says what is wrong there
+        raise
+    end = _skip_space(text, end)
+    if text[end : end + 1] != "]":
+        raise MalformedJson("expected ','", end)
+    return Span(start, end + 1, [span.value for span in spans]), tuple(spans)
 
 
 def _expect(text: str, at: int, sign: str) -> int:

@@ -98,10 +98,12 @@ def arrange(lines: Sequence[Line], adjacency: Adjacency) -> Arrangement:
     for place, line in enumerate(lines):
         if place not in ties.claims:
             pieces.append(Keep(line.seq))
-        pieces += placed.get(place, ())
-        pieces += attached.get(place, ())
-    speakers = {line.seq: line.role for line in lines}
-    user_first = bool(pieces) and isinstance(pieces[0], Keep) and speakers[pieces[0].seq] == "user"
+        if place in placed:
+            pieces += placed[place]
+        if place in attached:
+            pieces += attached[place]
+    first = pieces[0] if pieces else None
+    user_first = isinstance(first, Keep) and any(line.seq == first.seq and line.role == "user" for line in lines)
     return Arrangement(tuple(pieces), tuple(ties.omitted), adjacency == "merging" and not user_first)
 
 
@@ -116,8 +118,9 @@ def _tied(lines: Sequence[Line]) -> _Ties:
             # results in an assistant's message are the provider's own, and so were the calls
             for call in line.answers:
                 waiting.get(owners.get(call, -1), {}).pop(call, None)
-            waiting[place] = {call: tool for call, tool in _calls(line) if call not in line.answers}
-            owners |= dict.fromkeys(waiting[place], place)
+            if line.calls:
+                waiting[place] = {call: tool for call, tool in _calls(line) if call not in line.answers}
+                owners |= dict.fromkeys(waiting[place], place)
         elif line.answers:
             claims[place] = {}
             for call in line.answers:
@@ -163,7 +166,7 @@ def _placed(
     placed: dict[int, list[Piece]] = {}
     attached: dict[int, list[Piece]] = {}
     edges: dict[int, int] = {}
-    spoken = _spoken(lines)
+    spoken = _spoken(lines) if ties.claims else []
     for place, claims in ties.claims.items():
         line = lines[place]
         by_home: dict[int, list[str]] = {}
@@ -197,7 +200,7 @@ def _spoken(lines: Sequence[Line]) -> list[int]:
 
 def _made(lines: Sequence[Line], ties: _Ties, homes: Sequence[int]) -> Iterator[tuple[int, Answer]]:
     """Results that have to be made, each with the line behind which it goes."""
-    last_said = max((place for place in range(len(lines)) if place not in ties.claims), default=-1)
+    last_said = next((place for place in reversed(range(len(lines))) if place not in ties.claims), -1)
     for place, calls in ties.waiting.items():
         reason: NotThere = "not arrived yet" if homes[place] >= last_said else "interrupted"
         for call, tool in calls.items():

@@ -106,6 +106,9 @@ def relieve(state: WindowState, rules: Rules, look: Look, idle: float = 0.0) -> 
     `idle` is how many seconds ago the model was last called: an edit is free once a provider's cache is cold.
     """
     before = look.used(state)
+    if state.task in state.lines and state.cost(state.task) > rules.room:
+        # A task that no prompt can hold would keep the session from ever being used again.
+        rules = replace(rules, protection=replace(rules.protection, task=False))
     first = _Work(state.copy(), rules, look)
     first.bind_components()
     bound = Relief(plans=_joined(first.plans), state=first.state, before=before, after=look.used(first.state))

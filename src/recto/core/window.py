@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from recto.core.budget import Burn, Component
@@ -300,11 +301,10 @@ def _staying(state: WindowState, protection: Protection) -> set[int]:
     stay = (state.pins & state.lines.keys()) | in_flight(state)
     if protection.task and state.task:
         stay.add(state.task)
-    stay.update(list(state.lines)[max(len(state.lines) - protection.min_recent_messages, 0) :])
-    tools = protection.tools
-    for line in state.lines.values():
-        if line.role == "system" or line.marked or (tools and tools.intersection(line.tools)):
-            stay.add(line.seq)
+    stay.update(islice(reversed(state.lines), protection.min_recent_messages))
+    stay.update([line.seq for line in state.lines.values() if line.marked or line.role == "system"])
+    if protection.tools:
+        stay.update([line.seq for line in state.lines.values() if protection.tools.intersection(line.tools)])
     return stay
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from recto.core.health import call_mark
 from recto.core.messages import Message
@@ -43,6 +44,7 @@ HANDOFF = -3
 """The number of the message that says where the work stood before the last compaction."""
 _ADJACENCY: dict[str, Adjacency] = {CHAT: "strict", ANTHROPIC: "merging", RESPONSES: "anywhere"}
 _MARKS = tuple(name.encode() for name in CACHE_MARKS)
+_SEQ = attrgetter("seq")
 _OTHER_RESULT = "[Left out together with the result before.]"
 
 
@@ -107,6 +109,8 @@ class Material:
     """The calls of messages, by their ids: what each is recognised by when it is made again."""
     _arranged: tuple[tuple[int, ...], Adjacency, Arrangement] | None = None
     """The last arrangement, with what it was made of: one prompt asks for the same one several times."""
+    _answers: list[Answer] = field(default_factory=list)
+    """Those of its results that have to be made."""
 
     def take(self, seq: int, id: str, raw: bytes, wire: str, tokens: int | None = None) -> Line:
         """Takes a message in; its line is what the state wants to know of it."""
@@ -151,11 +155,8 @@ class Material:
         """What the prompt of a state costs at most, with everything that would be made for it."""
         wire = self.wire_of(state)
         lines, marker = self._lines(state)
-        made = sum(
-            self._count_made("answer", piece.call_id + piece.tool, wire)
-            for piece in self._arrange(lines, wire).pieces
-            if isinstance(piece, Answer)
-        )
+        self._arrange(lines, wire)
+        made = sum(self._count_made("answer", piece.call_id + piece.tool, wire) for piece in self._answers)
         opening = 0 if state.lines and wire != ANTHROPIC else 24
         quoted = sum(text.tokens for text in (self.handoff, self.recalled) if text)
         said = self._count_made("marker", marker, wire) if marker else 0
@@ -288,9 +289,10 @@ class Material:
 
     def _arrange(self, lines: list[Line], wire: str) -> Arrangement:
         """Entries never change, so their numbers tell whether the lines are the same."""
-        seqs, adjacency = tuple(line.seq for line in lines), _ADJACENCY[wire]
+        seqs, adjacency = tuple(map(_SEQ, lines)), _ADJACENCY[wire]
         if self._arranged is None or self._arranged[:2] != (seqs, adjacency):
             self._arranged = seqs, adjacency, arrange(lines, adjacency)
+            self._answers = [piece for piece in self._arranged[2].pieces if isinstance(piece, Answer)]
         return self._arranged[2]
 
     def _unbound(self, state: WindowState, wire: str) -> list[int]:

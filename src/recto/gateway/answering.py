@@ -7,25 +7,29 @@ that goes away takes the upstream's work with it, and what came so far is kept a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from recto.engine.async_session import on_a_thread
 from recto.errors import CannotCross, MalformedMessage, RectoError, StoreError
-from recto.gateway.turns import Turn, Turns
+from recto.gateway.turns import Turn, Turns, refuse_defects
 from recto.gateway.upstreams import Answer, UpstreamUnreachable
 from recto.wire.capturing import Capture, capture_for
 from recto.wire.refusals import OVERLOADED, TIMED_OUT, UPSTREAM_FAILED, stream_refusal
 from recto.wire.sse import DONE, SseEvent, SseReader
 
+_T = TypeVar("_T")
 _LINGER = 5.0
 """Seconds that are waited, once a message is whole, for what it cost and for the stream's own end."""
-_GONE = "the client went away"
+_HELD = 1_000
+"""Events that are waited for, once a message is whole: an upstream may go on for ever."""
+GONE = "the client went away"
 _STOPPED = "the gateway was stopped"
 
 
@@ -70,7 +74,7 @@ class Streamed:
         try:
             await asyncio.wait({passing, watching}, return_when=asyncio.FIRST_COMPLETED)
             if not passing.done():
-                passing.cancel(_GONE)
+                passing.cancel(GONE)
             with suppress(asyncio.CancelledError):
                 await passing
         except asyncio.CancelledError:
@@ -90,10 +94,10 @@ class Streamed:
             outcome = await self._events(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError as error:
-            await self._keep_part(str(error) or _GONE)
+            await self._keep_part(str(error) or GONE)
             raise
         except OSError:
-            await self._keep_part(_GONE)
+            await self._keep_part(GONE)
         finally:
             await asyncio.shield(_quietly(self.answer.close()))
             self.turns.end(self.turn)
@@ -115,6 +119,8 @@ class Streamed:
                 return "upstream_error"
             await self._send(send, held)
             return await self._broken(send, UPSTREAM_FAILED, reason)
+        if self._capture.overflowed:
+            return await self._broken(send, UPSTREAM_FAILED, "the upstream's answer is longer than is kept")
         try:
             await finished(self._store())
         except StoreError as error:
@@ -126,26 +132,30 @@ class Streamed:
 
     async def _store(self) -> None:
         reply, response = self._capture.reply(), self._capture.id
+        refuse_defects(reply.messages, self.wire)
         await on_a_thread(self.turns.finish, self.turn, reply, response=response, about=self.about)
         self._stored = True
 
     async def _until_whole(self, send: Send) -> list[bytes]:
         """The events from the one on that makes the message whole."""
         held: list[bytes] = []
+        until: float | None = None
         reader, own = SseReader(), SseReader()
         pieces = self.answer.pieces
-        while (piece := await self._next(pieces, bool(held))) is not None:
+        while len(held) < _HELD and (piece := await self._next(pieces, until)) is not None:
             for event in reader.feed(piece):
                 out = [event.raw] if self.crossing is None else self.crossing.feed(event)
                 for one in [event] if self.crossing is None else own.feed(b"".join(out)):
                     self._capture.take(one)
                 if self._capture.ended or held:
+                    until = until or asyncio.get_running_loop().time() + _LINGER
                     held += out
                 else:
                     await self._send(send, out)
                 if held and event.data == DONE:
                     return held + self._rest(own)
-        return held + ([reader.rest] if self.crossing is None and reader.rest else self._rest(own))
+        # Half an event at the end of a message that is not whole would swallow the error that is told behind it.
+        return held + ([reader.rest] if self.crossing is None and held and reader.rest else self._rest(own))
 
     def _rest(self, own: SseReader) -> list[bytes]:
         """What a crossing still has to say."""
@@ -156,10 +166,12 @@ class Streamed:
             self._capture.take(event)
         return out
 
-    async def _next(self, pieces: AsyncIterator[bytes], whole: bool) -> bytes | None:
-        """The next piece; none at the end, and none where a message is whole and nothing more comes."""
+    async def _next(self, pieces: AsyncIterator[bytes], until: float | None) -> bytes | None:
+        """The next piece; none at the end, and none where the message was whole long enough ago."""
+        if until is None:
+            return await anext(pieces, None)
         try:
-            async with asyncio.timeout(_LINGER if whole else None):
+            async with asyncio.timeout_at(until):
                 return await anext(pieces, None)
         except TimeoutError:
             return None
@@ -168,8 +180,7 @@ class Streamed:
         body = b"".join(pieces)
         if body:
             self._sent += 1
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-            await asyncio.sleep(0)  # a stream that never waits would keep the loop for itself
+            await send({"type": "http.response.body", "body": body, "more_body": True})  # the guard lets others run
 
     async def _broken(self, send: Send, code: str, message: str) -> str:
         await self._keep_part(message)
@@ -211,6 +222,21 @@ async def finished(work: Awaitable[Any]) -> None:
         with suppress(Exception):
             await task
         raise
+
+
+async def unless_gone(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
+    """What comes of something, unless the client goes away: then it is cancelled. Raises `ClientDisconnect`."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
+    finally:
+        for task in (working, watching):
+            task.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
 
 
 async def _quietly(work: Awaitable[None]) -> None:

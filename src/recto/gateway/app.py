@@ -27,9 +27,9 @@ from recto.gateway.embedded import EmbeddedUpstream
 from recto.gateway.guard import Guard
 from recto.gateway.holding import Holding
 from recto.gateway.identity import OWN_HEADER, named_session
-from recto.gateway.inspection import routes as inspection_routes
-from recto.gateway.inspection_reads import Inspection
-from recto.gateway.inspection_table import RULES
+from recto.gateway.inspection.reads import Inspection
+from recto.gateway.inspection.routes import routes as inspection_routes
+from recto.gateway.inspection.table import RULES
 from recto.gateway.listing import Listing
 from recto.gateway.metrics import RequestMetrics
 from recto.gateway.placing import Named
@@ -116,8 +116,7 @@ class Gateway:
     def _routes(self) -> list[Route]:
         lanes = Lanes()
         proxied = {
-            wire: Proxy(wire, self.turns, self.upstreams, lanes, self._over)
-            for wire in (CHAT, RESPONSES, ANTHROPIC)
+            wire: Proxy(wire, self.turns, self.upstreams, lanes, self._over) for wire in (CHAT, RESPONSES, ANTHROPIC)
         }
         return [
             Route("/", self._hello),

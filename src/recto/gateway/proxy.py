@@ -12,22 +12,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recto.core.keys import Key
 from recto.core.limits import limits_in_error
 from recto.engine.async_session import on_a_thread
-from recto.errors import MalformedMessage, RectoError
-from recto.gateway.answering import Crossing, Streamed, Whole, finished, whole_body
+from recto.errors import CannotCross, InputError, RectoError
+from recto.gateway.answering import GONE, Crossing, Streamed, Whole, finished, unless_gone, whole_body
 from recto.gateway.asking import Asked, open_request
 from recto.gateway.declining import answer_headers, refused, said_no, spelled
 from recto.gateway.identity import OWN_HEADER, named_session
 from recto.gateway.naming import Naming, held_names, with_names
 from recto.gateway.placing import Named, compacted_in
-from recto.gateway.turns import Turn, Turns
+from recto.gateway.turns import Turn, Turns, refuse_defects
 from recto.gateway.upstreams import Answer, Upstream, Upstreams, UpstreamUnreachable
-from recto.wire import read_reply
+from recto.wire import Reply, read_reply
 from recto.wire.crossing import Ids, StreamCrossing, cross_reply, cross_request
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 from recto.wire.parts import object_in
@@ -116,6 +116,8 @@ class Proxy:
                 await response(scope, receive, send)
         except RectoError as error:
             await refused(error, self._wire, id)(scope, receive, send)
+        except ClientDisconnect:
+            raise
         except Exception as error:
             # Only its kind: what the message of a strange error holds is not known.
             _log.error("request %s failed: %s", id, type(error).__name__)
@@ -138,13 +140,17 @@ class Proxy:
             self._told(about)
 
         try:
-            wire, answer = await self._sent(turn, upstream, _headers(request), request.url.query)
+            asking = self._sent(turn, upstream, _headers(request), request.url.query)
+            wire, answer = await unless_gone(asking, request.receive)
             if answer.status >= 400:
                 over("upstream_error")
                 return await self._failed(turn, upstream, wire, answer, id)
-            if answer.streams:
+            if answer.status not in (200, 201):
+                await answer.close()
+                raise UpstreamUnreachable(f"upstream '{upstream.name}' answered with status {answer.status}")
+            if answer.streams and asked.stream:
                 return self._streamed(turn, wire, answer, id, over)
-            response = await self._whole(turn, wire, answer, id)
+            response = await unless_gone(self._whole(turn, wire, answer, id), request.receive)
         except UpstreamUnreachable as error:
             over("upstream_error")
             await on_a_thread(self._turns.failed, turn, upstream.name, 0)
@@ -153,6 +159,10 @@ class Proxy:
             over("refused")
             self._turns.end(turn)
             return refused(error, self._wire, id, turn.headers)
+        except ClientDisconnect:
+            over("cut")
+            await on_a_thread(self._turns.cut, turn, Reply(messages=(), stop_reason="", usage=None), GONE)
+            raise
         except BaseException:
             over("cut")
             self._turns.end(turn)
@@ -207,7 +217,10 @@ class Proxy:
                 raw = await on_a_thread(cross_reply, raw, wire, self._wire, ids=_ids(turn, id))
             raw = with_names(raw, held_names(turn.asked))
             reply = await on_a_thread(read_reply, raw, self._wire)
-        except MalformedMessage as error:
+            refuse_defects(reply.messages, self._wire)
+        except CannotCross:
+            raise
+        except InputError as error:
             raise UpstreamUnreachable(f"the upstream's answer cannot be understood: {error}") from None
         await finished(on_a_thread(self._turns.finish, turn, reply, response=_id_in(raw), about={"request": id}))
         kept = [one for one in answer.headers if one[0] not in ("content-length", "transfer-encoding")]
@@ -218,7 +231,7 @@ class Proxy:
         raw = await _error_body(answer)
         await on_a_thread(self._turns.failed, turn, upstream.name, answer.status)
         kept = [one for one in answer.headers if one[0] not in ("content-length", "transfer-encoding")]
-        if wire != self._wire:
+        if wire != self._wire or isinstance(_told(raw), str):  # also a page of whoever stands before the upstream
             raw = refusal(self._wire, answer.status, *_crossed_error(raw), request_id=id)
             kept = [("content-type", "application/json"), *(one for one in kept if one[0] == "retry-after")]
         return Whole(answer.status, raw, [*kept, *spelled(turn.headers)])

@@ -153,7 +153,7 @@ class Turns:
             fresh = [_plain(raw, asked.wire) for raw in placed.fresh] if placed.turns else placed.fresh
             wire = None if placed.turns else asked.wire
             if fresh:
-                _refuse_defects(fresh, asked.wire)
+                refuse_defects(fresh, asked.wire)
                 entries = session.append_all(fresh, expect=placed.after, surface=SURFACES[asked.wire], wire=wire)
                 if not asked.replies and placed.chain is not None:
                     place = Place(session=placed.stored, seq=entries[-1].seq)
@@ -272,8 +272,8 @@ def _refuse_empty(asked: Asked) -> None:
         raise MalformedMessage("the user has to speak first")
 
 
-def _refuse_defects(messages: Sequence[bytes], wire: str) -> None:
-    """Raises `MalformedMessage` for a message that no provider takes; nothing of the request is stored then."""
+def refuse_defects(messages: Sequence[bytes], wire: str) -> None:
+    """Raises `MalformedMessage` for a message that no provider takes: nothing of the request or answer is stored."""
     for raw in messages:
         if why := defect(fields_of(raw), wire):
             raise MalformedMessage(why)

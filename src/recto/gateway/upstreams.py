@@ -140,7 +140,9 @@ class HttpUpstream:
         client = self._connected()
         url = f"{self._base(path)}{path}{f'?{query}' if query else ''}"
         # As bytes: a client's header may hold any of them, and texts would have to be ASCII.
-        given = [(name.encode(), value.encode("latin-1", "replace")) for name, value in self._headers(headers, wire).items()]
+        given = [
+            (name.encode(), value.encode("latin-1", "replace")) for name, value in self._headers(headers, wire).items()
+        ]
         request = client.build_request(method, url, content=body or None, headers=given)
         try:
             response = await client.send(request, stream=True)
@@ -149,7 +151,12 @@ class HttpUpstream:
         except httpx2.TransportError as error:
             reason = f"upstream '{self.name}' could not be reached ({type(error).__name__})"
             raise UpstreamUnreachable(reason) from None
-        kept = [(name, value) for name, value in response.headers.multi_items() if name not in _NOT_FORWARDED]
+        if response.status_code < 400 and response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise UpstreamUnreachable(f"upstream '{self.name}' sent its answer packed, though it was asked not to")
+        # Decoded so that any bytes go through: what a header says is not known here.
+        named = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers.raw]
+        kept = [(name, value) for name, value in named if name not in _NOT_FORWARDED]
         return Answer(
             status=response.status_code,
             headers=[(name, value) for name, value in kept if name != "set-cookie" and not name.startswith(_OURS)],

@@ -6,6 +6,7 @@ before words, thinking and reasoning before what they led to. Where the rules ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count, groupby
 from typing import Literal, NamedTuple
@@ -17,13 +18,15 @@ from recto.wire.parts import fields_of, object_in, stated_role
 from recto.wire.splicing import array_of, member_at, spliced, taken_out
 from recto.wire.validity import THINKING, blocks_of, is_blank, is_empty
 
+_SAYS_WORDS = re.compile(rb'\{\s*"role"\s*:\s*"\w+"\s*,\s*"content"\s*:\s*"')
+"""How nearly all Chat messages begin; such a one is not empty, whatever follows."""
 _Kind = Literal["result", "thinking", "blank", "other"]
 
 
 def settled(messages: Iterable[bytes], wire: str) -> list[bytes]:
     """The messages as the provider wants them on the inside."""
     if wire == CHAT:
-        return [raw for raw in messages if not is_empty(fields_of(raw))]
+        return [raw for raw in messages if _SAYS_WORDS.match(raw) or not is_empty(fields_of(raw))]
     return _turns_settled(messages) if wire == ANTHROPIC else _reasoning_settled(messages)
 
 

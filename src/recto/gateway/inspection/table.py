@@ -16,12 +16,10 @@ from recto.core.task_state import Checkpoint
 from recto.core.trends import HealthReport
 from recto.engine.browsing import DecisionPage, EntryPage
 from recto.engine.timeline import MOST, Timeline
-from recto.gateway import inspection_changes as changes
-from recto.gateway import inspection_reads as reads
-from recto.gateway import inspection_values as values
 from recto.gateway.authority import Rule
-from recto.gateway.inspection_asked import Call, Choice, Flag, Kinds, Several, Text, Whole
-from recto.gateway.inspection_reads import Inspection
+from recto.gateway.inspection import changes, reads, values
+from recto.gateway.inspection.asked import Call, Choice, Flag, Kinds, Several, Text, Whole
+from recto.gateway.inspection.reads import Inspection
 
 PREFIX = "/api/v1"
 DESCRIPTION = f"{PREFIX}/openapi.json"

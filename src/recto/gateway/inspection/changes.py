@@ -13,9 +13,9 @@ from recto.engine.inspect import compressions, decided_in
 from recto.engine.memory_events import is_memory_session
 from recto.engine.session import Session
 from recto.errors import RequestRefused
-from recto.gateway.inspection_asked import Call
-from recto.gateway.inspection_reads import Inspection, not_there
-from recto.gateway.inspection_values import Approved, CheckpointSaved, Compacted, Stored, stored
+from recto.gateway.inspection.asked import Call
+from recto.gateway.inspection.reads import Inspection, not_there
+from recto.gateway.inspection.values import Approved, CheckpointSaved, Compacted, Stored, stored
 
 SURFACE = "gateway api"
 """The way in that changes are told to have come by."""

@@ -1,7 +1,7 @@
 """The inspection and admin API over HTTP: finds the operation, checks the key's right, and answers in JSON.
 
 Nothing a client sends ends in an error of the server: what cannot be done is answered with what to do instead. What
-can be asked stands in `inspection_table`; what the answers hold is the engine's business.
+can be asked stands in `table`; what the answers hold is the engine's business.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from recto.errors import (
     TooLarge,
     WindowOverflow,
 )
-from recto.gateway import inspection_values as values
-from recto.gateway.inspection_asked import MOST_BYTES, Call, body_of, query_of
-from recto.gateway.inspection_reads import Inspection
-from recto.gateway.inspection_table import DESCRIPTION, OPERATIONS, PREFIX, Operation
-from recto.gateway.openapi import description
+from recto.gateway.inspection import values
+from recto.gateway.inspection.asked import MOST_BYTES, Call, body_of, query_of
+from recto.gateway.inspection.openapi import description
+from recto.gateway.inspection.reads import Inspection
+from recto.gateway.inspection.table import DESCRIPTION, OPERATIONS, PREFIX, Operation
 
 
 def routes(inspection: Inspection) -> list[Route]:

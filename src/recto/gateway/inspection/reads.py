@@ -31,8 +31,8 @@ from recto.engine.reading import text_of
 from recto.engine.session import Session
 from recto.engine.timeline import Timeline, timeline
 from recto.errors import InputError, RequestRefused
-from recto.gateway.inspection_asked import Call
-from recto.gateway.inspection_values import (
+from recto.gateway.inspection.asked import Call
+from recto.gateway.inspection.values import (
     AuditPage,
     CheckpointLine,
     CheckpointPage,

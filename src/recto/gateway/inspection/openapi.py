@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from recto import __version__
-from recto.gateway.inspection_asked import Kinds
-from recto.gateway.inspection_table import DESCRIPTION, PREFIX, Operation
-from recto.gateway.inspection_values import Refused, schema_of
+from recto.gateway.inspection.asked import Kinds
+from recto.gateway.inspection.table import DESCRIPTION, PREFIX, Operation
+from recto.gateway.inspection.values import Refused, schema_of
 
 _REFUSALS = {
     "400": "The request cannot be read, or names something that is not taken here.",

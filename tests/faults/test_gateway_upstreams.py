@@ -1,0 +1,301 @@
+"""Promise 13: an upstream in trouble never breaks a transcript.
+
+Clients talk through the gateway to a provider behind a bad line: answers are cut anywhere, garbled, doubled, packed,
+refused, of another type, or no HTTP at all. Each client tries again until it is answered and goes on from there. What
+came in part is kept as a part, what the client saw end is kept whole, nobody is asked twice for one request, and every
+prompt that follows is one that a provider takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+from chaos import (
+    FAULTS,
+    PATHS,
+    TOOLS,
+    Answered,
+    Direct,
+    Fault,
+    Line,
+    Provider,
+    Reply,
+    clean,
+    cut,
+    cut_between_events,
+    direct,
+    is_refusal,
+    refused,
+)
+from tests.gateway.upstream import Asked, Says, ScriptedUpstream
+
+from recto.core.entries import MESSAGE
+from recto.engine.verify import verify
+from recto.gateway import answering
+from recto.gateway.turns import Turns
+from recto.gateway.upstreams import HttpUpstream
+from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.wire.sse import SseReader
+
+pytestmark = pytest.mark.timeout(0)
+CLIENTS = 12
+TURNS = 3
+TRIES = 12
+
+
+def script(asked: Asked) -> Says:
+    """Calls a tool for what the user asks, and says something when it has the result."""
+    last = asked.messages[-1]
+    told = json.dumps(last)
+    if "tool_call_id" in told or "tool_result" in told or "call_output" in told:
+        return Says(text="Done, as you can see from the output.")
+    return Says(text="One moment.", calls=(("run", {"command": "ls", "times": 3}), ("run", {"command": "pwd"})))
+
+
+@dataclass
+class Seen:
+    """What clients saw over all."""
+
+    streams: int = 0
+    ended: int = 0
+    partly: int = 0
+    empty: int = 0
+    given_up: int = 0
+    wrong: list[Any] = field(default_factory=list)
+    sessions: set[str] = field(default_factory=set)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+
+def events_in(body: bytes) -> list[dict[str, Any]]:
+    """The events of a stream that are JSON, as a client reads them."""
+    found = []
+    for event in body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n"):
+        data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
+        try:
+            value = json.loads(data)
+        except ValueError:
+            continue
+        found += [value] if isinstance(value, dict) else []
+    return found
+
+
+def saw_end(wire: str, events: list[dict[str, Any]]) -> bool:
+    if wire == CHAT:
+        choices = [one for event in events for one in event.get("choices") or () if isinstance(one, dict)]
+        return any(one.get("finish_reason") for one in choices)
+    ends = ("response.completed", "message_stop")
+    return any(event.get("type") in ends for event in events)
+
+
+def saw_error(wire: str, events: list[dict[str, Any]]) -> bool:
+    if wire == CHAT:
+        return any("error" in event for event in events)
+    return any(event.get("type") == "error" for event in events)
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def results(wire: str, replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results of all calls in an answer."""
+    if wire == CHAT:
+        ids = [call["id"] for reply in replies for call in reply.get("tool_calls", ())]
+        return [{"role": "tool", "tool_call_id": id, "content": "out"} for id in ids]
+    if wire == RESPONSES:
+        ids = [reply["call_id"] for reply in replies if reply.get("type") == "function_call"]
+        return [{"type": "function_call_output", "call_id": id, "output": "out"} for id in ids]
+    parts = [part for reply in replies for part in reply["content"] if isinstance(part, dict)]
+    blocks = [{"type": "tool_result", "tool_use_id": part["id"]} for part in parts if part.get("type") == "tool_use"]
+    return [{"role": "user", "content": blocks}] if blocks else []
+
+
+def says_something(reply: dict[str, Any]) -> bool:
+    content = reply.get("content")
+    parts = content if isinstance(content, list) else [{"text": content or ""}]
+    told = any(str(part.get("text", "")).strip() or part.get("type") == "tool_use" for part in parts)
+    return told or bool(reply.get("tool_calls")) or reply.get("type") == "function_call"
+
+
+def stored(gw: Direct, session: str) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """What was said in a session, and which events stand in it."""
+    entries = list(gw.store.read(session))
+    return [json.loads(one.content) for one in entries if one.kind == MESSAGE], Counter(one.kind for one in entries)
+
+
+def was_answered(wire: str, stream: bool, answer: Answered, seen: Seen, sent: bytes) -> bool:
+    """Whether the client has an answer. Anything that is neither an answer nor an error of the protocol is wrong."""
+    if answer.status not in (200, 201):
+        if answer.status < 400 or not is_refusal(wire, answer):
+            seen.wrong.append(("no refusal", sent, answer))
+        return False
+    if not stream:
+        return True
+    events = events_in(answer.body)
+    failed = saw_error(wire, events)
+    ended = saw_end(wire, events) or (not failed and b"data: [DONE]" in answer.body)
+    if not ended and not failed:
+        seen.wrong.append(("neither an end nor an error", sent, answer))
+    return ended
+
+
+async def converse(gw: Direct, wire: str, name: str, rng: random.Random, seen: Seen) -> None:
+    """One client: it asks until it is answered, and goes on."""
+    history: list[dict[str, Any]] = [user(f"{name} begins")]
+    said: list[dict[str, Any]] = []
+    session = ""
+    for _ in range(TURNS * 2):
+        for _ in range(TRIES):
+            stream = rng.random() < 0.8
+            member = "input" if wire == RESPONSES else "messages"
+            body = {"model": "gpt-4o", member: history, "tools": TOOLS[wire], "stream": stream}
+            raw = json.dumps(body if wire == RESPONSES else {**body, "max_tokens": 100}).encode()
+            before = stored(gw, session)[1] if session else Counter()
+            answer = await gw.ask("POST", PATHS[wire], raw)
+            seen.streams += 1
+            seen.statuses[answer.status] += 1
+            session = session or answer.headers["x-recto-session-id"]
+            if answer.headers.get("x-recto-session-id") != session:
+                seen.wrong.append(("another session", raw, answer))
+            answered = was_answered(wire, stream, answer, seen, raw)
+            said, kinds = stored(gw, session)
+            new = kinds - before
+            kept = len(said) > len(history)
+            if said == history and answered:
+                seen.empty += 1  # garbage took all of it but the end: nothing was said, and nothing is kept
+                return
+            if kept != answered or said[: len(history)] != history:
+                seen.wrong.append(("answered and stored differ", answered, kept, raw, answer))
+            if not answered and new["reply_cut"] + new["upstream_failed"] != 1:
+                seen.wrong.append(("no record of the failure", new, raw, answer))
+            seen.partly += new["reply_cut"]
+            if answered:
+                break
+        else:
+            seen.given_up += 1
+            break
+        seen.ended += 1
+        replies = said[len(history) :]
+        if not any(says_something(reply) for reply in replies):
+            break  # garbage took all of it, and there is nothing to go on from
+        history = [*said, *(results(wire, replies) or [user(f"{name} goes on")])]
+    seen.sessions.add(session)
+
+
+async def trouble(folder: Any, seed: int, many: int, faults: tuple[Fault, ...]) -> tuple[Seen, Provider]:
+    """So many streams through a bad line."""
+    rng, seen = random.Random(seed), Seen()
+    drawn = random.Random(f"faults {seed}")
+    fault = lambda asked: drawn.choice(faults) if drawn.random() < 0.7 else clean  # noqa: E731
+    provider = Provider(ScriptedUpstream(script), fault, seed=seed)
+    async with provider.listening(), direct(folder, provider.url) as gw:
+        number = 0
+        while seen.streams < many:
+            wires = [rng.choice((CHAT, RESPONSES, ANTHROPIC)) for _ in range(CLIENTS)]
+            talking = [
+                converse(gw, wire, f"client {number + place}", random.Random(rng.random()), seen)
+                for place, wire in enumerate(wires)
+            ]
+            await asyncio.gather(*talking)
+            number += CLIENTS
+        for session in seen.sessions:
+            if not verify(gw.store, session).ok:
+                seen.wrong.append(("the chain is broken", session))
+        seen.wrong += [
+            ("a provider would refuse", one.problems, one.raw) for one in provider.scripted.asked if one.problems
+        ]
+        if len(provider.scripted.asked) != seen.streams:
+            seen.wrong.append(("asked more than once", len(provider.scripted.asked), seen.streams))
+    return seen, provider
+
+
+def test_trouble_upstream_never_breaks_a_transcript(swift_folder, scale):
+    many = scale(1_500, 100_000)
+    seen, _ = asyncio.run(trouble(swift_folder, 13, many, FAULTS))
+    assert seen.wrong == []
+    assert seen.ended > many // 4
+    assert seen.partly > many // 20
+    assert seen.empty < many // 50
+
+
+def test_a_gateway_that_takes_a_part_for_the_whole_is_caught(swift_folder, monkeypatch):
+    monkeypatch.setattr(Turns, "cut", lambda turns, turn, partial, why: turns.finish(turn, partial))
+    seen, _ = asyncio.run(trouble(swift_folder, 13, 100, (cut, cut_between_events)))
+    assert {wrong[0] for wrong in seen.wrong} >= {"answered and stored differ"}
+
+
+def test_a_gateway_that_asks_again_by_itself_is_caught(swift_folder, monkeypatch):
+    ask = HttpUpstream.ask
+
+    async def stubborn(upstream: HttpUpstream, *args: Any, **kwargs: Any) -> Any:
+        answer = await ask(upstream, *args, **kwargs)
+        return answer if answer.status < 500 else await ask(upstream, *args, **kwargs)
+
+    monkeypatch.setattr(HttpUpstream, "ask", stubborn)
+    seen, _ = asyncio.run(trouble(swift_folder, 13, 100, (refused,)))
+    assert "asked more than once" in {wrong[0] for wrong in seen.wrong}
+
+
+@pytest.mark.parametrize("wire", [CHAT, RESPONSES, ANTHROPIC])
+def test_after_an_overflow_the_provider_is_asked_once_more_and_only_once(swift_folder, wire):
+    async def work() -> tuple[list[Asked], Answered]:
+        scripted = ScriptedUpstream(lambda asked: Says(text="never"), window=10)
+        async with Provider(scripted).listening() as provider, direct(swift_folder, provider.url) as gw:
+            member = "input" if wire == RESPONSES else "messages"
+            turns = [user("word " * 400), {"role": "assistant", "content": "yes"}] * 6
+            answer = await gw.post(PATHS[wire], {"model": "gpt-4o", member: [*turns, user("now")], "stream": True})
+            return scripted.asked, answer
+
+    asked, answer = asyncio.run(work())
+    assert len(asked) <= 2
+    assert answer.status == 400
+    assert is_refusal(wire, answer)
+
+
+def test_an_event_too_long_to_hold_is_let_go_and_what_came_before_is_kept(swift_folder, monkeypatch):
+    async def endless(line: Line, reply: Reply, asked: Asked) -> None:
+        events = reply.body.split(b"\n\n")
+        long = b"\n\n".join(events[:3]) + b"\n\ndata: " + b"x" * 4_000_000
+        await line.send(Reply(200, reply.headers, long).wired())
+
+    monkeypatch.setattr(answering, "SseReader", partial(SseReader, most=1_000_000))
+
+    async def work() -> tuple[Answered, Counter[str]]:
+        provider = Provider(ScriptedUpstream(script), lambda asked: endless)
+        async with provider.listening(), direct(swift_folder, provider.url) as gw:
+            body = {"model": "gpt-4o", "messages": [user("go")], "tools": TOOLS[CHAT], "stream": True}
+            answer = await gw.post(PATHS[CHAT], body)
+            return answer, stored(gw, answer.headers["x-recto-session-id"])[1]
+
+    answer, kinds = asyncio.run(work())
+    assert saw_error(CHAT, events_in(answer.body))
+    assert kinds["reply_cut"] == 1
+    assert len(answer.body) < 1_000_000
+
+
+def test_an_upstream_that_goes_on_for_ever_after_its_message_is_not_listened_to(swift_folder):
+    async def endless(line: Line, reply: Reply, asked: Asked) -> None:
+        whole = reply.body.replace(b"data: [DONE]\n\n", b"")
+        await line.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + whole)
+        while True:
+            await line.send(b": still here\n\n" * 100)
+            await asyncio.sleep(0)
+
+    async def work() -> tuple[Answered, Counter[str], int]:
+        provider = Provider(ScriptedUpstream(script), lambda asked: endless)
+        async with provider.listening(), direct(swift_folder, provider.url) as gw:
+            body = {"model": "gpt-4o", "messages": [user("go")], "tools": TOOLS[CHAT], "stream": True}
+            answer = await gw.post(PATHS[CHAT], body)
+            return answer, stored(gw, answer.headers["x-recto-session-id"])[1], len(answer.body)
+
+    answer, kinds, size = asyncio.run(work())
+    assert saw_end(CHAT, events_in(answer.body))
+    assert kinds["message"] == 2
+    assert size < 200_000

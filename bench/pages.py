@@ -51,11 +51,17 @@ _EVIDENCE = (
     "BEAM: the whole history",
 )
 _COMPACTION = ("recorded summary", "Recto, extractive", "newest messages, and recall")
+_GATEWAY = tuple(
+    f"{load}: {whom}"
+    for load in ("1 session of 10 messages", "16 sessions of 10 messages, streamed", "16 sessions of 1,000 messages")
+    for whom in ("direct", "Recto", "LiteLLM")
+)
 IN_THE_README = {
     "figures": _WINDOW,
     "recall figures": _RECALL,
     "evidence figures": _EVIDENCE,
     "compaction figures": _COMPACTION,
+    "gateway figures": _GATEWAY,
 }
 """By the mark in the README they stand under; a mark is renewed where all of its rows were measured in one run."""
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 from chaos import PATHS, TOOLS, Answered, Direct, Provider, direct, is_refusal
 from tests.gateway.upstream import Says, ScriptedUpstream
 
+from recto.gateway import proxy, turns
+from recto.gateway.asking import open_request
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 
-pytestmark = pytest.mark.timeout(0)
+pytestmark = [pytest.mark.timeout(0), pytest.mark.filterwarnings("ignore:model:UserWarning")]
 AT_ONCE = 16
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": "{}"}}
@@ -171,15 +173,10 @@ def bent(rng: random.Random, wire: str) -> bytes:
     return raw
 
 
+NAMES = ("a", "recto:keys", "agent:a:b", "agent:default:b", "tenant:x/agent:a:b", "\xff", " ", "x" * 900)
 HEADERS: tuple[tuple[str, str], ...] = (
-    *(
-        ("x-recto-session-id", one)
-        for one in ("a", "recto:keys", "agent:a:b", "tenant:x/agent:a:b", "\xff", " ", "x" * 900)
-    ),
-    *(
-        ("x-session-id", one)
-        for one in ("\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9", "a-session-of-mine", "../../..")
-    ),
+    *(("x-recto-session-id", one) for one in NAMES),
+    *(("x-session-id", one) for one in ("\u00e9" * 8, "a-session-of-mine", "../../..")),
     *(("anthropic-beta", "a,b,\u00ff"), ("x-custom", "\u00e9"), ("x-custom", "tab\there"), ("te", "trailers")),
     *(("accept-encoding", "gzip"), ("cookie", "a=b"), ("expect", "100-continue"), ("openai-organization", "")),
 )
@@ -212,9 +209,7 @@ async def fuzzed(gw: Direct, provider: Provider, rng: random.Random, many: int) 
 
     for _ in range(0, many, AT_ONCE):
         await asyncio.gather(*(one(random.Random(rng.random())) for _ in range(AT_ONCE)))
-    for asked in provider.scripted.asked:
-        if asked.problems:
-            wrong.append((asked.wire, asked.raw, asked.problems))
+    wrong += [(asked.wire, asked.raw, asked.problems) for asked in provider.scripted.asked if asked.problems]
     return wrong, answered
 
 
@@ -224,19 +219,32 @@ def good(wire: str, answer: Answered) -> bool:
     return 400 <= answer.status < 500 and is_refusal(wire, answer)
 
 
-def run(folder, seed: int, many: int, around: Callable[[Direct], None] = lambda gw: None) -> tuple[list[Any], int]:
+def run(folder: Path, seed: int, many: int) -> tuple[list[Any], int]:
     async def work() -> tuple[list[Any], int]:
         scripted = ScriptedUpstream(lambda asked: Says(text="An answer."))
         async with Provider(scripted).listening() as provider, direct(folder, provider.url) as gw:
-            around(gw)
             return await fuzzed(gw, provider, random.Random(seed), many)
 
     return asyncio.run(work())
 
 
 def test_bent_requests_are_answered_or_refused_and_no_upstream_gets_one_that_it_would_refuse(swift_folder, scale):
-    many = scale(1_200, 200_000)
+    many = scale(1_000, 200_000)
     wrong, answered = run(swift_folder, 1, many)
     assert wrong == []
     assert answered > many // 20
     assert answered < many * 19 // 20
+
+
+def test_a_gateway_that_sends_on_whatever_it_gets_is_caught(swift_folder, monkeypatch):
+    monkeypatch.setattr(turns, "refuse_defects", lambda messages, wire: None)
+    monkeypatch.setattr(turns, "_refuse_empty", lambda asked: None)
+    wrong, _ = run(swift_folder, 1, 400)
+    assert [one for one in wrong if one[0] in PATHS], "no upstream got a request that it would refuse"
+
+
+def test_a_gateway_whose_reader_is_fragile_is_caught(swift_folder, monkeypatch):
+    fragile = lambda raw, wire: open_request(json.dumps(json.loads(raw)).encode(), wire)  # noqa: E731
+    monkeypatch.setattr(proxy, "open_request", fragile)
+    wrong, _ = run(swift_folder, 1, 150)
+    assert [one for one in wrong if "Error(" in str(one[-1])]

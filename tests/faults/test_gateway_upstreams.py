@@ -208,16 +208,15 @@ async def trouble(folder: Any, seed: int, many: int, faults: tuple[Fault, ...]) 
         for session in seen.sessions:
             if not verify(gw.store, session).ok:
                 seen.wrong.append(("the chain is broken", session))
-        seen.wrong += [
-            ("a provider would refuse", one.problems, one.raw) for one in provider.scripted.asked if one.problems
-        ]
-        if len(provider.scripted.asked) != seen.streams:
-            seen.wrong.append(("asked more than once", len(provider.scripted.asked), seen.streams))
+        asked = provider.scripted.asked
+        seen.wrong += [("a provider would refuse", one.problems, one.raw) for one in asked if one.problems]
+        if len(asked) != seen.streams:
+            seen.wrong.append(("asked more than once", len(asked), seen.streams))
     return seen, provider
 
 
 def test_trouble_upstream_never_breaks_a_transcript(swift_folder, scale):
-    many = scale(1_500, 100_000)
+    many = scale(1_000, 100_000)
     seen, _ = asyncio.run(trouble(swift_folder, 13, many, FAULTS))
     assert seen.wrong == []
     assert seen.ended > many // 4
@@ -227,7 +226,7 @@ def test_trouble_upstream_never_breaks_a_transcript(swift_folder, scale):
 
 def test_a_gateway_that_takes_a_part_for_the_whole_is_caught(swift_folder, monkeypatch):
     monkeypatch.setattr(Turns, "cut", lambda turns, turn, partial, why: turns.finish(turn, partial))
-    seen, _ = asyncio.run(trouble(swift_folder, 13, 100, (cut, cut_between_events)))
+    seen, _ = asyncio.run(trouble(swift_folder, 13, 30, (cut, cut_between_events)))
     assert {wrong[0] for wrong in seen.wrong} >= {"answered and stored differ"}
 
 
@@ -239,14 +238,14 @@ def test_a_gateway_that_asks_again_by_itself_is_caught(swift_folder, monkeypatch
         return answer if answer.status < 500 else await ask(upstream, *args, **kwargs)
 
     monkeypatch.setattr(HttpUpstream, "ask", stubborn)
-    seen, _ = asyncio.run(trouble(swift_folder, 13, 100, (refused,)))
+    seen, _ = asyncio.run(trouble(swift_folder, 13, 30, (refused,)))
     assert "asked more than once" in {wrong[0] for wrong in seen.wrong}
 
 
 @pytest.mark.parametrize("wire", [CHAT, RESPONSES, ANTHROPIC])
 def test_after_an_overflow_the_provider_is_asked_once_more_and_only_once(swift_folder, wire):
     async def work() -> tuple[list[Asked], Answered]:
-        scripted = ScriptedUpstream(lambda asked: Says(text="never"), window=10)
+        scripted = ScriptedUpstream(lambda asked: Says(text="never"), window=1_500)
         async with Provider(scripted).listening() as provider, direct(swift_folder, provider.url) as gw:
             member = "input" if wire == RESPONSES else "messages"
             turns = [user("word " * 400), {"role": "assistant", "content": "yes"}] * 6
@@ -254,9 +253,9 @@ def test_after_an_overflow_the_provider_is_asked_once_more_and_only_once(swift_f
             return scripted.asked, answer
 
     asked, answer = asyncio.run(work())
-    assert len(asked) <= 2
-    assert answer.status == 400
-    assert is_refusal(wire, answer)
+    assert len(asked) == 2
+    assert asked[1].tokens < asked[0].tokens
+    assert answer.status == (200 if asked[1].tokens <= 1_500 else 400)
 
 
 def test_an_event_too_long_to_hold_is_let_go_and_what_came_before_is_kept(swift_folder, monkeypatch):

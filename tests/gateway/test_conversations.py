@@ -90,6 +90,30 @@ def test_system_text_and_tools_may_change_without_being_another_conversation_and
     assert replies[0].metadata["given"] != replies[1].metadata["given"]
 
 
+def test_a_reminder_that_moves_along_behind_the_history_is_no_other_conversation(gw, upstream):
+    history = [user("edit the file")]
+    for turn in range(3):
+        reminder = {"role": "system", "content": "Reply in the asked format."}
+        answer, session = ask(gw, [*history, reminder], tools=TOOLS)
+        assert upstream.asked[-1].messages[-1] == reminder
+        assert sum(message["role"] == "system" for message in upstream.asked[-1].messages) == 1
+        history += [reply_of(answer), user(f"and then {turn}")]
+    assert len(told(gw, session)) == 6
+
+
+def test_system_text_in_the_middle_is_kept_once_and_sent_on(gw, upstream):
+    history = [user("watch the door")]
+    answer, first = ask(gw, history, tools=TOOLS)
+    news = {"role": "system", "content": "Somebody came in."}
+    history += [reply_of(answer), news, user("what happened")]
+    answer, second = ask(gw, history, tools=TOOLS)
+    history += [reply_of(answer), user("and then")]
+    _, third = ask(gw, history, tools=TOOLS)
+    assert first == second == third
+    assert [message["content"] for message in upstream.asked[-1].messages].count("Somebody came in.") == 1
+    assert told(gw, first).count("system: Somebody came in.") == 1
+
+
 def test_what_the_client_drops_of_an_answer_makes_no_difference(gw):
     answer, first = ask(gw, [user("drop things")], tools=TOOLS)
     echo = {"role": "assistant", "content": [{"type": "text", "text": reply_of(answer)["content"] + "\n"}]}

@@ -48,7 +48,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
     material, budget = window.material, window.budget
     state, built = _planned(window, tools)
     frame = material.meter.frame.prompt
-    beside = {"tools": material.fixed - material.beside - frame, "system": material.beside, "frame": frame}
+    beside = {"tools": material.schemas, "system": material.beside, "answer": material.answer, "frame": frame}
     protected = split(state, window.rules.protection).protected
     recalled, recalled_tokens = came_back(window)
     return Report(

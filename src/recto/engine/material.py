@@ -90,6 +90,8 @@ class Material:
     """What tools, the prompt's frame and the text beside the messages cost."""
     beside: int = 0
     """What of it is the text that the caller sends beside the messages."""
+    answer: int = 0
+    """What of it is kept for an answer that may be longer than the reserve."""
     foreword: str = ""
     """System text that stands before everything else and is no message of the session."""
     recalled: Standing | None = None
@@ -111,6 +113,11 @@ class Material:
     """The last arrangement, with what it was made of: one prompt asks for the same one several times."""
     _answers: list[Answer] = field(default_factory=list)
     """Those of its results that have to be made."""
+
+    @property
+    def schemas(self) -> int:
+        """What of the fixed costs are tool schemas."""
+        return self.fixed - self.beside - self.answer - self.meter.frame.prompt
 
     def take(self, seq: int, id: str, raw: bytes, wire: str, tokens: int | None = None) -> Line:
         """Takes a message in; its line is what the state wants to know of it."""

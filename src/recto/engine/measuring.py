@@ -79,4 +79,4 @@ class Gauge:
 
     @property
     def _schemas(self) -> int:
-        return self._material.fixed - self._material.beside - self._material.meter.frame.prompt
+        return self._material.schemas

@@ -206,8 +206,8 @@ class Window:
         if self._offered[0] != given:  # the same ones come again and again
             self._offered = given, (self._cost_beside(schemas, beside))
         cost, self.material.beside = self._offered[1]
-        more = min(max(answer - self.budget.reserve, 0), self.budget.room // 2)
-        self.material.fixed = cost + more
+        self.material.answer = min(max(answer - self.budget.reserve, 0), self.budget.room // 2)
+        self.material.fixed = cost + self.material.answer
 
     def _cost_beside(self, schemas: bytes, beside: bytes) -> tuple[int, int]:
         meter = self.material.meter

@@ -42,8 +42,12 @@ class Asked:
     """Its members, but for the messages."""
     front: tuple[bytes, ...]
     """System messages that stand before the conversation, where the format has them among the messages."""
+    back: tuple[bytes, ...]
+    """System messages that stand behind it: agents move a reminder along with each request."""
+    amid: tuple[bytes, ...]
+    """System messages that stand somewhere in it. They say nothing about which conversation it is."""
     messages: tuple[bytes, ...]
-    """The conversation as the client tells it."""
+    """The conversation as the client tells it, without system messages."""
     replies: tuple[int, ...]
     """Which of them the assistant said."""
 
@@ -74,7 +78,7 @@ class Asked:
     @property
     def beside(self) -> bytes:
         """The text beside the conversation, as it was sent."""
-        return b"\n".join((*((self.body.system,) if self.body.system else ()), *self.front))
+        return b"\n".join((*((self.body.system,) if self.body.system else ()), *self.front, *self.back))
 
     @property
     def is_bare(self) -> bool:
@@ -83,7 +87,7 @@ class Asked:
 
     def with_prompt(self, messages: tuple[bytes, ...], system: str = "") -> bytes:
         """The body to send on: as it came, with the messages of a prompt, and with more system text where given."""
-        body = self.body.with_messages((*self.front, *self._marked(messages)))
+        body = self.body.with_messages((*self.front, *self._marked(messages), *self.back))
         gone = _HELD_HERE & self.fields.keys() if self.wire == RESPONSES else frozenset()
         if not gone and not system:
             return body
@@ -122,14 +126,17 @@ def open_request(raw: bytes, wire: str) -> Asked:
     """
     body = open_body(raw, wire, shallow=True)
     roles = body.roles
-    front = next((place for place, role in enumerate(roles) if role != "system"), len(roles))
+    spoken = [place for place, role in enumerate(roles) if role != "system"]
+    front, back = (spoken[0], spoken[-1] + 1) if spoken else (len(roles), len(roles))
     return Asked(
         wire=wire,
         body=body,
         fields=body.fields,
         front=body.messages[:front],
-        messages=body.messages[front:],
-        replies=tuple(place - front for place, role in enumerate(roles) if role == "assistant" and place >= front),
+        back=body.messages[back:],
+        amid=tuple(body.messages[place] for place in range(front, back) if roles[place] == "system"),
+        messages=tuple(body.messages[place] for place in spoken),
+        replies=tuple(at for at, place in enumerate(spoken) if roles[place] == "assistant"),
     )
 
 

@@ -152,9 +152,10 @@ class Turns:
             session = held.enter_context(self._sessions.use(key, placed.session, model))
             fresh = [_plain(raw, asked.wire) for raw in placed.fresh] if placed.turns else placed.fresh
             wire = None if placed.turns else asked.wire
+            after = self._told_amid(session, asked, placed.after)
             if fresh:
                 refuse_defects(fresh, asked.wire)
-                entries = session.append_all(fresh, expect=placed.after, surface=SURFACES[asked.wire], wire=wire)
+                entries = session.append_all(fresh, expect=after, surface=SURFACES[asked.wire], wire=wire)
                 if not asked.replies and placed.chain is not None:
                     place = Place(session=placed.stored, seq=entries[-1].seq)
                     self.placing.lineage.note(key.tenant, placed.chain, place)
@@ -181,6 +182,17 @@ class Turns:
         turn.prompt = turn.session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
         turn.decisions += [entry.seq for entry in turn.prompt.decisions]
         turn.body = _body(asked, turn.prompt)
+
+    def _told_amid(self, session: Session, asked: Asked, after: int | None) -> int | None:
+        """Stores system text that stands in the middle of a conversation, once, when it is first seen there."""
+        for raw in asked.amid:
+            name = f"amid/{hashlib.sha256(raw).hexdigest()[:32]}"
+            if session.find(name) is None:
+                stored = session.append_all(
+                    [raw], key=name, expect=after, surface=SURFACES[asked.wire], wire=asked.wire
+                )
+                after = after if after is None else stored[-1].seq
+        return after
 
     def _given(self, stored: str, asked: Asked) -> str:
         """Keeps what stands beside the conversation, once for each content; the answer's entry names it."""

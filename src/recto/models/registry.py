@@ -132,8 +132,9 @@ class Registry:
                 return
             self._warned.add(name)
         warnings.warn(
-            f"model '{name}' is not known: its window is taken to be {UNKNOWN_WINDOW:,} tokens. "
-            f"Set 'models: {{{name}: {{window: …, max_output: …, tokenizer: …}}}}' to what it is.",
+            # A client may have named it: no line of its own, and not as long as it likes.
+            f"model {name!r:.80} is not known: its window is taken to be {UNKNOWN_WINDOW:,} tokens. "
+            f"Set 'models: {{{ascii(name)[1:-1]:.80}: {{window: …, max_output: …, tokenizer: …}}}}' to what it is.",
             UnknownModelWarning,
             stacklevel=3,
         )

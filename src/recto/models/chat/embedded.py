@@ -63,7 +63,7 @@ class EmbeddedModel:
     ) -> None:
         """Answers a conversation of Chat messages, handing out each piece as it is written. Raises `ModelFailed`.
 
-        `asked` are members of a Chat request such as `max_tokens` and `temperature`. `take` is called on another thread.
+        `asked` are members of a Chat request, such as `max_tokens`. `take` is called on another thread.
         """
         call: _Call[None] = _Call(ends=time.monotonic() + self.seconds, cancelled=cancelled)
         refusals: list[str] = []

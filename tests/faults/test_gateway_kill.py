@@ -1,0 +1,251 @@
+"""Promise 1 at the gateway: what a client saw survives the death of the gateway, and asking again doubles nothing.
+
+A real gateway process serves 32 streams at once and is ended with SIGKILL in the middle of them. The messages of every
+request that began to be answered are stored, and so is every answer whose end a client saw. After a restart over the
+same store each client sends its last request again and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chaos import PATHS, TOOLS, Line, Provider, Reply
+from tests.gateway.upstream import Asked, Says, ScriptedUpstream
+from witness import findings
+
+from recto.core.entries import MESSAGE
+from recto.core.keys import Key
+from recto.engine.keys import Keys
+from recto.stores.sqlite import SqliteStore
+from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.wiring import SystemClock
+
+pytestmark = pytest.mark.timeout(0)
+CLIENTS = 32
+STARTING = 60
+"""Seconds for a gateway to come up on a machine that is busy."""
+
+GATEWAY = """
+import sys
+from recto.cli.main import main
+sys.argv = ["recto", "--config", sys.argv[1], "serve", "--port", "0"]
+main()
+"""
+
+CARELESS = """
+import asyncio
+from recto.gateway.answering import Streamed
+
+until_whole, store = Streamed._until_whole, Streamed._store
+
+async def at_once(self, send):
+    await self._send(send, await until_whole(self, send))
+    return []
+
+async def slowly(self):
+    await asyncio.sleep(5)
+    await store(self)
+
+Streamed._until_whole, Streamed._store = at_once, slowly
+"""
+"""Tells the end before the answer is stored, on a slow disk."""
+
+
+def script(asked: Asked) -> Says:
+    return Says(text=f"The answer to {said_in(asked.messages[-1])} is long enough to come in several pieces.")
+
+
+def said_in(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else content[0]["text"]
+
+
+async def in_drops(line: Line, reply: Reply, asked: Asked) -> None:
+    await line.drip(reply.chunked(line.rng), 90)
+
+
+@dataclass
+class Process:
+    """A gateway of its own."""
+
+    running: asyncio.subprocess.Process
+    port: int
+
+    @classmethod
+    async def started(cls, config: Path, careless: bool) -> Process:
+        program = (CARELESS if careless else "") + GATEWAY
+        running = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, str(config), stdout=asyncio.subprocess.PIPE
+        )
+        assert running.stdout is not None
+        async with asyncio.timeout(STARTING):
+            line = await running.stdout.readline()
+        assert b"listens on" in line, line
+        return cls(running, int(line.rpartition(b":")[2]))
+
+    async def end(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.running.pid, number)
+        await self.running.communicate()
+
+
+@dataclass
+class Client:
+    """A client that tells its whole history with each request."""
+
+    name: str
+    wire: str
+    session: str = ""
+    told: list[tuple[str, str]] = field(default_factory=list)
+    """Who said what: all that must be stored."""
+    waiting: str = ""
+    """What was asked and is not answered."""
+    begun: bool = False
+    """The answer to it has begun to come."""
+
+    def body(self) -> bytes:
+        spoken = [{"role": role, "content": text} for role, text in [*self.told, ("user", self.waiting)]]
+        member = "input" if self.wire == RESPONSES else "messages"
+        body = {"model": "gpt-4o", member: spoken, "tools": TOOLS[self.wire], "stream": True}
+        return json.dumps(body if self.wire == RESPONSES else {**body, "max_tokens": 100}).encode()
+
+    async def ask(self, port: int, secret: str, piece: Any) -> bool:
+        """One request; whether its end was seen. A gateway that dies in the middle is no error of the client."""
+        self.waiting = self.waiting or f"{self.name} asks for {len(self.told)}"
+        self.begun = False
+        body = self.body()
+        got = b""
+        writer = None
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            head = f"POST {PATHS[self.wire]} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {secret}\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            writer.write(head.encode() + body)
+            while more := await reader.read(65536):
+                got += more
+                if not self.begun and b"\r\n\r\n" in got:
+                    self.begun = True
+                    assert got.startswith(b"HTTP/1.1 200"), got
+                    self.session = got.partition(b"x-recto-session-id: ")[2].partition(b"\r\n")[0].decode()
+                piece()
+        except ConnectionError:
+            pass
+        finally:
+            if writer is not None:
+                writer.close()
+        ends = {CHAT: b"[DONE]", RESPONSES: b"response.completed", ANTHROPIC: b"message_stop"}
+        if ends[self.wire] not in got:
+            return False
+        answer = f"The answer to {self.waiting} is long enough to come in several pieces."
+        self.told += [("user", self.waiting), ("assistant", answer)]
+        self.waiting = ""
+        return True
+
+
+def stored(store: SqliteStore, session: str) -> list[tuple[str, str]]:
+    entries = [json.loads(entry.content) for entry in store.read(session) if entry.kind == MESSAGE]
+    return [(entry["role"], said_in(entry)) for entry in entries]
+
+
+def losses(path: Path, clients: list[Client]) -> list[Any]:
+    """Everything that a client knows to be stored and is not, or is stored twice."""
+    found: list[Any] = []
+    with SqliteStore(path) as store:
+        for client in clients:
+            if client.session:
+                there = stored(store, client.session)
+                known = [*client.told, *([("user", client.waiting)] if client.begun and client.waiting else [])]
+                if there[: len(known)] != known or len(set(there)) != len(there):
+                    found.append((client.name, known, there))
+        found += findings(store)
+    return found
+
+
+@dataclass
+class Outcome:
+    lost: list[Any] = field(default_factory=list)
+    ended: int = 0
+    cut: int = 0
+    """Streams that had begun and were cut by a kill."""
+
+
+@asynccontextmanager
+async def place(folder: Path) -> AsyncIterator[tuple[Path, Path, str]]:
+    """A provider, the settings of a gateway in front of it, and a key."""
+    path = folder / "transcript.db"
+    with SqliteStore(path) as store:
+        _, secret = Keys(store, SystemClock()).add(Key(id="", name="test"))
+    async with Provider(ScriptedUpstream(script), lambda asked: in_drops).listening() as provider:
+        about = {"url": f"{provider.url}/v1", "speaks": ["chat", "responses", "messages"], "key": "sk-upstream"}
+        given = {"store": str(path), "recall": {"embedder": {"use": "none"}}, "gateway": {"upstreams": {"main": about}}}
+        config = folder / "settings.yaml"
+        config.write_text(json.dumps(given))
+        yield path, config, secret
+
+
+class Round:
+    """One life of a gateway. It ends when clients have seen so many pieces; without a number, when they are done."""
+
+    def __init__(self, process: Process, outcome: Outcome, due: int | None, *, after_an_end: bool) -> None:
+        self.process = process
+        self.outcome = outcome
+        self.due = due
+        self.dead = False
+        self._after_an_end = after_an_end
+        self._pieces = 0
+
+    def piece(self) -> None:
+        self._pieces += 1
+        if self.due is None or self.dead or self._pieces < self.due or (self._after_an_end and not self.outcome.ended):
+            return
+        self.dead = True
+        os.kill(self.process.running.pid, signal.SIGKILL)
+
+    async def talk(self, client: Client, secret: str) -> None:
+        for _ in range(3):
+            if self.dead:
+                return
+            if not await client.ask(self.process.port, secret, self.piece):
+                self.outcome.cut += client.begun
+                return
+            self.outcome.ended += 1
+            self.piece()
+
+
+async def killed(folder: Path, rng: random.Random, cycles: int, *, careless: bool = False) -> Outcome:
+    """Kills a gateway again and again while clients talk through it; the last one may live."""
+    outcome = Outcome()
+    clients = [Client(f"client {place}", (CHAT, RESPONSES, ANTHROPIC)[place % 3]) for place in range(CLIENTS)]
+    async with place(folder) as (path, config, secret):
+        for cycle in range(cycles if careless else cycles + 1):
+            process = await Process.started(config, careless)
+            due = None if cycle == cycles else 1 if careless else rng.randint(30, 700)
+            life = Round(process, outcome, due, after_an_end=careless)
+            await asyncio.gather(*(life.talk(client, secret) for client in clients))
+            await process.end(signal.SIGKILL if life.dead else signal.SIGTERM)
+            outcome.lost += losses(path, clients)
+    assert careless or all(client.told for client in clients)
+    return outcome
+
+
+def test_what_clients_saw_survives_kill_9_of_the_gateway_and_asking_again_doubles_nothing(tmp_path, scale):
+    outcome = asyncio.run(killed(tmp_path, random.Random(1), scale(5, 500)))
+    assert outcome.lost == []
+    assert outcome.ended > CLIENTS
+    assert outcome.cut > CLIENTS // 2, "too few streams were cut: the test sees too little"
+
+
+def test_an_end_that_is_told_before_the_answer_is_stored_is_seen_to_be_lost(tmp_path):
+    outcome = asyncio.run(killed(tmp_path, random.Random(2), 1, careless=True))
+    assert outcome.lost != []

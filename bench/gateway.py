@@ -10,10 +10,11 @@ seen; *CPU ms* is what the process worked for a request, openings included.
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
@@ -160,7 +161,7 @@ def _measured(cell: Cell, running: dict[str, Running], rounds: int, quick: bool)
             before = running[name].processor_seconds
             took = _asked(running[name], load)
             found[name].take(took, running[name].processor_seconds - before)
-    progress().print(str(cell), {name: round(percentile(kept.turns, 0.5), 2) for name, kept in found.items()})
+    progress().print(str(cell), {name: round(_at(kept.turns, 0.5), 2) for name, kept in found.items()})
     return found
 
 
@@ -173,20 +174,24 @@ def _asked(whom: Running, load: Load) -> Took:
 
 
 def _rows(cell: Cell, found: dict[str, Kept]) -> list[dict]:
-    p50: Callable[[list[float]], float] = lambda times: percentile(times, 0.5)  # noqa: E731
     direct = found[DIRECT]
     rows = []
     for name, kept in found.items():
         values = {
-            "p50 ms": p50(kept.turns),
-            "p99 ms": percentile(kept.turns, 0.99),
-            "added p50 ms": p50(kept.turns) - p50(direct.turns),
-            "added p99 ms": percentile(kept.turns, 0.99) - percentile(direct.turns, 0.99),
-            "requests/s": p50(kept.rates),
-            "opening p50 ms": p50(kept.opening),
-            "CPU ms": 1e3 * kept.processor / (len(kept.turns) + len(kept.opening)),
+            "p50 ms": _at(kept.turns, 0.5),
+            "p99 ms": _at(kept.turns, 0.99),
+            "added p50 ms": _at(kept.turns, 0.5) - _at(direct.turns, 0.5),
+            "added p99 ms": _at(kept.turns, 0.99) - _at(direct.turns, 0.99),
+            "requests/s": _at(kept.rates, 0.5),
+            "opening p50 ms": _at(kept.opening, 0.5),
+            "CPU ms": 1e3 * kept.processor / max(len(kept.turns) + len(kept.opening), 1),
             "turns": len(kept.turns),
         }
         failed = f"; {kept.failed} failed" if kept.failed else ""
         rows.append(figures(f"{cell}: {name}", values, NOTES[name] + failed, 1))
     return rows
+
+
+def _at(times: list[float], share: float) -> float:
+    """A percentile; not a number where everything failed."""
+    return percentile(times, share) if times else math.nan

@@ -111,7 +111,17 @@ class Line:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, request: bytes) -> tuple[int, bytes, float, float]:
-        """Status, body, and the seconds to its first byte and to its last."""
+        """Status, body, and the seconds to its first byte and to its last; on a new connection where one was closed."""
+        kept = self._streams is not None
+        try:
+            return await self._asked(request)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.close()
+            if not kept:
+                raise
+            return await self._asked(request)
+
+    async def _asked(self, request: bytes) -> tuple[int, bytes, float, float]:
         if self._streams is None:
             self._streams = await asyncio.open_connection(*self._where, limit=4 * 1024 * 1024)
         reader, writer = self._streams

@@ -68,6 +68,7 @@ class Line:
     """One connection's other end, as a fault meets it."""
 
     rng: random.Random
+    reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     stays: bool = True
 
@@ -256,7 +257,7 @@ class Provider:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        line = Line(random.Random(f"{self.seed}"), writer)
+        line = Line(random.Random(f"{self.seed}"), reader, writer)
         try:
             while line.stays:
                 head = await reader.readuntil(b"\r\n\r\n")

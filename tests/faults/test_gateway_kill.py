@@ -12,36 +12,22 @@ import json
 import os
 import random
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from apart import Process, place
 from chaos import PATHS, TOOLS, Line, Provider, Reply
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 from witness import findings
 
 from recto.core.entries import MESSAGE
-from recto.core.keys import Key
-from recto.engine.keys import Keys
 from recto.stores.sqlite import SqliteStore
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wiring import SystemClock
 
 pytestmark = pytest.mark.timeout(0)
 CLIENTS = 32
-STARTING = 60
-"""Seconds for a gateway to come up on a machine that is busy."""
-
-GATEWAY = """
-import sys
-from recto.cli.main import main
-sys.argv = ["recto", "--config", sys.argv[1], "serve", "--port", "0"]
-main()
-"""
 
 CARELESS = """
 import asyncio
@@ -73,31 +59,6 @@ def said_in(message: dict[str, Any]) -> str:
 
 async def in_drops(line: Line, reply: Reply, asked: Asked) -> None:
     await line.drip(reply.chunked(line.rng), 90)
-
-
-@dataclass
-class Process:
-    """A gateway of its own."""
-
-    running: asyncio.subprocess.Process
-    port: int
-
-    @classmethod
-    async def started(cls, config: Path, careless: bool) -> Process:
-        program = (CARELESS if careless else "") + GATEWAY
-        running = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", program, str(config), stdout=asyncio.subprocess.PIPE
-        )
-        assert running.stdout is not None
-        async with asyncio.timeout(STARTING):
-            line = await running.stdout.readline()
-        assert b"listens on" in line, line
-        return cls(running, int(line.rpartition(b":")[2]))
-
-    async def end(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.running.pid, number)
-        await self.running.communicate()
 
 
 @dataclass
@@ -180,20 +141,6 @@ class Outcome:
     """Streams that had begun and were cut by a kill."""
 
 
-@asynccontextmanager
-async def place(folder: Path) -> AsyncIterator[tuple[Path, Path, str]]:
-    """A provider, the settings of a gateway in front of it, and a key."""
-    path = folder / "transcript.db"
-    with SqliteStore(path) as store:
-        _, secret = Keys(store, SystemClock()).add(Key(id="", name="test"))
-    async with Provider(ScriptedUpstream(script), lambda asked: in_drops).listening() as provider:
-        about = {"url": f"{provider.url}/v1", "speaks": ["chat", "responses", "messages"], "key": "sk-upstream"}
-        given = {"store": str(path), "recall": {"embedder": {"use": "none"}}, "gateway": {"upstreams": {"main": about}}}
-        config = folder / "settings.yaml"
-        config.write_text(json.dumps(given))
-        yield path, config, secret
-
-
 class Round:
     """One life of a gateway. It ends when clients have seen so many pieces; without a number, when they are done."""
 
@@ -227,9 +174,9 @@ async def killed(folder: Path, rng: random.Random, cycles: int, *, careless: boo
     """Kills a gateway again and again while clients talk through it; the last one may live."""
     outcome = Outcome()
     clients = [Client(f"client {place}", (CHAT, RESPONSES, ANTHROPIC)[place % 3]) for place in range(CLIENTS)]
-    async with place(folder) as (path, config, secret):
+    async with place(folder, Provider(ScriptedUpstream(script), lambda asked: in_drops)) as (path, config, secret):
         for cycle in range(cycles if careless else cycles + 1):
-            process = await Process.started(config, careless)
+            process = await Process.started(config, CARELESS if careless else "")
             due = None if cycle == cycles else 1 if careless else rng.randint(30, 700)
             life = Round(process, outcome, due, after_an_end=careless)
             await asyncio.gather(*(life.talk(client, secret) for client in clients))
@@ -240,7 +187,7 @@ async def killed(folder: Path, rng: random.Random, cycles: int, *, careless: boo
 
 
 def test_what_clients_saw_survives_kill_9_of_the_gateway_and_asking_again_doubles_nothing(tmp_path, scale):
-    outcome = asyncio.run(killed(tmp_path, random.Random(1), scale(5, 500)))
+    outcome = asyncio.run(killed(tmp_path, random.Random(1), scale(3, 500)))
     assert outcome.lost == []
     assert outcome.ended > CLIENTS
     assert outcome.cut > CLIENTS // 2, "too few streams were cut: the test sees too little"

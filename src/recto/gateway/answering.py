@@ -30,7 +30,7 @@ _LINGER = 5.0
 _HELD = 1_000
 """Events that are waited for, once a message is whole: an upstream may go on for ever."""
 GONE = "the client went away"
-_STOPPED = "the gateway was stopped"
+STOPPED = "the gateway was stopped"
 
 
 class Crossing(Protocol):
@@ -78,7 +78,7 @@ class Streamed:
             with suppress(asyncio.CancelledError):
                 await passing
         except asyncio.CancelledError:
-            passing.cancel(_STOPPED)
+            passing.cancel(STOPPED)
             with suppress(asyncio.CancelledError):
                 await passing
             raise

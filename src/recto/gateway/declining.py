@@ -38,12 +38,13 @@ _CODES: Final[tuple[tuple[type[RectoError], str], ...]] = (
     (InputError, MALFORMED),
     (SettingsError, MALFORMED),
     (StoreError, OVERLOADED),
+    (WindowOverflow, OVERLOADED),  # of what could leave once it is indexed: it is worth asking again
 )
 
 
 def refused(error: RectoError, wire: str, id: str, headers: Mapping[str, str] | None = None) -> Whole:
-    """What a typed error becomes."""
-    if isinstance(error, WindowOverflow):
+    """What a typed error becomes. An overflow is told as one only where asking again would not help."""
+    if isinstance(error, WindowOverflow) and not error.kept_by:
         status, body = overflow(wire, error.tokens, error.room, told=str(error), request_id=id)
         return Whole(status, body, answer_headers(headers or {}, id))
     code = next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)

@@ -19,7 +19,7 @@ from recto.core.keys import Key
 from recto.core.limits import limits_in_error
 from recto.engine.async_session import on_a_thread
 from recto.errors import CannotCross, InputError, RectoError
-from recto.gateway.answering import GONE, Crossing, Streamed, Whole, finished, unless_gone, whole_body
+from recto.gateway.answering import GONE, STOPPED, Crossing, Streamed, Whole, finished, unless_gone, whole_body
 from recto.gateway.asking import Asked, open_request
 from recto.gateway.declining import answer_headers, refused, said_no, spelled
 from recto.gateway.identity import OWN_HEADER, named_session
@@ -38,6 +38,8 @@ _WHOLE: Final = 64 * 1024 * 1024
 """Bytes of an answer that comes in one piece."""
 _ERROR: Final = 1024 * 1024
 """Bytes of an error."""
+_NOTHING: Final = Reply(messages=(), stop_reason="", usage=None)
+"""What an answer leaves that never began."""
 _ANSWER_TOKENS: Final = 4_096
 """Tokens that an answer may have where a format wants a limit and the client's format has none."""
 
@@ -159,9 +161,10 @@ class Proxy:
             over("refused")
             self._turns.end(turn)
             return refused(error, self._wire, id, turn.headers)
-        except ClientDisconnect:
+        except (ClientDisconnect, asyncio.CancelledError) as error:
             over("cut")
-            await on_a_thread(self._turns.cut, turn, Reply(messages=(), stop_reason="", usage=None), GONE)
+            why = GONE if isinstance(error, ClientDisconnect) else STOPPED
+            await finished(on_a_thread(self._turns.cut, turn, _NOTHING, why))
             raise
         except BaseException:
             over("cut")

@@ -64,7 +64,8 @@ def defect(fields: Mapping[str, Json], wire: str) -> str:
         return "a call or a result has an id that is no text"
     if calls and ROLES.get(role) != "assistant":
         return "only an assistant can call tools"
-    return "an assistant cannot give results" if answers and ROLES.get(role) == "assistant" else ""
+    gives = ("user",) if wire == ANTHROPIC else ("user", "tool")
+    return "only a user or a tool can give results" if answers and ROLES.get(role, "user") not in gives else ""
 
 
 def ties(fields: Mapping[str, Json], wire: str) -> Ties:

@@ -1,0 +1,70 @@
+"""A gateway in a process of its own, which can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from chaos import Provider
+
+from recto.core.keys import Key
+from recto.engine.keys import Keys
+from recto.stores.sqlite import SqliteStore
+from recto.wiring import SystemClock
+
+STARTING = 60
+"""Seconds for a gateway to come up on a machine that is busy."""
+
+GATEWAY = """
+import sys
+from recto.cli.main import main
+sys.argv = ["recto", "--config", sys.argv[1], "serve", "--port", "0"]
+main()
+"""
+
+
+@dataclass
+class Process:
+    """A gateway of its own."""
+
+    running: asyncio.subprocess.Process
+    port: int
+
+    @classmethod
+    async def started(cls, config: Path, before: str = "") -> Process:
+        program = before + GATEWAY
+        running = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, str(config), stdout=asyncio.subprocess.PIPE
+        )
+        assert running.stdout is not None
+        async with asyncio.timeout(STARTING):
+            line = await running.stdout.readline()
+        assert b"listens on" in line, line
+        return cls(running, int(line.rpartition(b":")[2]))
+
+    async def end(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.running.pid, number)
+        await self.running.communicate()
+
+
+@asynccontextmanager
+async def place(folder: Path, provider: Provider, **gateway: Any) -> AsyncIterator[tuple[Path, Path, str]]:
+    """A provider, the settings of a gateway in front of it, and a key."""
+    path = folder / "transcript.db"
+    with SqliteStore(path) as store:
+        _, secret = Keys(store, SystemClock()).add(Key(id="", name="test"))
+    async with provider.listening():
+        about = {"url": f"{provider.url}/v1", "speaks": ["chat", "responses", "messages"], "key": "sk-upstream"}
+        given = {**gateway, "upstreams": {"main": about}}
+        settings = {"store": str(path), "recall": {"embedder": {"use": "none"}}, "gateway": given}
+        config = folder / "settings.yaml"
+        config.write_text(json.dumps(settings))
+        yield path, config, secret

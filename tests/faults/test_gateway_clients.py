@@ -1,0 +1,236 @@
+"""Promise 12: one slow or mad client hurts nobody.
+
+Hundreds of clients that do not read, do not finish what they send, send too much or go away meet a gateway in a process
+of its own, while a good one works. The bad ones are let go, what their upstreams were doing is cancelled, and how far
+it came is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import socket
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apart import Process, place
+from chaos import TOOLS, Line, Provider, Reply, clean
+from tests.gateway.upstream import Asked, Says, ScriptedUpstream
+
+from recto.engine.verify import verify
+from recto.stores.sqlite import SqliteStore
+from recto.wire.names import CHAT
+
+pytestmark = pytest.mark.timeout(0)
+DEADLINE = 120
+"""Seconds for what must happen; on a machine that is busy it takes a while."""
+EACH = 2 << 20
+"""Bytes of memory that a client may cost who does not read: its session, and what the system took in for it."""
+PIECE = b'data: {"choices": [{"index": 0, "delta": {"content": "' + b"x" * 16_000 + b'"}}]}\n\n'
+
+
+@dataclass
+class Work:
+    """What an upstream is doing for clients that asked for something without an end."""
+
+    under_way: int = 0
+    begun: int = 0
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def fault(self, asked: Asked) -> Any:
+        told = asked.raw
+        return self.endless if b"endless" in told else self.silent if b"silent" in told else clean
+
+    async def endless(self, line: Line, reply: Reply, asked: Asked) -> None:
+        """An answer that goes on for as long as it is taken."""
+        await self.until_gone(line, b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n", PIECE)
+
+    async def silent(self, line: Line, reply: Reply, asked: Asked) -> None:
+        """An answer that is thought about for ever."""
+        await self.until_gone(line, b"", b"")
+
+    async def until_gone(self, line: Line, head: bytes, piece: bytes) -> None:
+        self.under_way += 1
+        self.begun += 1
+        self.idle.clear()
+        try:
+            await line.send(head)
+            while not line.writer.is_closing() and not line.reader.at_eof():
+                if piece:
+                    await line.send(piece)
+                    await asyncio.sleep(0)
+                else:
+                    await line.reader.read(1)
+        finally:
+            line.stays = False
+            self.under_way -= 1
+            if not self.under_way:
+                self.idle.set()
+
+
+def request(port: int, secret: str, text: str, *, stream: bool = True) -> bytes:
+    messages = [{"role": "user", "content": text}]
+    body = json.dumps({"model": "gpt-4o", "messages": messages, "tools": TOOLS[CHAT], "stream": stream}).encode()
+    return head(port, secret, len(body)) + body
+
+
+def head(port: int, secret: str, size: int) -> bytes:
+    lines = [f"Host: 127.0.0.1:{port}", f"Authorization: Bearer {secret}", "Content-Type: application/json"]
+    lines += [f"Content-Length: {size}", "Connection: close"]
+    return "\r\n".join(["POST /v1/chat/completions HTTP/1.1", *lines]).encode() + b"\r\n\r\n"
+
+
+async def connected(port: int) -> socket.socket:
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    return sock
+
+
+async def send(sock: socket.socket, raw: bytes) -> None:
+    with suppress(ConnectionError):
+        await asyncio.get_running_loop().sock_sendall(sock, raw)
+
+
+async def read(sock: socket.socket, size: int = 65536) -> bytes:
+    with suppress(ConnectionError):
+        return await asyncio.get_running_loop().sock_recv(sock, size)
+    return b""
+
+
+async def whole(sock: socket.socket) -> bytes:
+    got = b""
+    while more := await read(sock):
+        got += more
+    sock.close()
+    return got
+
+
+async def hung_up(sock: socket.socket) -> None:
+    """Waits until the other side has ended a connection that nobody reads from: it cannot be written to any more."""
+    loop = asyncio.get_running_loop()
+    while sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
+        try:
+            await loop.sock_sendall(sock, b"x")
+        except OSError:
+            break
+        await asyncio.sleep(0.1)
+    sock.close()
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def kinds_in(path: Path) -> Counter[str]:
+    """How many sessions hold each kind of entry, once all chains were verified."""
+    with SqliteStore(path) as store:
+        assert verify(store).ok
+        names = [summary.session for summary in store.sessions() if summary.session.startswith("agent:")]
+        return Counter(kind for name in names for kind in {entry.kind for entry in store.read(name)})
+
+
+async def attacked(folder: Path, stalled: int, others: int) -> dict[str, Any]:
+    """A gateway under attack; what became of the good client and of the bad ones."""
+    work = Work()
+    provider = Provider(ScriptedUpstream(lambda asked: Says(text="All is well.")), work.fault)
+    times = {"header_seconds": 3, "body_seconds": 3, "write_seconds": 3, "drain_seconds": 1}
+    async with place(folder, provider, **times) as (path, config, secret):
+        process = await Process.started(config)
+        port = process.port
+
+        async def good(number: int) -> bytes:
+            sock = await connected(port)
+            await send(sock, request(port, secret, f"good {number}"))
+            return await whole(sock)
+
+        assert b"[DONE]" in await good(0)
+        before = resident(process.running.pid)
+        bad = [await connected(port) for _ in range(stalled)]
+        for number, sock in enumerate(bad):
+            await send(sock, request(port, secret, f"endless {number}"))
+        slow = [await connected(port) for _ in range(others)]
+        for number, sock in enumerate(slow):
+            raw = head(port, secret, 1_000)
+            await send(sock, raw[: len(raw) // 2] if number % 2 else raw + b"{")
+        large = [await connected(port) for _ in range(4)]
+        for sock in large:
+            await send(sock, head(port, secret, 100 << 20) + b"x" * 65536)
+        answers = [await good(number) for number in range(1, 6)]
+        gone = [await connected(port) for _ in range(others)]
+        for number, sock in enumerate(gone):
+            kind = "silent" if number % 2 else "endless"
+            stream = number % 3 != 0 or kind == "endless"
+            await send(sock, request(port, secret, f"{kind} gone {number}", stream=stream))
+        async with asyncio.timeout(DEADLINE):
+            while work.begun < stalled + others:
+                answers.append(await good(len(answers) + 1))
+            for sock in gone:
+                sock.close()
+            answers += [await good(len(answers) + 1) for _ in range(5)]
+            refused = [await whole(sock) for sock in large]
+            await asyncio.gather(*(whole(sock) for sock in slow))
+            await work.idle.wait()
+            await asyncio.gather(*map(hung_up, bad))
+            grown = resident(process.running.pid) - before
+        answers.append(await good(len(answers) + 1))
+        await process.end(signal.SIGTERM)
+        return {
+            "failed": [answer for answer in answers if b"[DONE]" not in answer],
+            "refused": [answer[:12] for answer in refused],
+            "grown": grown,
+            "kinds": kinds_in(path),
+            "asked": work.begun,
+        }
+
+
+def test_clients_that_stall_vanish_or_send_too_much_are_let_go_and_a_good_one_never_notices(tmp_path, scale):
+    stalled, others = scale(200, 1_000), scale(24, 200)
+    told = asyncio.run(attacked(tmp_path, stalled, others))
+    assert told["failed"] == []
+    assert set(told["refused"]) == {b"HTTP/1.1 413"}
+    assert told["asked"] == stalled + others
+    assert told["kinds"]["reply_cut"] == stalled + others
+    assert told["grown"] < stalled * EACH
+
+
+async def stopped(folder: Path, number: int) -> Counter[str]:
+    """A gateway that is stopped with streams in flight."""
+    work = Work()
+    provider = Provider(ScriptedUpstream(lambda asked: Says(text="All is well.")), work.fault)
+    async with place(folder, provider, drain_seconds=1) as (path, config, secret):
+        process = await Process.started(config)
+        socks = [await connected(process.port) for _ in range(12)]
+        for place_of, sock in enumerate(socks):
+            text = f"{'silent' if place_of % 3 == 0 else 'endless'} {place_of}"
+            await send(sock, request(process.port, secret, text))
+        async with asyncio.timeout(DEADLINE):
+            while work.begun < len(socks):
+                await asyncio.sleep(0.01)
+            reading = [asyncio.ensure_future(whole(sock)) for sock in socks]
+            await process.end(number)
+            await asyncio.gather(*reading)
+        if number == signal.SIGTERM:
+            assert process.running.returncode == 0
+        return kinds_in(path)
+
+
+def test_a_gateway_that_is_stopped_writes_down_every_stream_in_flight(tmp_path):
+    kinds = asyncio.run(stopped(tmp_path, signal.SIGTERM))
+    assert kinds["reply_cut"] == 12
+
+
+def test_a_gateway_that_is_killed_writes_down_none_of_them(tmp_path):
+    kinds = asyncio.run(stopped(tmp_path, signal.SIGKILL))
+    assert kinds["message"] == 12
+    assert kinds["reply_cut"] == 0

@@ -28,6 +28,7 @@ DIRECT, RECTO, SMALL, OTHER = "direct", "Recto", "Recto, 16 K window", "LiteLLM"
 WINDOW = 16_000
 STORED = "every message durable before the answer"
 NOTES = {DIRECT: "no gateway", RECTO: STORED, SMALL: f"{STORED}; relief and recall", OTHER: "stores nothing"}
+_FILLS = "memos of messages fill up until about 16,000"
 MEMORY_REQUESTS, MEMORY_SECONDS = 100_000, 600
 """Where the second is over first, fewer are made."""
 
@@ -120,7 +121,7 @@ def _held(held: list[tuple[int, float]], failed: int) -> list[dict]:
         row("after a tenth of the requests", tenth[1], "MB", f"{tenth[0]:,} requests; {note}"),
         row("after half of the requests", half[1], "MB", f"{half[0]:,} requests"),
         row("after all requests", last, "MB", f"{done:,} requests, {failed} failed"),
-        row("growth over the second half", 1e4 * slope(later), "MB", "per 10,000 requests, by least squares", 2),
+        row("growth over the second half", 1e4 * slope(later), "MB", f"per 10,000 requests; {_FILLS}", 2),
     ]
 
 

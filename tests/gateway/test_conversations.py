@@ -169,6 +169,21 @@ def test_a_request_that_was_not_answered_is_not_stored_twice(gw, upstream):
     assert [line.split(":")[0] for line in told(gw, session)] == ["user", "assistant"]
 
 
+def test_a_history_that_came_in_whole_and_was_not_answered_is_not_stored_twice(gw, upstream):
+    from starlette.responses import JSONResponse
+
+    refusals = [JSONResponse({"error": {"message": "busy"}}, 503)]
+    upstream.fail = lambda asked: refusals.pop() if refusals else None
+    history = [user("brought along"), {"role": "assistant", "content": "an answer"}, user("what now")]
+    body = {"model": "gpt-4o", "messages": history, "tools": TOOLS}
+    headers = {"authorization": f"Bearer {gw.secret}"}
+    failed = httpx2.post(f"{gw.url}/v1/chat/completions", json=body, headers=headers)
+    assert failed.status_code == 503
+    _, session = ask(gw, history, tools=TOOLS)
+    assert session == failed.headers["x-recto-session-id"]
+    assert len(told(gw, session)) == 4
+
+
 def test_a_history_that_nobody_knows_is_taken_in_whole(gw):
     history = [user("old question"), {"role": "assistant", "content": "old answer"}, user("new question")]
     _, session = ask(gw, history, tools=TOOLS)

@@ -55,6 +55,10 @@ class _Deadline:
         return lock.acquire(timeout=min(self.left, threading.TIMEOUT_MAX))
 
 
+_REACHED_MOST = 10_000
+"""Sessions of which it is remembered how far they are indexed, for who asks how they are."""
+
+
 @dataclass(slots=True)
 class _Wishes:
     """Sessions the background thread has been told about."""
@@ -295,6 +299,8 @@ class Indexer:
                     self.words.add(session, [document_of(one, self.lexicon) for one in page if is_raw(one)], covers)
             if first <= self._reached.get(session, 0) + 1 <= last:
                 self._reached[session] = last
+                if len(self._reached) > _REACHED_MOST:
+                    del self._reached[next(iter(self._reached))]
         finally:
             self._words_turn.release()
         return True

@@ -117,7 +117,8 @@ class Placing:
             place = self.lineage.find(key.tenant, name)
             if place is not None:
                 return place, last + 1
-        return self._trimmed(key, asked, seed)
+        place = self.lineage.find(key.tenant, chain[-1])  # it came in whole, and nobody has answered it yet
+        return (place, len(chain)) if place else self._trimmed(key, asked, seed)
 
     def _trimmed(self, key: Key, asked: Asked, seed: bytes) -> tuple[Place, int] | None:
         """Where a history is the end of one that is known: its client let go of the beginning by itself."""

@@ -156,7 +156,9 @@ class Turns:
             if fresh:
                 refuse_defects(fresh, asked.wire)
                 entries = session.append_all(fresh, expect=after, surface=SURFACES[asked.wire], wire=wire)
-                if not asked.replies and placed.chain is not None:
+                # an answer that was given is noted already; what came in without one would not be known again
+                noted = bool(asked.replies) and len(placed.fresh) < len(asked.messages) - asked.replies[-1]
+                if placed.chain is not None and not noted:
                     place = Place(session=placed.stored, seq=entries[-1].seq)
                     self.placing.lineage.note(key.tenant, placed.chain, place)
             given = self._given(placed.stored, asked)

@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import pytest
 
@@ -24,3 +25,15 @@ def called(*arguments: str) -> subprocess.CompletedProcess[str]:
         complained.flush()
     texts = [stream.buffer.getvalue().decode() for stream in (said, complained)]
     return subprocess.CompletedProcess(["recto", *arguments], int(ended.value.code or 0), *texts)
+
+
+def called_at(home: Path, *arguments: str, code: int = 0) -> str:
+    """What a command said to somebody whose home and folder is `home`; it has to end with that code."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(home)
+        patched.setenv("HOME", str(home))
+        patched.setenv("COLUMNS", "160")
+        done = called(*arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from calling import called
+from tests.cli.calling import called_at as run
 
 from recto.testing import scripted_session
 
@@ -27,17 +27,6 @@ def home(tmp_path_factory) -> Path:
     run(home, "compact")
     run(home, "import", "chat.json", "--session", "agent:me:other")
     return home
-
-
-def run(home: Path, *arguments: str, code: int = 0) -> str:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(home)
-        patched.setenv("HOME", str(home))
-        patched.setenv("COLUMNS", "160")
-        done = called(*arguments)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
 
 
 def test_people_are_shown_what_was_done_and_why(home):

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from calling import called
+from tests.cli.calling import called_at as run
 
 from recto.core.readable import cases_of, stands
 from recto.errors import InputError
@@ -46,17 +46,6 @@ def home(tmp_path_factory) -> Path:
         "window: {mode: auto_compact, keep_recent_tokens: 500}\nrecall: {enabled: false}\n"
     )
     return home
-
-
-def run(home: Path, *arguments: str, code: int = 0) -> str:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(home)
-        patched.setenv("HOME", str(home))
-        patched.setenv("COLUMNS", "160")
-        done = called(*arguments)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
 
 
 def fidelity(home: Path, *arguments: str, code: int = 0) -> dict:

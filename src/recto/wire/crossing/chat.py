@@ -37,6 +37,7 @@ from recto.wire.crossing.meaning import (
     objects,
     stopped_for,
     tokens,
+    written_content,
 )
 from recto.wire.crossing.sealing import detail, thought
 from recto.wire.parts import CACHE_MARKS, object_in, text_in
@@ -299,7 +300,7 @@ def _write_turns(turns: Iterable[Turn], road: Road) -> Iterator[Json]:
         elif turn.role == "assistant":
             yield _write_spoken(turn.parts, road)
         else:
-            yield {"role": turn.role, "content": _write_content(turn.parts, road)}
+            yield {"role": turn.role, "content": written_content(turn.parts, road, _write_part)}
 
 
 def _write_spoken(parts: Sequence[Part], road: Road) -> dict[str, Json]:
@@ -308,7 +309,10 @@ def _write_spoken(parts: Sequence[Part], road: Road) -> dict[str, Json]:
     if not road.reply and any(isinstance(part, Text) for part in parts[_first_call(parts) :]):
         raise road.lost("text behind a call in one message of the assistant")
     texts = [part for part in parts if isinstance(part, Text | Picture | Document)]
-    message: dict[str, Json] = {"role": "assistant", "content": _write_content(texts, road) if texts else None}
+    message: dict[str, Json] = {
+        "role": "assistant",
+        "content": written_content(texts, road, _write_part) if texts else None,
+    }
     if refusal := "".join(part.text for part in parts if isinstance(part, Refused)):
         message["refusal"] = refusal
     if reasoning := "\n\n".join(part.text for part in thoughts if part.text):
@@ -332,16 +336,6 @@ def _first_call(parts: Sequence[Part]) -> int:
     return next((n for n, part in enumerate(parts) if isinstance(part, Call)), len(parts))
 
 
-def _write_content(parts: Sequence[Part], road: Road) -> Json:
-    match parts:
-        case [Text(text)]:
-            return text
-        case []:
-            return ""
-        case _:
-            return [_write_part(part, road) for part in parts]
-
-
 def _write_part(part: Part, road: Road) -> Json:
     match part:
         case Text(text):
@@ -360,7 +354,7 @@ def _write_result(result: Result, road: Road) -> Json:
     if not all(isinstance(part, Text) for part in result.parts):
         raise road.lost("what is not text in a tool's result")
     marks = [Text(FAILED)] if result.failed else []
-    return _write_content([*marks, *result.parts], road)
+    return written_content([*marks, *result.parts], road, _write_part)
 
 
 def _read_tool(tool: Mapping[str, Json], road: Road, where: str) -> Tool:

@@ -7,7 +7,7 @@ format cannot; so nothing is lost in silence on any of the six roads.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -270,3 +270,14 @@ def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
 def stopped_for(parts: Iterable[Part], stop: Stop) -> Stop:
     """Why an answer ended, by what is in it: formats that do not say so end at calls all the same."""
     return "calls" if stop == "ended" and any(isinstance(part, Call) for part in parts) else stop
+
+
+def written_content(parts: Sequence[Part], road: Road, write: Callable[[Part, Road], Json]) -> Json:
+    """The content of a message in OpenAI's formats: one text as it is, anything else part by part."""
+    match parts:
+        case [Text(text)]:
+            return text
+        case []:
+            return ""
+        case _:
+            return [write(part, road) for part in parts]

@@ -30,6 +30,7 @@ from recto.wire.crossing.meaning import (
     number,
     objects,
     tokens,
+    written_content,
 )
 from recto.wire.crossing.sealing import seal, sealed_in
 from recto.wire.parts import CACHE_MARKS, object_in, text_in
@@ -250,7 +251,7 @@ def write_turns(turns: Iterable[Turn], road: Road) -> Iterator[Json]:
     """Turns as items."""
     for turn in turns:
         if turn.role not in ("assistant", "tool"):
-            yield {"type": "message", "role": turn.role, "content": _write_content(turn.parts, road)}
+            yield {"type": "message", "role": turn.role, "content": written_content(turn.parts, road, _write_part)}
             continue
         said: list[Text | Refused] = []
         for part in turn.parts:
@@ -285,7 +286,7 @@ def _write_item(part: Part, road: Road) -> Iterator[Json]:
             yield call_item(part)
         case Result():
             marks = [Text(FAILED)] if part.failed else []
-            output = _write_content([*marks, *part.parts], road)
+            output = written_content([*marks, *part.parts], road, _write_part)
             yield {"type": "function_call_output", "call_id": part.call_id, "output": output}
         case _:
             raise road.lost(f"a {type(part).__name__.lower()} from the assistant")
@@ -296,16 +297,6 @@ def said_part(part: Text | Refused) -> dict[str, Json]:
     if isinstance(part, Refused):
         return {"type": "refusal", "refusal": part.text}
     return {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
-
-
-def _write_content(parts: Sequence[Part], road: Road) -> Json:
-    match parts:
-        case [Text(text)]:
-            return text
-        case []:
-            return ""
-        case _:
-            return [_write_part(part, road) for part in parts]
 
 
 def _write_part(part: Part, road: Road) -> Json:

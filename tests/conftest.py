@@ -16,7 +16,7 @@ RELEASE = os.environ.get("RECTO_TEST_SCALE") == "release"
 # A session opened in a test embeds nothing by the real model unless the test asks for it: that takes seconds.
 os.environ.setdefault("RECTO_RECALL__EMBEDDER__USE", "hashing")
 
-settings.register_profile("recto", deadline=None, derandomize=True, max_examples=1000 if RELEASE else 60)
+settings.register_profile("recto", deadline=None, derandomize=True, max_examples=1000 if RELEASE else 40)
 settings.load_profile("recto")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from recto.cli.main import main
+from recto.cli.screen import out
 
 
 def called(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -32,7 +33,7 @@ def called_at(home: Path, *arguments: str, code: int = 0) -> str:
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(home)
         patched.setenv("HOME", str(home))
-        patched.setenv("COLUMNS", "160")
+        patched.setattr(out, "width", 160)  # whatever width others left it with
         done = called(*arguments)
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr

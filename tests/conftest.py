@@ -32,3 +32,8 @@ def data() -> Path:
 def scale() -> Callable[[int, int], int]:
     """How many rounds: the first number at each change, the second before a release."""
     return lambda ci, release: release if RELEASE else ci
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests come first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: "faults" not in item.path.parts)

@@ -99,6 +99,8 @@ def run(folder: Path, cycles: int, way: Callable[[Path, bytes], None]) -> list[s
         found += wrong
         if way is write_whole:
             assert stored(folder) in (acknowledged, acknowledged + 1)
+        elif found:
+            break
     return found
 
 
@@ -116,4 +118,4 @@ def test_a_checkpoint_is_whole_whenever_its_writer_dies(swift_folder, scale):
 
 
 def test_writing_in_place_would_be_seen(swift_folder):
-    assert run(swift_folder, 30, write_in_place) != []
+    assert run(swift_folder, 600, write_in_place) != []  # a kill has to meet a write; mostly one of the first does

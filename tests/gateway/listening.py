@@ -94,12 +94,10 @@ class Behind:
             yield b"begun "
             self.begun.set()
             try:
-                while not self.go_on.is_set():
-                    await asyncio.sleep(0.01)
+                await anyio.to_thread.run_sync(self.go_on.wait, DEADLINE, abandon_on_cancel=True)
             except asyncio.CancelledError:
                 with anyio.CancelScope(shield=True):
-                    await asyncio.sleep(0.05)  # what a handler writes down takes a moment
-                    self.kept.append("begun")
+                    await anyio.to_thread.run_sync(self.kept.append, "begun")  # as a handler does that writes it down
                 raise
             yield b"ended"
 

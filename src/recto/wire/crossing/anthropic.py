@@ -31,16 +31,15 @@ from recto.wire.crossing.meaning import (
     Thought,
     Tool,
     Turn,
+    cost_in,
     count,
     flag,
     joined,
     number,
     objects,
-    tokens,
 )
 from recto.wire.crossing.sealing import seal, unseal
 from recto.wire.parts import CACHE_MARKS, object_in, text_in
-from recto.wire.replies import usage_in
 from recto.wire.validity import THINKING
 from recto.wire.writing import json_of, value_in
 
@@ -180,9 +179,7 @@ def stop_reason(ending: Ending, parts: Iterable[Part]) -> str:
 
 def read_cost(value: Json) -> Cost | None:
     """What an answer cost, where it is told."""
-    usage = usage_in(value)
-    details = object_in(object_in(value).get("output_tokens_details"))
-    return None if usage is None else Cost(usage=usage, reasoning=tokens(details.get("thinking_tokens")))
+    return cost_in(value, "output_tokens_details", "thinking_tokens")
 
 
 def write_cost(cost: Cost | None) -> dict[str, Json]:

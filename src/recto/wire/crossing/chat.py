@@ -30,18 +30,17 @@ from recto.wire.crossing.meaning import (
     Thought,
     Tool,
     Turn,
+    cost_in,
     count,
     flag,
     joined,
     number,
     objects,
     stopped_for,
-    tokens,
     written_content,
 )
 from recto.wire.crossing.sealing import detail, thought
 from recto.wire.parts import CACHE_MARKS, object_in, text_in
-from recto.wire.replies import usage_in
 
 FINISH: Final[Mapping[Stop, str]] = {
     "ended": "stop",
@@ -173,9 +172,7 @@ def write_answer(answer: Answer, ids: Ids, road: Road) -> dict[str, Json]:
 
 def read_cost(value: Json) -> Cost | None:
     """What an answer cost, where it is told."""
-    usage = usage_in(value)
-    details = object_in(object_in(value).get("completion_tokens_details"))
-    return None if usage is None else Cost(usage=usage, reasoning=tokens(details.get("reasoning_tokens")))
+    return cost_in(value, "completion_tokens_details")
 
 
 def write_cost(cost: Cost | None) -> Json:

@@ -13,7 +13,8 @@ from typing import Final, Literal, TypeAlias
 
 from recto.core.json_text import Json
 from recto.errors import CannotCross, MalformedMessage
-from recto.wire.replies import Usage
+from recto.wire.parts import object_in
+from recto.wire.replies import Usage, usage_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +271,13 @@ def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
 def stopped_for(parts: Iterable[Part], stop: Stop) -> Stop:
     """Why an answer ended, by what is in it: formats that do not say so end at calls all the same."""
     return "calls" if stop == "ended" and any(isinstance(part, Call) for part in parts) else stop
+
+
+def cost_in(value: Json, details: str, reasoning: str = "reasoning_tokens") -> Cost | None:
+    """What an answer cost, by a provider's `usage`; in `details` it says under a name how much of it was reasoning."""
+    usage = usage_in(value)
+    told = object_in(object_in(value).get(details))
+    return None if usage is None else Cost(usage=usage, reasoning=tokens(told.get(reasoning)))
 
 
 def written_content(parts: Sequence[Part], road: Road, write: Callable[[Part, Road], Json]) -> Json:

@@ -25,16 +25,15 @@ from recto.wire.crossing.meaning import (
     Thought,
     Tool,
     Turn,
+    cost_in,
     count,
     flag,
     number,
     objects,
-    tokens,
     written_content,
 )
 from recto.wire.crossing.sealing import seal, sealed_in
 from recto.wire.parts import CACHE_MARKS, object_in, text_in
-from recto.wire.replies import usage_in
 
 _KNOWN: Final = SHARED_HINTS | {
     "input",
@@ -147,9 +146,7 @@ def call_item(call: Call) -> dict[str, Json]:
 
 def read_cost(value: Json) -> Cost | None:
     """What an answer cost, where it is told."""
-    usage = usage_in(value)
-    details = object_in(object_in(value).get("output_tokens_details"))
-    return None if usage is None else Cost(usage=usage, reasoning=tokens(details.get("reasoning_tokens")))
+    return cost_in(value, "output_tokens_details")
 
 
 def write_cost(cost: Cost | None) -> Json:

@@ -7,9 +7,10 @@ WEIGHTS := arctic-embed-s
 MODEL := smollm2
 TEST_WEIGHTS := $(WEIGHTS) $(MODEL)
 PROMETHEUS := build/prometheus
-LOCK := pyproject.toml --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+PAGE := src/recto/web/app.js
+LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-agents test-agents-docs test-release weights prometheus check bench bench-docs bench-peers bench-peers-docs lock clean
+.PHONY: help run test test-agents test-agents-docs test-release weights web chromium prometheus check bench bench-docs bench-peers bench-peers-docs lock clean
 
 help:
 	@echo "make run           install, and start the gateway with the embedded model"
@@ -18,6 +19,8 @@ help:
 	@echo "make test-agents-docs  the same, and writes the figures into docs/agents.md"
 	@echo "make test-release  the fault tests at their release numbers (hours)"
 	@echo "make weights       fetch the weights that the tests need, if they are not here"
+	@echo "make web           build the page that the gateway serves, if it is not up to date"
+	@echo "make chromium      install the distribution's Chromium for its tests, if there is none"
 	@echo "make prometheus    fetch the distribution's Prometheus for its test, if there is none"
 	@echo "make check         lint, types, architecture"
 	@echo "make bench         measure; prints tables and writes build/bench.json"
@@ -26,12 +29,13 @@ help:
 	@echo "make bench-peers-docs  the same, and writes docs/benchmarks-peers.md"
 	@echo "make lock          resolve and pin every dependency anew"
 
-run: $(VENV)/.run
+run: $(VENV)/.run $(PAGE)
 	@$(BIN)/recto models get $(WEIGHTS) || echo "Going on without these weights: recall searches by words and by how they are spelled."
 	@$(BIN)/recto models get $(MODEL)
 	@exec $(BIN)/recto serve --key
 
-test: $(VENV)/.dev weights
+test: $(VENV)/.dev $(PAGE) weights
+	@$(MAKE) --no-print-directory chromium || echo "Going on without Chromium: the tests that need it are skipped."
 	@$(MAKE) --no-print-directory prometheus || echo "Going on without Prometheus: the tests that need it are skipped."
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
@@ -50,6 +54,17 @@ test-release: $(VENV)/.dev
 weights: $(VENV)/.dev
 	@for name in $(TEST_WEIGHTS); do $(BIN)/recto models get $$name || exit 1; done
 
+web: $(PAGE)
+
+$(PAGE): $(shell find web/src -type f) web/build.mjs web/package-lock.json | $(VENV)/bin/python
+	@$(BIN)/python tools/build_web.py
+
+chromium:
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { \
+		command -v apt-get >/dev/null || { echo "Chromium is missing, and this system has no apt-get to install it with."; exit 1; }; \
+		test "$$(id -u)" = 0 || { echo "Chromium is missing. On Debian as root: apt-get install chromium"; exit 1; }; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
+
 # Unpacked and not installed: nobody has to be root, no service is started, and `make clean` takes it away again.
 prometheus:
 	@command -v prometheus >/dev/null || test -x $(PROMETHEUS)/usr/bin/prometheus || { \
@@ -63,6 +78,8 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/make_web_types.py --check
+	$(BIN)/python tools/build_web.py --check
 	$(BIN)/pytest tests/test_architecture.py
 
 bench: $(VENV)/.dev
@@ -78,11 +95,12 @@ bench-peers-docs: $(VENV)/.dev
 	$(BIN)/python -m bench.peers --docs
 
 lock: $(VENV)/.dev
-	$(BIN)/uv pip compile $(LOCK) --extra recall --extra gateway --extra local --group build -o requirements/run.txt
-	$(BIN)/uv pip compile $(LOCK) --group dev -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra local --extra screens --group build -o requirements/run.txt
+	$(BIN)/uv pip compile $(LOCK) --group node -o requirements/node.txt
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) --group dev -o requirements/dev.txt
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist web/node_modules src/recto/web
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Recto needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name one: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'

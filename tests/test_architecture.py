@@ -26,6 +26,7 @@ FLOORS: dict[str, int] = {
     "sinks": 3,
     "wiring": 3,
     "gateway": 4,
+    "tui": 4,
     "cli": 4,
 }
 WITHIN_A_FLOOR = {
@@ -35,7 +36,9 @@ WITHIN_A_FLOOR = {
     ("wiring", "sinks"),
     ("sinks", "settings"),
     ("modes", "settings"),
+    ("tui", "gateway"),
     ("cli", "gateway"),
+    ("cli", "tui"),
 }
 """The only arrows between rooms of one floor."""
 

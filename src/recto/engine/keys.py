@@ -53,6 +53,7 @@ class Keys:
         self._head: Head = EMPTY
         self._by_id: dict[str, _Kept] = {}
         self._by_digest: dict[bytes, _Kept] = {}
+        self._lent: dict[bytes, Key] = {}
 
     def add(self, wanted: Key, *, surface: str = "cli") -> tuple[Key, str]:
         """Makes a key as it is wanted, with an id of its own. The secret is given back here and nowhere else."""
@@ -69,6 +70,14 @@ class Keys:
         self._store.append(SESSION, [event(self._clock, ADDED, about, f"add/{key.id}", surface)])
         return key, secret
 
+    def lend(self, wanted: Key) -> str:
+        """The secret of a key that this process alone knows: nothing is stored, and it ends with the process."""
+        secret = PREFIX + secrets.token_urlsafe(32)
+        key = replace(wanted, id=secrets.token_hex(6), created=max(self._clock.now(), 0), revoked=False)
+        with self._lock:
+            self._lent[_digest(secret)] = key
+        return secret
+
     def find(self, secret: str) -> Key | None:
         """The key that a secret opens, if it opens one now. Revoked by another process, it opens nothing from then on.
 
@@ -78,6 +87,8 @@ class Keys:
             return None
         digest = _digest(secret)
         with self._lock:
+            if digest in self._lent:
+                return self._lent[digest]
             self._catch_up()
             kept = self._by_digest.get(digest)
         if kept is None or not compare_digest(kept.digest, digest) or not kept.key.is_live(self._clock.now()):

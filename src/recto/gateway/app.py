@@ -14,7 +14,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from recto import __version__
 from recto.core.keys import Key
 from recto.engine.async_session import on_a_thread
 from recto.engine.keys import SESSION as KEYS_SESSION
@@ -32,6 +31,7 @@ from recto.gateway.inspection.routes import routes as inspection_routes
 from recto.gateway.inspection.table import RULES
 from recto.gateway.listing import Listing
 from recto.gateway.metrics import RequestMetrics
+from recto.gateway.pages import Pages
 from recto.gateway.placing import Named
 from recto.gateway.proxy import Asking, Lanes, Proxy
 from recto.gateway.sessions import Sessions
@@ -119,7 +119,7 @@ class Gateway:
             wire: Proxy(wire, self.turns, self.upstreams, lanes, self._over) for wire in (CHAT, RESPONSES, ANTHROPIC)
         }
         return [
-            Route("/", self._hello),
+            *Pages().routes(),
             Route("/healthz", self._healthy),
             Route("/readyz", self._ready),
             Route("/metrics", self._metrics),
@@ -156,9 +156,6 @@ class Gateway:
                 return said_no(wire, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), "")
 
         return answered
-
-    async def _hello(self, request: Request) -> Response:
-        return JSONResponse({"name": "recto", "version": __version__, "api": "/api/v1/openapi.json"})
 
     async def _healthy(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})

@@ -30,7 +30,11 @@ class Rule:
 
 
 TABLE: tuple[Rule, ...] = (
+    # The page is the same for everybody; what it shows it asks for with a key.
     Rule("GET", "/", "open"),
+    Rule("GET", "/web/app.js", "open"),
+    Rule("GET", "/web/style.css", "open"),
+    Rule("GET", "/web/icon.svg", "open"),
     Rule("GET", "/healthz", "open"),
     # Says ready or not, which anybody sees who can connect; those who watch over services bring no key.
     Rule("GET", "/readyz", "open"),

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from recto import __version__
 from recto.core.audit import Asked, AuditLine
 from recto.core.checkpoint_json import checkpoint_from
 from recto.core.entries import Entry, SessionSummary
-from recto.core.keys import Key
+from recto.core.keys import RIGHTS, Key
 from recto.core.memory import strength
 from recto.core.report import Report
 from recto.core.scopes import session_in, stored_key, within
@@ -33,6 +34,7 @@ from recto.engine.timeline import Timeline, timeline
 from recto.errors import InputError, RequestRefused
 from recto.gateway.inspection.asked import Call
 from recto.gateway.inspection.values import (
+    Asker,
     AuditPage,
     CheckpointLine,
     CheckpointPage,
@@ -111,6 +113,21 @@ class Inspection:
         recent = (numbers_in(entry) for entry in reversed(self.store.tail(stored, _MODEL_REACH)))
         model = next((about.get("model") for about in recent if about), "")
         return model if isinstance(model, str) else ""
+
+
+def asker(on: Inspection, call: Call) -> Asker:
+    """The key that asks, and what it may do here."""
+    key = call.key
+    return Asker(
+        name=key.name,
+        id=key.id,
+        rights=tuple(right for right in RIGHTS if right in key.rights),
+        tenant=key.tenant,
+        agent=key.agent,
+        main=f"agent:{key.agent}:main",
+        model=on.settings.model,
+        version=__version__,
+    )
 
 
 def sessions(on: Inspection, call: Call) -> SessionPage:

@@ -82,6 +82,7 @@ def _merged(several: tuple[Kinds, ...]) -> Kinds:
 
 
 OPERATIONS: tuple[Operation, ...] = (
+    _get("/asker", reads.asker, values.Asker),
     _get(
         "/sessions",
         reads.sessions,

@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from recto.core.audit import AuditLine
 from recto.core.entries import Entry
+from recto.core.keys import Right
 from recto.core.memory import Memory
 from recto.core.notes import Note
 from recto.core.pressure import Reading
@@ -26,6 +27,24 @@ from recto.engine.memory_proposals import Proposal
 Kept = Literal["conversation", "memory"]
 _LONGEST = 2_000
 """Characters of a hit's text; the entry itself has all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """Who asks, and what of."""
+
+    name: str
+    id: str
+    rights: tuple[Right, ...]
+    tenant: str
+    agent: str
+    """Its requests belong to sessions that begin with `agent:<agent>:`."""
+    main: str
+    """The session that a question without any other goes to."""
+    model: str
+    """The model whose window counts where a request names none."""
+    version: str
+    """Of the gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,27 @@
+// The views of the page, in the order of its menu. A view is one file; it draws what the inspection API answers.
+import type { FunctionComponent } from "preact";
+import { Chat } from "./views/chat";
+import { Compare } from "./views/compare";
+import { Decisions } from "./views/decisions";
+import { Health } from "./views/health";
+import { Memory } from "./views/memory";
+import { Overview } from "./views/overview";
+import { Recall } from "./views/recall";
+import { Transcript } from "./views/transcript";
+
+export interface View {
+  name: string;
+  title: string;
+  show: FunctionComponent;
+}
+
+export const VIEWS: readonly View[] = [
+  { name: "chat", title: "Chat", show: Chat },
+  { name: "overview", title: "Window", show: Overview },
+  { name: "transcript", title: "Transcript", show: Transcript },
+  { name: "recall", title: "Recall", show: Recall },
+  { name: "decisions", title: "Decisions", show: Decisions },
+  { name: "compare", title: "Compare", show: Compare },
+  { name: "memory", title: "Memory", show: Memory },
+  { name: "health", title: "Health", show: Health },
+];

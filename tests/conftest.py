@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("RECTO_TEST_DATA", ROOT.parent / "shared" / "data"))
-RELEASE = os.environ.get("RECTO_TEST_SCALE") == "release"
+SCALE = os.environ.get("RECTO_TEST_SCALE", "small")
+SCALES = ("small", "ci", "release")
 
 # A session opened in a test embeds nothing by the real model unless the test asks for it: that takes seconds.
 os.environ.setdefault("RECTO_RECALL__EMBEDDER__USE", "hashing")
 
-settings.register_profile("recto", deadline=None, derandomize=True, max_examples=1000 if RELEASE else 40)
+settings.register_profile("recto", deadline=None, derandomize=True, max_examples=1000 if SCALE == "release" else 40)
 settings.load_profile("recto")
 
 
@@ -28,10 +29,28 @@ def data() -> Path:
     return DATA
 
 
-@pytest.fixture(scope="session")
-def scale() -> Callable[[int, int], int]:
-    """How many rounds: the first number at each change, the second before a release."""
-    return lambda ci, release: release if RELEASE else ci
+class Rounds(Protocol):
+    """How many rounds of a long test: few for everybody, more in CI, most before a release."""
+
+    def __call__(self, small: int, *, release: int, ci: int | None = None) -> int: ...
+
+
+@pytest.fixture
+def scale(request: pytest.FixtureRequest) -> Rounds:
+    """Picks a number by `RECTO_TEST_SCALE`. A test with a number of its own for CI is marked as a promise."""
+
+    def rounds(small: int, *, release: int, ci: int | None = None) -> int:
+        if ci is not None and request.node.get_closest_marker("promise") is None:
+            pytest.fail("a test with a number for CI needs @pytest.mark.promise: otherwise CI never runs it")
+        return {"small": small, "ci": small if ci is None else ci, "release": release}[SCALE]
+
+    return rounds
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if SCALE not in SCALES:
+        raise pytest.UsageError(f"RECTO_TEST_SCALE is one of {', '.join(SCALES)}, not {SCALE!r}")
+    config.addinivalue_line("markers", "promise: has a larger number of rounds in CI (make test-promises)")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Builds the page into the package (`src/recto/web/`) from `web/`, with the machine's npm or that of requirements/node.txt.
+"""Builds the page into the package (`src/recto/web/`) from `web/`, with npm or that of requirements/node.txt.
 
     python tools/build_web.py            build
     python tools/build_web.py --check    check its types instead

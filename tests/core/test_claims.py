@@ -197,7 +197,7 @@ def _recorded_summaries(data, every):
 
 def test_summaries_that_were_written_honestly_lose_little(data, scale):
     lines = lost = 0
-    for summary, sources in _recorded_summaries(data, scale(9, 1)):
+    for summary, sources in _recorded_summaries(data, scale(9, release=1)):
         result = checked(summary, Evidence(sources))
         assert checked(result.text, Evidence(sources)).text == result.text
         lines += sum(bool(line.strip()) for line in summary.splitlines())

@@ -93,7 +93,7 @@ def test_no_name_can_pass_for_a_quoted_line_or_for_the_frame(forged):
 
 def test_ten_thousand_hostile_texts_stay_inside_their_quotation(scale):
     dice = random.Random(7)
-    for _ in range(scale(10_000, 100_000)):
+    for _ in range(scale(10_000, release=100_000)):
         text = "".join(dice.choices(HOSTILE, k=dice.randint(1, 12)))
         checked([Excerpt(POINTER, text, 1, text, text)])
 

@@ -14,7 +14,7 @@ NOW = 1_760_000_000_000_000
 
 def test_a_clock_that_jumps_by_years_changes_no_order(swift_folder, scale):
     rng = random.Random(22)
-    stamps = [NOW + rng.randrange(-TWELVE_YEARS, TWELVE_YEARS) for _ in range(scale(1_000, 100_000))]
+    stamps = [NOW + rng.randrange(-TWELVE_YEARS, TWELVE_YEARS) for _ in range(scale(1_000, release=100_000))]
     with SqliteStore(swift_folder / "transcript.db") as store:
         for start in range(0, len(stamps), 10):
             batch = [draft(str(start + place), ts=ts) for place, ts in enumerate(stamps[start : start + 10])]

@@ -63,7 +63,7 @@ def limit_file_size(size: int) -> None:
 
 
 def test_a_limit_on_file_size_loses_nothing_and_is_over_when_it_is_lifted(swift_folder, scale):
-    for run in range(scale(20, 1_000)):
+    for run in range(scale(20, release=1_000)):
         path = swift_folder / f"{run}.db"
         SqliteStore(path).close()
 
@@ -91,7 +91,7 @@ def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(small_disk, sc
     def resize(kilobytes: int) -> None:
         subprocess.run(["mount", "-o", f"remount,size={kilobytes}k", str(small_disk)], check=True)
 
-    for run in range(scale(20, 1_000)):
+    for run in range(scale(20, release=1_000)):
         resize(700 + 61 * (run % 23))
         live_through_it(small_disk / "transcript.db", run, lambda: resize(20_000))
         for file in small_disk.iterdir():

@@ -110,7 +110,7 @@ def hunt(seed: int, count: int, quoted=quote) -> list[str]:
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_nothing_that_is_quoted_gets_out_of_its_fence(shard, scale):
-    assert hunt(shard, scale(40_000, 1_000_000) // SHARDS) == []
+    assert hunt(shard, scale(40_000, release=1_000_000) // SHARDS) == []
 
 
 def careless(excerpts):
@@ -224,7 +224,7 @@ def _outside(block: str) -> list[str]:
 
 @pytest.mark.parametrize("wire", MODELS)
 def test_hostile_text_that_comes_back_is_quoted_as_the_users_and_stays_in_its_fence(wire, scale):
-    count = scale(66, 3_000)
+    count = scale(66, release=3_000)
     back, wrong = poisoned(wire, random.Random(wire), count)
     assert wrong == []
     assert back > count / 2, "too little came back to show anything"

@@ -139,7 +139,7 @@ def rounds(read: Callable[[bytes], tuple[list[Entry], bool]], count: int) -> int
 
 
 def test_no_forged_file_is_let_in(scale):
-    assert rounds(accepted, scale(20_000, 100_000)) == 0
+    assert rounds(accepted, scale(20_000, release=100_000)) == 0
 
 
 def believing(raw: bytes) -> tuple[list[Entry], bool]:
@@ -185,7 +185,7 @@ def test_a_path_as_a_session_name_stays_a_name(name):
 
 def test_a_damaged_file_is_never_taken_for_a_whole_one_even_when_kept_going(scale):
     chance = random.Random(3)
-    for turn in range(scale(2_000, 20_000)):
+    for turn in range(scale(2_000, release=20_000)):
         lines = list(FILE)
         FORGERIES[turn % len(FORGERIES)](lines, chance)
         raw = b"".join(lines)

@@ -195,7 +195,7 @@ async def attacked(folder: Path, stalled: int, others: int) -> dict[str, Any]:
 
 
 def test_clients_that_stall_vanish_or_send_too_much_are_let_go_and_a_good_one_never_notices(tmp_path, scale):
-    stalled, others = scale(100, 1_000), scale(12, 200)
+    stalled, others = scale(100, release=1_000), scale(12, release=200)
     told = asyncio.run(attacked(tmp_path, stalled, others))
     assert told["failed"] == []
     assert set(told["refused"]) == {b"HTTP/1.1 413"}

@@ -120,7 +120,7 @@ def watched(folder: Path, sent: list[Any], *more: str) -> dict[str, Any]:
 
 
 def test_nothing_that_a_message_names_is_ever_fetched(swift_folder, scale):
-    sent = requests(random.Random(18), scale(10_000, 100_000))
+    sent = requests(random.Random(18), scale(10_000, release=100_000))
     found = watched(swift_folder, sent)
     assert found["others"] == []
     assert found["asked"] == len(sent)

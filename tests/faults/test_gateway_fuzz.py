@@ -229,7 +229,7 @@ def run(folder: Path, seed: int, many: int) -> tuple[list[Any], int]:
 
 
 def test_bent_requests_are_answered_or_refused_and_no_upstream_gets_one_that_it_would_refuse(swift_folder, scale):
-    many = scale(400, 200_000)
+    many = scale(400, release=200_000)
     wrong, answered = run(swift_folder, 1, many)
     assert wrong == []
     assert answered > many // 20

@@ -104,7 +104,7 @@ async def ask(gw: Direct, method: str, path: str, given: list[tuple[bytes, bytes
 
 
 def test_no_wrong_key_opens_anything(swift_folder, scale):
-    assert asyncio.run(tried(swift_folder, random.Random(10), scale(5_000, 1_000_000))) == []
+    assert asyncio.run(tried(swift_folder, random.Random(10), scale(5_000, release=1_000_000))) == []
 
 
 def test_a_gateway_that_only_looks_at_how_a_key_begins_is_caught(swift_folder, monkeypatch):

@@ -216,7 +216,7 @@ async def trouble(folder: Any, seed: int, many: int, faults: tuple[Fault, ...]) 
 
 
 def test_trouble_upstream_never_breaks_a_transcript(swift_folder, scale):
-    many = scale(300, 100_000)
+    many = scale(300, release=100_000)
     seen, _ = asyncio.run(trouble(swift_folder, 13, many, FAULTS))
     assert seen.wrong == []
     assert seen.ended > many // 4

@@ -167,7 +167,7 @@ def hunt(through: Through, executions: int, seed: int) -> Iterator[tuple[bytes, 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_mutated_input_is_recorded_faithfully_or_refused(shard, scale):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = next(hunt(through_everything, scale(10**6, 10**9) // SHARDS, seed=shard), None)
+    found = next(hunt(through_everything, scale(10**6, release=10**9) // SHARDS, seed=shard), None)
     assert found is None
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 * 1024
 

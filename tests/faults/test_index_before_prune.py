@@ -191,7 +191,7 @@ def bypassed(recall: Recall, seqs: object) -> Confirmed:
 
 
 def test_whatever_fails_and_recovers_nothing_leaves_before_it_can_be_recalled(swift_folder, scale):
-    wrong, seen = lives(swift_folder, scale(8, 2_000))
+    wrong, seen = lives(swift_folder, scale(8, release=2_000))
     assert wrong == []
     assert min(seen["words and vectors"], seen["words alone"], seen["overflows"]) > 5, seen
 
@@ -234,7 +234,7 @@ def killed(folder: Path, cycles: int, *, bypass: bool = False) -> Counter[str]:
 
 
 def test_what_left_before_kill_9_is_in_the_index(swift_folder, scale):
-    cycles = scale(80, 5_000)
+    cycles = scale(80, release=5_000)
     seen = killed(swift_folder, cycles)
     assert seen["left"] > cycles
     assert seen["unindexed"] == 0
@@ -375,7 +375,7 @@ def explore(base: Path, shard: int, count: int) -> Counter[str]:
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_after_a_power_cut_all_that_left_is_found_and_an_index_made_anew_finds_the_same(swift_folder, scale, shard):
-    count = scale(800, 100_000) // SHARDS
+    count = scale(800, release=100_000) // SHARDS
     seen = explore(swift_folder, shard, count)
     assert seen["states"] >= count * 0.99
     assert seen["left"] > count

@@ -96,8 +96,8 @@ def explore(base: Path, states: int, synchronous: str) -> Counter[str]:
 
 
 def test_a_power_cut_loses_nothing_that_was_acknowledged(swift_folder, scale):
-    seen = explore(swift_folder, scale(2_000, 1_000_000), "FULL")
-    assert seen["states"] >= scale(2_000, 1_000_000) * 0.99
+    seen = explore(swift_folder, scale(2_000, release=1_000_000), "FULL")
+    assert seen["states"] >= scale(2_000, release=1_000_000) * 0.99
     assert seen["acknowledged"] > 0
     assert {name: seen[name] for name in ("lost", "ahead", "broken", "unopenable")} == {
         "lost": 0,
@@ -119,7 +119,7 @@ def test_a_power_cut_while_a_store_is_being_made_leaves_one_that_opens(swift_fol
     folder = swift_folder / "cut"
     folder.mkdir()
     seen: Counter[str] = Counter()
-    for disk, acknowledged, heads in cuts(operations, rng, scale(400, 20_000)):
+    for disk, acknowledged, heads in cuts(operations, rng, scale(400, release=20_000)):
         for old in folder.iterdir():
             old.unlink()
         for name, content in disk.after_power_cut(rng):

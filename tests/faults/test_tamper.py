@@ -73,7 +73,7 @@ def test_a_flipped_bit_is_seen_or_means_nothing(original, scale):
     rng = random.Random(1)
     whole = everything(original)
     seen: Counter[str] = Counter()
-    for _ in range(scale(700, 70_000)):
+    for _ in range(scale(700, release=70_000)):
         path = copy_of(original)
         target = Path(f"{path}{rng.choice(('', '', '', '-heads'))}")
         raw = bytearray(target.read_bytes())
@@ -95,7 +95,7 @@ def test_a_flipped_bit_in_what_was_said_is_always_seen(original, scale):
     # SQLite leaves old copies in unused bytes; where there is one copy only, it is the one that counts.
     places = [raw.index(content[:300]) for content in contents if raw.count(content[:300]) == 1]
     assert len(places) > 10
-    for _ in range(scale(100, 10_000)):
+    for _ in range(scale(100, release=10_000)):
         path = copy_of(original)
         changed = bytearray(raw)
         changed[rng.choice(places) + rng.randrange(300)] ^= 1 << rng.randrange(8)
@@ -149,7 +149,7 @@ CHANGES: list[tuple[str, ...]] = [*((edit,) for edit in EDITS), SWAP, ADD, REMOV
 
 
 def test_rows_changed_behind_the_guards_are_seen(original, scale):
-    rounds = -(-scale(200, 20_000) // len(CHANGES))
+    rounds = -(-scale(200, release=20_000) // len(CHANGES))
     for statements in CHANGES:
         for _ in range(rounds):
             path = copy_of(original)

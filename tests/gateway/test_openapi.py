@@ -164,7 +164,7 @@ def test_whatever_is_sent_is_answered_as_described(made, schema, one, mode, scal
 
     @given(case=operation.as_strategy(generation_mode=mode))
     @settings(
-        max_examples=scale(6, 100),
+        max_examples=scale(6, release=100),
         derandomize=True,
         database=None,
         phases=[Phase.generate],

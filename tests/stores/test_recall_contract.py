@@ -409,7 +409,7 @@ def test_a_process_killed_in_the_middle_leaves_rows_and_coverage_in_agreement(pa
 
     rng = random.Random(9)
     last, sealings = 0, 0
-    for _ in range(scale(80, 5_000)):
+    for _ in range(scale(80, release=5_000)):
         child, pipe = forked(work)
         os.set_blocking(pipe, False)
         select.select([pipe], [], [], 30)

@@ -94,7 +94,7 @@ def test_every_stretch_of_every_real_session_makes_a_valid_prompt(data, scale):
     for wire, messages in real_sessions(data):
         lines = lines_of(messages, wire)
         contents = dict(enumerate(messages, 1))
-        rounds = scale(3, 20)
+        rounds = scale(3, release=20)
         for part in range(1, rounds + 1):
             end = len(messages) * part // rounds
             # not only from the beginning: a session that has lost its oldest messages anywhere has to do as well

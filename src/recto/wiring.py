@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from recto.core.alerts import AlertRules
 from recto.core.budget import Budget
@@ -33,10 +32,12 @@ from recto.errors import IndexFailed, SettingsError
 from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
 from recto.modes import rules_for
-from recto.ports import ChatModel, Dispatcher, HealthSink, RecallIndex, TranscriptStore
+from recto.ports import ChatModel, Clock, Dispatcher, HealthSink, TranscriptStore
 from recto.settings import Settings, load
-from recto.stores.memory import MemoryStore
-from recto.stores.sqlite import SqliteStore
+from recto.storing import MEMORY as MEMORY  # noqa: PLC0414  # doors find all they need here
+from recto.storing import folder_beside, is_lasting
+from recto.storing import index_for as index_for  # noqa: PLC0414
+from recto.storing import open_store as open_store  # noqa: PLC0414
 
 if TYPE_CHECKING:
     from recto.engine.async_session import AsyncSession
@@ -51,13 +52,8 @@ if TYPE_CHECKING:
     from recto.engine.writing import Writer
     from recto.models.chat.embedded import EmbeddedModel
 
-MEMORY = "memory:"
-"""The location of a store that goes with the process."""
-
 _EMBEDDED_INPUT = 3_000
 """What a model in this process is shown: a laptop reads so much in half a minute."""
-_IN_MEMORY: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary()
-"""The index of each store that goes with the process: sessions of one store share it, as they share a file."""
 
 
 class SystemClock:
@@ -66,16 +62,6 @@ class SystemClock:
     def now(self) -> int:
         """Microseconds since 1970."""
         return time.time_ns() // 1000
-
-
-def open_store(settings: Settings, *, create: bool = True) -> TranscriptStore:
-    """The store that the settings name. With `create=False` a store that is not there is an error, not a new file."""
-    if settings.store == MEMORY:
-        return MemoryStore()
-    path = Path(settings.store).expanduser()
-    if create and settings.store == Settings().store:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-    return SqliteStore(path, create=create, lock_timeout=settings.limits.lock_seconds)
 
 
 def card_for(settings: Settings) -> ModelCard:
@@ -105,15 +91,17 @@ def open_session(
     model: ChatModel | None = None,
     dispatcher: Dispatcher | None = None,
     sinks: Sequence[HealthSink] | None = None,
+    clock: Clock | None = None,
 ) -> Session:
     """The session that the settings name, in a store that is open already or in the one they name.
 
     Sessions of one store may share an indexer; then closing them leaves it open. `model` writes shorter texts instead
     of the one the settings name; `dispatcher` hands work to sub-agents. `sinks` are told how turns go, and stay open
-    when the session is closed; without them, those that the settings name are opened and closed with it.
+    when the session is closed; without them, those that the settings name are opened and closed with it. `clock` says
+    when things happen; without it, the machine's.
     """
     opened = open_store(settings) if store is None else store
-    card, meter, clock = card_for(settings), meter_for(settings), SystemClock()
+    card, meter, clock = card_for(settings), meter_for(settings), clock or SystemClock()
     given = settings.window
     budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
     key = stored_key(settings.session, settings.tenant)
@@ -295,8 +283,8 @@ def memory_folder_for(settings: Settings, store: TranscriptStore, key: str) -> M
     from recto.engine.memory_events import agent_of  # noqa: PLC0415  # only for who has memory
     from recto.engine.memory_files import MemoryFolder, folder_name  # noqa: PLC0415
 
-    beside = f"{store.location}-memory" if isinstance(store, SqliteStore) else ""
-    root = settings.memory.folder or beside
+    beside = folder_beside(store)
+    root = settings.memory.folder or (beside and f"{beside}-memory")
     if not root:
         return None
     tenant = tenant_of(key)
@@ -360,19 +348,8 @@ def indexer_for(settings: Settings, store: TranscriptStore) -> Indexer:
         embedder=embedder,
         before=[one for one in before if one is not None],
         in_background=settings.recall.background,
-        owns_index=isinstance(store, SqliteStore),
+        owns_index=is_lasting(store),
     )
-
-
-def index_for(settings: Settings, store: TranscriptStore) -> RecallIndex:
-    """The index that belongs to a store: a file beside its file, or in memory like it."""
-    from recto.stores.memory_index import MemoryIndex  # noqa: PLC0415
-    from recto.stores.sqlite.recall import SqliteIndex  # noqa: PLC0415
-
-    if isinstance(store, SqliteStore):
-        patience = min(settings.limits.lock_seconds, settings.recall.index_seconds)
-        return SqliteIndex(f"{store.location}-recall", lock_timeout=patience)
-    return _IN_MEMORY.setdefault(store, MemoryIndex())
 
 
 def open(

@@ -17,20 +17,31 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.postgres import emptied
 from together import in_threads
 
 from recto.core.lanes import Covered, Glance, LaneSize, Row, Sealed, gaps, is_covered, joined
 from recto.errors import IndexCorrupt, IndexFailed, IndexUnavailable, InputError, StoreError
 from recto.ports import RecallIndex
 from recto.stores.memory_index import MemoryIndex
+from recto.stores.postgres import PostgresStore
+from recto.stores.postgres.recall import PostgresIndex
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.recall import SqliteIndex
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
+
+def postgres_index() -> PostgresIndex:
+    url = emptied()
+    PostgresStore(url).close()  # its tables are made with the store's
+    return PostgresIndex(url, lock_timeout=20)
+
+
 INDEXES: dict[str, Callable[[Path], RecallIndex]] = {
     "memory": lambda folder: MemoryIndex(),
     "sqlite": lambda folder: SqliteIndex(folder / "transcript.db-recall"),
+    "postgres": lambda folder: postgres_index(),
 }
 
 MAIN = "agent:default:main"
@@ -345,7 +356,9 @@ class Compared(RuleBasedStateMachine):
 
 def compared(name: str) -> type:
     machine = type(f"Compared_{name}", (Compared,), {"make": staticmethod(INDEXES[name])})
-    machine.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+    machine.TestCase.settings = settings(
+        max_examples=6 if name == "postgres" else 30, stateful_step_count=25, deadline=None
+    )
     return machine.TestCase
 
 
@@ -396,6 +409,7 @@ def test_two_processes_that_put_the_same_entries_at_once_keep_each_once(path):
         assert index.damage() == []
 
 
+@pytest.mark.promise
 def test_a_process_killed_in_the_middle_leaves_rows_and_coverage_in_agreement(path, scale):
     def work(tell: Callable[[str], None]) -> None:
         index = SqliteIndex(path)
@@ -409,7 +423,7 @@ def test_a_process_killed_in_the_middle_leaves_rows_and_coverage_in_agreement(pa
 
     rng = random.Random(9)
     last, sealings = 0, 0
-    for _ in range(scale(80, release=5_000)):
+    for _ in range(scale(20, ci=80, release=5_000)):
         child, pipe = forked(work)
         os.set_blocking(pipe, False)
         select.select([pipe], [], [], 30)

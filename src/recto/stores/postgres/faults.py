@@ -1,0 +1,70 @@
+"""What goes wrong in PostgreSQL and on the way to it, in Recto's words. Translated here and nowhere else."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import PoolClosed, PoolTimeout
+
+from recto.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
+
+_AGAIN = (errors.SerializationFailure, errors.DeadlockDetected)
+_STOPPING = ("57P01", "57P02", "57P03", "53300")  # shut down, crashed, starting up, too many connections
+_FULL = ("53100", "53200")
+_READ_ONLY = ("25006", "42501")
+
+
+def named(url: str) -> str:
+    """An address without the password in it, as it may be shown."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        at = f"{parts.username}@" if parts.username else ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "postgresql://…"
+    return f"{parts.scheme}://{at}{host}{port}{parts.path}"
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the connection went away: what was under way may be there or not."""
+    if isinstance(error, psycopg.OperationalError) and getattr(error, "sqlstate", None) is None:
+        return True
+    return isinstance(error, psycopg.Error) and (error.sqlstate or "")[:2] == "08"
+
+
+def is_worth_another_try(error: BaseException) -> bool:
+    """Whether the same may succeed in a moment."""
+    if isinstance(error, PoolTimeout):
+        return False  # its time is up already
+    if is_lost(error) or isinstance(error, _AGAIN):
+        return True
+    return isinstance(error, psycopg.Error) and error.sqlstate in _STOPPING
+
+
+def translate(error: BaseException, location: str, waited: float) -> StoreError:
+    """The error a caller can act on."""
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, PoolClosed):
+        return StoreUnavailable(location, "the store is closed already")
+    if isinstance(error, TimeoutError | PoolTimeout | errors.LockNotAvailable | errors.QueryCanceled):
+        return StoreLocked(location, waited)
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    if state in _FULL:
+        return StoreFull(location)
+    if state in _READ_ONLY:
+        return StoreReadOnly(location, "the server is a replica, or this role may not write")
+    if state is not None and state[:2] in ("XX", "58"):
+        return StoreCorrupt(location, _in_one_line(error))
+    if is_worth_another_try(error):
+        detail = "the server cannot be reached, and could not be for a while. Everything acknowledged before is kept; "
+        return StoreUnavailable(location, detail + f"append again with the same key ({_in_one_line(error)})")
+    return StoreUnavailable(location, f"PostgreSQL refused: {_in_one_line(error)}")
+
+
+def _in_one_line(error: BaseException) -> str:
+    said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return " ".join((said or str(error) or type(error).__name__).split())[:300]

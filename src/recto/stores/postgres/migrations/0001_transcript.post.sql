@@ -1,0 +1,2 @@
+-- Nothing to take away: there was no version before.
+SELECT 1;

@@ -1,0 +1,150 @@
+"""The statements of the transcript, and rows as entries. Their text never varies, so that the server keeps plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from psycopg.rows import TupleRow
+
+from recto.core.entries import Draft, Entry, Role
+
+PAGE_ROWS = 256
+PAGE_BYTES = 8 * 1024 * 1024
+
+_COLUMNS = "seq, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev, hash, content"
+_FROM = "FROM recto.entries WHERE session = %(session)s"
+
+HEAD = "SELECT seq, hash FROM recto.heads WHERE session = %(session)s AND seq > 0"
+BY_ID = f"SELECT {_COLUMNS} {_FROM} AND id = ANY(%(ids)s) ORDER BY seq"
+BY_KEY = f"SELECT {_COLUMNS} {_FROM} AND key = ANY(%(keys)s) ORDER BY seq"
+TAIL = f"SELECT {_COLUMNS} {_FROM} ORDER BY seq DESC LIMIT %(count)s"
+
+PAGE = f"""
+SELECT {_COLUMNS} {_FROM} AND seq >= %(start)s AND seq <= (
+  SELECT max(seq) FROM (
+    SELECT seq, sum(octet_length(content)::bigint) OVER (ORDER BY seq) - octet_length(content) AS before
+    FROM (SELECT seq, content {_FROM} AND seq BETWEEN %(start)s AND %(stop)s ORDER BY seq LIMIT {PAGE_ROWS}) AS near
+  ) AS measured WHERE before < {PAGE_BYTES}
+) ORDER BY seq
+"""  # noqa: S608  # of constants
+"""Few enough to hold at once: by their number, and by their bytes."""
+
+SUMMARIES = """
+SELECT session, seq, first_ts, last_ts FROM recto.heads
+WHERE session > %(after)s AND seq > 0 ORDER BY session LIMIT %(limit)s
+"""
+
+STANDING = """
+SELECT h.seq, h.hash, h.epoch, h.owner, h.lease_until > now(), k.seq, k.hash, e.hash
+FROM recto.heads AS h
+LEFT JOIN recto.kept_heads AS k ON k.session = h.session
+LEFT JOIN recto.entries AS e ON e.session = k.session AND e.seq = k.seq
+WHERE h.session = %(session)s
+"""
+"""Where a session ends, who has the turn, what was kept of its end, and whether that entry is still the one."""
+
+OPEN = """
+INSERT INTO recto.heads(session, tenant, seq, hash) VALUES (%(session)s, %(tenant)s, 0, decode(repeat('00', 32), 'hex'))
+ON CONFLICT (session) DO NOTHING
+"""
+
+APPEND = """
+WITH moved AS (
+  UPDATE recto.heads SET seq = %(seq)s, hash = %(hash)s, last_ts = %(last_ts)s,
+    first_ts = CASE WHEN seq = 0 THEN %(first_ts)s ELSE first_ts END
+  WHERE session = %(session)s AND seq = %(after)s AND hash = %(prev)s
+    AND CASE WHEN %(epoch)s::bigint IS NULL THEN owner IS NULL OR lease_until < now() ELSE epoch = %(epoch)s END
+  RETURNING session, tenant
+), kept AS (
+  INSERT INTO recto.kept_heads(session, tenant, seq, hash) SELECT session, tenant, %(seq)s, %(hash)s FROM moved
+  ON CONFLICT (session) DO UPDATE SET seq = EXCLUDED.seq, hash = EXCLUDED.hash
+)
+INSERT INTO recto.entries(session, tenant, seq, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev,
+  hash, content)
+SELECT moved.session, moved.tenant, new.* FROM moved CROSS JOIN unnest(
+  %(seqs)s::bigint[], %(ids)s::bytea[], %(tss)s::bigint[], %(roles)s::text[], %(kinds)s::bytea[], %(wires)s::bytea[],
+  %(surfaces)s::bytea[], %(tokens)s::bigint[], %(counters)s::bytea[], %(keys)s::bytea[], %(metas)s::bytea[],
+  %(prevs)s::bytea[], %(hashes)s::bytea[], %(contents)s::bytea[]
+) AS new
+"""
+"""Moves the head, if it is still where it was and nobody else has the turn, and only then stores what follows it."""
+
+TAKE_TURN = """
+UPDATE recto.heads SET owner = %(owner)s, epoch = epoch + 1, lease_until = now() + make_interval(secs => %(seconds)s)
+WHERE session = %(session)s AND (owner IS NULL OR lease_until < now()) RETURNING epoch
+"""
+KEEP_TURN = """
+UPDATE recto.heads SET lease_until = now() + make_interval(secs => %(seconds)s)
+WHERE session = %(session)s AND owner = %(owner)s AND epoch = %(epoch)s
+"""
+END_TURN = """
+UPDATE recto.heads SET owner = NULL, lease_until = NULL
+WHERE session = %(session)s AND owner = %(owner)s AND epoch = %(epoch)s
+"""
+
+KEPT = "SELECT session, seq, hash FROM recto.kept_heads ORDER BY session"
+ACCEPT = """
+INSERT INTO recto.kept_heads(session, tenant, seq, hash)
+SELECT session, tenant, seq, hash FROM recto.heads WHERE seq > 0
+ON CONFLICT (session) DO UPDATE SET seq = EXCLUDED.seq, hash = EXCLUDED.hash
+"""
+
+
+def appended(session: str, entries: Sequence[Entry], epoch: int | None) -> Mapping[str, Any]:
+    """What `APPEND` wants to know."""
+    first, last = entries[0], entries[-1]
+    return {
+        "session": session,
+        "after": first.seq - 1,
+        "prev": first.prev,
+        "seq": last.seq,
+        "hash": last.hash,
+        "first_ts": first.ts,
+        "last_ts": last.ts,
+        "epoch": epoch,
+        "seqs": [entry.seq for entry in entries],
+        "ids": [entry.id.encode() for entry in entries],
+        "tss": [entry.ts for entry in entries],
+        "roles": [str(entry.role) for entry in entries],
+        "kinds": [entry.kind.encode() for entry in entries],
+        "wires": [entry.wire.encode() for entry in entries],
+        "surfaces": [entry.surface.encode() for entry in entries],
+        "tokens": [entry.tokens for entry in entries],
+        "counters": [entry.counter.encode() for entry in entries],
+        "keys": [None if entry.key is None else entry.key.encode() for entry in entries],
+        "metas": [entry.meta for entry in entries],
+        "prevs": [entry.prev for entry in entries],
+        "hashes": [entry.hash for entry in entries],
+        "contents": [entry.content for entry in entries],
+    }
+
+
+def names_of(drafts: Sequence[Draft]) -> dict[str, list[bytes]]:
+    """The ids and the keys of drafts, as they are looked for."""
+    return {
+        "ids": [draft.id.encode() for draft in drafts],
+        "keys": [draft.key.encode() for draft in drafts if draft.key is not None],
+    }
+
+
+def entry_of(session: str, row: TupleRow) -> Entry:
+    """A row as an entry."""
+    seq, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev, digest, content = row
+    return Entry(
+        session=session,
+        seq=seq,
+        id=bytes(id).decode(),
+        ts=ts,
+        role=cast(Role, role),
+        kind=bytes(kind).decode(),
+        wire=bytes(wire).decode(),
+        surface=bytes(surface).decode(),
+        tokens=tokens,
+        counter=bytes(counter).decode(),
+        key=None if key is None else bytes(key).decode(),
+        meta=bytes(meta),
+        prev=bytes(prev),
+        hash=bytes(digest),
+        content=bytes(content),
+    )

@@ -1,0 +1,241 @@
+"""The PostgreSQL store: any number of processes on any number of machines, and one owner of a session at a time.
+
+An append moves the head of its session from where the writer saw it, and stores its entries in the same statement:
+whoever comes second finds the head moved and looks again. Who has the turn of a session writes under its epoch; what
+an owner of before still sends is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+from weakref import WeakValueDictionary
+
+import psycopg
+from psycopg import errors
+from psycopg.rows import TupleRow
+
+from recto.core.chain import EMPTY, already_stored, link
+from recto.core.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
+from recto.core.scopes import tenant_of
+from recto.errors import AppendConflict, StoreCorrupt, TailCut
+from recto.stores.postgres import rows
+from recto.stores.postgres.faults import is_lost, named, translate
+from recto.stores.postgres.link import EVERYBODY, Link
+from recto.stores.postgres.recall import PostgresIndex
+from recto.stores.postgres.schema import prepared
+from recto.stores.postgres.standing import Standing, standing_of
+from recto.stores.postgres.turns import Turns
+
+_PAUSE = 0.02
+_MOST_TIPS = 10_000
+
+
+class PostgresStore:
+    """Transcripts in a database that many gateways may use at once. Made at its first opening."""
+
+    def __init__(self, url: str, *, create: bool = True, lock_timeout: float = 30.0, connections: int = 16) -> None:
+        self._url = url
+        self._link = Link(url, patience=lock_timeout, connections=connections)
+        try:
+            prepared(url, named(url), create=create, seconds=lock_timeout)
+        except psycopg.Error as error:
+            raise translate(error, named(url), lock_timeout) from error
+        self._turns = Turns(self._link)
+        self._tips: dict[str, Head] = {}
+        """Where sessions ended when this process last wrote to them. Only a guess: the database decides."""
+        self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def location(self) -> str:
+        """Where it is, as a person would write it."""
+        return self._link.location
+
+    def append(self, session: str, drafts: Sequence[Draft], *, expect: int | None = None) -> list[Entry]:
+        """Stores the drafts after the last entry, all or none; returns when they are durable."""
+        refuse_unstorable(session, drafts)
+        if not drafts:
+            return self._link.do(_nothing)
+        return self._link.do(lambda: self._append(session, drafts, expect))
+
+    @contextmanager
+    def turn(self, session: str) -> Iterator[None]:
+        """Nobody else writes to the session until its end; waits while somebody else has it. Raises `StoreLocked`."""
+        epoch = self._link.do(lambda: self._turns.take(session))
+        try:
+            yield
+        finally:
+            self._link.do(lambda: self._turns.end(session, epoch))
+
+    def head(self, session: str) -> Head:
+        """The end of a session; `EMPTY` where there is none."""
+        found = self._fetched(session, rows.HEAD)
+        return Head(found[0][0], bytes(found[0][1])) if found else EMPTY
+
+    def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
+        """Entries from `start` up to and including `stop`, in order; nothing is held between two pages."""
+        start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
+        while start <= stop:
+            found = self._fetched(session, rows.PAGE, start=start, stop=stop)
+            if not found:
+                return
+            start = found[-1][0] + 1
+            for row in found:
+                yield rows.entry_of(session, row)
+            del found
+
+    def tail(self, session: str, count: int) -> list[Entry]:
+        """The last entries, oldest first."""
+        found = self._fetched(session, rows.TAIL, count=min(max(count, 0), MAX_SEQ))
+        return [rows.entry_of(session, row) for row in reversed(found)]
+
+    def get(self, session: str, id: str) -> Entry | None:
+        """The entry with an id."""
+        return self._one(session, rows.BY_ID, "ids", id)
+
+    def find(self, session: str, key: str) -> Entry | None:
+        """The entry stored under an idempotency key."""
+        return self._one(session, rows.BY_KEY, "keys", key)
+
+    def sessions(self, after: str = "", limit: int | None = None) -> list[SessionSummary]:
+        """Sessions by key, from the first after `after`."""
+        given = {"after": after, "limit": None if limit is None else max(limit, 0)}
+        found = self._link.do(lambda: self._link.fetched(tenant_of(after) or EVERYBODY, rows.SUMMARIES, given))
+        return [
+            SessionSummary(session=session, entries=seq, first_ts=first, last_ts=last)
+            for session, seq, first, last in found
+        ]
+
+    def kept_heads(self) -> Mapping[str, Head]:
+        """The heads kept apart from the transcript."""
+        found = self._link.do(lambda: self._link.fetched(EVERYBODY, rows.KEPT))
+        return {session: Head(seq, bytes(digest)) for session, seq, digest in found}
+
+    def accept_heads(self) -> None:
+        """Takes the transcript as it stands for true: the heads kept outside are written anew."""
+
+        async def accept() -> None:
+            async with self._link.batch(EVERYBODY) as connection:
+                await connection.execute(rows.ACCEPT)
+
+        self._link.do(lambda: self._link.again(accept))
+
+    def damage(self) -> list[str]:
+        """Which of its guards are gone, and which heads do not stand at the end of their session."""
+        from recto.stores.postgres.guards import damage_in  # noqa: PLC0415  # only for who looks
+
+        return self._link.do(lambda: damage_in(self._link))
+
+    def index(self, *, lock_timeout: float) -> PostgresIndex:
+        """The index of recall beside it."""
+        return PostgresIndex(self._url, lock_timeout=lock_timeout)
+
+    def close(self) -> None:
+        """Lets go of its connections; no other call may follow."""
+        self._link.close()
+
+    def _one(self, session: str, statement: str, what: str, name: str) -> Entry | None:
+        try:
+            found = self._fetched(session, statement, **{what: [name.encode()]})
+        except UnicodeEncodeError:
+            return None
+        return rows.entry_of(session, found[0]) if found else None
+
+    def _fetched(self, session: str, statement: str, **given: object) -> list[TupleRow]:
+        if not session.isprintable():
+            return []  # nothing is stored under such a name
+        asked = {"session": session, **given}
+        return self._link.do(lambda: self._link.fetched(tenant_of(session), statement, asked))
+
+    async def _append(self, session: str, drafts: Sequence[Draft], expect: int | None) -> list[Entry]:
+        lock = self._writing.setdefault(session, asyncio.Lock())
+        tried: list[list[Entry]] = []
+        async with asyncio.timeout(self._link.patience + 1), lock:
+            guess = self._tips.pop(session, None)
+            if guess is not None and (expect is None or expect == guess.seq):
+                tried.append(link(session, guess, drafts))
+                if await self._is_stored(session, tried[-1]):
+                    return tried[-1]
+            return await self._settled(session, drafts, expect, tried)
+
+    async def _settled(
+        self, session: str, drafts: Sequence[Draft], expect: int | None, tried: list[list[Entry]]
+    ) -> list[Entry]:
+        """Looks where the session stands, stores what is new there, and looks again where somebody was faster.
+
+        What was tried and is there after all was stored, though nobody was left to say so.
+        """
+        while True:
+            stands = await standing_of(self._link, session, drafts)
+            for entries in tried:
+                if stands.by_id.get(entries[-1].id) == (entries[-1].seq, entries[-1].hash):
+                    return [*await self._before(session, drafts, entries), *entries]
+            self._refuse_cut(session, stands)
+            found = already_stored(session, drafts, stands.by_key, stands.head, expect)
+            new = drafts[len(found) :]
+            if not new:
+                return found
+            for draft in new:
+                if draft.id in stands.by_id:
+                    reason = f"id '{draft.id}' is already entry {stands.by_id[draft.id][0]}"
+                    raise AppendConflict(session, expect, stands.head.seq, reason)
+            tried.append(link(session, stands.head, new))
+            if await self._is_stored(session, tried[-1]):
+                return [*found, *tried[-1]]
+            await self._turns.refuse_lost(session)
+            await asyncio.sleep(_PAUSE if stands.is_taken else 0)
+
+    async def _before(self, session: str, drafts: Sequence[Draft], entries: Sequence[Entry]) -> list[Entry]:
+        """The drafts of a batch that were stored already before the rest of it, as they were stored."""
+        old = drafts[: len(drafts) - len(entries)]
+        stands = await standing_of(self._link, session, old) if old else None
+        return [stands.by_key[draft.key or ""] for draft in old] if stands else []
+
+    async def _is_stored(self, session: str, entries: list[Entry]) -> bool:
+        """Whether these entries stand at the end now; no, also where nobody can tell any more: then it is looked up."""
+
+        async def attempt() -> bool:
+            tenant = tenant_of(session)
+            try:
+                async with self._link.batch(tenant) as connection:
+                    if entries[0].seq == 1:
+                        await connection.execute(rows.OPEN, {"session": session, "tenant": tenant})
+                    given = rows.appended(session, entries, self._turns.epoch(session))
+                    done = await connection.execute(rows.APPEND, given)
+                return done.rowcount == len(entries)
+            except errors.UniqueViolation:
+                return False  # an id or a key is taken: it is looked up which
+            except psycopg.Error as error:
+                if is_lost(error):
+                    return False
+                raise
+
+        stored = await self._link.again(attempt)
+        if stored:
+            if len(self._tips) >= _MOST_TIPS:
+                self._tips.clear()
+            self._tips[session] = Head(entries[-1].seq, entries[-1].hash)
+        return stored
+
+    def _refuse_cut(self, session: str, stands: Standing) -> None:
+        kept = stands.kept
+        if kept is None:
+            return
+        if kept.seq > stands.head.seq:
+            raise TailCut(session, kept.seq, stands.head.seq)
+        if stands.hash_there != kept.hash:
+            detail = f"session '{session}' was written anew: entry {kept.seq} is not the one acknowledged"
+            raise StoreCorrupt(self.location, detail)
+
+
+async def _nothing() -> list[Entry]:
+    return []

@@ -1,0 +1,63 @@
+"""Which store the settings name, and the index that belongs to it: a file, a database, or this process's memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from recto.errors import SettingsError
+from recto.ports import RecallIndex, TranscriptStore
+from recto.settings import Settings
+from recto.stores.memory import MemoryStore
+from recto.stores.sqlite import SqliteStore
+
+MEMORY = "memory:"
+"""The location of a store that goes with the process."""
+_POSTGRES = ("postgresql://", "postgres://")
+_IN_MEMORY: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary()
+"""The index of each store that goes with the process: sessions of one store share it, as they share a file."""
+
+
+def open_store(settings: Settings, *, create: bool = True) -> TranscriptStore:
+    """The store that the settings name. With `create=False` a store that is not there is an error, not a new one."""
+    if settings.store == MEMORY:
+        return MemoryStore()
+    if settings.store.startswith(_POSTGRES):
+        return _postgres(settings, create)
+    path = Path(settings.store).expanduser()
+    if create and settings.store == Settings().store:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    return SqliteStore(path, create=create, lock_timeout=settings.limits.lock_seconds)
+
+
+def index_for(settings: Settings, store: TranscriptStore) -> RecallIndex:
+    """The index that belongs to a store: a file beside its file, tables beside its tables, or in memory like it."""
+    from recto.stores.memory_index import MemoryIndex  # noqa: PLC0415  # only for who recalls
+    from recto.stores.sqlite.recall import SqliteIndex  # noqa: PLC0415
+
+    patience = min(settings.limits.lock_seconds, settings.recall.index_seconds)
+    if isinstance(store, SqliteStore):
+        return SqliteIndex(f"{store.location}-recall", lock_timeout=patience)
+    if callable(beside := getattr(store, "index", None)):
+        made: RecallIndex = beside(lock_timeout=patience)
+        return made
+    return _IN_MEMORY.setdefault(store, MemoryIndex())
+
+
+def is_lasting(store: TranscriptStore) -> bool:
+    """Whether it outlives the process, and its index with it."""
+    return not isinstance(store, MemoryStore)
+
+
+def folder_beside(store: TranscriptStore) -> str:
+    """What a folder beside a store's file begins with; empty where it is no file."""
+    return store.location if isinstance(store, SqliteStore) else ""
+
+
+def _postgres(settings: Settings, create: bool) -> TranscriptStore:
+    try:
+        from recto.stores.postgres import PostgresStore  # noqa: PLC0415  # only for who has the driver
+    except ModuleNotFoundError as missing:
+        reason = f"the package {missing.name} is missing; install it with: pip install 'recto[postgres]'"
+        raise SettingsError("store", reason) from None
+    return PostgresStore(settings.store, create=create, lock_timeout=settings.limits.lock_seconds)

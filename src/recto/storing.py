@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from weakref import WeakKeyDictionary
 
 from recto.errors import SettingsError
@@ -22,7 +24,7 @@ def open_store(settings: Settings, *, create: bool = True) -> TranscriptStore:
     """The store that the settings name. With `create=False` a store that is not there is an error, not a new one."""
     if settings.store == MEMORY:
         return MemoryStore()
-    if settings.store.startswith(_POSTGRES):
+    if is_database(settings):
         return _postgres(settings, create)
     path = Path(settings.store).expanduser()
     if create and settings.store == Settings().store:
@@ -44,6 +46,11 @@ def index_for(settings: Settings, store: TranscriptStore) -> RecallIndex:
     return _IN_MEMORY.setdefault(store, MemoryIndex())
 
 
+def is_database(settings: Settings) -> bool:
+    """Whether the store is in a database that others may use as well."""
+    return settings.store.startswith(_POSTGRES)
+
+
 def is_lasting(store: TranscriptStore) -> bool:
     """Whether it outlives the process, and its index with it."""
     return not isinstance(store, MemoryStore)
@@ -54,10 +61,30 @@ def folder_beside(store: TranscriptStore) -> str:
     return store.location if isinstance(store, SqliteStore) else ""
 
 
+def upgrade_database(settings: Settings, *, finish: bool) -> list[str]:
+    """Brings the schema of a database up to date; the steps that were missing, in words."""
+    steps = _driver(settings).upgraded(settings.store, finish=finish)
+    return [f"schema {step.version}: {step.step}" for step in steps]
+
+
+def grant(settings: Settings, role: str) -> None:
+    """Gives a role of a database what a gateway needs."""
+    _driver(settings).granted(settings.store, role)
+
+
 def _postgres(settings: Settings, create: bool) -> TranscriptStore:
+    made: TranscriptStore = _driver(settings).PostgresStore(
+        settings.store, create=create, lock_timeout=settings.limits.lock_seconds
+    )
+    return made
+
+
+def _driver(settings: Settings) -> ModuleType:
+    """The part that speaks to PostgreSQL, which only those have who need it."""
+    if not is_database(settings):
+        raise SettingsError("store", "this is about a store in a database; name one: --store postgresql://…")
     try:
-        from recto.stores.postgres import PostgresStore  # noqa: PLC0415  # only for who has the driver
+        return import_module("recto.stores.postgres")
     except ModuleNotFoundError as missing:
         reason = f"the package {missing.name} is missing; install it with: pip install 'recto[postgres]'"
         raise SettingsError("store", reason) from None
-    return PostgresStore(settings.store, create=create, lock_timeout=settings.limits.lock_seconds)

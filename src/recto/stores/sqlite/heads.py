@@ -30,6 +30,7 @@ _NAME_ROOM = 128 - _NAME.size
 _HEADER = struct.Struct(">16sII")
 _MAGIC = b"recto heads 1".ljust(16, b"\0")
 _NEVER_WRITTEN = bytes(RECORD)
+_NO_MARK = bytes(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,8 @@ class HeadsFile:
         self._path = path
         self._file: int | None = None
         self._rewrites = -1
-        self._seen = 0
-        self._numbers: dict[bytes, int] = {}
+        self._marks = bytearray()
+        """The mark of each number from 1 on, one behind the other: there may be millions, and a table is far larger."""
 
     def create(self, *, late: bool) -> None:
         """Makes the file where it is missing. `late` says that there were entries before it."""
@@ -128,7 +129,11 @@ class HeadsFile:
     def number_of(self, session: str) -> int | None:
         """The number a session has had, whether or not the database still knows it."""
         self._look_for_new()
-        return self._numbers.get(mark_of(session))
+        mark = mark_of(session)
+        at = self._marks.rfind(mark)
+        while at >= 0 and at % len(mark):  # found across two others
+            at = self._marks.rfind(mark, 0, at + len(mark) - 1)
+        return at // len(mark) + 1 if at >= 0 else None
 
     def last_number(self) -> int:
         """The highest number a session has had."""
@@ -168,12 +173,10 @@ class HeadsFile:
     def _look_for_new(self) -> None:
         rewrites = self._header()[1]
         if rewrites != self._rewrites:
-            self._rewrites, self._seen, self._numbers = rewrites, 0, {}
-        last = self.last_number()
-        for number in range(self._seen + 1, last + 1):
-            if kept := self.kept(number):
-                self._numbers[kept.mark] = number
-        self._seen = last
+            self._rewrites, self._marks = rewrites, bytearray()
+        for number in range(len(self._marks) // len(_NO_MARK) + 1, self.last_number() + 1):
+            kept = self.kept(number)
+            self._marks += kept.mark if kept else _NO_MARK
 
 
 def _slot(session: str, head: Head) -> bytes:

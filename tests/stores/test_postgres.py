@@ -1,0 +1,302 @@
+"""What PostgreSQL itself refuses, who sees what in it, whose turn it is, and what happens when it goes away."""
+
+from __future__ import annotations
+
+import threading
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from tests.postgres import database, named, server
+from together import in_threads
+
+from recto.core.chain import EMPTY, follow
+from recto.core.entries import Draft
+from recto.core.lanes import Covered, Row
+from recto.errors import (
+    AppendConflict,
+    StoreError,
+    StoreLocked,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+    TailCut,
+)
+from recto.stores.postgres import PostgresStore, granted, upgraded
+from recto.stores.postgres.schema import shipped_steps
+
+MAIN = "agent:default:main"
+NORTH, SOUTH = "tenant:north/agent:a:main", "tenant:south/agent:a:main"
+APPEND_ONLY = "RCT01"
+
+
+@pytest.fixture(scope="module")
+def url():
+    with database() as made:
+        PostgresStore(made).close()
+        yield made
+
+
+@pytest.fixture
+def empty():
+    with database() as made:
+        yield made
+
+
+def draft(name: str) -> Draft:
+    return Draft(id=f"id-{name}", ts=1, role="user", content=name.encode(), key=f"key-{name}")
+
+
+def admin(url: str) -> psycopg.Connection:
+    """Past every wall: what an operator with all rights can do."""
+    return psycopg.connect(server(), dbname=urlsplit(url).path[1:], autocommit=True)
+
+
+def opened(url: str, **more) -> PostgresStore:
+    return PostgresStore(url, **{"lock_timeout": 20, **more})
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE recto.entries SET content = 'x'",
+        "UPDATE recto.entries SET ts = ts + 1 WHERE seq = 1",
+        "DELETE FROM recto.entries",
+        "DELETE FROM recto.heads",
+        "DELETE FROM recto.kept_heads",
+        "TRUNCATE recto.entries",
+        "TRUNCATE recto.entries_3",
+        "TRUNCATE recto.heads",
+        "UPDATE recto.heads SET seq = seq - 1",
+        "UPDATE recto.heads SET hash = decode(repeat('ff', 32), 'hex')",
+        "UPDATE recto.heads SET session = 'other'",
+        "INSERT INTO recto.entries SELECT session, seq + 7, tenant, 'new', ts, role, kind, wire, surface, tokens,"
+        " counter, NULL, meta, prev, hash, content FROM recto.entries",
+    ],
+)
+def test_even_the_owner_of_the_tables_cannot_change_or_remove_an_entry(url, statement):
+    with opened(url) as store:
+        store.append(MAIN, [draft("a"), draft("b")])
+        before = list(store.read(MAIN))
+        with psycopg.connect(url) as connection:
+            connection.execute("SET recto.tenant = '*'")
+            with pytest.raises(psycopg.Error) as refused:
+                connection.execute(statement)
+        assert refused.value.sqlstate == APPEND_ONLY
+        assert list(store.read(MAIN)) == before
+        assert store.damage() == []
+
+
+def test_a_tenant_sees_its_own_rows_and_who_names_none_sees_nothing(url):
+    with opened(url) as store:
+        for session in (NORTH, SOUTH, "plain"):
+            store.append(session, [draft("same")])
+        with psycopg.connect(url, autocommit=True) as connection:
+            for table in ("entries", "heads", "kept_heads"):
+                assert connection.execute(f"SELECT count(*) FROM recto.{table}").fetchone() == (0,)
+            connection.execute("SET recto.tenant = 'north'")
+            for table in ("entries", "heads", "kept_heads"):
+                assert connection.execute(f"SELECT DISTINCT session FROM recto.{table}").fetchall() == [(NORTH,)]
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(
+                    "INSERT INTO recto.heads(session, tenant, seq, hash) VALUES ('x', 'south', 0, %s)", (bytes(32),)
+                )
+
+
+def test_a_connection_that_goes_back_to_the_pool_forgets_its_tenant(url):
+    with opened(url, connections=1) as store:
+        store.append(NORTH, [draft("one")])
+        assert store.head(NORTH).seq
+        found = store._link.do(lambda: _tenant_now(store))
+        assert found in (None, "")
+
+
+async def _tenant_now(store: PostgresStore) -> str | None:
+    async with store._link._pool.connection() as connection:
+        cursor = await connection.execute("SELECT current_setting('recto.tenant', true)")
+        row = await cursor.fetchone()
+        return row[0]
+
+
+def test_a_role_with_the_rights_of_a_gateway_adds_and_can_do_no_more(empty):
+    opened(empty).close()
+    role = "recto_gateway_test"
+    with admin(empty) as connection:
+        connection.execute(f"DROP ROLE IF EXISTS {role}")
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
+    try:
+        granted(empty, role)
+        narrow = named(urlsplit(empty).path[1:], role)
+        with opened(narrow) as store:
+            store.append(NORTH, [draft("a")])
+            index = store.index(lock_timeout=20)
+            index.put(NORTH, "words/1", [Row(1, b"row")], Covered(1, 1, bytes(32)))
+            assert index.glance(NORTH, "words/1").fresh == [Row(1, b"row")]
+            index.close()
+            with store.turn(NORTH):
+                store.append(NORTH, [draft("b")])
+        with psycopg.connect(narrow, autocommit=True) as connection:
+            connection.execute("SET recto.tenant = '*'")
+            for statement in (
+                "UPDATE recto.entries SET ts = 0",
+                "DELETE FROM recto.entries",
+                "TRUNCATE recto.entries",
+                "DELETE FROM recto.heads",
+                "INSERT INTO recto.erasing VALUES ('x')",
+                "ALTER TABLE recto.entries DISABLE TRIGGER ALL",
+                "ALTER TABLE recto.entries NO FORCE ROW LEVEL SECURITY",
+                "DROP TABLE recto.entries",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute(statement)
+    finally:
+        with admin(empty) as connection:
+            connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_guards_that_were_switched_off_and_ends_that_were_cut_are_told(empty):
+    with opened(empty) as store:
+        store.append(MAIN, [draft("a"), draft("b")])
+        with admin(empty) as connection:
+            connection.execute("ALTER TABLE recto.entries DISABLE TRIGGER entries_stay")
+            assert any("entries_stay" in problem for problem in store.damage())
+            connection.execute("ALTER TABLE recto.entries ENABLE TRIGGER entries_stay")
+            connection.execute("SET session_replication_role = replica")
+            connection.execute("DELETE FROM recto.entries WHERE seq = 2")
+            assert store.damage() == [f"session '{MAIN}': entry 2, its end, is not there"]
+            connection.execute("UPDATE recto.heads SET seq = 1, hash = (SELECT hash FROM recto.entries WHERE seq = 1)")
+        with pytest.raises(TailCut):
+            opened(empty).append(MAIN, [draft("c")])
+
+
+def test_while_one_has_the_turn_nobody_else_writes(url):
+    session = "turns/1"
+    with opened(url) as one, opened(url, lock_timeout=0.3) as other:
+        with one.turn(session):
+            one.append(session, [draft("mine")])
+            with pytest.raises(StoreLocked):
+                other.append(session, [draft("other")])
+            with pytest.raises(StoreLocked), other.turn(session):
+                pass
+            other.append("turns/elsewhere", [draft("x")])
+            one.append(session, [draft("mine too")])
+        other.append(session, [draft("other")])
+        assert [entry.content for entry in one.read(session)] == [b"mine", b"mine too", b"other"]
+
+
+def test_a_turn_that_ended_lets_who_waits_for_it_in(url):
+    session, got = "turns/2", threading.Event()
+    with opened(url) as one, opened(url) as other:
+
+        def wait() -> None:
+            with other.turn(session):
+                other.append(session, [draft("second")])
+            got.set()
+
+        with one.turn(session):
+            thread = threading.Thread(target=wait)
+            thread.start()
+            one.append(session, [draft("first")])
+        assert got.wait(20)
+        thread.join()
+        assert [entry.content for entry in one.read(session)] == [b"first", b"second"]
+
+
+def test_what_an_owner_writes_whose_turn_was_taken_over_is_refused(url):
+    session = "turns/3"
+    with opened(url) as one, opened(url) as other, one.turn(session):
+        one.append(session, [draft("before")])
+        with admin(url) as connection:  # nothing was heard of it for a while
+            connection.execute(
+                "UPDATE recto.heads SET lease_until = now() - interval '1 s' WHERE session = %s", (session,)
+            )
+        with other.turn(session):
+            other.append(session, [draft("its")])
+            with pytest.raises(AppendConflict, match="taken over"):
+                one.append(session, [draft("late")])
+        assert [entry.content for entry in other.read(session)] == [b"before", b"its"]
+
+
+def test_processes_of_one_session_take_turns_and_never_interleave(url):
+    session = "turns/4"
+    stores = [opened(url, connections=2) for _ in range(4)]
+
+    def work(number: int) -> None:
+        for turn in range(5):
+            with stores[number].turn(session):
+                for step in range(3):
+                    stores[number].append(session, [draft(f"{number}.{turn}.{step}")])
+
+    in_threads(4, work)
+    said = [entry.content.decode() for entry in stores[0].read(session)]
+    assert len(said) == 4 * 5 * 3
+    for first in range(0, len(said), 3):
+        assert [one[-1] for one in said[first : first + 3]] == ["0", "1", "2"]
+        assert len({one[:-2] for one in said[first : first + 3]}) == 1
+    assert follow(session, EMPTY, stores[0].read(session)) == stores[0].head(session)
+    for store in stores:
+        store.close()
+
+
+def test_a_connection_that_was_cut_costs_nothing_but_another_try(url):
+    session = "cut/1"
+    with opened(url) as store:
+        for number in range(12):
+            store.append(session, [draft(str(number))])
+            with admin(url) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'recto'"
+                )
+        assert [entry.content for entry in store.read(session)] == [str(number).encode() for number in range(12)]
+
+
+def test_a_server_that_does_not_let_anybody_write_is_told_as_such(empty):
+    opened(empty).close()
+    with admin(empty) as connection:
+        connection.execute(f"ALTER DATABASE {urlsplit(empty).path[1:]} SET default_transaction_read_only = on")
+    with opened(empty) as store:
+        assert store.head(MAIN) == EMPTY
+        with pytest.raises(StoreReadOnly):
+            store.append(MAIN, [draft("a")])
+
+
+def test_a_lock_that_somebody_else_holds_is_waited_for_and_then_told(url):
+    session = "locked/1"
+    with opened(url, lock_timeout=0.5) as store:
+        store.append(session, [draft("a")])
+        with admin(url) as connection, connection.transaction():
+            connection.execute("SELECT 1 FROM recto.heads WHERE session = %s FOR UPDATE", (session,))
+            with pytest.raises(StoreLocked):
+                store.append(session, [draft("b")])
+        store.append(session, [draft("c")])
+        assert [entry.content for entry in store.read(session)] == [b"a", b"c"]
+
+
+def test_what_cannot_be_reached_is_told_without_the_password():
+    for address in ("postgresql://ada:hunter2@127.0.0.1:1/none", "postgresql://ada:hunter2@/none?host=/nowhere"):
+        with pytest.raises(StoreError) as refused:
+            opened(address, lock_timeout=2)
+        assert "hunter2" not in str(refused.value)
+
+
+def test_a_database_without_a_store_is_not_made_one_by_who_only_looks(empty):
+    with pytest.raises(StoreUnavailable, match="no store"):
+        opened(empty, create=False)
+    opened(empty).close()
+    opened(empty, create=False).close()
+
+
+def test_many_that_open_a_new_database_at_once_make_one_store(empty):
+    in_threads(6, lambda number: opened(empty).close())
+    with admin(empty) as connection:
+        done = connection.execute("SELECT version, step FROM recto.schema_steps").fetchall()
+    assert sorted(done) == sorted((step.version, step.step) for step in shipped_steps())
+    assert upgraded(empty, finish=True) == []
+
+
+def test_a_database_of_a_newer_recto_is_left_alone(empty):
+    opened(empty).close()
+    with admin(empty) as connection:
+        connection.execute("INSERT INTO recto.schema_steps(version, step) VALUES (9999, 'pre')")
+    with pytest.raises(StoreTooNew):
+        opened(empty)

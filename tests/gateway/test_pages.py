@@ -50,6 +50,16 @@ def test_a_file_that_a_browser_has_already_is_not_sent_again(built):
     assert (changed.status_code, changed.text) == (200, "other")
 
 
+def test_who_can_unpack_a_file_gets_it_packed(built):
+    (built / "app.js").write_text("let x = 1;\n" * 1_000)
+    packed = client(built).get("/web/app.js", headers={"accept-encoding": "gzip"})
+    plain = client(built).get("/web/app.js", headers={"accept-encoding": "identity"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert int(packed.headers["content-length"]) < int(plain.headers["content-length"]) / 10
+    assert packed.text == plain.text
+    assert "content-encoding" not in plain.headers
+
+
 def test_where_the_page_was_not_built_it_is_said_how_to(tmp_path):
     assert client(tmp_path).get("/", headers=HTML).json()["page"] == "not built: make web"
     missing = client(tmp_path).get("/web/app.js")

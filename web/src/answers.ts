@@ -136,6 +136,19 @@ export interface Compacted {
   tokens: number;
 }
 
+/** Two prompts of one session, as they stood after two entries, in the order in which a prompt holds its lines. */
+export interface Comparison {
+  first: number;
+  second: number;
+  room: number;
+  first_tokens: number;
+  second_tokens: number;
+  first_messages: number;
+  second_messages: number;
+  lines: Array<PromptLine>;
+  more: boolean;
+}
+
 /** How content became shorter, as it is told. */
 export interface Compression {
   seq: number;
@@ -363,7 +376,19 @@ export interface Problem {
   message: string;
 }
 
-/** What would be sent now. */
+/** One thing that stands in one of two prompts, or in both. */
+export interface PromptLine {
+  seq: number | null;
+  what: "frame" | "standing" | "system" | "entry" | "marker" | "summary" | "recalled" | "handoff";
+  role: string;
+  text: string;
+  cut: boolean;
+  first_tokens: number | null;
+  second_tokens: number | null;
+  side: "both" | "first" | "second" | "changed";
+}
+
+/** A prompt, as it would be sent. */
 export interface PromptNow {
   wire: string;
   tokens: number;

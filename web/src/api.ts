@@ -59,7 +59,8 @@ export class Api {
     });
     if (!answer.ok || !answer.body) throw await refused(answer);
     for await (const told of events(answer.body)) {
-      if (told.error) throw new Refused(502, told.error.code ?? "upstream", told.error.message ?? "the answer broke off");
+      const { error } = told;
+      if (error) throw new Refused(502, error.code ?? "upstream", error.message ?? "the answer broke off");
       for (const choice of told.choices ?? []) if (choice.delta?.content) piece(choice.delta.content);
     }
     const header = (name: string) => answer.headers.get(`x-recto-${name}`) ?? "";
@@ -95,7 +96,7 @@ interface Told {
 }
 
 async function* events(body: ReadableStream<Uint8Array>): AsyncGenerator<Told> {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
   let rest = "";
   for (;;) {
     const { done, value } = await reader.read();

@@ -2,8 +2,7 @@
 // from a transcript.
 import { BarChart, LineChart, TreemapChart } from "echarts/charts";
 import {
-  AriaComponent,
-  DataZoomComponent,
+  DataZoomSliderComponent,
   GridComponent,
   LegendComponent,
   MarkAreaComponent,
@@ -14,12 +13,12 @@ import {
 import { type EChartsCoreOption, type EChartsType, init, use } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
 import { useEffect, useRef } from "preact/hooks";
+import { safe } from "./format";
 
 use([
-  AriaComponent,
   BarChart,
   CanvasRenderer,
-  DataZoomComponent,
+  DataZoomSliderComponent,
   GridComponent,
   LegendComponent,
   LineChart,
@@ -29,6 +28,11 @@ use([
   TooltipComponent,
   TreemapChart,
 ]);
+
+export type ChartOption = EChartsCoreOption;
+
+/** Foreign text in a chart: it has nothing unseen in it, and its braces style nothing. */
+export const chartText = (text: string): string => safe(text).replaceAll("{", "｛").replaceAll("}", "｝");
 
 export interface ChartProps {
   option: EChartsCoreOption;
@@ -56,12 +60,50 @@ export function Chart({ option, label, kind, onClick }: ChartProps) {
     };
   }, []);
   useEffect(() => {
+    const textStyle = { fontFamily: getComputedStyle(document.body).fontFamily };
     const tooltip = { renderMode: "richText", confine: true, ...(option.tooltip as object | undefined) };
-    chart.current?.setOption({ animation: false, aria: { enabled: true }, ...option, tooltip }, { notMerge: true });
+    const drawn = { animation: false, textStyle, ...option, tooltip, dataZoom: zoomed(chart.current!, option) };
+    chart.current!.setOption(drawn, { notMerge: true });
   }, [option]);
   return <div ref={box} class={`chart ${kind}`} role="img" aria-label={label} />;
 }
 
-/** A colour of the style sheet, as charts want it. */
-export const colour = (name: string): string =>
-  getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/** The zoom that somebody chose stays where the chart is drawn anew. */
+function zoomed(chart: EChartsType, option: ChartOption): object[] {
+  const wanted = (option.dataZoom ?? []) as object[];
+  const before = ((chart.getOption() as ChartOption | undefined)?.dataZoom ?? []) as { start?: number; end?: number }[];
+  return wanted.map((one, place) => ({ ...one, start: before[place]?.start, end: before[place]?.end }));
+}
+
+let probe: HTMLElement | undefined;
+
+/** A colour of the style sheet, as charts want it: what it is now, dark or light. */
+export function colour(name: string): string {
+  if (!probe) {
+    probe = document.createElement("span");
+    probe.hidden = true;
+    document.body.append(probe);
+  }
+  probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
+}
+
+/** How axes, legends and tooltips of all charts look. */
+export function dress(): { text: object; axis: object; tooltip: object; legend: object } {
+  const text = { color: colour("muted"), fontFamily: getComputedStyle(document.body).fontFamily, fontSize: 12 };
+  const axis = {
+    axisLabel: { ...text, hideOverlap: true },
+    nameTextStyle: text,
+    axisLine: { lineStyle: { color: colour("line") } },
+    axisTick: { show: false },
+    splitLine: { lineStyle: { color: colour("line") } },
+  };
+  const tooltip = {
+    backgroundColor: colour("sheet"),
+    borderColor: colour("edge"),
+    borderWidth: 1,
+    padding: [8, 10],
+    textStyle: { ...text, color: colour("ink"), lineHeight: 18 },
+  };
+  return { text, axis, tooltip, legend: { textStyle: text, itemWidth: 12, itemHeight: 12, icon: "roundRect" } };
+}

@@ -1,6 +1,7 @@
 // Begins the page. Nothing but the empty text may ever become markup in it: charts clear their box with that.
 import { render } from "preact";
 import { App } from "./app";
+import { wear } from "./theme";
 
 interface Policies {
   createPolicy(name: string, rules: Record<string, (text: string) => string>): unknown;
@@ -13,4 +14,5 @@ const none = (text: string): string => {
 };
 policies?.createPolicy("default", { createHTML: none });
 
+wear();
 render(<App />, document.getElementById("app")!);

@@ -8,6 +8,7 @@ lets only the empty text through.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from importlib.resources import files
 from pathlib import Path
@@ -44,6 +45,7 @@ class Pages:
         folder = folder or Path(str(files("recto"))) / "web"
         self._document = _read(folder / "index.html")
         self._files = {name: found for name in FILES if (found := _read(folder / name)) is not None}
+        self._packed = {name: gzip.compress(found, mtime=0) for name, found in self._files.items()}
 
     def routes(self) -> list[Route]:
         """The document, and one route for each file."""
@@ -61,9 +63,11 @@ class Pages:
         if body is None:
             return JSONResponse({"error": {"code": "not_found", "message": "the page is not built: make web"}}, 404)
         mark = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        headers = {**_HEADERS, "cache-control": "no-cache", "etag": mark}
+        headers = {**_HEADERS, "cache-control": "no-cache", "etag": mark, "vary": "Accept-Encoding"}
         if request.headers.get("if-none-match") == mark:
             return Response(status_code=304, headers=headers)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            body, headers["content-encoding"] = self._packed[name], "gzip"
         return Response(body, media_type=FILES[name], headers=headers)
 
 

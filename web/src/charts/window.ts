@@ -1,0 +1,85 @@
+// The window as one stacked bar: what each component holds, what is free, and the reserve kept for the answer.
+import type { Report, Timeline, Usage } from "../answers";
+import { type ChartOption, colour, dress } from "../chart";
+import { whole } from "../format";
+
+/** What is part of the prompt. */
+export const held = (report: Report): Usage[] => report.components.filter((one) => one.component !== "reserve");
+
+export function windowBar(report: Report, zones: Timeline | undefined): ChartOption {
+  const { text, axis, tooltip, legend } = dress();
+  const label = { ...text, color: colour("ink"), position: "inside" };
+  const part = (from: number, to: number, name: string, shade: string) => [
+    { xAxis: from, name, itemStyle: { color: colour(shade) }, label },
+    { xAxis: to },
+  ];
+  const begins = zones && (["yellow", "orange", "red"] as const).map((zone) => ({ zone, at: zones[zone] }));
+  const marks = {
+    symbol: "none",
+    silent: true,
+    data: (begins ?? []).map(({ zone, at }) => ({
+      xAxis: at * report.room,
+      lineStyle: { color: colour(zone), type: "dashed", width: 1.5 },
+      label: { ...text, color: colour(zone), formatter: zone, position: "end" },
+    })),
+  };
+  const areas = {
+    silent: true,
+    data: [part(report.tokens, report.room, "free", "free"), part(report.room, report.window, "reserve", "reserve")],
+  };
+  return {
+    grid: { left: 4, right: 14, top: 58, bottom: 4, containLabel: true },
+    legend: { ...legend, top: 0, left: 0, selectedMode: false },
+    tooltip: { ...tooltip, trigger: "item" },
+    xAxis: { type: "value", max: report.window, ...axis, splitLine: { show: false } },
+    yAxis: { type: "category", data: ["window"], show: false },
+    series: held(report).map((one, place) => ({
+      name: one.component,
+      type: "bar",
+      stack: "window",
+      barWidth: "72%",
+      data: [one.used],
+      itemStyle: { color: colour(one.component), borderColor: colour("sheet"), borderWidth: one.used ? 1 : 0 },
+      tooltip: { formatter: () => `${one.component}\n${whole(one.used)} tokens, at most ${whole(one.hard)}` },
+      ...(place === 0 ? { markArea: areas, markLine: marks } : {}),
+    })),
+  };
+}
+
+/** Each component beside what it may use: a bar, a mark where it is warned about, and one where it ends. */
+export function budgets(report: Report): ChartOption {
+  const { axis, tooltip, legend } = dress();
+  const parts = report.components;
+  const mark = (name: string, shade: string, at: (one: Usage) => number, height: number) => ({
+    name,
+    type: "line",
+    symbol: "rect",
+    symbolSize: [3, height],
+    lineStyle: { opacity: 0 },
+    itemStyle: { color: colour(shade) },
+    data: parts.map((one) => [at(one), one.component]),
+  });
+  const tell = (place: number) => {
+    const one = parts[place]!;
+    const begins = `${one.component}: ${one.level}\n${whole(one.used)} tokens used`;
+    return `${begins}\nwarned at ${whole(one.soft)}, at most ${whole(one.hard)}`;
+  };
+  return {
+    grid: { left: 4, right: 14, top: 34, bottom: 4, containLabel: true },
+    legend: { ...legend, top: 0, left: 0, selectedMode: false },
+    tooltip: { ...tooltip, formatter: (told: { dataIndex: number }) => tell(told.dataIndex) },
+    xAxis: { type: "value", ...axis },
+    yAxis: { type: "category", inverse: true, data: parts.map((one) => one.component), ...axis },
+    series: [
+      {
+        name: "used",
+        type: "bar",
+        barWidth: 12,
+        itemStyle: { color: colour("edge"), borderRadius: 3 },
+        data: parts.map((one) => ({ value: one.used, itemStyle: { color: colour(one.component) } })),
+      },
+      mark("warned at", "yellow", (one) => one.soft, 16),
+      mark("at most", "red", (one) => one.hard, 22),
+    ],
+  };
+}

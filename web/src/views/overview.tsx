@@ -1,0 +1,118 @@
+// The window: what the next prompt is made of, how it came to be so, and where the tokens go.
+import { useMemo, useState } from "preact/hooks";
+import type { Decided, DecisionPage, Holder, Report, Timeline, Usage } from "../answers";
+import { Chart } from "../chart";
+import { componentOf, holderName, treemap } from "../charts/treemap";
+import { budgets, windowBar } from "../charts/window";
+import { OverTime } from "../charts/over_time_panel";
+import { dollars, many, percent, whole } from "../format";
+import { useAsked, useOn } from "../on";
+import { AsTable, Badge, Empty, Facts, Panel, Refusal, Waiting } from "../widgets";
+
+export function Overview() {
+  const { session } = useOn();
+  const [from, setFrom] = useState<number>();
+  const report = useAsked<Report>("/session/context", { session });
+  const timeline = useAsked<Timeline>("/session/timeline", { session, from });
+  const decisions = useAsked<DecisionPage>("/session/decisions", { session, limit: 200 });
+  const decided = useMemo(
+    () => new Map<number, Decided>((decisions.found?.decisions ?? []).map((one) => [one.seq, one])),
+    [decisions.found],
+  );
+  return (
+    <div class="stack overview">
+      <Refusal refused={report.refused} />
+      {!report.found && report.loading && <Waiting kind="window" />}
+      {report.found && <Now report={report.found} timeline={timeline.found} />}
+      <OverTime asked={timeline} decided={decided} from={from} onFrom={setFrom} />
+      {report.found && <Holders report={report.found} />}
+    </div>
+  );
+}
+
+function Now({ report, timeline }: { report: Report; timeline: Timeline | undefined }) {
+  const { look } = useOn();
+  const bar = useMemo(() => windowBar(report, timeline), [report, timeline, look]);
+  const each = useMemo(() => budgets(report), [report, look]);
+  const { cache, recalled, recalled_tokens } = report;
+  const cached = cache && <Fact value={cache.prefix} of="token" and={`${percent(cache.share)}, estimated`} />;
+  const parts = report.components.map((one) => `${one.component} ${whole(one.used)}`).join(", ");
+  return (
+    <>
+      <Panel
+        title="What is in the window"
+        note={`${whole(report.window)} tokens: ${whole(report.room)} for the prompt, the rest kept for the answer`}
+      >
+        <Chart kind="window-bar" option={bar} label={`The window by component: ${parts}`} />
+        <Facts
+          facts={[
+            ["In the prompt", <Fact value={report.messages} of="message" />],
+            ["May not leave", <Fact value={report.protected_tokens} of="token" />],
+            ["Left", <Fact value={report.left_messages} of="message" and={many(report.left_tokens, "token")} />],
+            ["Recalled", <Fact value={recalled.length} of="message" and={many(recalled_tokens, "token")} />],
+            ["Cached", cached ?? "–"],
+            ["Cost to send", cache ? dollars(cache.picodollars) : "–"],
+          ]}
+        />
+      </Panel>
+      <Panel title="Budget of each component">
+        <Chart kind="budgets" option={each} label="What each component uses, and where it is warned about and ends" />
+        <AsTable label="Components" columns={USAGE} rows={report.components} id={(one) => one.component} />
+      </Panel>
+    </>
+  );
+}
+
+function Fact({ value, of, and }: { value: number; of: string; and?: string }) {
+  return (
+    <>
+      {many(value, of)}
+      {and && <span class="muted small"> {and}</span>}
+    </>
+  );
+}
+
+const USAGE = [
+  { title: "Component", show: (one: Usage) => one.component },
+  { title: "Used", number: true, show: (one: Usage) => whole(one.used) },
+  { title: "Warned at", number: true, show: (one: Usage) => whole(one.soft) },
+  { title: "At most", number: true, show: (one: Usage) => whole(one.hard) },
+  { title: "Level", show: (one: Usage) => <Badge kind={one.level}>{one.level}</Badge> },
+  { title: "Per turn", number: true, show: (one: Usage) => whole(Math.round(one.burn)) },
+  { title: "Turns left", number: true, show: (one: Usage) => (one.turns_left === null ? "–" : whole(one.turns_left)) },
+];
+
+function Holders({ report }: { report: Report }) {
+  const on = useOn();
+  const option = useMemo(() => treemap(report), [report, on.look]);
+  const open = (told: { data: unknown }) => {
+    const { seq } = (told.data ?? {}) as { seq?: number | null };
+    if (typeof seq === "number") on.go("transcript", { seq });
+  };
+  if (!report.largest.length) return <Empty title="Nothing holds tokens yet." />;
+  const columns = [
+    { title: "Holder", show: (one: Holder) => <Name one={one} /> },
+    { title: "Component", show: componentOf },
+    { title: "Tokens", number: true, show: (one: Holder) => whole(one.tokens) },
+    { title: "Share", number: true, show: (one: Holder) => percent(one.share, 1) },
+    { title: "Is", show: (one: Holder) => one.condition },
+  ];
+  return (
+    <Panel title="Where the tokens go" note="Components, and in them the largest holders; each opens its entry.">
+      <Chart kind="treemap" option={option} label="Tokens of the prompt by component and holder" onClick={open} />
+      <AsTable
+        title="Largest holders as a table"
+        label="Largest holders"
+        columns={columns}
+        rows={report.largest}
+        id={(one) => one.seq ?? one.what}
+      />
+    </Panel>
+  );
+}
+
+function Name({ one }: { one: Holder }) {
+  const on = useOn();
+  if (one.seq === null) return <>{holderName(one)}</>;
+  return <a href={on.link("transcript", { seq: one.seq })}>{holderName(one)}</a>;
+}

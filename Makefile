@@ -7,16 +7,20 @@ WEIGHTS := arctic-embed-s
 MODEL := smollm2
 TEST_WEIGHTS := $(WEIGHTS) $(MODEL)
 PROMETHEUS := build/prometheus
+# Whatever the environment says: otherwise each process that a test starts compiles what it imports anew.
+export PYTHONDONTWRITEBYTECODE :=
 PAGE := src/recto/web/app.js
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-agents test-agents-docs test-release weights web chromium prometheus check bench bench-docs bench-peers bench-peers-docs lock clean
+.PHONY: help run test test-agents test-agents-docs test-promises test-sessions test-release weights web chromium prometheus check bench bench-docs bench-peers bench-peers-docs lock clean
 
 help:
-	@echo "make run           install, and start the gateway with the embedded model"
+	@echo "make run           install, start the gateway with the embedded model, and open its page"
 	@echo "make test          install and run every test"
 	@echo "make test-agents   install real coding agents from the public registries and run them through the gateway"
 	@echo "make test-agents-docs  the same, and writes the figures into docs/agents.md"
+	@echo "make test-promises the fault tests at the numbers that CI holds them to (minutes)"
+	@echo "make test-sessions every real session, all of it, through every window (minutes)"
 	@echo "make test-release  the fault tests at their release numbers (hours)"
 	@echo "make weights       fetch the weights that the tests need, if they are not here"
 	@echo "make web           build the page that the gateway serves, if it is not up to date"
@@ -32,7 +36,7 @@ help:
 run: $(VENV)/.run $(PAGE)
 	@$(BIN)/recto models get $(WEIGHTS) || echo "Going on without these weights: recall searches by words and by how they are spelled."
 	@$(BIN)/recto models get $(MODEL)
-	@exec $(BIN)/recto serve --key
+	@exec $(BIN)/recto serve --key --sample --open
 
 test: $(VENV)/.dev $(PAGE) weights
 	@$(MAKE) --no-print-directory chromium || echo "Going on without Chromium: the tests that need it are skipped."
@@ -46,6 +50,13 @@ test-agents: $(VENV)/.dev
 
 test-agents-docs:
 	RECTO_AGENTS_DOCS=1 $(MAKE) --no-print-directory test-agents
+
+# Those that have a larger number in CI; the others ran at theirs in `make test`.
+test-promises: $(VENV)/.dev
+	RECTO_TEST_SCALE=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal -m promise tests/faults tests/stores
+
+test-sessions: $(VENV)/.dev
+	RECTO_TEST_SCALE=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal -m promise tests/engine
 
 test-release: $(VENV)/.dev
 	RECTO_TEST_SCALE=release $(BIN)/pytest -n $(WORKERS) --dist worksteal --timeout 0 tests/faults
@@ -96,6 +107,7 @@ bench-peers-docs: $(VENV)/.dev
 
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra local --extra screens --group build -o requirements/run.txt
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra postgres -o requirements/server.txt
 	$(BIN)/uv pip compile $(LOCK) --group node -o requirements/node.txt
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --group dev -o requirements/dev.txt
 

@@ -53,18 +53,32 @@ def text_of(prompt):
     return "\n".join(raw.decode() for raw in prompt.raw)
 
 
-@pytest.mark.parametrize("mode", ["auto_compact", "zones"])
-def test_every_prompt_fits_and_is_valid_and_grows_only_at_its_tail_between_decisions(mode):
-    with opened(mode) as session:
-        before: tuple[bytes, ...] = ()
-        for prompt in work(session):
-            assert prompt.tokens <= session.window.budget.room
-            assert problems(prompt.raw, prompt.built.wire) == []
-            lasting = tuple(raw for raw in prompt.raw if b"[Handoff: " not in raw and HEADER.encode() not in raw)
-            if not prompt.decisions:
-                assert lasting[: len(before)] == before
-            before = lasting
-        assert decisions(session, "compact", "new_window", "progressive")
+@pytest.fixture(scope="module")
+def compacted():
+    """A session in which an agent has worked, and its prompts; only to be read."""
+    with opened() as session:
+        yield session, work(session)
+
+
+@pytest.fixture(scope="module")
+def in_zones():
+    """The same in the other mode."""
+    with opened("zones") as session:
+        yield session, work(session)
+
+
+@pytest.mark.parametrize("worked", ["compacted", "in_zones"])
+def test_every_prompt_fits_and_is_valid_and_grows_only_at_its_tail_between_decisions(worked, request):
+    session, prompts = request.getfixturevalue(worked)
+    before: tuple[bytes, ...] = ()
+    for prompt in prompts:
+        assert prompt.tokens <= session.window.budget.room
+        assert problems(prompt.raw, prompt.built.wire) == []
+        lasting = tuple(raw for raw in prompt.raw if b"[Handoff: " not in raw and HEADER.encode() not in raw)
+        if not prompt.decisions:
+            assert lasting[: len(before)] == before
+        before = lasting
+    assert decisions(session, "compact", "new_window", "progressive")
 
 
 @pytest.mark.parametrize("mode", ["auto_compact", "zones"])
@@ -78,32 +92,30 @@ def test_a_session_opened_again_gives_the_same_prompt_byte_for_byte(mode, tmp_pa
         assert again.prompt().raw == expected
 
 
-def test_before_a_compaction_the_work_is_written_down_and_afterwards_it_is_shown_once():
-    with opened() as session:
-        prompts = work(session)
-        told = [kind for kind in kinds(session) if not kind.startswith(("zone", "budget", "velocity", "window_snap"))]
-        order = ["auto_compact_required", "checkpoint_saved", "handoff_written", "compaction", "handoff_replayed"]
-        assert told[:3] == ["auto_compact_warning", "checkpoint_saved", "handoff_written"]
-        assert told[3:8] == order
-        shown = [place for place, prompt in enumerate(prompts) if b"[Handoff: " in b"".join(prompt.raw)]
-        assert shown
-        for place in shown:  # from the compaction to the end of its turn, and not in the next
-            turn = [one for one in shown if one <= place]
-            assert any(prompts[one].decisions for one in turn)
-        replays = [json.loads(entry.content) for entry in session.read() if entry.kind == "handoff_replayed"]
-        assert len({replay["handoff"] for replay in replays}) == len(replays)
+def test_before_a_compaction_the_work_is_written_down_and_afterwards_it_is_shown_once(compacted):
+    session, prompts = compacted
+    told = [kind for kind in kinds(session) if not kind.startswith(("zone", "budget", "velocity", "window_snap"))]
+    order = ["auto_compact_required", "checkpoint_saved", "handoff_written", "compaction", "handoff_replayed"]
+    assert told[:3] == ["auto_compact_warning", "checkpoint_saved", "handoff_written"]
+    assert told[3:8] == order
+    shown = [place for place, prompt in enumerate(prompts) if b"[Handoff: " in b"".join(prompt.raw)]
+    assert shown
+    for place in shown:  # from the compaction to the end of its turn, and not in the next
+        turn = [one for one in shown if one <= place]
+        assert any(prompts[one].decisions for one in turn)
+    replays = [json.loads(entry.content) for entry in session.read() if entry.kind == "handoff_replayed"]
+    assert len({replay["handoff"] for replay in replays}) == len(replays)
 
 
-def test_a_compaction_keeps_the_newest_and_frees_most():
-    with opened() as session:
-        work(session)
-        for about in decisions(session, "compact"):
-            written = about["compression"]
-            assert written["tokens_to"] <= session.window.rules.compact.summary_tokens
-            assert written["tokens_from"] > 2 * written["tokens_to"]
-            assert about["tokens_after"] < 0.75 * about["tokens_before"]
-            assert written["generation"] == 1
-            assert written["engine"] == "extractive"
+def test_a_compaction_keeps_the_newest_and_frees_most(compacted):
+    session, _ = compacted
+    for about in decisions(session, "compact"):
+        written = about["compression"]
+        assert written["tokens_to"] <= session.window.rules.compact.summary_tokens
+        assert written["tokens_from"] > 2 * written["tokens_to"]
+        assert about["tokens_after"] < 0.75 * about["tokens_before"]
+        assert written["generation"] == 1
+        assert written["engine"] == "extractive"
 
 
 def test_a_compaction_can_be_undone_and_done_again():
@@ -246,15 +258,14 @@ def test_the_model_writes_ahead_so_that_the_turn_does_not_wait():
         pytest.fail("no compaction came")
 
 
-def test_long_results_become_summaries_of_less_than_a_fifth_with_a_pointer():
-    with opened("zones") as session:
-        work(session)
-        found = decisions(session, "summarise_results")
-        assert found
-        for about in found:
-            assert about["compression"]["tokens_to"] < 0.25 * about["compression"]["tokens_from"]
-            for seq, shrunk in about["shrunk"].items():
-                assert shrunk["text"].endswith(f"the whole is recto://agent:default:main/{seq}]")
+def test_long_results_become_summaries_of_less_than_a_fifth_with_a_pointer(in_zones):
+    session, _ = in_zones
+    found = decisions(session, "summarise_results")
+    assert found
+    for about in found:
+        assert about["compression"]["tokens_to"] < 0.25 * about["compression"]["tokens_from"]
+        for seq, shrunk in about["shrunk"].items():
+            assert shrunk["text"].endswith(f"the whole is recto://agent:default:main/{seq}]")
 
 
 def test_a_model_may_shorten_results_but_not_lengthen_or_invent_them():
@@ -320,16 +331,15 @@ def test_the_users_constraints_stand_in_the_summary_in_their_words():
         assert decisions(session, "compact")
 
 
-def test_the_report_tells_what_was_made_shorter_and_what_was_lost():
-    with opened() as session:
-        work(session)
-        report = session.report()
-        assert report.summary_tokens
-        newest = report.compressions[0]
-        assert newest == next(compressions(session.window))
-        assert newest.ratio > 2
-        assert 0 < newest.fidelity <= 1
-        assert sum(newest.lost.values()) > 0
+def test_the_report_tells_what_was_made_shorter_and_what_was_lost(compacted):
+    session, _ = compacted
+    report = session.report()
+    assert report.summary_tokens
+    newest = report.compressions[0]
+    assert newest == next(compressions(session.window))
+    assert newest.ratio > 2
+    assert 0 < newest.fidelity <= 1
+    assert sum(newest.lost.values()) > 0
 
 
 def test_notes_are_shown_once_something_has_left_critical_first_and_bounded():

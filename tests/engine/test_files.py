@@ -55,9 +55,12 @@ def real_files(data: Path) -> list[Path]:
     ]
 
 
-def test_all_real_data_imports_verifies_and_exports_identically(data, tmp_path):
+@pytest.mark.promise
+def test_all_real_data_imports_verifies_and_exports_identically(data, tmp_path, scale):
     files = real_files(data)
     assert len(files) >= 64
+    every = scale(4, ci=1, release=1)
+    files = [file for place, file in enumerate(files) if place % every == 0 or file.parent.name == "taubench"]
     with closing(open_store(load(environ={}, arguments={"store": str(tmp_path / "all.db")}))) as store:
         heads, total = {}, 0
         for file in files:

@@ -96,7 +96,9 @@ def replayed(messages, mode):
 def test_of_every_real_session_it_is_told_again_what_was_told_live(data, part, scale):
     turns = decided = 0
     for number, file in enumerate(sorted(data.glob("agent_sessions/*/*.jsonl"))[part::3]):
-        session, heard = replayed(real(file, scale(REAL_MOST, release=10**9)), "zones" if number == 5 else "sliding_window")
+        session, heard = replayed(
+            real(file, scale(REAL_MOST, release=10**9)), "zones" if number == 5 else "sliding_window"
+        )
         assert again(session) == (heard.turns, heard.alerts)
         report = session.health(7)
         assert report.turns == tuple(heard.turns[-7:])

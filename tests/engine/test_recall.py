@@ -122,7 +122,8 @@ def test_what_is_in_the_prompt_is_not_recalled():
         assert "cardamom" not in quotation(prompt)
 
 
-def test_an_early_correction_returns_after_300_turns_and_the_wrong_statement_never_alone():
+@pytest.mark.promise
+def test_an_early_correction_returns_long_afterwards_and_the_wrong_statement_never_alone(scale):
     with opened() as session:
         say(session, "Hello, we will work on the shop.")
         wrong = session.append({"role": "user", "content": "The production database is orders_old on port 5432."})
@@ -135,7 +136,7 @@ def test_an_early_correction_returns_after_300_turns_and_the_wrong_statement_nev
             }
         )
         session.append({"role": "assistant", "content": "Corrected: orders_main, port 6543."})
-        chatter(session, 300, start=10)
+        chatter(session, scale(100, ci=300, release=300), start=10)
         assert right.seq not in session.window.state.lines
         prompt = say(session, "Which production database do we connect to, and on which port?")
         back = quotation(prompt)

@@ -29,6 +29,7 @@ from recto.wire.validity import problems
 
 SESSION = "agent:replay:main"
 CARD = Registry().card("gpt-4o")
+SIZES = (8_192, 32_768, 131_072)
 CHECKED = 7
 """Every so many prompts are looked at in every detail; all are counted."""
 
@@ -101,10 +102,12 @@ def mixed(raw: bytes) -> bool:
     return kinds == {True, False}
 
 
-@pytest.mark.parametrize("size", [8_192, 32_768, 131_072])
+@pytest.mark.promise
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("part", range(4))
-def test_real_agent_sessions_are_never_over_never_invalid(data, size, part):
-    files = sorted(data.glob("agent_sessions/*/*.jsonl"))[part::4]
+def test_real_agent_sessions_are_never_over_never_invalid(data, size, part, scale):
+    every = scale(len(SIZES), ci=1, release=1)  # each session through one of the windows, or through all of them
+    files = sorted(data.glob("agent_sessions/*/*.jsonl"))[part::4][SIZES.index(size) % every :: every]
     prompts = decisions = overflows = 0
     for file in files:
         for messages in conversations(file):
@@ -112,22 +115,24 @@ def test_real_agent_sessions_are_never_over_never_invalid(data, size, part):
             prompts += seen["prompts"]
             decisions += seen["decisions"]
             overflows += seen["overflows"]
-    assert prompts > 500
+    assert prompts > 500 // every
     assert decisions < prompts / 2
     assert overflows <= prompts * (0.02 if size == 8_192 else 0)
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("mode", ["auto_compact", "zones"])
-@pytest.mark.parametrize("size", [8_192, 32_768])
-def test_compressed_sessions_are_never_over_never_invalid_either(data, size, mode):
+@pytest.mark.parametrize("size", SIZES[:2])
+def test_compressed_sessions_are_never_over_never_invalid_either(data, size, mode, scale):
+    every = scale(3, ci=1, release=1)
     prompts = decisions = overflows = 0
-    for file in sorted(data.glob("agent_sessions/*/*.jsonl"))[2::16]:
+    for file in sorted(data.glob("agent_sessions/*/*.jsonl"))[2::16][1 % every :: every]:
         for messages in conversations(file):
             seen = replay(messages, size, mode)
             prompts += seen["prompts"]
             decisions += seen["decisions"]
             overflows += seen["overflows"]
-    assert prompts > 200
+    assert prompts > 200 // every
     assert decisions > 0
     assert overflows <= prompts * (0.02 if size == 8_192 else 0)
 

@@ -104,8 +104,9 @@ def run(folder: Path, cycles: int, way: Callable[[Path, bytes], None]) -> list[s
     return found
 
 
+@pytest.mark.promise
 def test_a_checkpoint_is_whole_whenever_its_writer_dies(swift_folder, scale):
-    cycles = scale(80, release=3_000)
+    cycles = scale(20, ci=80, release=3_000)
     assert run(swift_folder, cycles, write_whole) == []
     with SqliteStore(swift_folder / "a.db") as store:
         assert findings(store) == []

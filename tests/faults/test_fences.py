@@ -108,9 +108,10 @@ def hunt(seed: int, count: int, quoted=quote) -> list[str]:
     return found
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_nothing_that_is_quoted_gets_out_of_its_fence(shard, scale):
-    assert hunt(shard, scale(40_000, release=1_000_000) // SHARDS) == []
+    assert hunt(shard, scale(10_000, ci=100_000, release=1_000_000) // SHARDS) == []
 
 
 def careless(excerpts):
@@ -222,9 +223,10 @@ def _outside(block: str) -> list[str]:
     return [line for line in block.split("\n") if not line.startswith("> ")]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("wire", MODELS)
 def test_hostile_text_that_comes_back_is_quoted_as_the_users_and_stays_in_its_fence(wire, scale):
-    count = scale(66, release=3_000)
+    count = scale(21, ci=66, release=3_000)
     back, wrong = poisoned(wire, random.Random(wire), count)
     assert wrong == []
     assert back > count / 2, "too little came back to show anything"

@@ -138,8 +138,9 @@ def rounds(read: Callable[[bytes], tuple[list[Entry], bool]], count: int) -> int
     return let_in
 
 
+@pytest.mark.promise
 def test_no_forged_file_is_let_in(scale):
-    assert rounds(accepted, scale(20_000, release=100_000)) == 0
+    assert rounds(accepted, scale(4_000, ci=20_000, release=100_000)) == 0
 
 
 def believing(raw: bytes) -> tuple[list[Entry], bool]:
@@ -183,9 +184,10 @@ def test_a_path_as_a_session_name_stays_a_name(name):
     assert {entry.session for entry in read_copies(lines_of([raw]), "x", "x", None)} == {name, "x"}
 
 
+@pytest.mark.promise
 def test_a_damaged_file_is_never_taken_for_a_whole_one_even_when_kept_going(scale):
     chance = random.Random(3)
-    for turn in range(scale(2_000, release=20_000)):
+    for turn in range(scale(400, ci=2_000, release=20_000)):
         lines = list(FILE)
         FORGERIES[turn % len(FORGERIES)](lines, chance)
         raw = b"".join(lines)

@@ -23,14 +23,17 @@ from apart import Process, place
 from chaos import TOOLS, Line, Provider, Reply, clean
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 
+from recto.core.keys import Key
+from recto.engine.keys import Keys
 from recto.engine.verify import verify
 from recto.stores.sqlite import SqliteStore
 from recto.wire.names import CHAT
+from recto.wiring import SystemClock
 
 pytestmark = pytest.mark.timeout(0)
 DEADLINE = 120
 """Seconds for what must happen; on a machine that is busy it takes a while."""
-EACH = 2 << 20
+EACH = 1 << 20
 """Bytes of memory that a client may cost who does not read: its session, and what the system took in for it."""
 PIECE = b'data: {"choices": [{"index": 0, "delta": {"content": "' + b"x" * 16_000 + b'"}}]}\n\n'
 
@@ -145,7 +148,8 @@ async def attacked(folder: Path, stalled: int, others: int) -> dict[str, Any]:
     work = Work()
     provider = Provider(ScriptedUpstream(lambda asked: Says(text="All is well.")), work.fault)
     times = {"header_seconds": 3, "body_seconds": 3, "write_seconds": 3, "drain_seconds": 1}
-    async with place(folder, provider, **times) as (path, config, secret):
+    every = 2 * (stalled + others)  # so that all of them are worked on, though they are of one key
+    async with place(folder, provider, concurrency=every, connections=2 * every, **times) as (path, config, secret):
         process = await Process.started(config)
         port = process.port
 
@@ -202,6 +206,40 @@ def test_clients_that_stall_vanish_or_send_too_much_are_let_go_and_a_good_one_ne
     assert told["asked"] == stalled + others
     assert told["kinds"]["reply_cut"] == stalled + others
     assert told["grown"] < stalled * EACH
+
+
+async def flooded(folder: Path, many: int, places: int) -> tuple[list[bytes], list[bytes], int]:
+    """More clients of one key than the gateway works for, none of whom reads, and a client of another key."""
+    work = Work()
+    provider = Provider(ScriptedUpstream(lambda asked: Says(text="All is well.")), work.fault)
+    async with place(folder, provider, concurrency=places, drain_seconds=1) as (path, config, secret):
+        with SqliteStore(path) as store:
+            _, flooding = Keys(store, SystemClock()).add(Key(id="", name="flooding"))
+        process = await Process.started(config)
+        port = process.port
+        socks = [await connected(port) for _ in range(many)]
+        for number, sock in enumerate(socks):
+            await send(sock, request(port, flooding, f"endless {number}"))
+        async with asyncio.timeout(DEADLINE):
+            while work.begun < places - places // 8:
+                await asyncio.sleep(0.01)
+            answers = []
+            for number in range(5):
+                sock = await connected(port)
+                await send(sock, request(port, secret, f"good {number}"))
+                answers.append(await whole(sock))
+            refused = [head for head in [await read(sock, 12) for sock in socks] if head != b"HTTP/1.1 200"]
+        await process.end(signal.SIGTERM)
+        for sock in socks:
+            sock.close()
+        return answers, refused, work.begun
+
+
+def test_a_key_that_floods_the_gateway_leaves_room_for_others(tmp_path):
+    answers, refused, begun = asyncio.run(flooded(tmp_path, 40, 16))
+    assert all(b"[DONE]" in answer for answer in answers), answers
+    assert refused == [b"HTTP/1.1 503"] * 26
+    assert begun == 14
 
 
 async def stopped(folder: Path, number: int) -> Counter[str]:

@@ -182,8 +182,9 @@ async def all_of_it(gw: Direct, tenants: list[Tenant]) -> list[Any]:
     return found
 
 
+@pytest.mark.promise
 def test_no_route_and_no_name_leads_from_one_tenant_to_another(swift_folder, scale):
-    assert met(swift_folder, all_of_it, scale(4, release=200)) == []
+    assert met(swift_folder, all_of_it, scale(4, ci=100, release=200)) == []
 
 
 def test_a_lineage_that_all_tenants_share_is_caught(swift_folder, monkeypatch):

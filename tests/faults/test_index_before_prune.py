@@ -233,8 +233,9 @@ def killed(folder: Path, cycles: int, *, bypass: bool = False) -> Counter[str]:
     return seen
 
 
+@pytest.mark.promise
 def test_what_left_before_kill_9_is_in_the_index(swift_folder, scale):
-    cycles = scale(80, release=5_000)
+    cycles = scale(20, ci=80, release=5_000)
     seen = killed(swift_folder, cycles)
     assert seen["left"] > cycles
     assert seen["unindexed"] == 0
@@ -373,9 +374,10 @@ def explore(base: Path, shard: int, count: int) -> Counter[str]:
     return seen
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_after_a_power_cut_all_that_left_is_found_and_an_index_made_anew_finds_the_same(swift_folder, scale, shard):
-    count = scale(800, release=100_000) // SHARDS
+    count = scale(200, ci=800, release=100_000) // SHARDS
     seen = explore(swift_folder, shard, count)
     assert seen["states"] >= count * 0.99
     assert seen["left"] > count

@@ -96,10 +96,12 @@ def run(path: Path, rng: random.Random, cycles: int, writers: int, *, too_early:
     return ledger
 
 
-@pytest.mark.parametrize(("writers", "rounds"), [(1, (120, 6_000)), (3, (80, 4_000))])
+@pytest.mark.promise
+@pytest.mark.parametrize(("writers", "rounds"), [(1, (45, 120, 6_000)), (3, (30, 80, 4_000))])
 def test_what_was_acknowledged_survives_kill_9(tmp_path, scale, writers, rounds):
     path = tmp_path / "transcript.db"
-    cycles = scale(*rounds)
+    small, ci, release = rounds
+    cycles = scale(small, ci=ci, release=release)
     ledger = run(path, random.Random(writers), cycles, writers)
     assert ledger.acknowledged > cycles
     assert ledger.lost == 0

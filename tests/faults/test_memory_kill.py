@@ -114,8 +114,9 @@ def run(folder: Path, rng: random.Random, cycles: int, doing=work) -> tuple[int,
     return acknowledged, wrong
 
 
+@pytest.mark.promise
 def test_memory_survives_kill_9(swift_folder, scale):
-    cycles = scale(100, release=2_000)
+    cycles = scale(25, ci=100, release=2_000)
     acknowledged, wrong = run(swift_folder, random.Random(1), cycles)
     assert wrong == []
     assert acknowledged >= cycles

@@ -226,9 +226,10 @@ def remembered(memories: Memories) -> list[str]:
     return [*events, *messages, *pages]
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_no_poison_becomes_memory_without_an_approval(channel, swift_folder, scale):
-    count = scale(90, release=17_000)
+    count = scale(30, ci=90, release=17_000)
     memories, marks, waiting = attacked(swift_folder, channel, count)
     traces = remembered(memories)
     assert len(marks) == count

@@ -95,9 +95,11 @@ def explore(base: Path, states: int, synchronous: str) -> Counter[str]:
     return seen
 
 
+@pytest.mark.promise
 def test_a_power_cut_loses_nothing_that_was_acknowledged(swift_folder, scale):
-    seen = explore(swift_folder, scale(2_000, release=1_000_000), "FULL")
-    assert seen["states"] >= scale(2_000, release=1_000_000) * 0.99
+    count = scale(400, ci=2_000, release=1_000_000)
+    seen = explore(swift_folder, count, "FULL")
+    assert seen["states"] >= count * 0.99
     assert seen["acknowledged"] > 0
     assert {name: seen[name] for name in ("lost", "ahead", "broken", "unopenable")} == {
         "lost": 0,
@@ -113,13 +115,14 @@ def test_without_full_sync_the_same_test_loses_entries(swift_folder):
     assert seen["ahead"] > 0, "heads ahead of the store would not be seen"
 
 
+@pytest.mark.promise
 def test_a_power_cut_while_a_store_is_being_made_leaves_one_that_opens(swift_folder, scale):
     rng = random.Random(5)
     operations = record(swift_folder / "trace", rng, "FULL")[:12]
     folder = swift_folder / "cut"
     folder.mkdir()
     seen: Counter[str] = Counter()
-    for disk, acknowledged, heads in cuts(operations, rng, scale(400, release=20_000)):
+    for disk, acknowledged, heads in cuts(operations, rng, scale(100, ci=400, release=20_000)):
         for old in folder.iterdir():
             old.unlink()
         for name, content in disk.after_power_cut(rng):

@@ -69,11 +69,12 @@ def is_seen(path: Path) -> bool:
         return True
 
 
+@pytest.mark.promise
 def test_a_flipped_bit_is_seen_or_means_nothing(original, scale):
     rng = random.Random(1)
     whole = everything(original)
     seen: Counter[str] = Counter()
-    for _ in range(scale(700, release=70_000)):
+    for _ in range(scale(140, ci=700, release=70_000)):
         path = copy_of(original)
         target = Path(f"{path}{rng.choice(('', '', '', '-heads'))}")
         raw = bytearray(target.read_bytes())
@@ -87,6 +88,7 @@ def test_a_flipped_bit_is_seen_or_means_nothing(original, scale):
     assert seen["seen"] > seen["without meaning"]
 
 
+@pytest.mark.promise
 def test_a_flipped_bit_in_what_was_said_is_always_seen(original, scale):
     rng = random.Random(2)
     with SqliteStore(original) as store:
@@ -95,7 +97,7 @@ def test_a_flipped_bit_in_what_was_said_is_always_seen(original, scale):
     # SQLite leaves old copies in unused bytes; where there is one copy only, it is the one that counts.
     places = [raw.index(content[:300]) for content in contents if raw.count(content[:300]) == 1]
     assert len(places) > 10
-    for _ in range(scale(100, release=10_000)):
+    for _ in range(scale(30, ci=100, release=10_000)):
         path = copy_of(original)
         changed = bytearray(raw)
         changed[rng.choice(places) + rng.randrange(300)] ^= 1 << rng.randrange(8)
@@ -148,8 +150,9 @@ REMOVE_A_SESSION = ("DELETE FROM entries WHERE session_no = 3", "DELETE FROM ses
 CHANGES: list[tuple[str, ...]] = [*((edit,) for edit in EDITS), SWAP, ADD, REMOVE_A_SESSION]
 
 
+@pytest.mark.promise
 def test_rows_changed_behind_the_guards_are_seen(original, scale):
-    rounds = -(-scale(200, release=20_000) // len(CHANGES))
+    rounds = -(-scale(len(CHANGES), ci=200, release=20_000) // len(CHANGES))
     for statements in CHANGES:
         for _ in range(rounds):
             path = copy_of(original)
@@ -205,11 +208,12 @@ def test_without_heads_a_cut_end_would_not_be_seen(original):
         assert findings(store, {}) == []
 
 
-def test_a_store_that_nobody_touched_raises_no_alarm(original, swift_folder):
-    for _ in range(200):
+@pytest.mark.promise
+def test_a_store_that_nobody_touched_raises_no_alarm(original, swift_folder, scale):
+    for _ in range(scale(50, ci=200, release=2_000)):
         assert not is_seen(copy_of(original))
     with SqliteStore(swift_folder / "small.db") as store:
         for session in ("a", "b"):
             store.append(session, [draft("1"), draft("2")])
-        for _ in range(10_000):
+        for _ in range(scale(1_000, ci=10_000, release=100_000)):
             assert findings(store) == []

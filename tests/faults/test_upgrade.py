@@ -101,6 +101,7 @@ def killed(original: Path, cycles: int, way: Callable[[Path], None], check: Call
     return seen
 
 
+@pytest.mark.promise
 def test_an_upgrade_that_is_killed_leaves_the_old_version_or_the_new_one(original, scale):
     with SqliteStore(original) as store:
         entries = list(store.read("a"))
@@ -111,7 +112,7 @@ def test_an_upgrade_that_is_killed_leaves_the_old_version_or_the_new_one(origina
             assert store.append("a", [draft("after")])[0].seq == ENTRIES + 1
             assert findings(store) == []
 
-    seen = killed(original, scale(500, release=5_000), upgrade, check)
+    seen = killed(original, scale(60, ci=500, release=5_000), upgrade, check)
     assert seen["between"] == 0
     assert seen["old"] > 0
     assert seen["new"] > 0

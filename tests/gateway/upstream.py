@@ -268,15 +268,22 @@ class ScriptedUpstream:
     def _refusal(self, asked: Asked) -> Response | None:
         if (failed := self.fail(asked)) is not None:
             return failed
+        if not isinstance(asked.body.get("stream") or False, bool):
+            return _invalid(asked.wire, "stream: Input should be a valid boolean", "stream", "invalid_type")
         if asked.tokens <= self.window:
             return None
+        message = f"This model's maximum context length is {self.window} tokens. However, you requested {asked.tokens}."
         if asked.wire == ANTHROPIC:
             message = f"prompt is too long: {asked.tokens} tokens > {self.window} maximum"
-            error = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
-            return JSONResponse(error, 400)
-        message = f"This model's maximum context length is {self.window} tokens. However, you requested {asked.tokens}."
-        error = {"message": message, "type": "invalid_request_error", "param": "messages"}
-        return JSONResponse({"error": {**error, "code": "context_length_exceeded"}}, 400)
+        return _invalid(asked.wire, message, "messages", "context_length_exceeded")
+
+
+def _invalid(wire: str, message: str, param: str, code: str) -> Response:
+    """What a provider says to a request that it does not take."""
+    error = {"message": message, "type": "invalid_request_error"}
+    if wire == ANTHROPIC:
+        return JSONResponse({"type": "error", "error": error}, 400)
+    return JSONResponse({"error": {**error, "param": param, "code": code}}, 400)
 
 
 def _response_events(response: dict[str, Any], items: list[dict[str, Any]]) -> Iterator[str]:

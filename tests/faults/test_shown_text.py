@@ -1,0 +1,294 @@
+"""Promise 20: text from transcripts is shown, and never acts: not on a terminal, in a log, in a table, in a metric.
+
+Hostile texts go through everything that prints or writes them for people. What comes out holds no byte that a terminal
+obeys, nothing that turns or hides letters, no line that somebody else began, and no cell that a spreadsheet computes.
+The page is held to the same in tests/web/test_hostile_page.py.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pty
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.cli.calling import called
+from tests.hostile_texts import FORMULAS, LINES, MARKUP, PIECES, TERMINAL, acts, acts_in_colour, hostile, spoil
+from tests.telemetry.turns_told import alert, event, turn
+
+import recto
+from recto.cli.main import COMMANDS
+from recto.cli.screen import one_line, out, safe
+from recto.core.audit import COLUMNS, cells
+from recto.telemetry.logs import Log
+from recto.telemetry.metrics import Metrics
+from recto.tui import words
+
+SHARDS = 2
+BATCH = 2_000
+KEY = "agent:me:main"
+NAMED = "agent:me:[bold red]<img src=x onerror=alert(1)>[/] {session} =1+1"
+"""A session's name with everything that a name may hold."""
+SMALL = {"gpt-4o": {"window": 24_000, "max_input": 24_000, "max_output": 2_000}}
+
+
+def texts(seed: int, count: int) -> Iterator[list[str]]:
+    """Hostile texts in batches: every piece alone first, then mixtures."""
+    rng = random.Random(seed)
+    alone = iter(PIECES)
+    for start in range(0, count, BATCH):
+        size = min(BATCH, count - start)
+        first = list(islice(alone, size))
+        yield [*first, *(hostile(rng) for _ in range(size - len(first)))]
+
+
+def hunt(shown: Callable[[str], str], seed: int, count: int, *, lines: bool = True) -> list[str]:
+    """What of so many texts still acts when it is shown; `lines` says whether a text may have several."""
+    found: list[str] = []
+    for batch in texts(seed, count):
+        said = [shown(one) for one in batch]
+        found += acts("\n".join(said))
+        if not lines and any("\n" in one or "\t" in one for one in said):
+            found.append("a line of its own")
+        if found:
+            break
+    return found
+
+
+def line(text: str) -> str:
+    return one_line(text, 90)
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_no_text_acts_on_a_terminal(shard, scale):
+    count = scale(40_000, ci=1_000_000, release=10_000_000) // SHARDS
+    assert hunt(safe, shard, count) == []
+    assert hunt(line, shard, count // 4, lines=False) == []
+    assert hunt(lambda text: words.shown(text).plain, shard, count // 20) == []
+    assert hunt(lambda text: words.cell(text).plain, shard, count // 20, lines=False) == []
+
+
+def only_escapes(text: str) -> str:
+    """What one would write without thinking: only the escape character is taken out."""
+    return text.replace("\x1b", "")
+
+
+@pytest.mark.parametrize("careless", [str, only_escapes])
+def test_the_hunt_sees_text_that_is_shown_as_it_is(careless):
+    found = hunt(careless, 1, 500)
+    assert {"U+009B", "U+202E"} <= set(found)
+    assert ("U+001B" in found) == (careless is str)
+    assert "a line of its own" in hunt(careless, 1, 500, lines=False)
+
+
+def row(text: str) -> list[str]:
+    """A row of an export, with a text wherever one can come from outside."""
+    named = dict.fromkeys(("session", "kind", "policy", "reason", "by", "surface", "text"), text)
+    return cells({"record": "line", **named, "seq": 7, "details": {text: text}, "scores": {text: {text: 1.0}}})
+
+
+def computed(cell: str) -> bool:
+    """Whether a spreadsheet would take a cell for a formula."""
+    return cell.lstrip().startswith(tuple("=+-@\t\r\n＝＋－＠"))
+
+
+@pytest.mark.promise
+def test_no_cell_of_a_table_is_a_formula_or_hides_something(scale):
+    for batch in texts(3, scale(1_500, ci=30_000, release=1_000_000)):
+        for text in batch:
+            made = row(text)
+            assert acts("".join(made)) == []
+            assert "\n" not in "".join(made)
+            assert not [cell for cell in made if computed(cell)]
+
+
+def test_a_table_without_care_is_seen_to_compute():
+    assert all(computed(text) for text in FORMULAS if not text.startswith(("'", '"')))
+
+
+def logged(folder: Path, batch: list[str]) -> bytes:
+    """All that a log says of turns, alerts and events with these texts in every place."""
+    log = Log(str(folder / "log.jsonl"), text=True)
+    for text in batch:
+        log.turn(text, turn(model=text))
+        log.alert(alert(session=text, says=text, action=text))
+        log.event(event("compaction", {"policy": text, "reason": text, text: text}, session=text))
+        log.event(event(text, text.encode(errors="replace")))
+    log.close()
+    assert log.dropped == 0
+    return (folder / "log.jsonl").read_bytes()
+
+
+@pytest.mark.promise
+def test_no_text_forges_a_line_of_the_log(tmp_path, scale):
+    batches = texts(4, scale(800, ci=10_000, release=500_000))
+    for number, batch in enumerate(batches):
+        (folder := tmp_path / str(number)).mkdir()
+        written = logged(folder, batch)
+        assert all(0x20 <= byte < 0x7F or byte == 0x0A for byte in set(written))
+        rows = [json.loads(one) for one in written.splitlines()]
+        assert len(rows) == 4 * len(batch)
+        assert {one["what"] for one in rows} == {"turn", "alert", "event"}
+        assert not any(one["session"] == "forged" for one in rows)
+
+
+def test_a_log_that_only_prints_is_seen_to_be_forged():
+    naive = [f"info turn {text}" for text in PIECES]
+    assert len("\n".join(naive).splitlines()) > len(naive)
+    assert acts("\n".join(naive))
+
+
+def test_no_text_becomes_a_metric_of_its_own_or_a_label():
+    metrics = Metrics()
+    for batch in texts(5, BATCH):
+        for text in batch:
+            metrics.turn(text, turn(model=text))
+            metrics.alert(alert(session=text, says=text))
+            metrics.event(event("compaction", {"policy": text, "frees": 7, "component": text}))
+            metrics.event(event("zone_changed", {"after": text}))
+            metrics.event(event("budget_violation", {"component": text}))
+    said = metrics.exposition()[0].decode()
+    assert acts(said) == []
+    families = {family.name: family for family in text_string_to_metric_families(said)}
+    assert not any("forged" in name for name in families)
+    labels = {value for family in families.values() for sample in family.samples for value in sample.labels.values()}
+    assert all(label.isascii() and label.isprintable() and len(label) <= 64 for label in labels)
+    assert len(labels) < 200
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A home whose store is full of hostile text."""
+    home = tmp_path_factory.mktemp("home")
+    told = {"recall": {"embedder": {"use": "none"}, "background": False}, "compress": {"background": False}}
+    memory = {"folder": str(home / "memory")}
+    store = str(home / "a.db")
+    with recto.open(store, session=KEY, model="gpt-4o", models=SMALL, memory=memory, **told) as session:
+        spoil(session)
+    with recto.open(store, session=NAMED, model="gpt-4o", models=SMALL, memory=memory, **told) as session:
+        session.append({"role": "user", "content": "".join(TERMINAL)})
+        session.append({"role": "assistant", "content": "".join(MARKUP)})
+    settings = {"store": store, "session": KEY, "model": "gpt-4o", "models": SMALL, "memory": memory, **told}
+    (home / "recto.yaml").write_text(json.dumps(settings))
+    (home / "odd.jsonl").write_text("\n".join([*TERMINAL, *MARKUP]))
+    (home / "questions.json").write_text(json.dumps([{"ask": MARKUP[0] + TERMINAL[8], "expect": [TERMINAL[0] + "x"]}]))
+    return home
+
+
+def said_at(home: Path, *arguments: str) -> str:
+    """What a command says at that home, however it ends; never a traceback."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(home)
+        patched.setenv("HOME", str(home))
+        patched.setattr(out, "width", 160)
+        done = called(*arguments)
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+PRINTING: dict[str, list[tuple[str, ...]]] = {
+    "audit": [("audit",), ("audit", "--text"), ("audit", "--all"), ("audit", "--csv", "--text", "--all")],
+    "checkpoint": [("checkpoint",)],
+    "compact": [("compact", MARKUP[3] + TERMINAL[8].replace("\x00", ""))],
+    "consolidate": [("consolidate", "--dry-run")],
+    "context": [("context", "list"), ("context", "detail"), ("context", "detail", "--session", NAMED)],
+    "doctor": [("doctor",)],
+    "facts": [("facts",), ("facts", "--all")],
+    "fidelity": [("fidelity", "odd.jsonl"), ("fidelity", "odd.jsonl", "--questions", "questions.json")],
+    "fork": [("fork", KEY, "agent:me:copy [red]"), ("fork", TERMINAL[1], "agent:me:x")],
+    "health": [("health",), ("health", NAMED)],
+    "import": [("import", "odd.jsonl"), ("import", "odd.jsonl", "--keep-going", "--session", NAMED)],
+    "index": [("index",), ("index", TERMINAL[8])],
+    "keys": [("keys", "add", MARKUP[3]), ("keys", "add", TERMINAL[8]), ("keys", "list"), ("keys", "revoke", "x\x1b]")],
+    "memory": [("memory", "list"), ("memory", "proposals"), ("memory", "check"), ("memory", "show", "\x9b2J")],
+    "note": [("note", "list"), ("note", "add", "bugs", TERMINAL[8])],
+    "read": [("read", f"recto://{KEY}/1"), ("read", f"recto://{KEY}/{TERMINAL[8]}"), ("read", TERMINAL[8])],
+    "recall": [("recall", "question"), ("recall", "question", "--explain"), ("recall", TERMINAL[8] + TERMINAL[21])],
+    "restore": [("restore", "1"), ("restore", "999999")],
+    "resume": [("resume",), ("resume", NAMED)],
+    "sessions": [("sessions",), ("sessions", "--limit", "1"), ("sessions", "--after", TERMINAL[8])],
+    "show": [("show",), ("show", "--last", "1000"), ("show", "--from", "1", "--full"), ("show", NAMED, "--full")],
+    "verify": [("verify",), ("verify", TERMINAL[1])],
+}
+"""How each command is asked that can show a text from outside."""
+SILENT = {"demo", "export", "models", "serve"}
+"""Commands that show nothing of a transcript (an export is the exact bytes, for files)."""
+
+
+def test_every_command_that_shows_text_is_asked():
+    assert set(COMMANDS) == set(PRINTING) | SILENT
+
+
+@pytest.mark.parametrize("command", PRINTING)
+def test_no_command_prints_what_a_terminal_obeys(home, command):
+    for arguments in PRINTING[command]:
+        said = said_at(home, *arguments)
+        if "--csv" in arguments:
+            said = said.replace("\r\n", "\n")  # as rows end there
+        assert acts(said) == [], arguments
+        assert said.strip(), arguments
+
+
+@pytest.mark.parametrize("mistake", [("audit", "--since"), ("import",), ("note", "add"), ("--config",), ()])
+def test_no_mistake_is_told_in_a_way_that_acts(home, mistake):
+    for text in (TERMINAL[8], TERMINAL[21], TERMINAL[28], LINES[2]):
+        assert acts(said_at(home, *mistake, text)) == []
+
+
+def test_a_proposal_is_shown_with_what_it_hides(home):
+    rows = [json.loads(one) for one in said_at(home, "memory", "proposals", "--json").splitlines()]
+    assert rows
+    for one in rows:
+        assert acts(said_at(home, "memory", "show", one["id"])) == []
+
+
+def test_an_export_for_spreadsheets_holds_no_formula(home):
+    rows = list(csv.DictReader(said_at(home, "audit", "--csv", "--text", "--all").splitlines()))
+    assert len(rows) > 20
+    assert {len(one) for one in rows} == {len(COLUMNS)}
+    found = [cell for one in rows for cell in one.values()]
+    assert not [cell for cell in found if computed(cell)]
+    assert any("=1+1" in cell for cell in found), "they are there, behind a sign that makes them text"
+
+
+def test_without_the_protection_the_same_commands_are_seen_to_act(home, monkeypatch):
+    for name, module in list(sys.modules.items()):
+        if name.startswith("recto.") and getattr(module, "safe", None) is safe:
+            monkeypatch.setattr(module, "safe", str)
+    assert "U+001B" in acts(said_at(home, "show", "--from", "1", "--full"))
+    assert "U+202E" in acts(said_at(home, "show", "--last", "400"))
+
+
+def in_a_terminal(home: Path, *arguments: str) -> str:
+    """What the program writes when somebody sits at a terminal."""
+    program = [sys.executable, "-c", "from recto.cli.main import main; main()", *arguments]
+    around = {**os.environ, "HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+    master, slave = pty.openpty()
+    with subprocess.Popen(program, cwd=home, env=around, stdin=slave, stdout=slave, stderr=slave) as running:
+        os.close(slave)
+        said = bytearray()
+        try:
+            while piece := os.read(master, 65536):
+                said += piece
+        except OSError:  # the other side has closed it
+            pass
+        assert running.wait(60) == 0
+    os.close(master)
+    return said.decode()
+
+
+@pytest.mark.parametrize("arguments", [("show", "--last", "400", "--full"), ("audit", "--text")])
+def test_somebody_at_a_terminal_gets_colours_and_nothing_else(home, arguments):
+    said = in_a_terminal(home, *arguments)
+    assert "\x1b[" in said, "colours are ours"
+    assert acts_in_colour(said) == []
+    assert "\u241b]52" in said, "the command is there to be read"

@@ -28,9 +28,10 @@ DIRECT, RECTO, SMALL, OTHER = "direct", "Recto", "Recto, 16 K window", "LiteLLM"
 WINDOW = 16_000
 STORED = "every message durable before the answer"
 NOTES = {DIRECT: "no gateway", RECTO: STORED, SMALL: f"{STORED}; relief and recall", OTHER: "stores nothing"}
-_FILLS = "memos of messages fill up until about 16,000"
-MEMORY_REQUESTS, MEMORY_SECONDS = 100_000, 600
+MEMORY_REQUESTS, MEMORY_SECONDS = 100_000, 3 * 3_600
 """Where the second is over first, fewer are made."""
+_MARKS = (1_000, 5_000, *range(10_000, MEMORY_REQUESTS + 1, 10_000))
+"""Requests after which the memory is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,30 +99,47 @@ def run(quick: bool) -> list[dict]:
 
 def memory(quick: bool) -> list[dict]:
     """How much memory the gateway holds, request after request: as many as the time allows."""
-    most, seconds = (480, 60) if quick else (MEMORY_REQUESTS, MEMORY_SECONDS)
-    load = Load(url="", clients=16, sessions=1 if quick else 4, messages=10, turns=9)
+    most, seconds = (600, 60) if quick else (MEMORY_REQUESTS, MEMORY_SECONDS)
+    lots = [_lot(number, quick) for number in range(4)]
     held: list[tuple[int, float]] = []
     failed = 0
     with gateway_peer.upstream() as up, gateway_peer.recto(up) as gateway:
         before, begun = gateway.resident_mb, time.monotonic()
         while (done := held[-1][0] if held else 0) < most and time.monotonic() - begun < seconds:
-            took = _asked(gateway, replace(load, name=f"m{len(held)}", stream=bool(len(held) % 2)))
+            took = _asked(gateway, replace(lots[len(held) % len(lots)], name=f"m{len(held)}"))
             failed += took.failed
-            held.append((done + len(took.opening) + len(took.turns), gateway.resident_mb))
+            held.append((done + len(took.opening) + len(took.turns) + took.left, gateway.resident_mb))
             progress().print(f"{held[-1][0]:,} requests: {held[-1][1]:.0f} MB")
     return [row("before the first request", before, "MB"), *_held(held, failed)]
 
 
+def _lot(number: int, quick: bool) -> Load:
+    """Two lots of sessions that are gone on with, and two of sessions that are new: streamed, and not."""
+    fresh = number >= 2
+    sessions = 1 if quick else 16 if fresh else 4
+    turns, messages = (1, 2) if fresh else (9, 10)
+    return Load(
+        url="", clients=16, sessions=sessions, messages=messages, turns=turns, stream=bool(number % 2), leave_every=16
+    )
+
+
 def _held(held: list[tuple[int, float]], failed: int) -> list[dict]:
-    done, last = held[-1]
-    tenth, half = (next(one for one in held if one[0] >= done * share) for share in (0.1, 0.5))
+    done = held[-1][0]
+    half = next(one for one in held if one[0] >= done / 2)
     later = [one for one in held if one[0] >= half[0]]
-    note = "16 at a time, conversations of 10 turns, every second lot streamed"
+    note = "16 at a time; conversations of 10 turns and of 2; every 16th client goes away unanswered"
+    rows = []
+    for mark in _MARKS:
+        if found := next((one for one in held if one[0] >= mark), None):
+            rows.append(row(f"after {mark:,} requests", found[1], "MB", note))
+            note = ""
+    most = max(one[1] for one in later) - half[1]
     return [
-        row("after a tenth of the requests", tenth[1], "MB", f"{tenth[0]:,} requests; {note}"),
-        row("after half of the requests", half[1], "MB", f"{half[0]:,} requests"),
-        row("after all requests", last, "MB", f"{done:,} requests, {failed} failed"),
-        row("growth over the second half", 1e4 * slope(later), "MB", f"per 10,000 requests; {_FILLS}", 2),
+        *rows,
+        row("after all requests", held[-1][1], "MB", f"{done:,} requests, {failed} failed"),
+        row("growth over the second half", held[-1][1] - half[1], "MB", f"from {half[0]:,} requests on", 1),
+        row("most over the second half", most, "MB", "above what it began with", 1),
+        row("slope over the second half", 1e4 * slope(later), "MB", "per 10,000 requests", 2),
     ]
 
 

@@ -50,6 +50,8 @@ class Load:
     """Messages of a session before its first question."""
     turns: int = 10
     stream: bool = False
+    leave_every: int = 0
+    """After so many turns of a client it asks once more and goes away without an answer; 0: never."""
     name: str = "0"
     """Makes the sessions different from those of any other load."""
 
@@ -65,6 +67,8 @@ class Took:
     seconds: float = 0.0
     """From the first turn to the last, on the clock."""
     failed: int = 0
+    left: int = 0
+    """Requests whose client went away."""
 
 
 def history(name: str, count: int) -> list[bytes]:
@@ -145,6 +149,14 @@ class Line:
             self.close()
         return int(head.split(b" ", 2)[1]), bytes(body), first, took
 
+    async def leave(self, request: bytes) -> None:
+        """Asks, and goes away."""
+        self.close()
+        _, writer = await asyncio.open_connection(*self._where)
+        writer.write(request)
+        await writer.drain()
+        writer.close()
+
     def close(self) -> None:
         if self._streams is not None:
             self._streams[1].close()
@@ -165,9 +177,14 @@ async def measured(load: Load) -> Took:
             await _turn(lines[client], talk, took, took.opening, [])
 
     async def spoken(client: int) -> None:
+        said = 0
         for talk in talks[client]:
             for _ in range(load.turns):
                 await _turn(lines[client], talk, took, took.turns, took.first_byte)
+                said += 1
+                if load.leave_every and said % load.leave_every == 0:
+                    await lines[client].leave(talk.request())
+                    took.left += 1
 
     await asyncio.gather(*map(opened, range(load.clients)))
     begun = time.perf_counter()

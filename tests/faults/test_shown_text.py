@@ -21,7 +21,18 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.calling import called
-from tests.hostile_texts import FORMULAS, LINES, MARKUP, PIECES, TERMINAL, acts, acts_in_colour, hostile, spoil
+from tests.hostile_texts import (
+    FORMULAS,
+    LINES,
+    MARKUP,
+    PIECES,
+    TERMINAL,
+    acts,
+    acts_in_colour,
+    hostile,
+    spoil,
+    storable,
+)
 from tests.telemetry.turns_told import alert, event, turn
 
 import recto
@@ -180,6 +191,7 @@ def home(tmp_path_factory) -> Path:
     settings = {"store": store, "session": KEY, "model": "gpt-4o", "models": SMALL, "memory": memory, **told}
     (home / "recto.yaml").write_text(json.dumps(settings))
     (home / "odd.jsonl").write_text("\n".join([*TERMINAL, *MARKUP]))
+    (home / "chat.json").write_text(json.dumps([{"role": "user", "content": one} for one in storable()]))
     (home / "questions.json").write_text(json.dumps([{"ask": MARKUP[0] + TERMINAL[8], "expect": [TERMINAL[0] + "x"]}]))
     return home
 
@@ -199,6 +211,7 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "audit": [("audit",), ("audit", "--text"), ("audit", "--all"), ("audit", "--csv", "--text", "--all")],
     "checkpoint": [("checkpoint",)],
     "compact": [("compact", MARKUP[3] + TERMINAL[8].replace("\x00", ""))],
+    "config": [("config",), ("config", TERMINAL[8])],
     "consolidate": [("consolidate", "--dry-run")],
     "context": [("context", "list"), ("context", "detail"), ("context", "detail", "--session", NAMED)],
     "doctor": [("doctor",)],
@@ -211,21 +224,27 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "keys": [("keys", "add", MARKUP[3]), ("keys", "add", TERMINAL[8]), ("keys", "list"), ("keys", "revoke", "x\x1b]")],
     "memory": [("memory", "list"), ("memory", "proposals"), ("memory", "check"), ("memory", "show", "\x9b2J")],
     "note": [("note", "list"), ("note", "add", "bugs", TERMINAL[8])],
+    "pin": [("pin", "2"), ("pin", "2", "--session", TERMINAL[8])],
     "read": [("read", f"recto://{KEY}/1"), ("read", f"recto://{KEY}/{TERMINAL[8]}"), ("read", TERMINAL[8])],
     "recall": [("recall", "question"), ("recall", "question", "--explain"), ("recall", TERMINAL[8] + TERMINAL[21])],
+    "replay": [("replay", "odd.jsonl", "--window", "16k"), ("replay", "chat.json", "--window", "16k")],
     "restore": [("restore", "1"), ("restore", "999999")],
     "resume": [("resume",), ("resume", NAMED)],
     "sessions": [("sessions",), ("sessions", "--limit", "1"), ("sessions", "--after", TERMINAL[8])],
     "show": [("show",), ("show", "--last", "1000"), ("show", "--from", "1", "--full"), ("show", NAMED, "--full")],
+    "store": [("store", "erase", TERMINAL[8]), ("store", "copy", TERMINAL[8] + "/" + TERMINAL[21])],
+    "unpin": [("unpin", "2"), ("unpin", "2", "--session", TERMINAL[8])],
     "verify": [("verify",), ("verify", TERMINAL[1])],
 }
 """How each command is asked that can show a text from outside."""
-SILENT = {"demo", "export", "models", "serve"}
+DRAWING = {"chat", "tui"}
+"""Commands that somebody sits before: they are asked in a terminal, below."""
+SILENT = {"bench", "completion", "demo", "export", "models", "serve"}
 """Commands that show nothing of a transcript (an export is the exact bytes, for files)."""
 
 
 def test_every_command_that_shows_text_is_asked():
-    assert set(COMMANDS) == set(PRINTING) | SILENT
+    assert set(COMMANDS) == set(PRINTING) | DRAWING | SILENT
 
 
 @pytest.mark.parametrize("command", PRINTING)

@@ -495,8 +495,8 @@ def test_a_key_and_the_gateway_have_so_much_under_way_and_no_more():
         assert refused.value.status == 429
     with limits.of(key):
         pass
-    with limits.work(), limits.work():
-        with pytest.raises(RequestRefused) as refused, limits.work():
+    with limits.work(key), limits.work(key):
+        with pytest.raises(RequestRefused) as refused, limits.work(key):
             pass
         assert refused.value.status == 503
     with limits.room() as room:
@@ -509,7 +509,7 @@ def test_a_key_and_the_gateway_have_so_much_under_way_and_no_more():
 
 def test_a_full_gateway_answers_who_watches_over_it_and_tells_others_to_come_back():
     gate = Gate(concurrency=1)
-    with gate.guard.limits.work():
+    with gate.guard.limits.work(Key(id="other", name="other")):
         assert gate.ask(path="/healthz", headers=[HOST]).status == 200
         answer = gate.ask(headers=[HOST, gate.bearer])
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")

@@ -165,6 +165,33 @@ def test_the_prompt_that_is_shown_is_the_one_that_is_sent(fresh):
     assert len(shown["costs"]) == len(shown["messages"])
 
 
+def test_the_prompt_of_the_past_is_the_one_that_was_sent(fresh):
+    with fresh.sessions.use(KEYS["anna"], MAIN) as session:
+        session.append({"role": "user", "content": "And the last shelf?"})
+        sent, seq = session.prompt(), session.head.seq
+        session.append({"role": "assistant", "content": "It is empty. " * 400})
+        session.append({"role": "user", "content": "Then we are done."})
+        session.prompt()
+    shown = fresh.get("/session/prompt", session=MAIN, at=seq)
+    assert shown["tokens"] == sent.tokens
+    assert [one for one in shown["messages"] if one in sent.messages] == shown["messages"]
+    assert fresh.ask("anna", "GET", "/session/prompt", session=MAIN, at=10_000).status_code == 404
+
+
+def test_two_prompts_are_told_side_by_side(told):
+    decision = told.get("/session/decisions", session=MAIN)["decisions"][-1]
+    shown = told.get("/session/compare", session=MAIN, first=decision["seq"] - 1, second=decision["seq"])
+    left = [one for one in shown["lines"] if one["side"] == "first"]
+    assert len(left) == decision["messages"]
+    assert shown["first_tokens"] - shown["second_tokens"] <= decision["frees"]
+    for side in ("first", "second"):
+        assert sum(one[f"{side}_tokens"] or 0 for one in shown["lines"]) == shown[f"{side}_tokens"]
+        seq = decision["seq"] - (side == "first")
+        assert told.get("/session/prompt", session=MAIN, at=seq)["tokens"] == shown[f"{side}_tokens"]
+    for missing in ({"first": 1, "second": 10_000}, {"first": 10_000, "second": 1}):
+        assert told.ask("anna", "GET", "/session/compare", session=MAIN, **missing).status_code == 404
+
+
 def test_the_report_is_that_of_the_library(told):
     with told.sessions.use(KEYS["anna"], MAIN) as session:
         report = session.report()
@@ -356,6 +383,27 @@ def test_an_audit_tells_every_change_in_pages(fresh):
     assert seqs == [one["seq"] for one in whole]
     only = fresh.get("/session/audit", session=MAIN, kind="decision")["lines"]
     assert {one["topic"] for one in only} == {"decision"}
+
+
+def test_an_audit_ends_its_page_also_where_nothing_is_found(tmp_path):
+    with world(tmp_path) as made:
+        with made.sessions.use(KEYS["anna"], MAIN) as session:
+            session.note("misc", "at the beginning")
+            for _ in range(25):
+                session.append_all({"role": "user", "content": "hello"} for _ in range(500))
+        pages, lines, start = 0, [], None
+        while pages == 0 or start is not None:
+            page = made.get("/session/audit", session=MAIN, kind="note", **({"from": start} if start else {}))
+            pages, lines, start = pages + 1, lines + page["lines"], page["next"]
+        assert pages == 2, "more entries than one page looks through, though it finds nothing in them"
+        assert [one["seq"] for one in lines] == [1]
+
+
+def test_health_of_a_long_session_that_nobody_measured_says_so(tmp_path):
+    with world(tmp_path) as made:
+        with made.sessions.use(KEYS["anna"], MAIN) as session:
+            session.append_all({"role": "assistant", "content": "hello"} for _ in range(6_000))
+        assert made.get("/session/health", session=MAIN)["turns"] == []
 
 
 def propose(made, text: str, who: str = "anna"):

@@ -19,6 +19,7 @@ from recto.core.recall import USED
 from recto.core.scopes import parse_pointer, within
 from recto.engine import fold
 from recto.engine.delegating import DELEGATED, DELEGATED_FROM
+from recto.engine.erasing import ERASED, FINISHED, erasures
 from recto.engine.fold import DECISIONS, PINNED, RESTORED, SNAPSHOT, UNPINNED
 from recto.engine.forking import BRANCH
 from recto.engine.importing import IMPORTED
@@ -30,6 +31,8 @@ from recto.errors import InputError
 from recto.ports import TranscriptStore
 
 _PAGE = 500
+_LOOKED_AT = 10_000
+"""Entries that one page of lines looks through at most, and the last ones in which it looks for what was undone."""
 _PAGE_OF_SESSIONS = 500
 _LONGEST = 500
 """Characters of a reason or a name."""
@@ -47,6 +50,7 @@ _KINDS: dict[Topic, tuple[str, ...]] = {
     "session": (
         *(BRANCH, IMPORTED, STANDING, DELEGATED, DELEGATED_FROM, "session_opened", "model_changed"),
         *("conversation_opened", "instructions_given", "tools_offered"),  # the gateway's
+        *(ERASED, FINISHED),
     ),
     "note": (fold.NOTE,),
     "bookkeeping": (SNAPSHOT, fold.USAGE, fold.JUDGED, "report", "lineage"),
@@ -81,6 +85,23 @@ def audit(
     head = store.head(session).seq if as_of is None else as_of
     found = (_newest_first if asked.newest else _oldest_first)(store, session, asked, head, advance)
     return islice(found, asked.limit)
+
+
+def audited_back(store: TranscriptStore, session: str, asked: Asked, *, limit: int) -> tuple[list[AuditLine], int]:
+    """A page of lines, newest first, and the entry the next one begins with; 0 where there is none.
+
+    It looks through a bounded number of entries however few lines they hold, and for what was undone at a bounded
+    number of the last ones.
+    """
+    head = store.head(session).seq
+    first = head if asked.past is None else min(asked.past - 1, head)
+    floor = max(first - _LOOKED_AT, 0)
+    lines: list[AuditLine] = []
+    for line in _newest_first(store, session, asked, head, lambda by: None, floor=floor, undone_from=head - _LOOKED_AT):
+        if len(lines) >= limit:
+            return lines, line.seq
+        lines.append(line)
+    return lines, floor
 
 
 def closing(head: Head, session: str, asked: Asked, lines: int) -> Closing:
@@ -152,9 +173,12 @@ def differences(
     if not heads:
         raise InputError("no record of a head was found: this is no export of 'recto audit', or its end is missing")
     waiting: dict[str, Iterator[AuditLine]] = {}
+    gone = {name for name in erasures(store) if name in heads and not store.head(name).seq}
     for row in rows():
         name = str(row.get("session"))
         head = heads.get(name)
+        if head is not None and name in gone:
+            continue
         if head is None:
             yield Difference(session=name, seq=None, says="its lines are not ended by a head")
             return
@@ -168,6 +192,8 @@ def differences(
             seq = line.seq if line is not None else None
             yield Difference(session=name, seq=seq, says=f"line {row.get('seq')} is not what the transcript says")
             return
+    for name in sorted(gone):
+        yield Difference(session=name, seq=None, says="it was erased on purpose, and cannot be compared any more")
     for name, head in heads.items():
         found = verify(store, name, {name: Head(head.seq, bytes.fromhex(head.hash))})
         yield from (Difference(session=name, seq=one.seq, says=one.problem) for one in found.findings)
@@ -191,12 +217,20 @@ def _oldest_first(
 
 
 def _newest_first(
-    store: TranscriptStore, session: str, asked: Asked, head: int, advance: Callable[[int], object]
+    store: TranscriptStore,
+    session: str,
+    asked: Asked,
+    head: int,
+    advance: Callable[[int], object],
+    *,
+    floor: int = 0,
+    undone_from: int = 0,
 ) -> Iterator[AuditLine]:
+    """The lines above an entry; what undid a decision is looked for from another one on."""
     stop = head if asked.past is None else min(asked.past - 1, head)
-    undone = _undone(store, session, stop + 1, head)
-    while stop > 0:
-        start = max(stop - _PAGE + 1, 1)
+    undone = _undone(store, session, max(stop + 1, undone_from), head)
+    while stop > floor:
+        start = max(stop - _PAGE + 1, floor + 1)
         for entry in reversed([one for one in store.read(session, start, stop) if one.kind != MESSAGE]):
             if entry.kind == RESTORED:
                 undone.setdefault(_decision(entry), entry.seq)

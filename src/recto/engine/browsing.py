@@ -24,7 +24,7 @@ Place = Literal["in", "trimmed", "out", "recalled", "event"]
 
 LOOKED_AT = 2_000
 """Entries that one page looks through at most for a word or for a decision."""
-_UNDONE = 20_000
+_UNDONE = 10_000
 """Entries back from the end in which it is looked for whether a decision was undone."""
 _CHUNK = 200
 _LONGEST = 2_000

@@ -1,20 +1,22 @@
 """A second session that begins as a copy of the first, up to an entry, and goes its own way from there.
 
 Entries are copied as they are, decisions among them, so that the window of the copy is that of the original at that
-entry. Both sessions record where they parted. A fork that was cut off is taken up where it ended; nothing of the first
-session is ever changed but for the line that says that it was forked.
+entry. Both sessions record where they parted; the first one does not where somebody has its turn just then. A fork that
+was cut off is taken up where it ended; nothing of the first session is ever changed but for the line that says that it
+was forked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from itertools import islice
 
 from recto.core.entries import Draft, Entry, session_key
 from recto.core.scopes import is_own, tenant_of
 from recto.engine.drafts import event
-from recto.errors import InputError
+from recto.errors import InputError, TurnTaken
 from recto.ports import Clock, TranscriptStore
 
 BRANCH = "branch"
@@ -52,7 +54,8 @@ def fork(
         tell(len(batch))
     about = {"from": source, "at": stop}
     made = store.append(target, [event(clock, BRANCH, about, f"branch/{source}/{stop}")], expect=stop)[0]
-    store.append(source, [event(clock, BRANCH, {"to": target, "at": stop}, f"branch/{target}/{stop}")])
+    with suppress(TurnTaken), store.turn(source, patience=0):
+        store.append(source, [event(clock, BRANCH, {"to": target, "at": stop}, f"branch/{target}/{stop}")])
     return made
 
 

@@ -38,7 +38,11 @@ REACH = 512
 _NEAR = 2 * CARRY_EVERY
 _MOST_TURNS = 10_000
 _MOST_ENTRIES = 200_000
-"""How far back a report looks; where nobody measured, it says so and does not read on."""
+"""How far back a report looks at most."""
+_LIVE_ENTRIES = 10_000
+"""How far back one looks that somebody waits for."""
+_UNMEASURED = 5_000
+"""Entries in which nobody measured, after which it does not look on."""
 _PAGE = 1_000
 """Entries read at a time when turns are looked for backwards."""
 _ALERTS = "alerts"
@@ -269,6 +273,7 @@ class Monitor:
             turns=turns,
             red=red,
             sinks_failed=self.failures,
+            reach=_LIVE_ENTRIES,
         )
 
     def close(self) -> None:
@@ -335,13 +340,14 @@ def health_report(
     turns: int = 20,
     red: float | None = None,
     sinks_failed: int = 0,
+    reach: int = _MOST_ENTRIES,
 ) -> HealthReport:
-    """How a stored session is, by its last turns; reads only as far back as they go."""
+    """How a stored session is, by its last turns; reads only as far back as they go, and not beyond `reach` entries."""
     reading = _Reading(session, rules or AlertRules(), regret_turns)
     head = store.head(session).seq
     wanted = min(max(turns, 1), _MOST_TURNS)
-    start = _before(store, session, head, wanted)
-    reading.at = max(head - _MOST_ENTRIES, 0)
+    floor, start = _before(store, session, head, wanted, reach)
+    reading.at = floor
     with suppress(*_MALFORMED):
         if start is not None:
             reading.take_up(store, *start)
@@ -351,17 +357,24 @@ def health_report(
     return report_of(session, tuple(last), reading.alerting.active, red=red, sinks_failed=sinks_failed)
 
 
-def _before(store: TranscriptStore, session: str, head: int, wanted: int) -> tuple[Entry, dict[str, Any]] | None:
-    """The newest state that is carried from before so many of the last turns; None where there is none."""
-    found, stop = 0, head
-    while stop > max(head - _MOST_ENTRIES, 0):
-        start = max(stop - _PAGE, 0)
+def _before(
+    store: TranscriptStore, session: str, head: int, wanted: int, reach: int
+) -> tuple[int, tuple[Entry, dict[str, Any]] | None]:
+    """The newest state that is carried from before so many of the last turns, else the oldest one within reach.
+
+    With it the entry behind which it was looked; there reading begins where no state is carried.
+    """
+    found, stop, floor, measured = 0, head, max(head - reach, 0), head
+    oldest: tuple[Entry, dict[str, Any]] | None = None
+    while stop > max(floor, measured - _UNMEASURED, 0):
+        start = max(stop - _PAGE, floor)
         for entry in reversed(list(store.read(session, start + 1, stop))):
             if numbers_in(entry) is None:
                 continue
+            found, measured = found + 1, entry.seq
             carried = _carried_in(entry)
-            found += 1
+            oldest = (entry, carried) if carried is not None else oldest
             if carried is not None and (found >= wanted or carried["after"] == 0):
-                return entry, carried
+                return start, oldest
         stop = start
-    return None
+    return stop, oldest if stop else None  # all of a short one is read

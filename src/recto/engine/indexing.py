@@ -7,56 +7,38 @@ goes on where it ended, and several processes may do it at once. It never writes
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from recto.core.entries import Entry
 from recto.core.lanes import Covered, gaps, is_covered
 from recto.core.recall import Confirmed
 from recto.engine.guarding import PATIENCE, Guarded
 from recto.engine.intake import document_of, is_raw, passages_of, uses_in
+from recto.engine.lanes.keeping import Kept
 from recto.engine.lanes.uses import Uses
 from recto.engine.lanes.vectors import Vectors
 from recto.engine.lanes.words import Words
+from recto.engine.patience import Deadline, Line
 from recto.errors import IndexCorrupt
 from recto.ports import Embedder, Lexicon, RecallIndex, TranscriptStore
 
+if TYPE_CHECKING:
+    from recto.ports import Matrix
+
 _T = TypeVar("_T")
-_Lane: TypeAlias = tuple[Callable[[str], list[Covered]], Callable[[str, int, int, "_Deadline"], bool], int]
+_Lane: TypeAlias = tuple[Callable[[str], list[Covered]], Callable[[str, int, int, Deadline], bool], int]
 """What a lane has taken in, how it takes more, and how many entries at a time."""
 _PAGE = 256
 _VECTOR_PAGE = 16
 """Entries embedded between two looks at the clock, and lost at most when the process ends."""
+_EMBEDDING = 16
+"""Sessions that are embedded at once, at most."""
 _CLOSING_SECONDS = 5.0
 """How long the end waits for the batch in work; an embedder that hangs is left alone."""
-_MOST_TROUBLES = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class _Deadline:
-    at: float
-
-    @classmethod
-    def after(cls, seconds: float) -> _Deadline:
-        return cls(time.monotonic() + seconds)
-
-    @property
-    def left(self) -> float:
-        return max(self.at - time.monotonic(), 0.0)
-
-    @property
-    def passed(self) -> bool:
-        return not self.left
-
-    def lets_in(self, lock: threading.Lock) -> bool:
-        """Waits for a lock, but not beyond the end. Another thread may hang in an embedder that does not answer."""
-        return lock.acquire(timeout=min(self.left, threading.TIMEOUT_MAX))
-
-
-_REACHED_MOST = 10_000
-"""Sessions of which it is remembered how far they are indexed, for who asks how they are."""
+_SESSIONS = 4_096
+"""Sessions of which something is remembered here; what is forgotten is looked up again, or is not told."""
 
 
 @dataclass(slots=True)
@@ -91,14 +73,16 @@ class Indexer:
         self.embedders = [*([self.embedder] if self.embedder else []), *map(Guarded, before)]
         """The one in use, then those used before, whose vectors serve until the new ones are there."""
         self._vectors: dict[str, Vectors] = {}
-        self._troubles: dict[str, str] = {}
-        self._reached: dict[str, int] = {}
+        self._troubles: Kept[str] = Kept(_SESSIONS)
+        self._reached: Kept[int] = Kept(_SESSIONS)
         """How far the words of each session are in without a gap, as far as this process knows."""
-        self._known: set[str] = set()
+        self._known: Kept[bool] = Kept(_SESSIONS)
         """Sessions whose index was found to be of this transcript."""
         self._mending = threading.Lock()
+        self._confirming = Line()
         self._words_turn = threading.Lock()
-        self._vectors_turn = threading.Lock()
+        self._vectors_turns = [threading.Lock() for _ in range(_EMBEDDING)]
+        """By session: one that waits for its embedder does not hold up all others."""
         self._in_background = in_background
         self._owns_index = owns_index
         self._wishes = _Wishes()
@@ -122,7 +106,6 @@ class Indexer:
         wanted = sorted(set(seqs))
         if not wanted:
             return Confirmed(words=True, vectors=True)
-        deadline = _Deadline.after(seconds)
         ranges = _close_ranges(wanted)
 
         def words() -> bool:
@@ -132,7 +115,9 @@ class Indexer:
         def vectors() -> bool:
             return words() and all(self._take_vectors(session, first, last, deadline) for first, last in ranges)
 
-        lacking = self._lacking(words, "the words index was not ready in time")
+        with self._confirming.turn(seconds):
+            deadline = Deadline.without_a_step_for(seconds)
+            lacking = self._lacking(words, "the words index was not ready in time")
         if lacking:
             return Confirmed(words=False, vectors=False, reason=lacking)
         lacking = self._lacking(vectors, "the vectors were not ready in time")
@@ -167,16 +152,17 @@ class Indexer:
 
         `advance` hears of every entry that was done, once for its words and once for its vectors.
         """
-        deadline = _Deadline.after(seconds)
+        deadline = Deadline.after(seconds)
         return self.mended(lambda: self._catch_up(session, deadline, advance))
 
-    def _catch_up(self, session: str, deadline: _Deadline, advance: Callable[[int], None]) -> bool:
+    def _catch_up(self, session: str, deadline: Deadline, advance: Callable[[int], None]) -> bool:
         self.recognise(session)
         head = self.store.head(session).seq
         for covered, take, step in self._lanes():
             for first, last in gaps(covered(session), 1, head):
                 for start in range(first, last + 1, step):
                     stop = min(start + step - 1, last)
+                    self._confirming.let_pass(min(deadline.left, _CLOSING_SECONDS))
                     if self._wishes.closed or not take(session, start, stop, deadline):
                         return False
                     advance(stop - start + 1)
@@ -192,7 +178,7 @@ class Indexer:
 
     def take_words(self, session: str, last: int, seconds: float) -> bool:
         """Takes in the words of everything up to an entry, within a time limit; quick where that was done before."""
-        deadline = _Deadline.after(seconds)
+        deadline = Deadline.after(seconds)
 
         def take() -> bool:
             self.recognise(session)
@@ -210,7 +196,7 @@ class Indexer:
 
     def reached(self, session: str) -> int:
         """The last entry up to which the words of a session are in, as far as this process knows; reads nothing."""
-        return self._reached.get(session, 0)
+        return self._reached.get(session) or 0
 
     def covered(self, session: str) -> list[Covered]:
         """What any lane of a session says it has taken in."""
@@ -257,26 +243,24 @@ class Indexer:
         """Catches up as far as that goes. What stands in the way is kept, for who asks."""
         try:
             self.catch_up(session, seconds=seconds)
-            self._troubles.pop(session, None)
+            self._troubles.drop(session)
         except Exception as error:  # noqa: BLE001  # whatever it is, the next session must have its turn
-            if len(self._troubles) >= _MOST_TROUBLES:
-                self._troubles.clear()
-            self._troubles[session] = str(error) or repr(error)
+            self._troubles.keep(session, str(error) or repr(error))
 
     def trouble(self, session: str) -> str:
         """What went wrong last when a session was to be brought up to date; empty once it works again."""
-        return self._troubles.get(session, "")
+        return self._troubles.get(session) or ""
 
     def recognise(self, session: str) -> None:
         """Forgets what the index has of a session if that is of another transcript: one that was there before."""
-        if session in self._known:
+        if self._known.get(session):
             return
         for one in self.covered(session):
             entry = next(iter(self.store.read(session, one.last, one.last)), None)
             if entry is None or entry.hash != one.hash:
                 self.index.forget(session)
                 break
-        self._known.add(session)
+        self._known.keep(session, True)
 
     def _next_wish(self) -> str | None:
         with self._wishes.changed:
@@ -286,31 +270,36 @@ class Indexer:
                 return None
             return self._wishes.waiting.popitem()[0]
 
-    def _take_words(self, session: str, first: int, last: int, deadline: _Deadline) -> bool:
-        if not deadline.lets_in(self._words_turn):
-            return False
-        try:
-            for start, stop in gaps(self.words.covered(session), first, last):
-                for page in _pages(self.store.read(session, start, stop), _PAGE):
-                    if deadline.passed:
-                        return False
-                    covers = Covered(page[0].seq, page[-1].seq, page[-1].hash)
-                    self.uses.add(session, list(uses_in(page)), covers)
-                    self.words.add(session, [document_of(one, self.lexicon) for one in page if is_raw(one)], covers)
-            if first <= self._reached.get(session, 0) + 1 <= last:
-                self._reached[session] = last
-                if len(self._reached) > _REACHED_MOST:
-                    del self._reached[next(iter(self._reached))]
-        finally:
-            self._words_turn.release()
+    def _take_words(self, session: str, first: int, last: int, deadline: Deadline) -> bool:
+        if gaps(self.words.covered(session), first, last):
+            if not deadline.lets_in(self._words_turn):
+                return False
+            try:
+                for start, stop in gaps(self.words.covered(session), first, last):
+                    for page in _pages(self.store.read(session, start, stop), _PAGE):
+                        if deadline.passed:
+                            return False
+                        self._add_words(session, page)
+                        self._confirming.stepped()
+                        deadline.moved_on()
+            finally:
+                self._words_turn.release()
+        if first <= self.reached(session) + 1 <= last:
+            self._reached.keep(session, last)
         return True
 
-    def _take_vectors(self, session: str, first: int, last: int, deadline: _Deadline) -> bool:
+    def _add_words(self, session: str, page: Sequence[Entry]) -> None:
+        covers = Covered(page[0].seq, page[-1].seq, page[-1].hash)
+        self.uses.add(session, list(uses_in(page)), covers)
+        self.words.add(session, [document_of(one, self.lexicon) for one in page if is_raw(one)], covers)
+
+    def _take_vectors(self, session: str, first: int, last: int, deadline: Deadline) -> bool:
         embedder = self.embedder
         if embedder is None:
             return True
         lane = self.lane_of(embedder, min(deadline.left, PATIENCE))
-        if not deadline.lets_in(self._vectors_turn):
+        turn = self._vectors_turns[hash(session) % _EMBEDDING]
+        if not deadline.lets_in(turn):
             return False
         try:
             for start, stop in gaps(lane.covered(session), first, last):
@@ -319,19 +308,19 @@ class Indexer:
                         return False
                     self._embed(session, page, embedder, deadline)
         finally:
-            self._vectors_turn.release()
+            turn.release()
         return True
 
-    def _embed(self, session: str, page: Sequence[Entry], embedder: Guarded, deadline: _Deadline) -> None:
+    def _embed(self, session: str, page: Sequence[Entry], embedder: Guarded, deadline: Deadline) -> None:
         """Embeds a few entries. Where it breaks off, what was done by then is kept."""
-        rows, done = [], None
+        passages = [(entry, pieces) for entry in page if (pieces := passages_of(entry))]
+        vectors: list[Matrix] = []
         try:
-            for entry in page:
-                if pieces := passages_of(entry):
-                    rows.append((entry.seq, embedder.documents(pieces, min(deadline.left, PATIENCE))))
-                done = entry
+            vectors.extend(embedder.each([pieces for _, pieces in passages], deadline.left))
         finally:
+            done = page[-1] if len(vectors) == len(passages) else _before(page, passages[len(vectors)][0])
             if done is not None:
+                rows = [(entry.seq, one) for (entry, _), one in zip(passages, vectors, strict=False)]
                 self.lane_of(embedder).add(session, rows, Covered(page[0].seq, done.seq, done.hash))
 
     def _drop_older(self, session: str, head: int) -> None:
@@ -342,6 +331,12 @@ class Indexer:
             for older in self.embedders[1:]:
                 if self.has_vectors(session, older):
                     self.index.forget(session, _lane(older))
+
+
+def _before(page: Sequence[Entry], entry: Entry) -> Entry | None:
+    """The entry of a page that stands before another; None where that is the first."""
+    place = page.index(entry)
+    return page[place - 1] if place else None
 
 
 def _lane(embedder: Embedder) -> str:

@@ -51,6 +51,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
     beside = {"tools": material.schemas, "system": material.beside, "answer": material.answer, "frame": frame}
     protected = split(state, window.rules.protection).protected
     recalled, recalled_tokens = came_back(window)
+    recent = window.store.tail(window.session, _REACH)
     return Report(
         session=window.session,
         model=window.rules.card.name if window.rules.card else "",
@@ -68,9 +69,9 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         left_last=state.left_last,
         recalled=recalled,
         recalled_tokens=recalled_tokens,
-        decisions=tuple(decisions(window)),
-        compressions=tuple(compressions(window)),
-        judged=_judged(window),
+        decisions=tuple(_decisions(recent)),
+        compressions=tuple(_compressions(recent)),
+        judged=_judged(recent),
         summary_tokens=material.meter.count(state.summary.text) if state.summary else state.promised,
         notes=len(state.notes),
         omitted=tuple(f"entry {left.seq}: {left.reason}" for left in built.arrangement.omitted),
@@ -80,7 +81,10 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
 
 def decisions(window: Window, reach: int = _REACH, *, scores: bool = False) -> Iterator[Decided]:
     """The decisions among the last entries, newest first; with every score that went into them where asked."""
-    recent = window.store.tail(window.session, reach)
+    return _decisions(window.store.tail(window.session, reach), scores=scores)
+
+
+def _decisions(recent: Sequence[Entry], *, scores: bool = False) -> Iterator[Decided]:
     undone = {json.loads(entry.content)["decision"] for entry in recent if entry.kind == RESTORED}
     made = (entry for entry in reversed(recent) if entry.kind in DECISIONS)
     return (decided_in(entry, undone=entry.seq in undone, scores=scores) for entry in made)
@@ -107,7 +111,10 @@ def decided_in(entry: Entry, *, undone: bool, scores: bool = False) -> Decided:
 
 def compressions(window: Window, reach: int = _REACH) -> Iterator[Compression]:
     """What was made shorter among the last entries, newest first."""
-    recent = window.store.tail(window.session, reach)
+    return _compressions(window.store.tail(window.session, reach))
+
+
+def _compressions(recent: Sequence[Entry]) -> Iterator[Compression]:
     undone = {json.loads(entry.content)["decision"] for entry in recent if entry.kind == RESTORED}
     for entry in reversed(recent):
         about = json.loads(entry.content).get("compression") if entry.kind in WRITTEN else None
@@ -137,8 +144,7 @@ def _compression(entry: Entry, about: Mapping[str, Any], undone: bool) -> Compre
     )
 
 
-def _judged(window: Window) -> float | None:
-    recent = window.store.tail(window.session, _REACH)
+def _judged(recent: Sequence[Entry]) -> float | None:
     return next((float(json.loads(entry.content)["score"]) for entry in reversed(recent) if entry.kind == JUDGED), None)
 
 

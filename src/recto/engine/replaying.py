@@ -7,7 +7,6 @@ the window has, nor in which store it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
@@ -31,9 +30,16 @@ _LATER = 1_000_000
 
 
 def replay(
-    session: Session, entries: Iterable[Entry], advance: Callable[[int], object] = lambda by: None
+    session: Session,
+    entries: Iterable[Entry],
+    advance: Callable[[int], object] = lambda by: None,
+    asked: Callable[[Prompt | WindowOverflow], object] = lambda answer: None,
 ) -> dict[int, int]:
-    """Feeds what was said; where each entry of it stands now, by where it stood."""
+    """Feeds what was said; where each entry of it stands now, by where it stood.
+
+    `asked` is told of every prompt that the model is asked with, or why there is none: the next message may be shorter,
+    so it goes on all the same.
+    """
     places: dict[int, int] = {}
     waiting = False
     for entry in entries:
@@ -41,13 +47,19 @@ def replay(
         if entry.kind not in (MESSAGE, NOTE):
             continue
         if entry.role == "assistant" and waiting:
-            with suppress(WindowOverflow):  # the next message may be shorter; what overflows in the end is told there
-                session.prompt()
+            asked(_prompt(session))
         if entry.kind == MESSAGE:
             waiting = entry.role != "assistant"
         said = Draft(**{name: getattr(entry, name) for name in _FIELDS})
         places[entry.seq] = session.store.append(session.key, [replace(said, key=None)])[0].seq
     return places
+
+
+def _prompt(session: Session) -> Prompt | WindowOverflow:
+    try:
+        return session.prompt()
+    except WindowOverflow as error:
+        return error
 
 
 def ask(session: Session, case: Case, places: Mapping[int, int], judge: ChatModel | None = None) -> Outcome:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from recto.core.entries import MESSAGE, Entry
 from recto.core.pressure import Zone
+from recto.core.units import Line
 from recto.core.window import WindowState
 from recto.engine.fold import DECISIONS, RESTORED, Fold
 from recto.engine.material import Material
@@ -123,23 +124,23 @@ def timeline(window: Window, start: int | None = None, *, limit: int = MOST) -> 
 
 
 def _turns(window: Window, first: int, last: int) -> list[_Turn]:
-    material = _material_like(window)
+    material = material_like(window)
     turns: list[_Turn] = []
-    beside = material.fixed
+    beside = _Beside(material)
     for entry, state in Fold(window.store, window.session, material, window.budget.room).states(first, last):
         begins = not turns or (entry.kind == MESSAGE and entry.role == "user")
         if begins:
             turns.append(_Turn(first=entry.seq, entry=entry))
-        if begins or entry.kind in DECISIONS or entry.kind == RESTORED:
-            beside = _beside(material, state)  # what is not a message changes with these alone
+        decides = entry.kind in DECISIONS or entry.kind == RESTORED
+        beside.follow(state, entry, begins=begins, decides=decides)
         now = turns[-1]
         if entry.kind in (INJECTED, MISSED):
             found = json.loads(entry.content).get("tokens")
             now.recalled = found if isinstance(found, int) else 0
-        now.entry, now.turn, now.tokens = entry, state.turn, state.tokens + beside + now.recalled
+        now.entry, now.turn, now.tokens = entry, state.turn, state.tokens + beside.tokens + now.recalled
         now.peak = max(now.peak, now.tokens)
         now.messages, now.left = len(state.lines), state.left_messages
-        if entry.kind in DECISIONS or entry.kind == RESTORED:
+        if decides:
             about = json.loads(entry.content)
             mark = DecisionMark(
                 seq=entry.seq, kind=entry.kind, policy=about.get("policy", ""), frees=about.get("frees", 0)
@@ -148,22 +149,57 @@ def _turns(window: Window, first: int, last: int) -> list[_Turn]:
     return turns
 
 
-def _beside(material: Material, state: WindowState) -> int:
-    """What a prompt holds that is no message of the session: tools, frame, and what stands for what left."""
-    with suppress(InputError):  # a session in two formats at once can be looked at, though it cannot be sent
-        return material.used(state) - state.tokens
-    return material.fixed
+class _Beside:
+    """What a prompt holds that is no message of the session: tools, frame, and what stands for what left.
+
+    To count it, every message that is in is looked at. It changes with decisions, with another format, and with calls
+    that wait for a result; so it is counted anew after those and not for every turn.
+    """
+
+    def __init__(self, material: Material) -> None:
+        self.tokens = material.fixed
+        self._material = material
+        self._waiting: set[str] | None = None
+        self._counted: tuple[bool, str] | None = None
+        """Whether calls waited when it was counted last, and in which format."""
+
+    def follow(self, state: WindowState, entry: Entry, *, begins: bool, decides: bool) -> None:
+        """One more entry was taken in: it may begin a turn, or be a decision."""
+        line = state.lines.get(entry.seq)
+        if self._waiting is None:
+            self._waiting = set()
+            for one in state.lines.values():
+                self._hear(one)
+        elif line is not None:
+            self._hear(line)
+        now = bool(self._waiting), state.wire
+        if decides or self._counted is None or (begins and (now != self._counted or now[0])):
+            self._counted = now
+            self.tokens = self._count(state)
+
+    def _hear(self, line: Line) -> None:
+        if self._waiting is not None:
+            self._waiting.update(line.calls)
+            self._waiting.difference_update(line.answers)
+
+    def _count(self, state: WindowState) -> int:
+        with suppress(InputError):  # a session in two formats at once can be looked at, though it cannot be sent
+            return self._material.used(state) - state.tokens
+        return self._material.fixed
 
 
-def _material_like(window: Window) -> Material:
-    """Material of its own, so that looking back leaves the live window as it is."""
-    live = window.material
-    return Material(
-        meter=live.meter,
-        pointer_of=live.pointer_of,
-        marker_of=live.marker_of,
-        mark=live.mark,
-        usual_wire=live.usual_wire,
-        fixed=live.fixed,
-        foreword=live.foreword,
-    )
+def material_like(window: Window) -> Material:
+    """Material of its own, so that looking back leaves the live window as it is. Tools of the past are not known."""
+    with window.turn:
+        window.offer(())  # as the report does
+        live = window.material
+        return Material(
+            meter=live.meter,
+            pointer_of=live.pointer_of,
+            marker_of=live.marker_of,
+            mark=live.mark,
+            usual_wire=live.usual_wire,
+            binds_thinking=live.binds_thinking,
+            fixed=live.fixed,
+            foreword=live.foreword,
+        )

@@ -7,7 +7,7 @@ that goes away takes the upstream's work with it, and what came so far is kept a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -29,6 +29,8 @@ _LINGER = 5.0
 """Seconds that are waited, once a message is whole, for what it cost and for the stream's own end."""
 _HELD = 1_000
 """Events that are waited for, once a message is whole: an upstream may go on for ever."""
+_PART = 8 * 1024
+"""Bytes of an answer whose events are taken apart at once."""
 GONE = "the client went away"
 STOPPED = "the gateway was stopped"
 
@@ -100,7 +102,8 @@ class Streamed:
             await self._keep_part(GONE)
         finally:
             await asyncio.shield(_quietly(self.answer.close()))
-            self.turns.end(self.turn)
+            if not self.turn.ended:
+                await asyncio.shield(_quietly(on_a_thread(self.turns.end, self.turn)))
             self.ended(outcome)
 
     async def _events(self, send: Send) -> str:
@@ -143,7 +146,7 @@ class Streamed:
         reader, own = SseReader(), SseReader()
         pieces = self.answer.pieces
         while len(held) < _HELD and (piece := await self._next(pieces, until)) is not None:
-            for event in reader.feed(piece):
+            for event in _events_in(piece, reader):
                 out = [event.raw] if self.crossing is None else self.crossing.feed(event)
                 for one in [event] if self.crossing is None else own.feed(b"".join(out)):
                     self._capture.take(one)
@@ -237,6 +240,12 @@ async def unless_gone(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
         for task in (working, watching):
             task.cancel()
         await asyncio.gather(working, watching, return_exceptions=True)
+
+
+def _events_in(piece: bytes, reader: SseReader) -> Iterator[SseEvent]:
+    """The events of a piece, few at a time: they wait in memory while a client does not read."""
+    for start in range(0, len(piece), _PART):
+        yield from reader.feed(piece[start : start + _PART])
 
 
 async def _quietly(work: Awaitable[None]) -> None:

@@ -83,6 +83,10 @@ class Gateway:
         """The application, with its guard around it."""
         return self.guard
 
+    def index(self, session: str) -> None:
+        """Has a session brought into the index of recall in the background, before anybody asks for it."""
+        self._indexer.nudge(session)
+
     def drain(self) -> None:
         """The end has begun: it is no longer ready for requests."""
         self.draining = True

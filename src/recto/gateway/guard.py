@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from starlette.requests import ClientDisconnect
@@ -22,6 +21,7 @@ from recto.gateway.authority import Authority
 from recto.gateway.bodies import Bodies
 from recto.gateway.denying import denied
 from recto.gateway.limits import Limits
+from recto.gateway.lookup import Lookup
 from recto.settings.operating import Gateway
 from recto.wire.refusals import FORBIDDEN, MALFORMED, NOT_FOUND, OVERLOADED, UNAUTHORISED
 
@@ -51,12 +51,10 @@ class Guard:
         self.app = app
         self.authority = authority or Authority()
         self.limits = Limits(gateway)
-        self._keys = keys
+        self._lookup = Lookup(keys)
         self._addresses = Addresses(gateway)
         self._bodies = Bodies(gateway)
         self._most = gateway.body_bytes
-        # One thread of its own: those who guess keys can only wait for each other.
-        self._looking = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recto-keys")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers, or lets the application answer."""
@@ -110,9 +108,7 @@ class Guard:
 
     async def _key(self, headers: Mapping[bytes, bytes]) -> Key:
         secret = _secret(headers)
-        found = None
-        if secret:
-            found = await asyncio.get_running_loop().run_in_executor(self._looking, self._keys.find, secret)
+        found = await self._lookup.find(secret) if secret else None
         if found is None:
             text = "no key, or one that opens nothing: bring one as 'Authorization: Bearer rk-…' or as 'x-api-key'"
             raise RequestRefused(401, UNAUTHORISED, text)
@@ -136,12 +132,13 @@ class Guard:
                 _refuse_other_types(headers)
                 body = await self._bodies.read(headers, receive, room, most)
                 size, receive = len(body), _replayed(body, receive)
+                answer.body_read = True
             inner = {**scope, "headers": _passed_on(scope, size)}
             if key is None:
                 await self.app(inner, receive, answer)
                 return
             inner[KEY] = key
-            with self.limits.work():
+            with self.limits.work(key):
                 await self.app(inner, receive, answer)
 
 
@@ -151,6 +148,8 @@ class _Answer:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.started = False
+        self.body_read = False
+        """Whether all of the request has come."""
         self.origin = ""
         """The web page that may read the answer, where it is not the gateway's own."""
 
@@ -239,7 +238,7 @@ async def _refuse(scope: Scope, receive: Receive, answer: _Answer, refused: Requ
     """Says why, and closes where more of the request would follow. Its rest is thrown away for a moment first."""
     response = denied(scope["path"], refused)
     names = {name.lower() for name, _ in scope["headers"]}
-    follows = bool(names & {b"content-length", b"transfer-encoding"})
+    follows = not answer.body_read and bool(names & {b"content-length", b"transfer-encoding"})
     if follows:
         response.raw_headers.append((b"connection", b"close"))
     await answer({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})

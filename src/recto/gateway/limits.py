@@ -19,6 +19,8 @@ from recto.wire.refusals import OVERLOADED, RATE_LIMITED
 
 _BODIES = 8
 """How many of the largest requests are held in memory at once."""
+_KEPT_FREE = 8
+"""One of so many places to work is kept for keys that have few: one that has many cannot take them all."""
 _TRACKED = 20_000
 """Keys whose pace is remembered; there are fewer."""
 
@@ -30,6 +32,7 @@ class _Pace:
     left: float
     at: float
     under_way: int = 0
+    at_work: int = 0
 
 
 class Room:
@@ -77,15 +80,18 @@ class Limits:
             pace.under_way -= 1
 
     @contextmanager
-    def work(self) -> Iterator[None]:
+    def work(self, key: Key) -> Iterator[None]:
         """One request that is worked on, from its last byte to the end of its answer."""
-        if self.under_way >= self._most:
+        pace, few = self._paced(key), self._most // _KEPT_FREE
+        if self.under_way >= (self._most if pace.at_work < few else self._most - few):
             raise RequestRefused(503, OVERLOADED, "the gateway has all the work it takes at once; come back", 1)
         self.under_way += 1
+        pace.at_work += 1
         try:
             yield
         finally:
             self.under_way -= 1
+            pace.at_work -= 1
 
     @contextmanager
     def room(self) -> Iterator[Room]:

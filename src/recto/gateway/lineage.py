@@ -15,6 +15,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,8 @@ _NOTED = "lineage"
 _REMEMBERED = 50_000
 """Messages whose hash is remembered: a history comes again with each request."""
 _TRIES = 4
+_TOGETHER = 8
+"""Notes that are handed in at once, beside those of the threads that turns run on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,7 @@ class Lineage:
     def __init__(self, store: TranscriptStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self._together = ThreadPoolExecutor(max_workers=_TOGETHER, thread_name_prefix="recto-lineage")
 
     def find(self, tenant: str, name: bytes | str) -> Place | None:
         """Where a history is, by its hash, or by the id under which a client was told of it."""
@@ -113,6 +117,14 @@ class Lineage:
             except AppendConflict:
                 continue
             return
+
+    def note_all(self, tenant: str, names: Sequence[bytes | str], place: Place) -> None:
+        """Notes one place under several names. Given to the store at once they need one commit, not one each."""
+        others = [self._together.submit(self.note, tenant, name, place) for name in names[1:]]
+        for name in names[:1]:
+            self.note(tenant, name, place)
+        for other in others:
+            other.result()
 
 
 def longest(chain: Sequence[bytes], replies: Sequence[int]) -> Iterator[tuple[int, bytes]]:

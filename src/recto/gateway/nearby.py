@@ -38,7 +38,7 @@ def nearby(settings: Settings, url: str = "", key: str = "", *, name: str = "a s
     own = replace(settings, gateway=given)
     with closing(open_store(own)) as store:
         gateway = Gateway(own, store)
-        secret = gateway.keys.lend(Key(name=name))
+        secret = gateway.keys.lend(Key(name=name, tenant=own.tenant, agent=_agent(own.session)))
         listening = threading.Event()
         at: list[str] = []
         failed: list[BaseException] = []
@@ -67,3 +67,9 @@ def nearby(settings: Settings, url: str = "", key: str = "", *, name: str = "a s
         finally:
             server.should_exit = True
             thread.join(_SECONDS)
+
+
+def _agent(session: str) -> str:
+    """The agent of the settings' session: whose sessions the screen writes to."""
+    parts = session.split(":")
+    return parts[1] if len(parts) > 2 and parts[0] == "agent" else Key(name="any").agent

@@ -106,6 +106,13 @@ class Placing:
             return ""
         return stored_key(_base(key, named), key.tenant)
 
+    def held_in(self, key: Key, asked: Asked, named: Named) -> str:
+        """The stored session whose turn requests of a lane wait for, over all processes; empty where they do not."""
+        if asked.wire == RESPONSES and (conversation := conversation_of(asked)):
+            place = self.lineage.find(key.tenant, f"conversation/{conversation}")
+            return place.session if place else ""
+        return self.lane(key, asked, named)
+
     def _known(self, key: Key, asked: Asked, chain: list[bytes], seed: bytes) -> tuple[Place, int] | None:
         """The longest part of a history that is known, and how many of its messages that is."""
         if not asked.messages:
@@ -141,11 +148,11 @@ class Placing:
 
     def _behind(self, key: Key, place: Place, rest: tuple[bytes, ...], asked: Asked, busy: Collection[str]) -> Placed:
         """Behind an entry: what is stored there already is not stored again; what differs parts from it."""
-        after = self._store.read(place.session, place.seq + 1)
+        head = self._store.head(place.session).seq  # what others add from here on is a conflict
+        after = self._store.read(place.session, place.seq + 1, head)
         later = list(islice((one for one in after if one.kind == MESSAGE), len(rest) + 1))
         same = self._same(later, rest, asked.wire)
         if same == len(later) and place.session not in busy:
-            head = self._store.head(place.session).seq
             name = session_in(place.session)
             return Placed(session=name, stored=place.session, fresh=rest[same:], after=head, chain=None)
         last = later[same - 1].seq if same else place.seq

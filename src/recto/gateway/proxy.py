@@ -7,10 +7,10 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from recto.core.keys import Key
 from recto.core.limits import limits_in_error
 from recto.engine.async_session import on_a_thread
-from recto.errors import CannotCross, InputError, RectoError
+from recto.errors import CannotCross, InputError, RectoError, TurnTaken
 from recto.gateway.answering import GONE, STOPPED, Crossing, Streamed, Whole, finished, unless_gone, whole_body
 from recto.gateway.asking import Asked, open_request
 from recto.gateway.declining import answer_headers, refused, said_no, spelled
@@ -26,6 +26,7 @@ from recto.gateway.identity import OWN_HEADER, named_session
 from recto.gateway.naming import Naming, held_names, with_names
 from recto.gateway.placing import Named, compacted_in
 from recto.gateway.turns import Turn, Turns, refuse_defects
+from recto.gateway.turnstile import Turnstile
 from recto.gateway.upstreams import Answer, Upstream, Upstreams, UpstreamUnreachable
 from recto.wire import Reply, read_reply
 from recto.wire.crossing import Ids, StreamCrossing, cross_reply, cross_request
@@ -40,6 +41,11 @@ _ERROR: Final = 1024 * 1024
 """Bytes of an error."""
 _NOTHING: Final = Reply(messages=(), stop_reason="", usage=None)
 """What an answer leaves that never began."""
+_LARGE: Final = 256 * 1024
+"""Bytes from which on a request is a large one: it may take seconds to store and to index what it brings."""
+_LARGE_AT_ONCE: Final = 4
+_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
+"""Seconds between two looks at whether another gateway has let go of a session."""
 _ANSWER_TOKENS: Final = 4_096
 """Tokens that an answer may have where a format wants a limit and the client's format has none."""
 
@@ -48,7 +54,13 @@ _ANSWER_TOKENS: Final = 4_096
 class Lanes:
     """Requests that wait for each other, by what they share."""
 
+    _usual: Turnstile = field(default_factory=Turnstile)
+    _large: Turnstile = field(default_factory=lambda: Turnstile(_LARGE_AT_ONCE))
     _locks: dict[str, tuple[asyncio.Lock, int]] = field(default_factory=dict)
+
+    def turnstile(self, size: int) -> Turnstile:
+        """What a request of so many bytes goes through for what needs the processor: small ones overtake large ones."""
+        return self._usual if size < _LARGE else self._large
 
     @asynccontextmanager
     async def turn(self, lane: str) -> AsyncIterator[None]:
@@ -104,12 +116,13 @@ class Proxy:
         request = Request(scope, receive)
         id = f"req_{uuid.uuid4().hex}"
         try:
-            asked = await on_a_thread(open_request, await request.body(), self._wire)
+            key: Key = scope["recto.key"]
+            body = await request.body()
+            asked = await self._lanes.turnstile(len(body)).work(key.id, open_request, body, self._wire)
             refusal_of = _unsupported(asked, id)
             if refusal_of is not None:
                 await refusal_of(scope, receive, send)
                 return
-            key: Key = scope["recto.key"]
             headers = dict(request.headers)
             named = Named(name=named_session(headers, asked), own=OWN_HEADER in headers)
             upstream = self._upstreams.for_model(asked.model, key)
@@ -130,9 +143,8 @@ class Proxy:
         if self._wire not in upstream.speaks:  # what cannot cross over is refused before anything is stored
             told = asked.with_prompt(asked.messages[compacted_in(asked.messages)[0] + 1 :])
             await on_a_thread(cross_request, told, self._wire, upstream.speaks[0])
-        key, model = request.scope["recto.key"], upstream.counted_as(asked.model)
-        turn = await on_a_thread(self._turns.begin, key, asked, named, model)
-        ours = time.monotonic() - begun
+        turn, waited = await self._begun(request, asked, named, upstream.counted_as(asked.model))
+        ours = time.monotonic() - begun - waited
 
         def over(outcome: str) -> None:
             seconds = time.monotonic() - begun
@@ -159,7 +171,7 @@ class Proxy:
             return said_no(self._wire, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), id, turn.headers)
         except RectoError as error:
             over("refused")
-            self._turns.end(turn)
+            await finished(on_a_thread(self._turns.end, turn))
             return refused(error, self._wire, id, turn.headers)
         except (ClientDisconnect, asyncio.CancelledError) as error:
             over("cut")
@@ -168,10 +180,37 @@ class Proxy:
             raise
         except BaseException:
             over("cut")
-            self._turns.end(turn)
+            await finished(on_a_thread(self._turns.end, turn))
             raise
         over("ok")
         return response
+
+    async def _begun(self, request: Request, asked: Asked, named: Named, model: str) -> tuple[Turn, float]:
+        """Begins the turn, as soon as no other gateway has one in the session; and how many seconds that took.
+
+        No thread waits for it.
+        """
+        key: Key = request.scope["recto.key"]
+        turnstile = self._lanes.turnstile(len(asked.body.raw))
+        waited, pause = 0.0, _PAUSE
+        while True:
+            try:
+                async with turnstile.passed(key.id):
+                    begin = on_a_thread(self._turns.begin, key, asked, named, model, patience=0)
+                    return await self._not_left_begun(begin), waited
+            except TurnTaken:
+                await unless_gone(asyncio.sleep(pause), request.receive)
+                waited, pause = waited + pause, min(pause * 1.5, _LONGEST_PAUSE)
+
+    async def _not_left_begun(self, begin: Coroutine[Any, Any, Turn]) -> Turn:
+        """A turn that a thread begins for somebody who is told to stop meanwhile is ended: others wait for it."""
+        beginning = asyncio.ensure_future(begin)
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            with suppress(Exception):
+                await on_a_thread(self._turns.cut, await beginning, _NOTHING, STOPPED)
+            raise
 
     async def _sent(self, turn: Turn, upstream: Upstream, headers: Mapping[str, str], query: str) -> tuple[str, Answer]:
         """Asks the upstream, and once more with a tighter prompt where it says that this one is too long."""

@@ -8,6 +8,7 @@ lets answers end for a while, cancels the rest, and waits until their handlers h
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import os
 import resource
@@ -36,8 +37,12 @@ _HEADER_BYTES = 32 * 1024
 _KEEP_ALIVE = 15
 """Seconds for which a connection may wait for its next request."""
 _BACKLOG = 1_024
-_SEND_BUFFER = 256 * 1024
-"""Bytes of an answer that the system holds for one client; by itself it takes megabytes for each that does not read."""
+"""Connections that wait in the system to be taken."""
+_TAKEN = 16
+"""Connections taken before others get their turn; by itself the loop takes all that wait."""
+_SEND_BUFFER = 32 * 1024
+"""Bytes of an answer that the system holds for one client, about: by itself it takes megabytes for each that does not
+read, and as much is kept here of its answer."""
 _LOOKS = 4
 """How often one looks whether a client reads, in the time it is given."""
 _LEAST = 4_096
@@ -45,6 +50,8 @@ _LEAST = 4_096
 _LAST_WORDS = 5.0
 """Seconds for handlers that were cancelled to write down what they have."""
 _UNIX = "unix:"
+_ARENA_MAX = -8
+"""What glibc calls M_ARENA_MAX."""
 
 
 class Protocol(H11Protocol):
@@ -153,7 +160,7 @@ class Server(uvicorn.Server):
                 server_header=False,
                 date_header=False,
                 workers=1,
-                backlog=_BACKLOG,
+                backlog=_TAKEN,  # what the loop takes at once; see startup
                 timeout_keep_alive=_KEEP_ALIVE,
                 h11_max_incomplete_event_size=_HEADER_BYTES,
             )
@@ -163,6 +170,7 @@ class Server(uvicorn.Server):
         """Listens where the settings say. Raises `SettingsError` where that cannot be."""
         listening = [listen(self._gateway)] if sockets is None else sockets
         _allow_files(self._gateway.connections)
+        _few_arenas()
         quiet = logging.getLogger("uvicorn.error")
         quiet.addFilter(_is_news)
         try:
@@ -175,6 +183,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to listen, and tells where."""
         await super().startup(sockets)
+        for sock in sockets or ():
+            sock.listen(_BACKLOG)
         if self.started and sockets:
             self._ready(_address(sockets[0]))
 
@@ -303,6 +313,15 @@ def _allow_files(connections: int) -> None:
         with suppress(ValueError, OSError):
             most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+def _few_arenas() -> None:
+    """Has the C library keep two heaps, not one for each of sixteen threads: what is free in one is no use in another.
+
+    Where there is another C library, nothing is done.
+    """
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

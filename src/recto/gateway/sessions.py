@@ -17,11 +17,14 @@ from recto.core.keys import Key
 from recto.core.limits import Limits
 from recto.core.scopes import stored_key
 from recto.engine.indexing import Indexer
+from recto.engine.lanes.keeping import Kept
 from recto.engine.session import Session
 from recto.ports import HealthSink, TranscriptStore
 from recto.settings import Settings
 from recto.wiring import open_session
 
+_MODELS = 1_000
+"""Models of which it is remembered what an upstream said; clients name them."""
 _Name: TypeAlias = tuple[str, str, str]
 """The stored key, the model, and the budget's profile."""
 
@@ -49,7 +52,7 @@ class Sessions:
         self._indexer = indexer
         self._sinks = sinks
         self._held: OrderedDict[_Name, _Held] = OrderedDict()
-        self._learned: dict[str, dict[str, int]] = {}
+        self._learned: Kept[dict[str, int]] = Kept(_MODELS)
         self._lock = threading.Lock()
 
     @contextmanager
@@ -69,9 +72,9 @@ class Sessions:
         """Takes in what an upstream said of a model's window: sessions opened from now on keep to it."""
         said = {"window": limits.window, "max_input": limits.max_input}
         with self._lock:
-            known = self._learned.get(model, {})
+            known = self._learned.get(model) or {}
             lower = {name: min(limit, known.get(name, limit)) for name, limit in said.items() if limit is not None}
-            self._learned[model] = {**known, **lower}
+            self._learned.keep(model, {**known, **lower})
 
     def close(self) -> None:
         """Lets go of all of them; those in use are closed when they are returned."""
@@ -112,7 +115,7 @@ class Sessions:
     def _open(self, name: _Name, session: str, key: Key) -> Session:
         given = self._settings
         window = replace(given.window, profile=key.profile) if key.profile else given.window
-        models = {**given.models, name[1]: _agreed(given.models.get(name[1], {}), self._learned.get(name[1], {}))}
+        models = {**given.models, name[1]: _agreed(given.models.get(name[1], {}), self._learned.get(name[1]) or {})}
         settings = replace(given, session=session, tenant=key.tenant, model=name[1], window=window, models=models)
         return open_session(settings, self.store, self._indexer, sinks=self._sinks)
 

@@ -1,7 +1,8 @@
 """The path of one turn through the gateway, before and after the upstream is asked.
 
-Messages are durable before anybody is asked, and the answer is durable before its end is passed on. Everything here
-blocks, and runs on threads.
+Messages are durable before anybody is asked, and the answer is durable before its end is passed on. From its first
+entry to its last a turn has the store's turn of its session, so that no other gateway writes in between. Everything
+here blocks, and runs on threads.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from recto.core.limits import limits_in_error
 from recto.engine.drafts import event
 from recto.engine.prompts import Prompt
 from recto.engine.session import Session
-from recto.errors import AppendConflict, MalformedMessage
+from recto.errors import AppendConflict, MalformedMessage, TurnTaken
 from recto.gateway.asking import SURFACES, Asked
 from recto.gateway.lineage import Place
 from recto.gateway.placing import Named, Placed, Placing
@@ -60,6 +61,7 @@ class Turn:
     session: Session
     """Held open until the turn is over."""
     held: ExitStack
+    """What is let go of then: the session, the store's turn of it, the claim to it in this process."""
     decisions: list[int] = field(default_factory=list)
     ended: bool = False
 
@@ -86,20 +88,33 @@ class Turns:
         self._busy: dict[str, int] = {}
         self._lock = threading.Lock()
 
-    def begin(self, key: Key, asked: Asked, named: Named, model: str | None = None) -> Turn:
-        """Stores what is new and builds the prompt. Raises what cannot be taken, and `WindowOverflow`."""
+    def begin(
+        self, key: Key, asked: Asked, named: Named, model: str | None = None, *, patience: float | None = None
+    ) -> Turn:
+        """Stores what is new and builds the prompt. Raises what cannot be taken, and `WindowOverflow`.
+
+        A request whose history is held here waits so long for the turn, where another gateway has it; then it raises
+        `TurnTaken`. One that brings its history does not wait: it opens a branch.
+        """
         _refuse_empty(asked)
+        waits_for = self.placing.held_in(key, asked, named)
+        elsewhere: set[str] = set()
         for _ in range(_TRIES):
-            placed = self.placing.place(key, asked, named, frozenset(self._busy))
-            if not self._claimed(placed):
-                continue  # another request of the same conversation was quicker
-            try:
-                return self._begun(key, asked, placed, asked.model if model is None else model)
-            except AppendConflict:
-                self._free(placed)
-            except BaseException:
-                self._free(placed)
-                raise
+            with ExitStack() as held:
+                if waits_for:
+                    held.enter_context(self._store.turn(waits_for, patience=patience))
+                placed = self.placing.place(key, asked, named, frozenset(self._busy) | elsewhere)
+                if not self._claimed(placed):
+                    continue  # another request of the same conversation was quicker
+                held.callback(self._free, placed)
+                try:
+                    if placed.stored != waits_for:
+                        held.enter_context(self._store.turn(placed.stored, patience=0))
+                    return self._begun(key, asked, placed, asked.model if model is None else model, held)
+                except TurnTaken:
+                    elsewhere.add(placed.stored)
+                except AppendConflict:
+                    pass  # somebody wrote there meanwhile: it may belong elsewhere now
         raise AppendConflict(placed.stored, placed.after, -1, "others write to this session all the time")
 
     def lane(self, key: Key, asked: Asked, named: Named) -> str:
@@ -145,39 +160,43 @@ class Turns:
         if not turn.ended:
             turn.ended = True
             turn.held.close()
-            self._free(turn.placed)
 
-    def _begun(self, key: Key, asked: Asked, placed: Placed, model: str) -> Turn:
-        with ExitStack() as held:
-            session = held.enter_context(self._sessions.use(key, placed.session, model))
-            fresh = [_plain(raw, asked.wire) for raw in placed.fresh] if placed.turns else placed.fresh
-            wire = None if placed.turns else asked.wire
-            after = self._told_amid(session, asked, placed.after)
-            if fresh:
-                refuse_defects(fresh, asked.wire)
-                entries = session.append_all(fresh, expect=after, surface=SURFACES[asked.wire], wire=wire)
-                # an answer that was given is noted already; what came in without one would not be known again
-                noted = bool(asked.replies) and len(placed.fresh) < len(asked.messages) - asked.replies[-1]
-                if placed.chain is not None and not noted:
-                    place = Place(session=placed.stored, seq=entries[-1].seq)
-                    self.placing.lineage.note(key.tenant, placed.chain, place)
-            given = self._given(placed.stored, asked)
-            session.window.material.usual_wire = asked.wire
-            prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
-            if not prompt.raw and not asked.front and not asked.fields.get("prompt"):
-                raise MalformedMessage("nothing is said in it")
-            return Turn(
-                key=key,
-                asked=asked,
-                model=model,
-                placed=placed,
-                prompt=prompt,
-                body=_body(asked, prompt),
-                given=given,
-                decisions=[entry.seq for entry in prompt.decisions],
-                session=session,
-                held=held.pop_all(),
-            )
+    def _begun(self, key: Key, asked: Asked, placed: Placed, model: str, held: ExitStack) -> Turn:
+        session = held.enter_context(self._sessions.use(key, placed.session, model))
+        self._say(session, key, asked, placed)
+        given = self._given(placed.stored, asked)
+        session.window.material.usual_wire = asked.wire
+        prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
+        if not prompt.raw and not asked.front and not asked.fields.get("prompt"):
+            raise MalformedMessage("nothing is said in it")
+        return Turn(
+            key=key,
+            asked=asked,
+            model=model,
+            placed=placed,
+            prompt=prompt,
+            body=_body(asked, prompt),
+            given=given,
+            decisions=[entry.seq for entry in prompt.decisions],
+            session=session,
+            held=held.pop_all(),
+        )
+
+    def _say(self, session: Session, key: Key, asked: Asked, placed: Placed) -> None:
+        """Stores what is new. Raises `AppendConflict` where the session is not as it was when this was found out."""
+        fresh = [_plain(raw, asked.wire) for raw in placed.fresh] if placed.turns else placed.fresh
+        wire = None if placed.turns else asked.wire
+        after = self._told_amid(session, asked, placed.after)
+        if fresh:
+            refuse_defects(fresh, asked.wire)
+            entries = session.append_all(fresh, expect=after, surface=SURFACES[asked.wire], wire=wire)
+            # an answer that was given is noted already; what came in without one would not be known again
+            noted = bool(asked.replies) and len(placed.fresh) < len(asked.messages) - asked.replies[-1]
+            if placed.chain is not None and not noted:
+                place = Place(session=placed.stored, seq=entries[-1].seq)
+                self.placing.lineage.note(key.tenant, placed.chain, place)
+        elif after is not None and (last := session.head.seq) != after:
+            raise AppendConflict(placed.stored, after, last)  # it was asked before, and is answered by now
 
     def _build(self, turn: Turn) -> None:
         asked = turn.asked
@@ -225,15 +244,13 @@ class Turns:
         if not entries:
             return
         place = Place(session=turn.placed.stored, seq=entries[-1].seq)
-        lineage, tenant = self.placing.lineage, turn.key.tenant
+        names: list[bytes | str] = [f"response/{response}"] if response else []
         if turn.placed.chain is not None:
-            chain = self.placing.prints.chain(turn.placed.chain, reply.messages, turn.asked.wire)
-            lineage.note(tenant, chain[-1], place)
+            names.append(self.placing.prints.chain(turn.placed.chain, reply.messages, turn.asked.wire)[-1])
             told = (*turn.asked.messages, *reply.messages)
             if len(told) >= _TRIMMABLE:
-                lineage.note(tenant, self.placing.ending(turn.placed.seed, told, turn.asked.wire), place)
-        if response:
-            lineage.note(tenant, f"response/{response}", place)
+                names.append(self.placing.ending(turn.placed.seed, told, turn.asked.wire))
+        self.placing.lineage.note_all(turn.key.tenant, names, place)
 
     def _record(self, turn: Turn, kind: str, about: Mapping[str, Any]) -> None:
         self._store.append(turn.placed.stored, [event(self._clock, kind, about, surface="gateway")])

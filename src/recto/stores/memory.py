@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from recto.core.chain import EMPTY, already_stored, link
@@ -63,6 +64,10 @@ class MemoryStore:
                 self._heads[session] = transcript.head
             return [*found, *entries]
 
+    def turn(self, session: str, *, patience: float | None = None) -> AbstractContextManager[None]:
+        """A turn that waits for nobody: there is one process, and the gateway's lanes order its threads."""
+        return nullcontext()
+
     def head(self, session: str) -> Head:
         """The end of a session."""
         with self._lock:
@@ -110,6 +115,19 @@ class MemoryStore:
         with self._lock:
             self._refuse_closed()
             self._heads = {name: transcript.head for name, transcript in self._transcripts.items()}
+
+    def erase(self, session: str, *, expect: int | None = None) -> Head:
+        """Removes a whole session for good; gives back where it ended."""
+        with self._lock:
+            head = self._transcript(session).head
+            if expect is not None and expect != head.seq:
+                raise AppendConflict(session, expect, head.seq)
+            self._transcripts.pop(session, None)
+            self._heads.pop(session, None)
+            return head
+
+    def scrub(self, sessions: Sequence[str]) -> None:
+        """Nothing to do: there is no file."""
 
     def damage(self) -> list[str]:
         """Nothing: there is no file."""

@@ -96,6 +96,9 @@ class MemoryIndex:
             for name in [name for name in self._shelves if name[0] == session and lane in (None, name[1])]:
                 del self._shelves[name]
 
+    def scrub(self, sessions: Sequence[str]) -> None:
+        """Nothing to do: there is no file."""
+
     def lanes(self) -> list[LaneSize]:
         """Every lane with how much it holds."""
         with self._lock:

@@ -92,6 +92,7 @@ class Live:
     def _of(self, session: str) -> _One:
         one = self._sessions.get(session)
         if one is None:
+            self._forget_the_silent()  # also where nobody ever asks how things stand
             one = self._sessions[session] = _One(seen=0.0)
             if len(self._sessions) > self._most:
                 self._sessions.popitem(last=False)

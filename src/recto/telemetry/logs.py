@@ -143,7 +143,8 @@ def _plain(name: str, value: object) -> object:
 
 
 def _json(told: Mapping[str, Any]) -> bytes:
-    return json.dumps(told, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+    line = json.dumps(told, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return line.replace(b"\x7f", b"\\u007f") + b"\n"  # the one control character that JSON leaves as it is
 
 
 def time_of(ts: int) -> str:

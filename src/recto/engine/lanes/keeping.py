@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 class Kept(Generic[Value]):
-    """Values by key, at most so many bytes of them."""
+    """Values by key, at most so many bytes of them; at most so many values where nobody says how large they are."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -26,7 +26,7 @@ class Kept(Generic[Value]):
 
     @property
     def held(self) -> int:
-        """Bytes that are kept now."""
+        """How much is kept now."""
         return self._held
 
     def get(self, key: Hashable) -> Value | None:
@@ -38,7 +38,7 @@ class Kept(Generic[Value]):
             self._values.move_to_end(key)
             return found[0]
 
-    def keep(self, key: Hashable, value: Value, size: int) -> None:
+    def keep(self, key: Hashable, value: Value, size: int = 1) -> None:
         """Keeps a value in the place of the one before, if it is not larger than all there is room for."""
         with self._lock:
             _, before = self._values.pop(key, (None, 0))
@@ -50,6 +50,11 @@ class Kept(Generic[Value]):
             while self._held > self._most:
                 _, (_, gone) = self._values.popitem(last=False)
                 self._held -= gone
+
+    def drop(self, key: Hashable) -> None:
+        """Lets go of what is kept under a key, if anything is."""
+        with self._lock:
+            self._held -= self._values.pop(key, (None, 0))[1]
 
 
 @contextmanager

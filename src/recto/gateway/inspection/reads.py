@@ -5,14 +5,13 @@ A session that is not there, one of another tenant and one that nobody can name 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from recto import __version__
-from recto.core.audit import Asked, AuditLine
+from recto.core.audit import Asked
 from recto.core.checkpoint_json import checkpoint_from
 from recto.core.entries import Entry, SessionSummary
 from recto.core.keys import RIGHTS, Key
@@ -21,11 +20,10 @@ from recto.core.report import Report
 from recto.core.scopes import session_in, stored_key, within
 from recto.core.task_state import Checkpoint
 from recto.core.trends import HealthReport
-from recto.engine.auditing import audit
+from recto.engine.auditing import audited_back
 from recto.engine.browsing import DecisionPage, EntryPage, Places, decisions_before, entries_from
 from recto.engine.fold import CHECKPOINT, checkpoint_key
 from recto.engine.health import numbers_in
-from recto.engine.inspect import preview
 from recto.engine.memory import Memories, Remembered
 from recto.engine.memory_events import agent_of, is_memory_session
 from recto.engine.reading import text_of
@@ -42,7 +40,6 @@ from recto.gateway.inspection.values import (
     MemoryPage,
     Notes,
     Pins,
-    PromptNow,
     ProposalPage,
     Recalled,
     SessionLine,
@@ -59,8 +56,6 @@ _TENANTS = "tenant:"
 _PAST_TENANTS = f"{_TENANTS}\U0010ffff"
 """Behind every key of a tenant: no name holds this character."""
 _MOST_PINS = 200
-_AUDITED = 50_000
-"""Entries that one page of an audit reads; it ends at the first line after them."""
 _GOAL = 200
 """Characters of a goal in a list."""
 _MODEL_REACH = 64
@@ -229,21 +224,6 @@ def context(on: Inspection, call: Call) -> Report:
         return replace(found.report(), session=session_in(found.key))
 
 
-def prompt(on: Inspection, call: Call) -> PromptNow:
-    """What would be sent now."""
-    with on.opened(call) as found:
-        built, room = preview(found.window), found.window.budget.room
-    return PromptNow(
-        wire=built.wire,
-        tokens=built.tokens,
-        room=room,
-        fits=built.tokens <= room,
-        system=tuple(json.loads(raw) for raw in built.system),
-        messages=tuple(json.loads(raw) for raw in built.messages),
-        costs=built.costs,
-    )
-
-
 def timeline_of(on: Inspection, call: Call) -> Timeline:
     """How full the prompt was over time."""
     with on.opened(call) as found:
@@ -313,21 +293,12 @@ def checkpoint(on: Inspection, call: Call) -> Checkpoint:
 
 def audited(on: Inspection, call: Call) -> AuditPage:
     """A page of what was done to a session, newest first."""
-    limit, read = call.query["limit"], 0
-
-    def advance(by: int) -> None:
-        nonlocal read
-        read += by
-
     key, start = on.stored(call), call.query["from"]
     kinds = (call.query["kind"],) if call.query["kind"] else ()
     asked = Asked(newest=True, kinds=kinds, past=None if start is None else start + 1)
-    lines: list[AuditLine] = []
-    for line in audit(on.store, key, asked, advance=advance):
-        if len(lines) >= limit or read >= _AUDITED:
-            return AuditPage(lines=tuple(lines), next=line.seq)
-        lines.append(replace(line, session=session_in(key)))
-    return AuditPage(lines=tuple(lines), next=None)
+    lines, following = audited_back(on.store, key, asked, limit=call.query["limit"])
+    name = session_in(key)
+    return AuditPage(lines=tuple(replace(line, session=name) for line in lines), next=following or None)
 
 
 def health(on: Inspection, call: Call) -> HealthReport:

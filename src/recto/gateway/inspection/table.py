@@ -15,9 +15,10 @@ from recto.core.report import Report
 from recto.core.task_state import Checkpoint
 from recto.core.trends import HealthReport
 from recto.engine.browsing import DecisionPage, EntryPage
+from recto.engine.comparing import Comparison
 from recto.engine.timeline import MOST, Timeline
 from recto.gateway.authority import Rule
-from recto.gateway.inspection import changes, reads, values
+from recto.gateway.inspection import changes, prompts, reads, values
 from recto.gateway.inspection.asked import Call, Choice, Flag, Kinds, Several, Text, Whole
 from recto.gateway.inspection.reads import Inspection
 
@@ -107,7 +108,23 @@ OPERATIONS: tuple[Operation, ...] = (
         "/session/entry", reads.entry, values.WholeEntry, _SESSION, {"seq": Whole(about="Its number.", required=True)}
     ),
     _get("/session/context", reads.context, Report, _SESSION),
-    _get("/session/prompt", reads.prompt, values.PromptNow, _SESSION),
+    _get(
+        "/session/prompt",
+        prompts.prompt,
+        values.PromptNow,
+        _SESSION,
+        {"at": Whole(about="An entry: the prompt as it stood after it; without it, what would be sent now.")},
+    ),
+    _get(
+        "/session/compare",
+        prompts.comparison,
+        Comparison,
+        _SESSION,
+        {
+            "first": Whole(about="An entry: the first prompt is the one that stood after it.", required=True),
+            "second": Whole(about="An entry: the second prompt is the one that stood after it.", required=True),
+        },
+    ),
     _get(
         "/session/timeline",
         reads.timeline_of,

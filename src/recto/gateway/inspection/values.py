@@ -116,7 +116,7 @@ class WholeEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptNow:
-    """What would be sent now."""
+    """A prompt, as it would be sent."""
 
     wire: str
     tokens: int

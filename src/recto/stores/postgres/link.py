@@ -23,6 +23,7 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from recto.errors import StoreUnavailable
 from recto.stores.postgres.faults import is_worth_another_try, named, translate
+from recto.stores.postgres.sending import ReadyConnection, speak_in_bytes
 
 Connection: TypeAlias = AsyncConnection[TupleRow]
 T = TypeVar("T")
@@ -31,7 +32,11 @@ EVERYBODY = "*"
 """Named instead of a tenant by who looks after all of them."""
 _TENANT = "SELECT set_config('recto.tenant', %s, true)"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
-_OPTIONS = "-c idle_in_transaction_session_timeout=60000 -c default_transaction_isolation=read\\ committed"
+_OPTIONS = (
+    "-c idle_in_transaction_session_timeout=60000 -c default_transaction_isolation=read\\ committed"
+    " -c plan_cache_mode=force_generic_plan"
+)
+"""Every statement looks up one session by its key: planned once it is as good as planned anew over all partitions."""
 
 
 class Link:
@@ -132,14 +137,14 @@ class Link:
         options = f"{_OPTIONS} -c statement_timeout={milliseconds} -c lock_timeout={milliseconds}"
         self._pool = AsyncConnectionPool(
             self._url,
-            connection_class=AsyncConnection[TupleRow],
+            connection_class=ReadyConnection,
             kwargs={
                 "autocommit": True,
                 "application_name": "recto",
                 "connect_timeout": max(int(self.patience), 2),
                 "options": options,
             },
-            configure=_insist_on_durability,
+            configure=_prepare,
             min_size=0,
             max_size=self._most,
             timeout=self.patience,
@@ -151,8 +156,9 @@ class Link:
         await self._pool.open()
 
 
-async def _insist_on_durability(connection: Connection) -> None:
+async def _prepare(connection: Connection) -> None:
     """What is acknowledged is on the disk, also where the server was told not to wait for that."""
+    speak_in_bytes(connection)
     await connection.execute(
         "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
     )

@@ -17,7 +17,9 @@ from recto.core.entries import session_key
 from recto.core.lanes import Covered, Glance, LaneSize, Row, Sealed, joined, unseen
 from recto.core.scopes import tenant_of
 from recto.errors import IndexCorrupt, IndexFailed, IndexUnavailable, StoreCorrupt, StoreError, StoreFull, StoreLocked
+from recto.stores.postgres.erasing import RECALL, written_anew
 from recto.stores.postgres.link import EVERYBODY, Connection, Link
+from recto.stores.postgres.sending import number, of_bytes, of_numbers
 
 _HERE = "session = %(session)s AND lane = %(lane)s"
 _COVERED = f"SELECT first, last, hash FROM recto.covered WHERE {_HERE} ORDER BY first"
@@ -87,6 +89,7 @@ class PostgresIndex:
     """What recall searches, in the database of the transcript. Its tables are made with the store's."""
 
     def __init__(self, url: str, *, lock_timeout: float = 30.0, connections: int = 8) -> None:
+        self._url = url
         self._link = Link(url, patience=lock_timeout, connections=connections)
 
     @property
@@ -116,7 +119,7 @@ class PostgresIndex:
 
     def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> Glance:
         """The fresh rows and the sealed rows of these parts, as they are at one moment."""
-        given = {"session": session, "lane": lane, "parts": sorted(set(parts))}
+        given = {"session": session, "lane": lane, "parts": of_numbers(sorted(set(parts)))}
         generation, fresh, sealed = 0, [], []
         for what, one, two, data in self._fetched(session, _GLANCE, given):
             if what == 0:
@@ -160,6 +163,11 @@ class PostgresIndex:
     def forget(self, session: str, lane: str | None = None) -> None:
         """Lets go of a session, or of one of its lanes, to be made anew."""
         self._drop(tenant_of(session), "WHERE session = %(session)s AND lane = coalesce(%(lane)s, lane)", session, lane)
+
+    def scrub(self, sessions: Sequence[str]) -> None:
+        """Leaves nothing of forgotten sessions in the gaps of its tables."""
+        with self._translating():
+            written_anew(self._url, RECALL, sessions, seconds=self._link.patience)
 
     def lanes(self) -> list[LaneSize]:
         """What there is, for people: every lane with how much it holds."""
@@ -227,16 +235,22 @@ def _here(session: str, lane: str) -> dict[str, Any]:
 
 
 async def _put(connection: Connection, here: dict[str, Any], rows: Sequence[Row], covers: Covered) -> None:
-    cursor = await connection.execute(_NEAR, here | {"first": covers.first, "last": covers.last}, binary=True)
+    cursor = await connection.execute(
+        _NEAR, here | {"first": number(covers.first), "last": number(covers.last)}, binary=True
+    )
     near = [Covered(first, last, bytes(digest)) for first, last, digest in await cursor.fetchall()]
     new, together = unseen(rows, covers, near), joined([*near, covers])
     if together == near:
         return
-    fresh = {"seqs": [row.seq for row in new], "datas": [row.data for row in new]}
+    fresh = {"seqs": of_numbers(row.seq for row in new), "datas": of_bytes(row.data for row in new)}
     await connection.execute(_ADD_FRESH, here | fresh)
-    await connection.execute(_DROP_COVERED, here | {"firsts": [one.first for one in near]})
-    ranges = {"firsts": [one.first for one in together], "lasts": [one.last for one in together]}
-    await connection.execute(_ADD_COVERED, here | ranges | {"hashes": [one.hash for one in together]})
+    await connection.execute(_DROP_COVERED, here | {"firsts": of_numbers(one.first for one in near)})
+    ranges = {
+        "firsts": of_numbers(one.first for one in together),
+        "lasts": of_numbers(one.last for one in together),
+        "hashes": of_bytes(one.hash for one in together),
+    }
+    await connection.execute(_ADD_COVERED, here | ranges)
 
 
 async def _seal(
@@ -249,13 +263,17 @@ async def _seal(
     turn = await connection.execute(_TURN, here)
     if await turn.fetchone() is None:
         raise _Taken
-    gone = await connection.execute(_DROP_FRESH, here | {"taken": list(fresh)})
-    places = {"old_parts": [part for part, _ in old], "old_firsts": [first for _, first in old]}
+    gone = await connection.execute(_DROP_FRESH, here | {"taken": of_numbers(fresh)})
+    places = {"old_parts": of_numbers(part for part, _ in old), "old_firsts": of_numbers(first for _, first in old)}
     merged = await connection.execute(_DROP_SEALED, here | places)
     ordered = sorted(rows)
-    packed = {"parts": [row.part for row in ordered], "firsts": [row.first for row in ordered]}
-    await connection.execute(_ADD_SEALED, here | packed | {"datas": [row.data for row in ordered]})
-    last = await connection.execute(_GENERATION, here | {"generation": 1 + secrets.randbits(61)})
+    packed = {
+        "parts": of_numbers(row.part for row in ordered),
+        "firsts": of_numbers(row.first for row in ordered),
+        "datas": of_bytes(row.data for row in ordered),
+    }
+    await connection.execute(_ADD_SEALED, here | packed)
+    last = await connection.execute(_GENERATION, here | {"generation": number(1 + secrets.randbits(61))})
     await last.fetchone()  # what was sent before it is answered before it
     if gone.rowcount != len(fresh) or merged.rowcount != len(old):
         raise _Taken

@@ -8,6 +8,7 @@ from typing import Any, cast
 from psycopg.rows import TupleRow
 
 from recto.core.entries import Draft, Entry, Role
+from recto.stores.postgres.sending import Column, number, of_bytes, of_numbers, of_texts
 
 PAGE_ROWS = 256
 PAGE_BYTES = 8 * 1024 * 1024
@@ -72,7 +73,8 @@ SELECT moved.session, moved.tenant, new.* FROM moved CROSS JOIN unnest(
 
 TAKE_TURN = """
 UPDATE recto.heads SET owner = %(owner)s, epoch = epoch + 1, lease_until = now() + make_interval(secs => %(seconds)s)
-WHERE session = %(session)s AND (owner IS NULL OR lease_until < now()) RETURNING epoch
+WHERE session = %(session)s AND (owner IS NULL OR lease_until < now() OR owner = %(owner)s)
+RETURNING epoch, seq, hash
 """
 KEEP_TURN = """
 UPDATE recto.heads SET lease_until = now() + make_interval(secs => %(seconds)s)
@@ -96,35 +98,35 @@ def appended(session: str, entries: Sequence[Entry], epoch: int | None) -> Mappi
     first, last = entries[0], entries[-1]
     return {
         "session": session,
-        "after": first.seq - 1,
+        "after": number(first.seq - 1),
         "prev": first.prev,
-        "seq": last.seq,
+        "seq": number(last.seq),
         "hash": last.hash,
-        "first_ts": first.ts,
-        "last_ts": last.ts,
-        "epoch": epoch,
-        "seqs": [entry.seq for entry in entries],
-        "ids": [entry.id.encode() for entry in entries],
-        "tss": [entry.ts for entry in entries],
-        "roles": [str(entry.role) for entry in entries],
-        "kinds": [entry.kind.encode() for entry in entries],
-        "wires": [entry.wire.encode() for entry in entries],
-        "surfaces": [entry.surface.encode() for entry in entries],
-        "tokens": [entry.tokens for entry in entries],
-        "counters": [entry.counter.encode() for entry in entries],
-        "keys": [None if entry.key is None else entry.key.encode() for entry in entries],
-        "metas": [entry.meta for entry in entries],
-        "prevs": [entry.prev for entry in entries],
-        "hashes": [entry.hash for entry in entries],
-        "contents": [entry.content for entry in entries],
+        "first_ts": number(first.ts),
+        "last_ts": number(last.ts),
+        "epoch": None if epoch is None else number(epoch),
+        "seqs": of_numbers(entry.seq for entry in entries),
+        "ids": of_bytes(entry.id.encode() for entry in entries),
+        "tss": of_numbers(entry.ts for entry in entries),
+        "roles": of_texts(str(entry.role) for entry in entries),
+        "kinds": of_bytes(entry.kind.encode() for entry in entries),
+        "wires": of_bytes(entry.wire.encode() for entry in entries),
+        "surfaces": of_bytes(entry.surface.encode() for entry in entries),
+        "tokens": of_numbers(entry.tokens for entry in entries),
+        "counters": of_bytes(entry.counter.encode() for entry in entries),
+        "keys": of_bytes(None if entry.key is None else entry.key.encode() for entry in entries),
+        "metas": of_bytes(entry.meta for entry in entries),
+        "prevs": of_bytes(entry.prev for entry in entries),
+        "hashes": of_bytes(entry.hash for entry in entries),
+        "contents": of_bytes(entry.content for entry in entries),
     }
 
 
-def names_of(drafts: Sequence[Draft]) -> dict[str, list[bytes]]:
+def names_of(drafts: Sequence[Draft]) -> dict[str, Column]:
     """The ids and the keys of drafts, as they are looked for."""
     return {
-        "ids": [draft.id.encode() for draft in drafts],
-        "keys": [draft.key.encode() for draft in drafts if draft.key is not None],
+        "ids": of_bytes(draft.id.encode() for draft in drafts),
+        "keys": of_bytes(draft.key.encode() for draft in drafts if draft.key is not None),
     }
 
 

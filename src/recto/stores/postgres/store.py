@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 from weakref import WeakValueDictionary
@@ -21,14 +21,15 @@ from psycopg.rows import TupleRow
 from recto.core.chain import EMPTY, already_stored, link
 from recto.core.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
 from recto.core.scopes import tenant_of
-from recto.errors import AppendConflict, StoreCorrupt, TailCut
+from recto.errors import AppendConflict, StoreCorrupt, StoreError, TailCut
 from recto.stores.postgres import rows
 from recto.stores.postgres.faults import is_lost, named, translate
 from recto.stores.postgres.link import EVERYBODY, Link
 from recto.stores.postgres.recall import PostgresIndex
 from recto.stores.postgres.schema import prepared
+from recto.stores.postgres.sending import number, of_bytes
 from recto.stores.postgres.standing import Standing, standing_of
-from recto.stores.postgres.turns import Turns
+from recto.stores.postgres.turns import LEASE, Turns
 
 _PAUSE = 0.02
 _MOST_TIPS = 10_000
@@ -37,14 +38,22 @@ _MOST_TIPS = 10_000
 class PostgresStore:
     """Transcripts in a database that many gateways may use at once. Made at its first opening."""
 
-    def __init__(self, url: str, *, create: bool = True, lock_timeout: float = 30.0, connections: int = 16) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = True,
+        lock_timeout: float = 30.0,
+        connections: int = 16,
+        lease: float = LEASE,
+    ) -> None:
         self._url = url
         self._link = Link(url, patience=lock_timeout, connections=connections)
         try:
             prepared(url, named(url), create=create, seconds=lock_timeout)
         except psycopg.Error as error:
             raise translate(error, named(url), lock_timeout) from error
-        self._turns = Turns(self._link)
+        self._turns = Turns(self._link, lease)
         self._tips: dict[str, Head] = {}
         """Where sessions ended when this process last wrote to them. Only a guess: the database decides."""
         self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -68,16 +77,20 @@ class PostgresStore:
         return self._link.do(lambda: self._append(session, drafts, expect))
 
     @contextmanager
-    def turn(self, session: str) -> Iterator[None]:
-        """Nobody else writes to the session until its end; waits while somebody else has it. Raises `StoreLocked`."""
-        epoch = self._link.do(lambda: self._turns.take(session))
+    def turn(self, session: str, *, patience: float | None = None) -> Iterator[None]:
+        """Nobody else writes to the session until its end; waits while somebody else has it. Raises `TurnTaken`."""
+        refuse_unstorable(session, ())
+        turn = self._link.do(lambda: self._turns.take(session, patience))
         try:
             yield
         finally:
-            self._link.do(lambda: self._turns.end(session, epoch))
+            with suppress(StoreError):  # it ends by itself soon
+                self._link.do(lambda: self._turns.end(session, turn))
 
     def head(self, session: str) -> Head:
-        """The end of a session; `EMPTY` where there is none."""
+        """The end of a session; `EMPTY` where there is none. Who has its turn knows without asking."""
+        if (known := self._turns.head(session)) is not None:
+            return known
         found = self._fetched(session, rows.HEAD)
         return Head(found[0][0], bytes(found[0][1])) if found else EMPTY
 
@@ -85,7 +98,7 @@ class PostgresStore:
         """Entries from `start` up to and including `stop`, in order; nothing is held between two pages."""
         start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
         while start <= stop:
-            found = self._fetched(session, rows.PAGE, start=start, stop=stop)
+            found = self._fetched(session, rows.PAGE, start=number(start), stop=number(stop))
             if not found:
                 return
             start = found[-1][0] + 1
@@ -95,7 +108,7 @@ class PostgresStore:
 
     def tail(self, session: str, count: int) -> list[Entry]:
         """The last entries, oldest first."""
-        found = self._fetched(session, rows.TAIL, count=min(max(count, 0), MAX_SEQ))
+        found = self._fetched(session, rows.TAIL, count=number(min(max(count, 0), MAX_SEQ)))
         return [rows.entry_of(session, row) for row in reversed(found)]
 
     def get(self, session: str, id: str) -> Entry | None:
@@ -129,6 +142,19 @@ class PostgresStore:
 
         self._link.do(lambda: self._link.again(accept))
 
+    def erase(self, session: str, *, expect: int | None = None) -> Head:
+        """Removes a whole session for good, when nobody has its turn; gives back where it ended."""
+        from recto.stores.postgres.erasing import erased  # noqa: PLC0415  # hardly ever
+
+        self._tips.pop(session, None)
+        return erased(self._url, session, expect=expect, seconds=self._link.patience)
+
+    def scrub(self, sessions: Sequence[str]) -> None:
+        """Leaves nothing of erased sessions in the gaps of its tables; the server's own log is the server's."""
+        from recto.stores.postgres.erasing import TRANSCRIPT, written_anew  # noqa: PLC0415
+
+        written_anew(self._url, TRANSCRIPT, sessions, seconds=self._link.patience)
+
     def damage(self) -> list[str]:
         """Which of its guards are gone, and which heads do not stand at the end of their session."""
         from recto.stores.postgres.guards import damage_in  # noqa: PLC0415  # only for who looks
@@ -145,7 +171,7 @@ class PostgresStore:
 
     def _one(self, session: str, statement: str, what: str, name: str) -> Entry | None:
         try:
-            found = self._fetched(session, statement, **{what: [name.encode()]})
+            found = self._fetched(session, statement, **{what: of_bytes([name.encode()])})
         except UnicodeEncodeError:
             return None
         return rows.entry_of(session, found[0]) if found else None
@@ -203,15 +229,22 @@ class PostgresStore:
     async def _is_stored(self, session: str, entries: list[Entry]) -> bool:
         """Whether these entries stand at the end now; no, also where nobody can tell any more: then it is looked up."""
 
+        end = Head(entries[-1].seq, entries[-1].hash)
+
         async def attempt() -> bool:
             tenant = tenant_of(session)
+            turn = self._turns.writing(session)
             try:
                 async with self._link.batch(tenant) as connection:
                     if entries[0].seq == 1:
                         await connection.execute(rows.OPEN, {"session": session, "tenant": tenant})
-                    given = rows.appended(session, entries, self._turns.epoch(session))
+                    given = rows.appended(session, entries, None if turn is None else turn.epoch)
                     done = await connection.execute(rows.APPEND, given)
-                return done.rowcount == len(entries)
+                if done.rowcount != len(entries):
+                    return False
+                if turn is not None:
+                    turn.head = end
+                return True
             except errors.UniqueViolation:
                 return False  # an id or a key is taken: it is looked up which
             except psycopg.Error as error:
@@ -223,7 +256,7 @@ class PostgresStore:
         if stored:
             if len(self._tips) >= _MOST_TIPS:
                 self._tips.clear()
-            self._tips[session] = Head(entries[-1].seq, entries[-1].hash)
+            self._tips[session] = end
         return stored
 
     def _refuse_cut(self, session: str, stands: Standing) -> None:

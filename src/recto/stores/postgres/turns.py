@@ -9,73 +9,85 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
 import psycopg
+from psycopg.rows import TupleRow
 
+from recto.core.chain import EMPTY
+from recto.core.entries import Head
 from recto.core.scopes import tenant_of
-from recto.errors import AppendConflict, StoreLocked
+from recto.errors import AppendConflict, TurnTaken
 from recto.stores.postgres import rows
 from recto.stores.postgres.link import Link
 
 LEASE = 15.0
 """Seconds after which an owner that is not heard of has lost its turn."""
-_RENEWED = LEASE / 3
+_RENEWED = 1 / 3
+"""The share of a lease after which it is renewed."""
 _PAUSE, _LONGEST_PAUSE = 0.01, 0.25
 
 
-@dataclass(slots=True)
-class _Turn:
+@dataclass(slots=True, kw_only=True, eq=False)
+class Turn:
+    """One turn that this process has."""
+
+    owner: str
+    """Another name for each turn: who asks twice because no answer came gets the same one."""
     epoch: int
-    renewing: asyncio.Task[None]
+    head: Head | None
+    """Where the session ends; None while that is being changed."""
+    sure_until: float
+    """By this machine's clock: before then the database has let nobody else write."""
+    renewing: asyncio.Task[None] | None = None
     is_lost: bool = False
 
 
 class Turns:
     """The turns that this process has. Used on the loop of its link alone."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, lease: float = LEASE) -> None:
         self._link = link
-        self._owner = secrets.token_hex(8)
-        self._held: dict[str, _Turn] = {}
+        self._lease = lease
+        self._held: dict[str, Turn] = {}
+        self._taking: set[str] = set()
 
-    def epoch(self, session: str) -> int | None:
-        """Under which number this process writes; None where it has no turn."""
+    def head(self, session: str) -> Head | None:
+        """Where a session ends, as long as nobody but this process can have written; asked from any thread."""
         held = self._held.get(session)
-        return None if held is None else held.epoch
+        head = None if held is None else held.head
+        return head if held is not None and not held.is_lost and time.monotonic() < held.sure_until else None
 
-    async def take(self, session: str) -> int:
-        """Waits until the turn is free, and takes it. Raises `StoreLocked`."""
-        tenant, pause = tenant_of(session), _PAUSE
-        given = {"session": session, "tenant": tenant, "owner": self._owner, "seconds": LEASE}
+    def writing(self, session: str) -> Turn | None:
+        """The turn under which this process writes now, if it has one; until it is told, its end is unknown."""
+        held = self._held.get(session)
+        if held is not None:
+            held.head = None
+        return held
 
-        async def attempt() -> int | None:
-            async with self._link.batch(tenant) as connection:
-                await connection.execute(rows.OPEN, given)
-                taken = await connection.execute(rows.TAKE_TURN, given)
-            row = await taken.fetchone()
-            return None if row is None else int(row[0])
+    async def take(self, session: str, patience: float | None = None) -> Turn:
+        """Waits until the turn is free, and takes it. Raises `TurnTaken`."""
+        ends = time.monotonic() + (self._link.patience if patience is None else patience)
+        pause = _PAUSE
+        while (turn := await self._taken(session)) is None:
+            if time.monotonic() + pause > ends:
+                raise TurnTaken(session, self._link.location)
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        turn.renewing = asyncio.create_task(self._renew(session, turn))
+        return turn
 
-        try:
-            async with asyncio.timeout(self._link.patience):
-                while (epoch := await self._link.again(attempt)) is None:
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 1.5, _LONGEST_PAUSE)
-        except TimeoutError:
-            raise StoreLocked(f"{self._link.location} (session '{session}')", self._link.patience) from None
-        turn = _Turn(epoch, asyncio.create_task(self._renew(session, epoch)))
-        self._held[session] = turn
-        return epoch
-
-    async def end(self, session: str, epoch: int) -> None:
+    async def end(self, session: str, turn: Turn) -> None:
         """Lets the next one have it. One that is lost already is nobody's to end."""
-        held = self._held.get(session)
-        if held is not None and held.epoch == epoch:
+        if self._held.get(session) is turn:
             del self._held[session]
-            held.renewing.cancel()
-        with suppress(psycopg.Error):  # it ends by itself soon
-            await self._changed(rows.END_TURN, session, epoch)
+        if turn.renewing is not None:
+            turn.renewing.cancel()
+        with suppress(psycopg.Error, TimeoutError):  # it ends by itself soon
+            async with asyncio.timeout(self._lease):
+                await self._changed(rows.END_TURN, session, turn)
 
     async def refuse_lost(self, session: str) -> None:
         """Raises `AppendConflict` where the turn of this process was taken over."""
@@ -83,23 +95,50 @@ class Turns:
         if held is None:
             return
         if not held.is_lost:
-            held.is_lost = not await self._changed(rows.KEEP_TURN, session, held.epoch)
+            held.is_lost = not await self._changed(rows.KEEP_TURN, session, held)
         if held.is_lost:
             [row] = await self._link.fetched(tenant_of(session), rows.HEAD, {"session": session}) or [(0,)]
             reason = "another process has taken over the turn, because nothing was heard of this one"
             raise AppendConflict(session, None, row[0], reason)
 
-    async def _renew(self, session: str, epoch: int) -> None:
-        while True:
-            await asyncio.sleep(_RENEWED)
-            with suppress(psycopg.Error):
-                if not await self._changed(rows.KEEP_TURN, session, epoch):
-                    if (held := self._held.get(session)) and held.epoch == epoch:
-                        held.is_lost = True
-                    return
+    async def _taken(self, session: str) -> Turn | None:
+        """The turn, where it is free. One that this process has is not, even if it was lost: its owner still works."""
+        if session in self._held or session in self._taking:
+            return None
+        self._taking.add(session)
+        tenant, owner = tenant_of(session), secrets.token_hex(8)
+        given = {"session": session, "tenant": tenant, "owner": owner, "seconds": self._lease}
 
-    async def _changed(self, statement: str, session: str, epoch: int) -> bool:
-        given = {"session": session, "owner": self._owner, "epoch": epoch, "seconds": LEASE}
+        async def attempt() -> TupleRow | None:
+            async with self._link.batch(tenant) as connection:
+                await connection.execute(rows.OPEN, given)
+                taken = await connection.execute(rows.TAKE_TURN, given, binary=True)
+            return await taken.fetchone()
+
+        sure_until = time.monotonic() + self._lease
+        try:
+            row = await self._link.again(attempt)
+            if row is None:
+                return None
+            epoch, seq, digest = row
+            head = Head(seq, bytes(digest)) if seq else EMPTY
+            turn = self._held[session] = Turn(owner=owner, epoch=epoch, head=head, sure_until=sure_until)
+            return turn
+        finally:
+            self._taking.discard(session)
+
+    async def _renew(self, session: str, turn: Turn) -> None:
+        while True:
+            await asyncio.sleep(self._lease * _RENEWED)
+            asked = time.monotonic()
+            with suppress(psycopg.Error):
+                if not await self._changed(rows.KEEP_TURN, session, turn):
+                    turn.is_lost = True
+                    return
+                turn.sure_until = asked + self._lease
+
+    async def _changed(self, statement: str, session: str, turn: Turn) -> bool:
+        given = {"session": session, "owner": turn.owner, "epoch": turn.epoch, "seconds": self._lease}
 
         async def attempt() -> bool:
             async with self._link.batch(tenant_of(session)) as connection:

@@ -126,6 +126,13 @@ class HeadsFile:
         os.pwrite(self._opened(), slot, number * RECORD + (1 - newest) * _SLOT.size)
         return 1 - newest
 
+    def drop(self, number: int) -> None:
+        """Keeps nothing of a session any more; other processes forget what they remember."""
+        magic, rewrites, late = self._header()
+        os.pwrite(self._opened(), bytes(RECORD), number * RECORD)
+        os.pwrite(self._opened(), _HEADER.pack(magic, rewrites + 1, late), 0)
+        os.fsync(self._opened())
+
     def number_of(self, session: str) -> int | None:
         """The number a session has had, whether or not the database still knows it."""
         self._look_for_new()

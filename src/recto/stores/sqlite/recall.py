@@ -6,6 +6,7 @@ damaged file can be set aside by the same object that met it.
 
 from __future__ import annotations
 
+import glob
 import os
 import threading
 import time
@@ -35,6 +36,7 @@ from recto.errors import (
 )
 from recto.stores.sqlite import recall_rows
 from recto.stores.sqlite.connection import SqliteOptions, connect
+from recto.stores.sqlite.erasing import write_anew
 from recto.stores.sqlite.faults import translate
 from recto.stores.sqlite.readers import Readers
 from recto.stores.sqlite.schema import FileVersion, Migration, expected_objects, objects_of, upgrade, version_of
@@ -124,6 +126,14 @@ class SqliteIndex:
         """Lets go of a session, or of one of its lanes, to be made anew."""
         with self._writing() as connection:
             recall_rows.forget(connection, session, lane)
+
+    def scrub(self, sessions: Sequence[str]) -> None:
+        """Leaves nothing of forgotten sessions in the gaps of the file, and no damaged file of before beside it."""
+        self._refuse_use()
+        with self._translating(), self._turned(), self._locked():
+            for left in self._path.parent.glob(f"{glob.escape(self._path.name)}-damaged-*"):
+                left.unlink()
+            write_anew(self._connected())
 
     def lanes(self) -> list[LaneSize]:
         """What there is, for people: every lane with how much it holds."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import apsw
 
@@ -22,6 +22,9 @@ from recto.stores.sqlite.readers import Readers
 from recto.stores.sqlite.schema import FileVersion, expected_objects, objects_of, upgrade, version_of
 from recto.stores.sqlite.sidelock import SideLock
 from recto.stores.sqlite.writer import Writer
+
+if TYPE_CHECKING:
+    from recto.stores.sqlite.erasing import Eraser
 
 
 class SqliteStore:
@@ -71,6 +74,13 @@ class SqliteStore:
         if self._newer is not None:
             raise self._newer
         return self._writer.append(session, drafts, expect)
+
+    def turn(self, session: str, *, patience: float | None = None) -> AbstractContextManager[None]:
+        """A turn that waits for nobody: the gateway's lanes order the threads of its process.
+
+        Other processes that write to the same file are ordered by their appends alone.
+        """
+        return nullcontext()
 
     def head(self, session: str) -> Head:
         """The end of a session; `EMPTY` where there is none."""
@@ -134,6 +144,16 @@ class SqliteStore:
             heads.close()
             lock.close()
 
+    def erase(self, session: str, *, expect: int | None = None) -> Head:
+        """Removes a whole session for good, with its head outside; gives back where it ended."""
+        with translating(self._path, self._lock_timeout):
+            return self._eraser().erase(session, expect)
+
+    def scrub(self, sessions: Sequence[str]) -> None:
+        """Leaves nothing of erased sessions in the gaps of the file: all of it is written anew."""
+        with translating(self._path, self._lock_timeout):
+            self._eraser().scrub()
+
     def damage(self) -> list[str]:
         """What SQLite finds wrong, which guards are gone, and what is wrong with the heads kept outside."""
         problems: list[str] = []
@@ -158,6 +178,20 @@ class SqliteStore:
             return  # the parent's files; closing them here would let go of what it holds
         self._writer.close()
         self._readers.close()
+
+    def _eraser(self) -> Eraser:
+        from recto.stores.sqlite.erasing import Eraser  # noqa: PLC0415  # hardly ever
+
+        self._refuse_fork()
+        if self._newer is not None:
+            raise self._newer
+        return Eraser(
+            path=self._path,
+            lock=self._lock_path,
+            heads=self._heads_path,
+            options=self._options,
+            patience=self._lock_timeout,
+        )
 
     @contextmanager
     def _reading(self, session: str | None = None) -> Iterator[tuple[apsw.Connection, int | None]]:

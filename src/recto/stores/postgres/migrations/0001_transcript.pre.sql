@@ -10,7 +10,9 @@ CREATE TABLE recto.heads(
   hash bytea NOT NULL CHECK (octet_length(hash) = 32),
   first_ts bigint NOT NULL DEFAULT 0,
   last_ts bigint NOT NULL DEFAULT 0,
-  epoch bigint NOT NULL DEFAULT 0,  -- another one with every owner: what an owner of before writes is refused
+  -- Another one with every owner: what an owner of before writes is refused. It begins with the time, so that an owner
+  -- of a session that was erased has none of the session that took its name.
+  epoch bigint NOT NULL DEFAULT (extract(epoch FROM now()) * 1000)::bigint,
   owner text COLLATE "C",           -- who has the turn
   lease_until timestamptz,          -- and until when, where nothing is heard of it
   PRIMARY KEY (session)
@@ -56,6 +58,9 @@ BEGIN
   END LOOP;
 END
 $$;
+
+-- What was said must not be copied into the statistics of the server: it would outlive the erasure of its session.
+ALTER TABLE recto.entries ALTER COLUMN content SET STATISTICS 0, ALTER COLUMN meta SET STATISTICS 0;
 
 CREATE UNIQUE INDEX entries_by_id ON recto.entries(session, id);
 CREATE UNIQUE INDEX entries_by_key ON recto.entries(session, key) WHERE key IS NOT NULL;

@@ -53,6 +53,10 @@ BEGIN
 END
 $$;
 
+-- As with the transcript: nothing of what was said goes into the statistics of the server.
+ALTER TABLE recto.fresh ALTER COLUMN data SET STATISTICS 0;
+ALTER TABLE recto.sealed ALTER COLUMN data SET STATISTICS 0;
+
 -- For people who look without Recto: SET recto.tenant = '*' first.
 CREATE VIEW recto.coverage WITH (security_invoker = true) AS
 SELECT session, lane, first, last, encode(hash, 'hex') AS hash FROM recto.covered;

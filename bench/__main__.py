@@ -19,9 +19,11 @@ from bench import (
     health,
     importing,
     pages,
+    postgres,
     prefix,
     recall,
     recall_scale,
+    screens,
     storing,
     strategies,
     tokens,
@@ -44,6 +46,8 @@ SECTIONS = {
     "strategies": strategies.run,
     "gateway": gateway.run,
     "gateway_memory": gateway.memory,
+    "screens": screens.run,
+    "postgres": postgres.run,
 }
 OUTPUT = Path("build/bench.json")
 

@@ -1,4 +1,5 @@
-"""Whether `make run` does what it says: it comes up, its first line to try works, and it stops when it is told to.
+"""Whether `make run` does what it says: it comes up, its page is there with the sample session, its first line to try
+works, and it stops when it is told to.
 
     python tools/check_run.py
 
@@ -7,6 +8,7 @@ Runs over a store of its own, in a temporary folder.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -59,19 +61,41 @@ def checked(run: subprocess.Popen[str]) -> int:
         print("make run ended before it was ready", file=sys.stderr)  # noqa: T201
         return 1
     url, key, body = re.findall(r"http://\S+|rk-[\w-]+|\{.*\}", first)
-    body = body.replace('"messages"', '"max_tokens": 16, "messages"')
-    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-    with urlopen(Request(url, body.encode(), headers), timeout=300) as answer:  # noqa: S310
-        said = answer.read().decode()
-    print(said[:400])  # noqa: T201
-    if '"assistant"' not in said:
-        print("the line to try was not answered", file=sys.stderr)  # noqa: T201
+    wrong = shown(url.removesuffix("/v1/chat/completions"), key) or answered(url, key, body)
+    if wrong:
+        print(wrong, file=sys.stderr)  # noqa: T201
         return 1
     os.killpg(run.pid, signal.SIGINT)
     rest = run.stdout.read()
     run.wait(60)
     print(rest)  # noqa: T201
     return 0 if "stopped" in rest else 1
+
+
+def shown(address: str, key: str) -> str:
+    """What is wrong with the page and the session on it; empty where nothing is."""
+    for path, holds in (("/", "<script"), ("/web/app.js", "overview"), ("/web/style.css", "{")):
+        if holds not in fetched(f"{address}{path}", {"Accept": "text/html,*/*"}):
+            return f"{path} is not what it should be"
+    headers = {"Authorization": f"Bearer {key}"}
+    told = json.loads(fetched(f"{address}/api/v1/session/context?session=agent:default:sample", headers))
+    print(f"sample: {told['tokens']:,} of {told['room']:,} tokens, {told['left_messages']} messages left")  # noqa: T201
+    return "" if told["left_messages"] and told["decisions"] else "the sample session holds no decisions"
+
+
+def answered(url: str, key: str, body: str) -> str:
+    """What is wrong with the first line to try; empty where nothing is."""
+    body = body.replace('"messages"', '"max_tokens": 16, "messages"')
+    said = fetched(url, {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}, body.encode())
+    print(said[:400])  # noqa: T201
+    return "" if '"assistant"' in said else "the line to try was not answered"
+
+
+def fetched(url: str, headers: dict[str, str], body: bytes | None = None) -> str:
+    """The text at an address."""
+    with urlopen(Request(url, body, headers), timeout=300) as answer:  # noqa: S310
+        text: str = answer.read().decode()
+    return text
 
 
 if __name__ == "__main__":

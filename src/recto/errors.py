@@ -28,6 +28,7 @@ A message says what happened, what was kept, and what to do; the attributes carr
         ├── StoreFull           no room on the disk
         ├── StoreReadOnly       the file cannot be written
         ├── StoreLocked         another program holds the store
+        │   └── TurnTaken           another program has the turn of the session
         ├── StoreCorrupt        the file is damaged
         ├── StoreTooNew         written by a newer Recto
         ├── StoreUnavailable    cannot be opened, closed already, or an I/O error
@@ -308,6 +309,16 @@ class StoreLocked(StoreError):
             f"another program has held '{path}' for {seconds:g} s. Nothing was written; "
             "close that program (or end its transaction) and append again."
         )
+
+
+class TurnTaken(StoreLocked):
+    """Another program has the turn of a session. Nothing was written; reading still works."""
+
+    def __init__(self, session: str, path: str) -> None:
+        self.session = session
+        self.path = path
+        text = f"session '{session}': another program has the turn. Nothing was written; ask again when it is over."
+        RectoError.__init__(self, text)
 
 
 class StoreCorrupt(StoreError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from recto.core.chat import Reply, Request
@@ -45,7 +46,7 @@ class TokenCounter(Protocol):
 
 
 class TranscriptStore(Protocol):
-    """Keeps transcripts. Nothing in it can change or remove an entry."""
+    """Keeps transcripts. Nothing in it can change an entry, and nothing but `erase` removes one."""
 
     @property
     def location(self) -> str:
@@ -57,6 +58,16 @@ class TranscriptStore(Protocol):
 
         Drafts whose key is stored already are returned as they were stored and not stored again (they must come
         first). With `expect`, writes only if the last entry is that one. The list has one entry for each draft.
+        """
+        ...
+
+    def turn(self, session: str, *, patience: float | None = None) -> AbstractContextManager[None]:
+        """Nobody else writes to the session until its end: no other process, on no other machine.
+
+        Waits while somebody else has it, for `patience` seconds or for as long as the store waits for anything, and
+        then raises `TurnTaken`. Taking it stores no entry. Who has it writes as ever; if it was lost, because nothing
+        was heard of its owner for too long, that is an `AppendConflict`. A store that one machine uses may let
+        everybody have it at once: the threads of a process have to order themselves.
         """
         ...
 
@@ -90,6 +101,18 @@ class TranscriptStore(Protocol):
 
     def accept_heads(self) -> None:
         """Takes the transcript as it stands for true: the heads kept outside are written anew."""
+        ...
+
+    def erase(self, session: str, *, expect: int | None = None) -> Head:
+        """Removes a whole session for good, with its head outside; gives back where it ended, `EMPTY` where nowhere.
+
+        With `expect`, only if the last entry is that one; raises `AppendConflict`. Whoever calls it has written down
+        that it was done (`recto.engine.erasing`); the name may be used again. Doing it again changes nothing.
+        """
+        ...
+
+    def scrub(self, sessions: Sequence[str]) -> None:
+        """Leaves nothing of these erased sessions in the gaps of its files. May take long and keep others waiting."""
         ...
 
     def damage(self) -> list[str]:
@@ -150,6 +173,10 @@ class RecallIndex(Protocol):
 
     def forget(self, session: str, lane: str | None = None) -> None:
         """Lets go of a session, or of one of its lanes, to be made anew."""
+        ...
+
+    def scrub(self, sessions: Sequence[str]) -> None:
+        """Leaves nothing of these forgotten sessions in the gaps of its files."""
         ...
 
     def lanes(self) -> list[LaneSize]:

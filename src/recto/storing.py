@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from weakref import WeakKeyDictionary
 
+from recto.core.scopes import tenant_of
 from recto.errors import SettingsError
 from recto.ports import RecallIndex, TranscriptStore
 from recto.settings import Settings
@@ -59,6 +61,31 @@ def is_lasting(store: TranscriptStore) -> bool:
 def folder_beside(store: TranscriptStore) -> str:
     """What a folder beside a store's file begins with; empty where it is no file."""
     return store.location if isinstance(store, SqliteStore) else ""
+
+
+def memory_root(settings: Settings, store: TranscriptStore, tenant: str) -> Path | None:
+    """Where the memory of a tenant's agents is, or that of those without one; None where there is no such place."""
+    from recto.engine.memory_files import folder_name  # noqa: PLC0415  # only for who has memory
+
+    beside = folder_beside(store)
+    root = settings.memory.folder or (beside and f"{beside}-memory")
+    return Path(root).expanduser() / (f"tenant-{folder_name(tenant)}" if tenant else "own") if root else None
+
+
+def folders_of(settings: Settings, store: TranscriptStore, sessions: Iterable[str], tenant: str) -> Iterator[Path]:
+    """The folders that were made of sessions, or of all that a tenant has: checkpoints, and pages of memory."""
+    from recto.engine.checkpoint_files import folder_of  # noqa: PLC0415  # only for who erases
+    from recto.engine.memory_events import agent_of, is_memory_session  # noqa: PLC0415
+    from recto.engine.memory_files import folder_name  # noqa: PLC0415
+
+    if tenant and (whole := memory_root(settings, store, tenant)):
+        yield whole
+    for session in sessions:
+        if settings.continuity.folder:
+            yield folder_of(settings.continuity.folder, session)
+        root = memory_root(settings, store, tenant_of(session)) if is_memory_session(session) else None
+        if root:
+            yield root / folder_name(agent_of(session))
 
 
 def upgrade_database(settings: Settings, *, finish: bool) -> list[str]:

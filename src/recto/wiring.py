@@ -35,8 +35,8 @@ from recto.modes import rules_for
 from recto.ports import ChatModel, Clock, Dispatcher, HealthSink, TranscriptStore
 from recto.settings import Settings, load
 from recto.storing import MEMORY as MEMORY  # noqa: PLC0414  # doors find all they need here
-from recto.storing import folder_beside, is_lasting
 from recto.storing import index_for as index_for  # noqa: PLC0414
+from recto.storing import is_lasting, memory_root
 from recto.storing import open_store as open_store  # noqa: PLC0414
 
 if TYPE_CHECKING:
@@ -283,13 +283,8 @@ def memory_folder_for(settings: Settings, store: TranscriptStore, key: str) -> M
     from recto.engine.memory_events import agent_of  # noqa: PLC0415  # only for who has memory
     from recto.engine.memory_files import MemoryFolder, folder_name  # noqa: PLC0415
 
-    beside = folder_beside(store)
-    root = settings.memory.folder or (beside and f"{beside}-memory")
-    if not root:
-        return None
-    tenant = tenant_of(key)
-    whose = f"tenant-{folder_name(tenant)}" if tenant else "own"
-    return MemoryFolder(Path(root).expanduser() / whose / folder_name(agent_of(key)))
+    root = memory_root(settings, store, tenant_of(key))
+    return MemoryFolder(root / folder_name(agent_of(key))) if root else None
 
 
 def memory_authority_for(settings: Settings, store: TranscriptStore) -> MemoryAuthority:

@@ -169,6 +169,17 @@ def test_what_came_back_for_a_question_stands_in_its_prompt_at_the_cost_that_was
         assert recalled.second_tokens == json.loads(told.content)["tokens"]
 
 
+def test_a_quotation_costs_what_was_told_and_not_what_its_new_cut_would():
+    with opened() as session:
+        session.append({"role": "user", "content": "hello"})
+        told = {"question": 1, "tokens": 300, "hits": [{"pointer": session.window.pointer(1)}]}
+        session.store.append(session.key, [event(SystemClock(), "recall_injected", told)])
+        before, after = (prompt_after(session.window, seq) for seq in (1, 2))
+        assert after.tokens == before.tokens + 300
+        assert after.costs[-1] == 300
+        assert len(after.messages) == 2
+
+
 def test_a_pointer_into_another_tenant_is_not_followed():
     with recto.open("memory:", model="gpt-4o", session="agent:a:main", tenant="south") as theirs:
         theirs.append({"role": "user", "content": "the canary of the south"})

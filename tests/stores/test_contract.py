@@ -356,6 +356,80 @@ def test_of_many_writers_with_the_same_expectation_one_wins(store):
     assert len(won) + len(lost) == 60
 
 
+def test_who_has_the_turn_writes_as_ever_and_it_stores_nothing_by_itself(store):
+    with store.turn(MAIN):
+        assert store.head(MAIN) == EMPTY
+        assert store.sessions() == []
+        store.append(MAIN, drafts("a"), expect=0)
+        store.append("another", drafts("b"))
+        with store.turn("a third", patience=0):
+            assert contents(store) == [b"a"]
+    assert [one.session for one in store.sessions()] == [MAIN, "another"]
+    assert store.kept_heads().keys() == {MAIN, "another"}
+    assert store.damage() == []
+
+
+def test_a_turn_that_failed_is_over_too(store):
+    with pytest.raises(ZeroDivisionError), store.turn(MAIN):
+        store.append(MAIN, drafts("a"))
+        raise ZeroDivisionError
+    store.append(MAIN, drafts("b"))
+    with store.turn(MAIN, patience=0):
+        store.append(MAIN, drafts("c"))
+    assert contents(store) == [b"a", b"b", b"c"]
+
+
+def test_there_is_no_turn_of_what_is_no_name_of_a_session(store):
+    with pytest.raises(InputError), store.turn("bad\0name"):
+        pass
+
+
+def test_an_erased_session_is_gone_and_tells_where_it_ended(store):
+    store.append(MAIN, drafts("a", "b"))
+    store.append("other", drafts("c"))
+    head = store.head(MAIN)
+    assert store.erase(MAIN) == head
+    assert store.head(MAIN) == EMPTY
+    assert list(store.read(MAIN)) == store.tail(MAIN, 3) == []
+    assert store.get(MAIN, "id-a") is store.find(MAIN, "key-a") is None
+    assert [line.session for line in store.sessions()] == list(store.kept_heads()) == ["other"]
+    assert contents(store, "other") == [b"c"]
+    assert store.damage() == []
+    assert store.erase(MAIN) == store.erase("never was") == EMPTY
+    store.scrub([MAIN])
+    assert contents(store, "other") == [b"c"]
+
+
+def test_the_name_of_an_erased_session_begins_a_new_one(store):
+    store.append(MAIN, drafts("a", "b"))
+    store.erase(MAIN)
+    [entry] = store.append(MAIN, drafts("a"), expect=0)
+    assert (entry.seq, entry.prev) == (1, GENESIS)
+    assert store.kept_heads() == {MAIN: store.head(MAIN)}
+    assert follow(MAIN, EMPTY, store.read(MAIN)) == store.head(MAIN) == Head(1, entry.hash)
+
+
+def test_a_session_that_grew_is_not_erased_by_who_has_not_seen_it(store):
+    store.append(MAIN, drafts("a", "b"))
+    with pytest.raises(AppendConflict):
+        store.erase(MAIN, expect=1)
+    assert contents(store) == [b"a", b"b"]
+    assert store.erase(MAIN, expect=2).seq == 2
+
+
+def test_who_writes_while_a_session_is_erased_writes_to_the_old_one_or_to_a_new_one(store):
+    def work(number: int) -> None:
+        for step in range(10):
+            if number:
+                store.append(MAIN, drafts(f"{number}.{step}"))
+            else:
+                store.erase(MAIN)
+
+    in_threads(3, work)
+    assert follow(MAIN, EMPTY, store.read(MAIN)) == store.head(MAIN)
+    assert store.damage() == []
+
+
 class Compared(RuleBasedStateMachine):
     """Any sequence of calls gives what a plain list would give."""
 
@@ -391,6 +465,12 @@ class Compared(RuleBasedStateMachine):
         assert [(entry.seq, entry.content, entry.ts) for entry in found] == wanted
         if new := [entry for entry in found if entry.seq > len(entries)]:
             self.model[session] = [*entries, *new]
+
+    @rule(session=sessions)
+    @precondition(lambda self: len(self.model) > 1)
+    def erase(self, session):
+        entries = self.model.pop(session, [])
+        assert self.store.erase(session) == (Head(entries[-1].seq, entries[-1].hash) if entries else EMPTY)
 
     def expected(self, entries: list[Entry], batch: list[Draft], expect: int | None):
         by_key = {entry.key: entry for entry in entries if entry.key is not None}

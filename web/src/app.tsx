@@ -18,14 +18,14 @@ export function App() {
   useEffect(() => {
     const moved = () => {
       const given = keyInAddress();
-      if (!given) return;
+      if (!given || given === key) return; // the same key again: there is nobody new to ask for
       setAsker(undefined);
       setRefused(undefined);
       setKey(given);
     };
     addEventListener("hashchange", moved);
     return () => removeEventListener("hashchange", moved);
-  }, []);
+  }, [key]);
   const api = useMemo(() => new Api(key), [key]);
   const leave = useCallback((why?: Refused) => {
     keepKey("");

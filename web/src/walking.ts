@@ -18,25 +18,24 @@ export interface Walk<Row, At> {
   at: (row: Row, before: Row) => At;
 }
 
-export interface Stop {
-  asked: boolean;
-}
-
 /** Asks page after page until there are enough rows, nothing follows, or somebody has had enough. */
 export async function walk<Row, At>(
   given: Walk<Row, At>,
   from: At | null,
   signal: AbortSignal,
-  stop: Stop = { asked: false },
+  stop: AbortSignal,
   told: (page: Page<Row, At>) => void = () => {},
 ): Promise<Page<Row, At>> {
   const rows: Row[] = [];
   for (let next = from; ;) {
-    const page = await given.ask(next, given.most - rows.length, signal);
+    const page = await given.ask(next, given.most - rows.length, AbortSignal.any([signal, stop])).catch((error) => {
+      if (signal.aborted || !stop.aborted) throw error;
+      return { rows: [], next }; // somebody had enough: it can go on from here
+    });
     rows.push(...page.rows);
     const over = rows[given.most];
     if (over !== undefined) return { rows: rows.slice(0, given.most), next: given.at(over, rows[given.most - 1]!) };
-    if (page.next === null || rows.length === given.most || stop.asked) return { rows, next: page.next };
+    if (page.next === null || rows.length === given.most || stop.aborted) return { rows, next: page.next };
     next = page.next;
     told({ rows, next });
   }
@@ -72,15 +71,15 @@ export function useWalk<Row, At>(key: string, given: Walk<Row, At>, again = true
   const [gone, go] = useState<{ key: string; to: At[] }>({ key, to: [] });
   const to = gone.key === key ? gone.to : [];
   const from = to.at(-1) ?? null;
-  const stop = useRef<Stop>({ asked: false });
+  const stop = useRef<AbortController>(undefined);
   useEffect(() => {
     const left = new AbortController();
-    const own = (stop.current = { asked: false });
+    const own = (stop.current = new AbortController());
     set((before) => (before.key === key ? { ...before, busy: true, reached: null } : nothing));
     const anew = held.key !== key || held.from !== from || !held.rows.length;
     const told = ({ rows, next }: Page<Row, At>) =>
       set((before) => ({ ...before, reached: next, ...(anew ? { rows: [...rows], from } : {}) }));
-    walk(given, from, left.signal, own, told)
+    walk(given, from, left.signal, own.signal, told)
       .then((page) => !left.signal.aborted && set({ key, from, ...page, busy: false, reached: null }))
       .catch((error: unknown) => {
         if (!left.signal.aborted) set((before) => ({ ...before, busy: false, refused: asRefused(error) }));
@@ -95,8 +94,6 @@ export function useWalk<Row, At>(key: string, given: Walk<Row, At>, again = true
     before: to.length,
     forward: next === null || shown.busy ? undefined : () => go({ key, to: [...to, next] }),
     back: to.length ? () => go({ key, to: to.slice(0, -1) }) : undefined,
-    cancel: () => {
-      stop.current.asked = true;
-    },
+    cancel: () => stop.current?.abort(),
   };
 }

@@ -16,12 +16,14 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli.completing import sessions
 from recto.cli.files import write_out
 from recto.cli.screen import one_line, out, progress, safe, when
 from recto.cli.transcripts import known_session
 from recto.core.audit import COLUMNS, Asked, AuditLine, cells
 from recto.core.entries import Head, session_key
 from recto.core.scopes import stored_key
+from recto.engine.erasing import SESSION as ERASURES
 from recto.errors import InputError
 from recto.settings import Settings
 from recto.wiring import open_store
@@ -57,8 +59,9 @@ class Moment(click.ParamType[int]):
 
 
 @click.command("audit")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=sessions)
 @click.option("--all", "every", is_flag=True, help="Every session of the tenant, one after the other.")
+@click.option("--erased", is_flag=True, help="What was erased from the store on purpose, by whom and why.")
 @click.option("--since", type=Moment(), metavar="TIME", help="From then on: 2026-11-15, 2026-11-15T08:30, or 7d.")
 @click.option("--until", type=Moment(), metavar="TIME", help="Before then.")
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="This topic or event; may be given several times.")
@@ -80,6 +83,7 @@ def audit_command(
     /,
     session: str | None,
     every: bool,
+    erased: bool,
     check: Path | None,
     **given: Any,  # noqa: ANN401  # the options, by name
 ) -> None:
@@ -100,8 +104,10 @@ def audit_command(
         if check is not None:
             _checked(store, check)
             return
-        keys = _keys(store, settings, session, every)
+        keys = [ERASURES] if erased else _keys(store, settings, session, every)
         asked = _asked(given)
+        if erased and (session is not None or every or settings.tenant):
+            raise click.UsageError("--erased is about the whole store: no session, --all or tenant beside it")
         if given["as_json"] and given["as_csv"]:
             raise click.UsageError("either --json or --csv")
         output = given["output"]

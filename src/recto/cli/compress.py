@@ -11,6 +11,7 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli.completing import models, sessions
 from recto.cli.screen import err, one_line, out, safe
 from recto.cli.transcripts import known_session
 from recto.core.notes import KINDS, NoteKind, rendered
@@ -21,8 +22,10 @@ from recto.engine.session import Session
 from recto.settings import Settings
 from recto.wiring import open_session, open_store
 
-_session_option = click.option("--session", metavar="KEY", help="This session. [default: the one in the settings]")
-_model_option = click.option("--model", metavar="NAME", help="As this model would see it.")
+_session_option = click.option(
+    "--session", metavar="KEY", shell_complete=sessions, help="This session. [default: the one in the settings]"
+)
+_model_option = click.option("--model", metavar="NAME", shell_complete=models, help="As this model would see it.")
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 
 
@@ -112,8 +115,11 @@ def note_command() -> None:
 @click.argument("text")
 @click.option("--critical", is_flag=True, help="Show it before all others.")
 @_session_option
+@_json_option
 @click.pass_obj
-def add_command(settings: Settings, kind: NoteKind, text: str, critical: bool, session: str | None) -> None:
+def add_command(
+    settings: Settings, kind: NoteKind, text: str, critical: bool, session: str | None, as_json: bool
+) -> None:
     """Writes a note into a session.
 
     \b
@@ -122,7 +128,10 @@ def add_command(settings: Settings, kind: NoteKind, text: str, critical: bool, s
     """
     with opened(settings, session) as found:
         entry = found.note(kind, text, critical=critical)
-        out.print(f"kept as entry {entry.seq}", markup=False)
+        if as_json:
+            click.echo(json.dumps({"seq": entry.seq, "kind": kind}))
+        else:
+            out.print(f"kept as entry {entry.seq}", markup=False)
 
 
 @note_command.command("list")
@@ -149,8 +158,9 @@ def list_command(settings: Settings, session: str | None, as_json: bool) -> None
 @click.command("restore")
 @click.argument("decision", type=int)
 @_session_option
+@_json_option
 @click.pass_obj
-def restore_command(settings: Settings, decision: int, session: str | None) -> None:
+def restore_command(settings: Settings, decision: int, session: str | None, as_json: bool) -> None:
     """Undoes a decision: what left is in the prompt again and stays, what shrank is whole again.
 
     \b
@@ -160,6 +170,9 @@ def restore_command(settings: Settings, decision: int, session: str | None) -> N
     """
     with opened(settings, session) as found:
         entry = found.restore(decision)
+        if as_json:
+            click.echo(json.dumps({"seq": entry.seq, "decision": decision}))
+            return
         err.print(
             f"entry {decision} is undone (entry {entry.seq}); 'recto context list' shows the prompt", markup=False
         )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 
 import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli.completing import models, sessions
 from recto.cli.compress import opened, print_compression
 from recto.cli.screen import one_line, out, safe
 from recto.core.report import Holder, Report
-from recto.engine.session import Session
 from recto.settings import Settings
 
-_ZONES = {"green": "green", "yellow": "yellow", "orange": "dark_orange", "red": "red"}
+ZONES = {"green": "green", "yellow": "yellow", "orange": "dark_orange", "red": "red"}
 
 
 @click.group("context")
@@ -30,8 +31,8 @@ def context_command() -> None:
 
 
 @context_command.command("list")
-@click.argument("session", required=False)
-@click.option("--model", metavar="NAME", help="As this model would see it.")
+@click.argument("session", required=False, shell_complete=sessions)
+@click.option("--model", metavar="NAME", shell_complete=models, help="As this model would see it.")
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 @click.pass_obj
 def list_command(settings: Settings, session: str | None, model: str | None, as_json: bool) -> None:
@@ -46,8 +47,8 @@ def list_command(settings: Settings, session: str | None, model: str | None, as_
 
 
 @context_command.command("detail")
-@click.argument("session", required=False)
-@click.option("--model", metavar="NAME", help="As this model would see it.")
+@click.argument("session", required=False, shell_complete=sessions)
+@click.option("--model", metavar="NAME", shell_complete=models, help="As this model would see it.")
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 @click.pass_obj
 def detail_command(settings: Settings, session: str | None, model: str | None, as_json: bool) -> None:
@@ -66,18 +67,19 @@ def _show(settings: Settings, session: str | None, model: str | None, as_json: b
         if as_json:
             click.echo(json.dumps(asdict(report)))
         elif detail:
-            _print_detail(found, report)
+            print_detail(report, found.window.material.text_of)
         else:
-            _print_list(report)
+            print_list(report)
 
 
-def _print_list(report: Report) -> None:
+def print_list(report: Report) -> None:
+    """Where the tokens of a prompt go."""
     reading = report.reading
     out.print(
         Text.assemble(
             (f"{report.tokens:,}", "bold"),
             f" of {report.room:,} tokens ({reading.utilization:.0%}), ",
-            (reading.zone, _ZONES[reading.zone]),
+            (reading.zone, ZONES[reading.zone]),
             f", {report.messages:,} messages for {safe(report.model) or 'an unknown model'}",
         )
     )
@@ -103,10 +105,11 @@ def _print_list(report: Report) -> None:
         out.print(f"{reading.velocity:,.0f} tokens a turn; turns until red: {reading.turns_until_red}")
 
 
-def _print_detail(session: Session, report: Report) -> None:
+def print_detail(report: Report, text_of: Callable[[int], str]) -> None:
+    """The largest holders of a prompt, with the beginning of what each says, and the decisions that shaped it."""
     table = Table("what", Column("tokens", justify="right"), Column("share", justify="right"), "state", "text")
     for holder in report.largest:
-        table.add_row(*_row(session, holder))
+        table.add_row(*_row(holder, text_of))
     out.print(table)
     for decided in report.decisions[:10]:
         undone = " (undone)" if decided.undone else ""
@@ -121,9 +124,9 @@ def _print_detail(session: Session, report: Report) -> None:
         out.print(Text(f"not in the prompt: {safe(omitted)}"))
 
 
-def _row(session: Session, holder: Holder) -> tuple[str | Text, ...]:
+def _row(holder: Holder, text_of: Callable[[int], str]) -> tuple[str | Text, ...]:
     what = holder.what if holder.seq is None else f"{holder.seq} {holder.role}"
-    text = "" if holder.seq is None else one_line(session.window.material.text_of(holder.seq), 60)
+    text = "" if holder.seq is None else one_line(text_of(holder.seq), 60)
     return what, f"{holder.tokens:,}", f"{holder.share:.1%}", holder.condition, Text(text)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.text import Text
 
+from recto.cli.completing import sessions
 from recto.cli.compress import opened
 from recto.cli.screen import out, safe
 from recto.core.scopes import pointer_to, session_in, stored_key, tenant_of
@@ -35,7 +36,9 @@ def _several(name: str, what: str, text: str) -> Callable[[_Command], _Command]:
 
 
 @click.command("checkpoint")
-@click.option("--session", metavar="KEY", help="This session. [default: the one in the settings]")
+@click.option(
+    "--session", metavar="KEY", shell_complete=sessions, help="This session. [default: the one in the settings]"
+)
 @click.option("--set", "set_", metavar="NAME=TEXT", multiple=True, help="Set goal or success_criteria.")
 @_several("--plan", "plan", "A subtask that is planned.")
 @_several("--doing", "doing", "The subtask that is worked on; a few words of it are enough.")
@@ -84,7 +87,7 @@ def checkpoint_command(
 
 
 @click.command("resume")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=sessions)
 @click.option("--from", "source", metavar="FILE", help="From this checkpoint.json; the transcript need not be here.")
 @click.option("--json", "as_json", is_flag=True, help="Checkpoint, drift and text as one JSON object.")
 @click.pass_context

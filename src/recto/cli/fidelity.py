@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +14,21 @@ import yaml
 from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli.apart import apart, sessions_in
+from recto.cli.completing import models, sessions
 from recto.cli.screen import one_line, out, progress, safe
-from recto.core.entries import DEFAULT_SESSION, Entry, session_key
+from recto.core.entries import Entry, session_key
 from recto.core.readable import Case, Outcome, cases_of, overall
 from recto.errors import InputError, SettingsError
 from recto.settings import Settings, load
 from recto.stores.memory import MemoryStore
-from recto.wiring import MEMORY, chat_for, importer_for, index_for, indexer_for, open_session
+from recto.wiring import chat_for, index_for, indexer_for, open_session
 
 if TYPE_CHECKING:
     from recto.engine.indexing import Indexer
     from recto.ports import ChatModel
 
 _MOST_BYTES = 8 << 20
-_ANY = "any"
-"""What a model is called of which only the window is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,8 @@ class Side:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Other settings: the candidate, compared with those in use.",
 )
-@click.option("--session", metavar="KEY", help="Which session, where the file holds several.")
-@click.option("--model", metavar="NAME", help="As this model would see it.")
+@click.option("--session", metavar="KEY", shell_complete=sessions, help="Which session, where the file holds several.")
+@click.option("--model", metavar="NAME", shell_complete=models, help="As this model would see it.")
 @click.option("--window", type=click.IntRange(1000), metavar="N", help="In a window of so many tokens.")
 @click.option("--min", "least", type=click.FloatRange(0, 1), default=0.85, show_default=True, help="The least score.")
 @click.option(
@@ -90,10 +90,12 @@ def fidelity_command(
       recto fidelity session.json --questions questions.yaml --judge
     """
     cases = _questions(questions)
-    base = _alone(settings, given, judge)
+    base = apart(settings, model=given["model"], window=given["window"], writes=judge)
     sides = [("base", base)]
     if against is not None:
-        sides.append(("candidate", _alone(load(path=against), given, judge)))
+        sides.append(
+            ("candidate", apart(load(path=against), model=given["model"], window=given["window"], writes=judge))
+        )
     model = chat_for(settings) if judge else None
     if judge and model is None:
         raise SettingsError("compress.model.use", "--judge needs a model that answers and judges")
@@ -122,42 +124,15 @@ def _questions(file: Path) -> tuple[Case, ...]:
         raise InputError(f"{file}: {error}") from None
 
 
-def _alone(settings: Settings, given: dict[str, Any], judge: bool) -> Settings:
-    """The settings for a store that goes with the process, in which nothing reaches anything of the user's.
-
-    Without a judge no model writes, and nothing is done ahead of need: the same file gives the same result.
-    """
-    model = given["model"] or settings.model or (_ANY if given["window"] else "")
-    models = dict(settings.models)
-    if given["window"]:
-        models[model] = {**models.get(model, {}), "window": given["window"], "max_input": given["window"]}
-    writer = settings.compress.model if judge else replace(settings.compress.model, use="none")
-    fresh = Settings()
-    return replace(
-        settings,
-        store=MEMORY,
-        session=DEFAULT_SESSION,
-        tenant="",
-        model=model,
-        models=models,
-        recall=replace(settings.recall, background=False),
-        compress=replace(settings.compress, background=False, model=writer),
-        continuity=replace(settings.continuity, folder="", environment=False),
-        memory=fresh.memory,
-        health=replace(fresh.health, enabled=False),
-    )
-
-
 def _entries(settings: Settings, file: Path, wanted: str | None) -> list[Entry]:
     """What was said in the file's session."""
-    with closing(MemoryStore()) as store:
-        done = importer_for(settings, store).take(file)
-        if wanted is None and len(done.sessions) != 1:
-            raise click.UsageError(f"'{file}' holds {len(done.sessions)} sessions; name one with --session")
-        key = done.sessions[0] if wanted is None else session_key(wanted)
-        if key not in done.sessions:
-            raise click.UsageError(f"'{file}' has no session '{key}'; it holds {', '.join(done.sessions[:5])}")
-        return list(store.read(key))
+    found = sessions_in(settings, file)
+    if wanted is None and len(found) != 1:
+        raise click.UsageError(f"'{file}' holds {len(found)} sessions; name one with --session")
+    key = next(iter(found)) if wanted is None else session_key(wanted)
+    if key not in found:
+        raise click.UsageError(f"'{file}' has no session '{key}'; it holds {', '.join(list(found)[:5])}")
+    return found[key]
 
 
 def _fared(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from recto.cli.completing import models, sessions
 from recto.cli.screen import err, out, progress, safe
 from recto.cli.transcripts import known_session
 from recto.engine.exporting import Advance, export_messages, export_original, export_recto
@@ -25,8 +26,18 @@ from recto.wiring import importer_for, open_store
 
 @click.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--session", metavar="KEY", help="Import into this session. [default: as the file names it]")
-@click.option("--model", metavar="NAME", help="Count tokens as this model does. [default: as the file names it]")
+@click.option(
+    "--session",
+    metavar="KEY",
+    shell_complete=sessions,
+    help="Import into this session. [default: as the file names it]",
+)
+@click.option(
+    "--model",
+    metavar="NAME",
+    shell_complete=models,
+    help="Count tokens as this model does. [default: as the file names it]",
+)
 @click.option("--keep-going", is_flag=True, help="Keep unreadable lines as they are, report them, and read the rest.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a file.")
 @click.pass_obj
@@ -57,7 +68,7 @@ def import_command(
 
 
 @click.command("export")
-@click.argument("sessions", nargs=-1)
+@click.argument("sessions", nargs=-1, shell_complete=sessions)
 @click.option("--all", "every", is_flag=True, help="Every session of the store (only as recto).")
 @click.option(
     "--as",

@@ -11,6 +11,7 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli.completing import sessions
 from recto.cli.screen import out, safe, when
 from recto.cli.transcripts import known_session
 from recto.core.health import Alert, TurnHealth
@@ -32,7 +33,7 @@ _NAMES = {
 
 
 @click.command("health")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=sessions)
 @click.option("--turns", metavar="N", type=click.IntRange(1, 10_000), default=20, help="Look at the last N turns. [20]")
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 @click.pass_obj
@@ -53,12 +54,13 @@ def health_command(settings: Settings, session: str | None, turns: int, as_json:
     if as_json:
         click.echo(json.dumps(asdict(report)))
     else:
-        _print(report)
+        print_health(report)
     if report.critical:
         click.get_current_context().exit(1)
 
 
-def _print(report: HealthReport) -> None:
+def print_health(report: HealthReport) -> None:
+    """How the last turns of a session went, and where that is heading."""
     last = report.last
     if last is None:
         out.print("no turn of this session was measured: nobody asked Recto for its prompts", markup=False)

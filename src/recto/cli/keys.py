@@ -48,6 +48,7 @@ def keys_command() -> None:
     default=True,
     help="Whether a request without tools and history is a turn in the agent's main session, or opens a session.",
 )
+@click.option("--json", "as_json", is_flag=True, help="The key and its secret as one JSON object.")
 @click.pass_obj
 def add_command(
     settings: Settings,
@@ -56,6 +57,7 @@ def add_command(
     rights: tuple[str, ...],
     tenant: str | None,
     expires_days: int | None,
+    as_json: bool,
     **more: object,
 ) -> None:
     """Makes a key. Its secret is shown now and never again: only a hash of it is kept.
@@ -80,6 +82,9 @@ def add_command(
     )
     with closing(open_store(settings)) as store:
         key, secret = Keys(store, clock).add(wanted)
+    if as_json:
+        click.echo(json.dumps({**asdict(key), "rights": _rights(key), "secret": secret}))
+        return
     click.echo(secret)
     told = err if not out.is_terminal else out
     told.print(f"This is the secret of key {key.id}, '{safe(key.name)}'. It is not shown again.", markup=False)
@@ -112,8 +117,9 @@ def list_command(settings: Settings, as_json: bool) -> None:
 
 @keys_command.command("revoke")
 @click.argument("id")
+@click.option("--json", "as_json", is_flag=True, help="The key as one JSON object.")
 @click.pass_obj
-def revoke_command(settings: Settings, id: str) -> None:
+def revoke_command(settings: Settings, id: str, as_json: bool) -> None:
     """Ends a key for good, for every gateway on this store, from its next request on.
 
     \b
@@ -122,7 +128,10 @@ def revoke_command(settings: Settings, id: str) -> None:
     """
     with closing(open_store(settings, create=False)) as store:
         key = Keys(store, SystemClock()).revoke(id)
-    out.print(f"{key.id}, '{safe(key.name)}': revoked", markup=False)
+    if as_json:
+        click.echo(json.dumps({**asdict(key), "rights": _rights(key)}))
+    else:
+        out.print(f"{key.id}, '{safe(key.name)}': revoked", markup=False)
 
 
 def _rights(key: Key) -> list[str]:

@@ -1,7 +1,7 @@
 """The `recto` command. A person's mistake ends in one line and an exit code, never in a traceback.
 
 Exit codes: 0 done; 1 done, but something was found that should be looked at; 2 the command or a setting is wrong;
-3 the input cannot be taken; 4 the store refused or failed.
+3 the input cannot be taken; 4 the store or the gateway refused or failed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ import click
 
 from recto import __version__
 from recto.cli.screen import err, safe
-from recto.errors import InputError, RectoError, SettingsError, StoreError, UnknownSession
+from recto.errors import InputError, RectoError, RequestRefused, SettingsError, StoreError, UnknownSession
 from recto.settings import load
 
 EXIT_FOUND, EXIT_USAGE, EXIT_INPUT, EXIT_STORE = 1, 2, 3, 4
 COMMANDS = {
     "audit": "audit",
+    "bench": "bench",
+    "chat": "chat",
     "checkpoint": "continuity",
     "compact": "compress",
+    "completion": "completion",
+    "config": "config",
     "consolidate": "memory",
     "context": "context",
     "demo": "demo",
@@ -37,16 +41,23 @@ COMMANDS = {
     "memory": "memory",
     "models": "models",
     "note": "compress",
+    "pin": "pin",
     "read": "recall",
     "recall": "recall",
+    "replay": "replay",
     "restore": "compress",
     "resume": "continuity",
     "serve": "serve",
     "sessions": "transcripts",
     "show": "transcripts",
+    "store": "store",
+    "tui": "tui",
+    "unpin": "pin",
     "verify": "transcripts",
 }
 """Each command, and the module it is in; only that of the one that is called is loaded."""
+_WITHOUT_SETTINGS = ("doctor", "completion")
+"""Commands that work where settings are wrong."""
 
 
 class Late(click.Group):
@@ -76,6 +87,7 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
     \b
     Examples:
       recto demo                                 see it at work
+      recto chat                                 talk to a model, with a window that stays in bounds
       recto import session.jsonl                 take in a session of Claude Code, Codex or any chat
       recto sessions                             what is stored
       recto show agent:default:main --last 5     read it
@@ -87,9 +99,9 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
     try:
         context.obj = load(path=config, arguments={"store": store})
     except SettingsError as error:
-        if context.invoked_subcommand != "doctor":
+        if context.invoked_subcommand not in _WITHOUT_SETTINGS:
             raise
-        context.obj = error  # it is a finding there
+        context.obj = error  # a finding for the doctor, and the others do without
 
 
 def main() -> None:
@@ -100,6 +112,7 @@ def main() -> None:
         err.print("stopped")
         code = 130
     except click.ClickException as error:
+        error.message = safe(error.message)  # type: ignore[misc]  # it may quote anything that was typed
         error.show()
         code = error.exit_code
     except BrokenPipeError:
@@ -121,5 +134,14 @@ def _exit_code(error: RectoError) -> int:
             return EXIT_INPUT
         case StoreError():
             return EXIT_STORE
+        case RequestRefused():
+            return _refused(error.status)
         case _:
             return EXIT_FOUND
+
+
+def _refused(status: int) -> int:
+    """How a command ends that a gateway refused: wrong is the key or the name, the input, or the gateway itself."""
+    if status in (401, 403, 404):
+        return EXIT_USAGE
+    return EXIT_INPUT if 400 <= status < 500 and status != 429 else EXIT_STORE

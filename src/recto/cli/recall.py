@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
+from recto.cli.completing import sessions
 from recto.cli.screen import one_line, out, progress, safe, when
 from recto.cli.transcripts import as_json_row, known_session, print_whole
 from recto.core.lanes import gaps
 from recto.core.passages import passages
 from recto.core.recall import Asked, Found, Hit, Scope
 from recto.core.scopes import is_own, parse_pointer, session_in, stored_key, tenant_of, within
-from recto.engine.reading import listed
+from recto.engine.reading import listed, text_of
 from recto.errors import EmbedderFailed, InputError, SettingsError
 from recto.ports import Lexicon, TranscriptStore
 from recto.settings import Settings
@@ -41,7 +42,9 @@ _IN_SCOPE: dict[Scope, str] = {"session": "this session", "agent": "this agent",
 
 @click.command("recall")
 @click.argument("query")
-@click.option("--session", metavar="KEY", help="Search this session. [default: the one in the settings]")
+@click.option(
+    "--session", metavar="KEY", shell_complete=sessions, help="Search this session. [default: the one in the settings]"
+)
 @click.option("--scope", type=click.Choice(["session", "agent", "tenant"]), help="How far to search.")
 @click.option("-n", "--most", default=10, show_default=True, type=click.IntRange(1, 100), help="How many hits at most.")
 @click.option("--explain", is_flag=True, help="What each score is made of, and what would come back by itself.")
@@ -74,7 +77,7 @@ def recall_command(
             if as_json:
                 click.echo(json.dumps(_as_json(found, settings.recall.threshold)))
             else:
-                _print_found(found, settings.recall.threshold, indexer.lexicon, explain=explain)
+                print_found(found, settings.recall.threshold, indexer.lexicon, explain=explain)
 
 
 @click.command("read")
@@ -101,14 +104,15 @@ def read_command(settings: Settings, pointer: str, around: int, as_json: bool) -
         if as_json:
             click.echo(json.dumps(as_json_row(entry)))
         else:
-            print_whole(entry)
+            print_whole(entry, text_of(entry))
 
 
 @click.command("index")
-@click.argument("sessions", nargs=-1)
+@click.argument("sessions", nargs=-1, shell_complete=sessions)
 @click.option("--rebuild", is_flag=True, help="Forget what is indexed and begin anew.")
+@click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 @click.pass_obj
-def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool) -> None:
+def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool, as_json: bool) -> None:
     """Takes everything that is stored into the recall index, or what is missing there.
 
     \b
@@ -124,9 +128,12 @@ def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool) 
                 indexer.index.forget(key)
             trouble = _take_in(indexer, keys)
             total = sum(store.head(key).seq for key in keys)
-            out.print(f"{_counted(total, 'entry', 'entries')} of {_counted(len(keys), 'session')} in the index")
             bare = sum(indexer.behind(key)[1] for key in keys)
-            if bare:
+            if as_json:
+                click.echo(json.dumps({"sessions": len(keys), "entries": total, "without_vectors": bare}))
+            else:
+                out.print(f"{_counted(total, 'entry', 'entries')} of {_counted(len(keys), 'session')} in the index")
+            if bare and not as_json:
                 out.print(f"{_counted(bare, 'entry', 'entries')} without vectors, found by words alone")
         if trouble is not None:
             raise trouble
@@ -235,7 +242,8 @@ def _hit_as_json(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _print_found(found: Found, threshold: float, lexicon: Lexicon, *, explain: bool) -> None:
+def print_found(found: Found, threshold: float | None, lexicon: Lexicon, *, explain: bool = False) -> None:
+    """What was found, best first. `threshold` is the chance that does to come back by itself, where it is known."""
     wanted = lexicon.terms(found.query).keys()
 
     def matters(piece: str) -> float:
@@ -252,7 +260,7 @@ def _print_found(found: Found, threshold: float, lexicon: Lexicon, *, explain: b
     for note in found.notes:
         out.print(Text(f"note: {safe(note)}", "yellow"), soft_wrap=True)
     out.print(_summary(found), soft_wrap=True)
-    if explain:
+    if explain and threshold is not None:
         best = max((hit.chance for hit in found.hits), default=0.0)
         verdict = "enough" if best >= threshold else "not enough"
         needs = f"{verdict} to come back into a prompt by itself: that takes {threshold:.2f}"
@@ -266,8 +274,9 @@ def _line_of(text: str, matters: Callable[[str], float], width: int) -> str:
     return "" if best is None else one_line(("… " if best else "") + pieces[best], width)
 
 
-def _title(hit: Hit, threshold: float) -> Text:
-    chance = (f"{hit.chance:.2f}  ", "bold green" if hit.chance >= threshold else "dim")
+def _title(hit: Hit, threshold: float | None) -> Text:
+    style = "bold" if threshold is None else "bold green" if hit.chance >= threshold else "dim"
+    chance = (f"{hit.chance:.2f}  ", style)
     title = Text.assemble(chance, f"{hit.role:<9}  {when(hit.ts)[:16]}  ", (safe(hit.pointer), "cyan"))
     if hit.superseded_by is not None:
         title.append(f"  taken back by entry {hit.superseded_by}", "red")

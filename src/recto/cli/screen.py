@@ -6,7 +6,6 @@ markup: control characters are shown as pictures of themselves, and text goes th
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,23 +14,12 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from recto.core.shown_text import one_line, safe
+
+__all__ = ["Advance", "err", "one_line", "out", "progress", "safe", "when"]
+
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
-
-_KEPT = frozenset("\n\t")
-
-
-def safe(text: str) -> str:
-    """The text with nothing left in it that a terminal would obey: controls, escapes, direction overrides."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in _KEPT else _picture(char) for char in text)
-
-
-def one_line(text: str, width: int) -> str:
-    """The beginning of a text, safe and without line breaks."""
-    flat = " ".join(safe(text[: width * 4]).split())
-    return flat if len(flat) <= width and len(text) <= width * 4 else flat[: max(width - 1, 0)] + "…"
 
 
 def when(microseconds: int) -> str:
@@ -65,14 +53,3 @@ def progress(label: str, total: int, *, of_bytes: bool = False) -> Iterator[Adva
     with bar:
         task = bar.add_task(safe(label), total=total)
         yield lambda by: bar.advance(task, by)
-
-
-def _picture(char: str) -> str:
-    code = ord(char)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "\u2421"
-    if unicodedata.category(char) in {"Zs", "Zl", "Zp"}:
-        return " "
-    return "\N{REPLACEMENT CHARACTER}"

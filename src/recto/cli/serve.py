@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from contextlib import closing
+import webbrowser
+from contextlib import closing, suppress
 from dataclasses import replace
-from importlib.util import find_spec
 
 import click
 
+from recto.cli.completing import models
+from recto.cli.extras import GATEWAY, need
 from recto.cli.screen import err, out, safe
 from recto.core.keys import Key
-from recto.errors import SettingsError
+from recto.sample import SESSION, load_sample
 from recto.settings import Settings
-from recto.wiring import open_store
+from recto.storing import open_store
+from recto.wiring import SystemClock
 
 _TRY = (
     "curl {url}/v1/chat/completions -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' "
@@ -28,10 +32,22 @@ _TRY = (
 @click.command("serve")
 @click.option("--host", metavar="ADDRESS", help="The address to listen on. [default: 127.0.0.1]")
 @click.option("--port", metavar="PORT", type=click.IntRange(0, 65535), help="The port. 0: any. [default: 8642]")
-@click.option("--model", metavar="NAME", help="The model whose window counts where a request names none.")
-@click.option("--key", "make_key", is_flag=True, help="Make a key for this run and print it, with three lines to try.")
+@click.option(
+    "--model", metavar="NAME", shell_complete=models, help="The model whose window counts where a request names none."
+)
+@click.option("--key", "lend_key", is_flag=True, help="Lend a key for this run: print it, the page and lines to try.")
+@click.option("--sample", is_flag=True, help="Store a long session to look at, if it is not there yet.")
+@click.option("--open", "open_page", is_flag=True, help="Open the page in a browser, where there is a screen.")
 @click.pass_obj
-def serve_command(settings: Settings, host: str | None, port: int | None, model: str | None, make_key: bool) -> None:
+def serve_command(
+    settings: Settings,
+    host: str | None,
+    port: int | None,
+    model: str | None,
+    lend_key: bool,
+    sample: bool,
+    open_page: bool,
+) -> None:
     """Starts the gateway: point a client's base_url at it, and its prompts stay within the window.
 
     Without upstreams in the settings, the embedded model answers. Every request needs a key: `recto keys add NAME`.
@@ -39,14 +55,11 @@ def serve_command(settings: Settings, host: str | None, port: int | None, model:
     \b
     Examples:
       recto serve --key
+      recto serve --key --sample --open
       recto serve --port 9000
       recto --config gateway.yaml serve --host 0.0.0.0
     """
-    for package in ("starlette", "uvicorn", "httpx2", "prometheus_client"):
-        if find_spec(package) is None:
-            raise SettingsError(
-                "gateway", f"the package {package} is missing; install it with: pip install 'recto[gateway]'"
-            )
+    need("gateway", GATEWAY, "gateway")
     from recto.gateway.app import Gateway  # noqa: PLC0415  # only for who has the packages
     from recto.gateway.server import serve  # noqa: PLC0415
 
@@ -55,27 +68,53 @@ def serve_command(settings: Settings, host: str | None, port: int | None, model:
     settings = replace(settings, gateway=given, model=model or settings.model)
     with closing(open_store(settings)) as store:
         gateway = Gateway(settings, store)
-        made, secret = gateway.keys.add(Key(id="", name="made by recto serve")) if make_key else (None, "")
+        if sample:
+            if not store.head(SESSION).seq:
+                _say("A long session to look at is made, once; this takes a few seconds.")
+            load_sample(settings, store, now=SystemClock().now())
+            gateway.index(SESSION)
+        secret = gateway.keys.lend(Key(name="lent by recto serve")) if lend_key else ""
 
         def ready(address: str) -> None:
-            out.print(safe(f"Recto listens on {address}"), markup=False, soft_wrap=True)
-            out.print(safe(f"Transcripts: {store.location}"), markup=False, soft_wrap=True)
-            if made is not None:
-                out.print(f"Key: {secret}", markup=False, soft_wrap=True)
-                name = next(iter(gateway.upstreams.by_name))
-                out.print(
-                    "\nPoint a client at it: base_url = " + address + "/v1, and the key. Or try:",
-                    markup=False,
-                    soft_wrap=True,
-                )
-                for line in _TRY:
-                    out.print("  " + line.format(url=address, key=secret, model=name), markup=False, soft_wrap=True)
+            page = _page(address, secret, SESSION if sample else "")
+            _say(f"Recto listens on {address}", f"Transcripts: {store.location}")
+            if page:
+                _say(f"Page: {page}")
+            if secret:
+                _try(address, secret, next(iter(gateway.upstreams.by_name)))
             out.file.flush()
+            if open_page and page:
+                _open(page)
 
-        try:
-            serve(gateway.asgi, settings.gateway, gateway.keys, ready=ready, draining=gateway.drain)
-        finally:
-            if made is not None:
-                gateway.keys.revoke(made.id)
+        serve(gateway.asgi, settings.gateway, gateway.keys, ready=ready, draining=gateway.drain)
         err.print("stopped", markup=False)
     sys.stdout.flush()
+
+
+def _page(address: str, secret: str, session: str) -> str:
+    """Where the page is. A key behind the # logs in and is sent to nobody; the page takes it out of the address."""
+    if not address.startswith("http"):
+        return ""
+    if not secret:
+        return f"{address}/"
+    return f"{address}/#/overview?session={session}&key={secret}" if session else f"{address}/#key={secret}"
+
+
+def _try(address: str, secret: str, model: str) -> None:
+    _say(f"Key: {secret}", "", f"Point a client at it: base_url = {address}/v1, and the key. Or try:")
+    _say(*("  " + line.format(url=address, key=secret, model=model) for line in _TRY))
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        out.print(safe(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def _open(page: str) -> None:
+    """Opens a browser that has a window of its own; one that would take over the terminal is left alone."""
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return
+    with suppress(webbrowser.Error, OSError):
+        found = webbrowser.get()
+        if type(found) is not webbrowser.GenericBrowser:
+            found.open(page)

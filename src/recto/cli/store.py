@@ -1,18 +1,30 @@
-"""Commands about a store as a whole: store copy, store upgrade, store grant."""
+"""Commands about a store as a whole: store copy, store erase, store upgrade, store grant."""
 
 from __future__ import annotations
 
+import getpass
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 
 import click
 
-from recto.cli.screen import out, progress, safe
+from recto.cli.completing import sessions as known_sessions
+from recto.cli.screen import err, out, progress, safe
+from recto.core.entries import session_key
+from recto.core.scopes import is_own, stored_key
 from recto.engine.copying import copy, size_of
-from recto.errors import SettingsError
+from recto.engine.erasing import Eraser, Erasure, sessions_of
+from recto.errors import SettingsError, UnknownSession
 from recto.settings import Settings
-from recto.storing import grant, open_store, upgrade_database
+from recto.storing import folders_of, grant, index_for, is_database, open_store, upgrade_database
+from recto.wiring import SystemClock
+
+_STAYS = (
+    "Until it is written over, a database keeps bytes of removed rows in the gaps of its tables: --vacuum writes the "
+    "parts that held them anew. Its log, replicas and backups are its own: see docs/postgres.md."
+)
 
 
 @click.group("store")
@@ -23,6 +35,7 @@ def store_command() -> None:
     Examples:
       recto store copy postgresql://recto@db/recto
       recto --store postgresql://recto@db/recto store copy backup.db
+      recto store erase agent:default:main --reason "asked for by the user"
       recto --store postgresql://owner@db/recto store upgrade
       recto --store postgresql://owner@db/recto store grant recto_gateway
     """
@@ -59,6 +72,79 @@ def copy_command(settings: Settings, target: str, as_json: bool) -> None:
         if not as_json:
             said = f"{count:,} sessions, {new:,} new entries; every chain ends as in {source.location}"
             out.print(safe(said), markup=False, soft_wrap=True)
+
+
+@store_command.command("erase")
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=known_sessions)
+@click.option("--tenant", default="", metavar="NAME", help="Everything of this tenant, its memory included.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; it is kept, with your name and where it ended.")
+@click.option("--by", default="", metavar="NAME", help="Who wants it. [default: your name on this machine]")
+@click.option("--yes", is_flag=True, help="Ask nobody.")
+@click.option("--vacuum", is_flag=True, help="In a database: write the parts that held them anew, now.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a session.")
+@click.pass_obj
+def erase_command(
+    settings: Settings,
+    /,
+    sessions: tuple[str, ...],
+    tenant: str,
+    reason: str,
+    by: str,
+    yes: bool,
+    vacuum: bool,
+    as_json: bool,
+) -> None:
+    """Removes whole sessions for good, or all that a tenant has: transcript, index, checkpoints. It cannot be undone.
+
+    What stays is a record: which session, how many entries, the hash of the last, who and why (`recto audit --erased`).
+    A file is written anew without them; in a database that takes `--vacuum`, and the role that owns the tables. An
+    erasure that was cut off goes on when it is asked for again.
+
+    \b
+    Examples:
+      recto store erase agent:default:main --reason "asked for by the user"
+      recto store erase --tenant acme --reason "contract ended" --yes
+      recto --store postgresql://owner@db/recto store erase --tenant acme --reason "contract ended" --vacuum
+    """
+    if bool(sessions) == bool(tenant):
+        raise click.UsageError("name sessions, or a tenant with --tenant")
+    with closing(open_store(settings, create=False)) as store, closing(index_for(settings, store)) as index:
+        names = sessions_of(store, tenant) if tenant else [_stored(settings, name) for name in sessions]
+        eraser = Eraser(store=store, index=index, clock=SystemClock(), by=by or getpass.getuser(), reason=reason)
+        if not yes:
+            _confirm(tenant, names)
+        with progress("erasing", len(names)) as advance:
+            for one in eraser.erase(names):
+                _print_erasure(one, as_json)
+                advance(1)
+        is_whole = vacuum or not is_database(settings)
+        eraser.clean_up(names, folders_of(settings, store, names, tenant), scrub=is_whole)
+        if not is_whole:
+            err.print(_STAYS, markup=False)
+
+
+def _stored(settings: Settings, name: str) -> str:
+    key = stored_key(name, settings.tenant) if settings.tenant else session_key(name)
+    if is_own(key):
+        raise UnknownSession(key)
+    return key
+
+
+def _confirm(tenant: str, names: Sequence[str]) -> None:
+    """Somebody types what is to go; anything else, or nobody, is no."""
+    wanted = tenant or (names[0] if len(names) == 1 else f"{len(names)} sessions")
+    what = f"{len(names):,} sessions of tenant {tenant}" if tenant else wanted
+    typed = click.prompt(safe(f"{what}: erased for good. Type '{wanted}' to go on"), default="", show_default=False)
+    if typed != wanted:
+        raise click.UsageError("that is not what was to be typed; nothing was erased")
+
+
+def _print_erasure(one: Erasure, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(asdict(one)))
+    else:
+        said = f"{one.session}: {one.entries:,} entries erased, the last was {one.hash}"
+        out.print(safe(said), markup=False, soft_wrap=True)
 
 
 @store_command.command("upgrade")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 from rich.table import Column, Table
 from rich.text import Text
 
+from recto.cli.completing import sessions
 from recto.cli.screen import one_line, out, progress, safe, when
-from recto.core.entries import Entry, Head, session_key
+from recto.core.entries import Entry, Head, SessionSummary, session_key
 from recto.core.scopes import is_own
 from recto.engine.reading import listed, text_of
 from recto.engine.verify import verify
@@ -40,22 +43,20 @@ def sessions_command(settings: Settings, after: str, limit: int, as_json: bool) 
     """
     with closing(open_store(settings, create=False)) as store:
         found = listed(store, after, limit + 1)
-    table = Table("session", Column("entries", justify="right"), "first", "last")
-    for summary in found[:limit]:
-        if as_json:
-            row = {"session": summary.session, "entries": summary.entries}
-            click.echo(json.dumps(row | {"first_ts": summary.first_ts, "last_ts": summary.last_ts}))
-        else:
-            times = when(summary.first_ts), when(summary.last_ts)
-            table.add_row(Text(safe(summary.session)), f"{summary.entries:,}", *times)
-    if not as_json:
-        out.print(table if found else "Nothing is stored here yet. 'recto import FILE' takes a session in.")
-        if len(found) > limit:
-            out.print(f"There are more: recto sessions --after '{safe(found[limit - 1].session)}'", markup=False)
+    if as_json:
+        for summary in found[:limit]:
+            click.echo(json.dumps(asdict(summary)))
+        return
+    if not found:
+        out.print("Nothing is stored here yet. 'recto import FILE' takes a session in.")
+        return
+    print_sessions(found[:limit])
+    if len(found) > limit:
+        out.print(f"There are more: recto sessions --after '{safe(found[limit - 1].session)}'", markup=False)
 
 
 @click.command("show")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=sessions)
 @click.option("--last", default=20, show_default=True, metavar="N", help="The last N entries.")
 @click.option("--from", "start", type=int, metavar="SEQ", help="From this entry on.")
 @click.option("--to", "stop", type=int, metavar="SEQ", help="Up to and including this entry.")
@@ -81,13 +82,13 @@ def show_command(
             if as_json:
                 click.echo(json.dumps(as_json_row(entry)))
             elif full:
-                print_whole(entry)
+                print_whole(entry, text_of(entry))
             else:
                 _print_line(entry)
 
 
 @click.command("verify")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=sessions)
 @click.option("--heads", type=click.Path(dir_okay=False, path_type=Path), help="Heads you kept: compare with them too.")
 @click.option("--write-heads", type=click.Path(dir_okay=False, path_type=Path), help="Write the heads here, to keep.")
 @click.option("--accept", is_flag=True, help="Take the store as it stands for true, after a copy was put back.")
@@ -118,15 +119,28 @@ def verify_command(
             _write_heads(store, write_heads)
     if as_json:
         rows = [{"session": found.session, "seq": found.seq, "problem": found.problem} for found in result.findings]
-        click.echo(json.dumps({"ok": result.ok, "entries": result.entries, "findings": rows}))
+        told = {"ok": result.ok, "entries": result.entries, "findings": rows, "erased": result.erased}
+        click.echo(json.dumps(told))
     else:
         for found in result.findings:
             where = f"{found.session or 'the store'}" + (f", entry {found.seq}" if found.seq else "")
             out.print(Text.assemble(("BROKEN ", "red"), (safe(where), "bold"), ": ", safe(found.problem)))
         verdict = "all as stored" if result.ok else f"{len(result.findings)} found"
         out.print(f"{result.entries:,} entries in {result.sessions:,} sessions: {verdict}")
+        if result.erased:
+            gone = f"{len(result.erased):,} of the heads are of sessions that were erased on purpose"
+            out.print(f"{gone}: see 'recto audit --erased', and write heads anew")
     if not result.ok:
         click.get_current_context().exit(1)
+
+
+def print_sessions(found: Sequence[SessionSummary], current: str = "") -> None:
+    """A table of sessions; the one that is talked in has a mark."""
+    table = Table("session", Column("entries", justify="right"), "first", "last")
+    for one in found:
+        name = Text(safe(one.session)).append(" ◀" if one.session == current else "")
+        table.add_row(name, f"{one.entries:,}", when(one.first_ts), when(one.last_ts))
+    out.print(table)
 
 
 def known_session(store: TranscriptStore, name: str) -> str:
@@ -157,8 +171,23 @@ def as_json_row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _title(entry: Entry) -> Text:
-    label = entry.role if entry.role != "event" else safe(entry.kind)
+class Spoken(Protocol):
+    """An entry, as far as it is drawn: a stored one, or one that a gateway told of."""
+
+    @property
+    def seq(self) -> int: ...  # noqa: D102
+    @property
+    def ts(self) -> int: ...  # noqa: D102
+    @property
+    def role(self) -> str: ...  # noqa: D102
+    @property
+    def kind(self) -> str: ...  # noqa: D102
+    @property
+    def tokens(self) -> int: ...  # noqa: D102
+
+
+def _title(entry: Spoken) -> Text:
+    label = safe(entry.role if entry.role != "event" else entry.kind)
     counted = f"{entry.tokens:,} tok" if entry.tokens else ""
     return Text.assemble(
         (f"{entry.seq:>7} ", "dim"), (f"{label:<10} ", _STYLES.get(entry.role, "")), (f"{counted:>11}  ", "dim")
@@ -171,10 +200,10 @@ def _print_line(entry: Entry) -> None:
     out.print(title.append(one_line(text_of(entry), room)), no_wrap=True, overflow="ellipsis")
 
 
-def print_whole(entry: Entry) -> None:
+def print_whole(entry: Spoken, text: str) -> None:
     """An entry as people read it, all of it."""
     out.print(_title(entry).append(when(entry.ts), "dim"))
-    out.print(Text(safe(text_of(entry))), soft_wrap=True)
+    out.print(Text(safe(text)), soft_wrap=True)
 
 
 def _read_heads(path: Path) -> dict[str, Head]:

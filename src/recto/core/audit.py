@@ -159,6 +159,11 @@ def _cell(value: object) -> str:
     if value is None or value in ({}, []):
         return ""
     if isinstance(value, str):
-        flat = "".join(char if char.isprintable() else " " for char in value)
+        flat = _flat(value)
         return f"'{flat}" if value.startswith(_FORMULAS) or flat.lstrip().startswith(_FORMULAS) else flat
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list | tuple) else str(value)
+    return _flat(json.dumps(value, ensure_ascii=False)) if isinstance(value, dict | list | tuple) else str(value)
+
+
+def _flat(text: str) -> str:
+    """One line, without anything that hides or turns what stands in it."""
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -6,7 +6,7 @@ A key nobody knows is refused, and the nearest known key is named.
 """
 
 from recto.settings.groups import Window
-from recto.settings.loading import FILES, load
+from recto.settings.loading import FILES, load, settings_file
 from recto.settings.tree import Settings
 
-__all__ = ["FILES", "Settings", "Window", "load"]
+__all__ = ["FILES", "Settings", "Window", "load", "settings_file"]

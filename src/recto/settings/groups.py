@@ -153,7 +153,8 @@ class Recall:
     half_life_days: float = 30.0
     """After how long the advantage of a recent message has halved."""
     index_seconds: float = 10.0
-    """How long relief waits for the index; what is not indexed by then stays in the prompt as long as it fits."""
+    """How long relief waits for the index where it does not get on; what is not indexed by then stays in the prompt as
+    long as it fits. Indexing that gets on is waited for, up to 30 times as long."""
     background: bool = True
     """Whether messages are indexed ahead of need, on a thread of its own."""
     embedder: Embedder = field(default_factory=Embedder)

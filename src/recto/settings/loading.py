@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_origin, get_type_hints
 
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _Node = TypeVar("_Node", bound="DataclassInstance")
+Origin = Literal["default", "file", "environment", "argument"]
+"""Where a value comes from."""
 _PREFIX = "RECTO_"
-_NOT_SETTINGS = ("RECTO_CONFIG", "RECTO_TEST_")
+_NOT_SETTINGS = ("RECTO_CONFIG", "RECTO_KEY", "RECTO_TEST_")
+"""Names that mean something else: the file of settings, the key of a gateway that is asked, tests."""
 FILES = ("recto.yaml", "~/.recto/recto.yaml")
 """Where a settings file is looked for when none is named; the first that exists is read."""
 
@@ -31,22 +34,51 @@ def load(
     arguments: Mapping[str, Any] | None = None,
 ) -> Settings:
     """The settings as the file, the environment and the arguments make them. Arguments that are None are not given."""
+    settings = Settings()
+    for layer in layers(path=path, environ=environ, arguments=arguments):
+        settings = _merge(settings, layer.tree, "")
+    return settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """What one source sets."""
+
+    origin: Origin
+    name: str
+    """Which file it is; empty for the others."""
+    tree: Mapping[str, Any]
+
+
+def layers(
+    *,
+    path: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> tuple[Layer, ...]:
+    """What is set over the defaults, as it was given: each overrides the one before."""
     environ = os.environ if environ is None else environ
-    settings = _merge(Settings(), _from_file(path or environ.get("RECTO_CONFIG")), "")
-    settings = _merge(settings, _from_environment(environ), "")
+    file = settings_file(path, environ)
     given = {key: value for key, value in (arguments or {}).items() if value is not None}
-    return _merge(settings, given, "")
+    return (
+        Layer(origin="file", name=str(file or ""), tree=_parse_yaml(file) if file else {}),
+        Layer(origin="environment", name="", tree=_from_environment(environ)),
+        Layer(origin="argument", name="", tree=given),
+    )
 
 
-def _from_file(path: str | Path | None) -> dict[str, Any]:
+def settings_file(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The file that is read; None where there is none. Raises `SettingsError` where one is named that is not there."""
+    environ = os.environ if environ is None else environ
+    path = path or environ.get("RECTO_CONFIG")
     candidates = [Path(path)] if path else [Path(name) for name in FILES]
     for candidate in candidates:
         file = candidate.expanduser()
         if file.is_file():
-            return _parse_yaml(file)
+            return file
     if path:
         raise SettingsError("config", f"there is no file '{path}'")
-    return {}
+    return None
 
 
 def _parse_yaml(file: Path) -> dict[str, Any]:

@@ -66,6 +66,7 @@ class MemoryStore:
 
     def turn(self, session: str, *, patience: float | None = None) -> AbstractContextManager[None]:
         """A turn that waits for nobody: there is one process, and the gateway's lanes order its threads."""
+        refuse_unstorable(session, ())
         return nullcontext()
 
     def head(self, session: str) -> Head:

@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { EntryPage, Shown } from "../answers";
 import type { Api, Refused } from "../api";
 import { asRefused, useOn } from "../on";
-import { type Page, type Stop, type Walk, walk } from "../walking";
+import { type Page, type Walk, walk } from "../walking";
 
 export type Order = "asc" | "desc";
 
@@ -96,7 +96,7 @@ const QUIET: Going = { busy: false, refused: undefined, looking: null, count: 0,
 /** One walk at a time: the last one that was begun counts, and whoever waits for it can have enough. */
 function useGoing() {
   const [going, set] = useState<Going>({ ...QUIET, busy: true });
-  const stop = useRef<Stop>({ asked: false });
+  const stop = useRef<AbortController>(undefined);
   const gone = useRef<AbortController>(undefined);
   const go = (
     way: Walk<Shown, number>,
@@ -106,9 +106,9 @@ function useGoing() {
   ) => {
     gone.current?.abort();
     const left = (gone.current = new AbortController());
-    const own = (stop.current = { asked: false });
+    const own = (stop.current = new AbortController());
     set({ ...QUIET, busy: true });
-    walk(way, from, left.signal, own, ({ rows, next }) => {
+    walk(way, from, left.signal, own.signal, ({ rows, next }) => {
       if (left.signal.aborted) return;
       set((before) => ({ ...before, looking: next, count: rows.length }));
       meanwhile(rows);
@@ -116,12 +116,12 @@ function useGoing() {
       .then((page) => {
         if (left.signal.aborted) return;
         done(page);
-        set({ ...QUIET, stopped: own.asked });
+        set({ ...QUIET, stopped: own.signal.aborted });
       })
       .catch((error: unknown) => !left.signal.aborted && set({ ...QUIET, refused: asRefused(error) }));
   };
   const leave = () => gone.current?.abort();
-  return { going, go, leave, cancel: () => void (stop.current.asked = true) };
+  return { going, go, leave, cancel: () => stop.current?.abort() };
 }
 
 export function useStretch(looked: Looked): Stretch {

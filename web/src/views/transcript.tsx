@@ -135,7 +135,10 @@ function Found({ held, looked }: { held: Stretch; looked: Looked }) {
           </Button>
         </>
       ) : (
-        held.entries.length > 0 && <>{many(held.entries.length, "entry", "entries")} shown</>
+        <>
+          {held.stopped && "Stopped. "}
+          {held.entries.length > 0 && `${many(held.entries.length, "entry", "entries")} shown`}
+        </>
       )}
     </p>
   );

@@ -174,6 +174,7 @@ def test_a_quotation_costs_what_was_told_and_not_what_its_new_cut_would():
         session.append({"role": "user", "content": "hello"})
         told = {"question": 1, "tokens": 300, "hits": [{"pointer": session.window.pointer(1)}]}
         session.store.append(session.key, [event(SystemClock(), "recall_injected", told)])
+        session.append({"role": "assistant", "content": "hello"})
         before, after = (prompt_after(session.window, seq) for seq in (1, 2))
         assert after.tokens == before.tokens + 300
         assert after.costs[-1] == 300
@@ -222,3 +223,11 @@ def test_a_comparison_is_bounded_and_leaves_out_first_what_is_the_same():
         assert shown.more
         assert sorted(sides(shown)) == list(range(1_011, 1_021))
         assert len(compare(session.window, 1, 1_020).lines) == MOST_LINES
+
+
+def test_the_prompt_after_the_last_entry_costs_what_the_report_says():
+    with opened() as session:
+        work(session)
+        session.prompt()
+        now = compare(session.window, 1, session.head.seq)
+        assert now.second_tokens == session.report().tokens == session.report().reading.tokens

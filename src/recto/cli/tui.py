@@ -1,0 +1,34 @@
+"""`recto tui`: the full screen. What it draws is in recto.tui."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from recto.cli.chat import EXTRA
+from recto.cli.completing import sessions
+from recto.cli.extras import CLIENT, GATEWAY, need
+from recto.core.entries import session_key
+from recto.settings import Settings
+
+
+@click.command("tui")
+@click.option("--session", metavar="KEY", shell_complete=sessions, help="In this session. [default: the settings']")
+@click.option("--url", default="", metavar="URL", help="A gateway that runs. [default: one of its own, on this store]")
+@click.option("--key", default="", metavar="SECRET", envvar="RECTO_KEY", help="Its key. Better given as RECTO_KEY.")
+@click.pass_obj
+def tui_command(settings: Settings, session: str | None, url: str, key: str) -> None:
+    """Opens the full screen: chat, sessions, timeline, the prompt, the transcript, recall, decisions, health.
+
+    \b
+    Examples:
+      recto tui
+      recto tui --session agent:default:main
+      RECTO_KEY=rk-… recto tui --url http://127.0.0.1:8642
+    """
+    need("tui", [*(CLIENT if url else GATEWAY), "textual"], EXTRA)
+    from recto.tui.app import run  # noqa: PLC0415  # only for who has the packages
+
+    own = replace(settings, session=session_key(session or settings.session))
+    run(own, url, key, "" if url and not session else own.session)

@@ -1,0 +1,305 @@
+"""A chat as people and programs hold it, in a pseudo-terminal and in pipes, through a gateway to a scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+from calling import called_at
+from starlette.responses import StreamingResponse
+from terminals import Terminal, terminal
+from tests.gateway.gateways import Running, gateway
+from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
+
+from recto.cli.conversation import Conversation, begun
+from recto.cli.screen import out
+from recto.cli.slash import COMMANDS, Quit, find
+from recto.cli.typing_in import SlashCompleter
+from recto.core.entries import MESSAGE
+from recto.errors import InputError, RequestRefused
+from recto.gateway.client import Client
+
+RECTO = str(Path(sys.executable).parent / "recto")
+MAIN = "agent:default:main"
+ESCAPE = "\x1b]52;c;aGk=\x07 \x9b31m \u202eevil\u202c"
+HANGS = "hang"
+OSC = (b"\x1b]52", b"\x1b]52;c", b"\xc2\x9b", b"\x07", "\u202e".encode())
+
+
+def said(asked: Asked) -> Says:
+    last = str(asked.messages[-1]["content"]) if asked.messages else ""
+    return Says(text=f"You said: {last[:80]!r}." + (ESCAPE if "escape" in last else ""))
+
+
+class Provider(ScriptedUpstream):
+    """Also one that begins to answer and then says no more."""
+
+    def hanging(self, asked: Asked) -> StreamingResponse | None:
+        if HANGS not in str(asked.messages[-1].get("content")):
+            return None
+
+        async def pieces():
+            delta = {"index": 0, "delta": {"role": "assistant", "content": "Once upon a time"}}
+            yield f"data: {json.dumps({'id': 'c1', 'object': 'chat.completion.chunk', 'choices': [delta]})}\n\n"
+            await asyncio.Event().wait()
+
+        return StreamingResponse(pieces(), media_type="text/event-stream")
+
+
+@pytest.fixture(scope="module")
+def reached(tmp_path_factory) -> Iterator[Running]:
+    """A gateway with a small window in front of the provider."""
+    provider = Provider(answer=said)
+    provider.fail = provider.hanging
+    small = {"gpt-4o": {"window": 6_000, "max_output": 1_000}}
+    with (
+        running(provider),
+        gateway(tmp_path_factory.mktemp("chat"), provider.url, models=small, model="gpt-4o") as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def environ(reached, tmp_path) -> dict[str, str]:
+    return {"HOME": str(tmp_path), "RECTO_KEY": reached.secret}
+
+
+def stored(reached: Running, session: str, kind: str = MESSAGE) -> list[dict[str, Any]]:
+    return [json.loads(entry.content) for entry in reached.store.read(session) if entry.kind == kind]
+
+
+def texts(reached: Running, session: str) -> list[str]:
+    return [str(one["content"]) for one in stored(reached, session)]
+
+
+def chat(reached: Running, session: str, *more: str) -> list[str]:
+    return ["chat", "--url", reached.url, "--session", session, *more]
+
+
+def test_in_a_pipe_each_line_is_a_message_and_answers_come_plain(reached, tmp_path, monkeypatch):
+    monkeypatch.setenv("RECTO_KEY", reached.secret)
+    said = called_at(tmp_path, *chat(reached, "agent:default:pipe"), typed="Hello.\n\n/etc/hosts is a file\n")
+    assert said == "You said: 'Hello.'.\nYou said: '/etc/hosts is a file'.\n"
+    assert texts(reached, "agent:default:pipe")[::2] == ["Hello.", "/etc/hosts is a file"]
+
+
+def test_an_escape_that_comes_in_pieces_is_harmless_in_a_pipe_too(reached, tmp_path, monkeypatch):
+    monkeypatch.setenv("RECTO_KEY", reached.secret)
+    said = called_at(tmp_path, *chat(reached, "agent:default:odd"), typed="an escape, please\n").encode()
+    assert not [one for one in OSC if one in said]
+    assert "␛]52;c;aGk=␇".encode() in said
+
+
+def test_programs_get_one_object_for_each_answer(reached, tmp_path, monkeypatch):
+    monkeypatch.setenv("RECTO_KEY", reached.secret)
+    lines = called_at(tmp_path, *chat(reached, "agent:default:json", "--json"), typed="One.\nTwo.\n").splitlines()
+    first, second = map(json.loads, lines)
+    assert (first["message"], second["answer"]) == ("One.", "You said: 'Two.'.")
+    assert first["session"] == "agent:default:json"
+    assert 0 < first["tokens"] < second["tokens"] < second["room"]
+    assert second["usage"]["completion_tokens"] == 7
+
+
+def test_a_gateway_of_its_own_answers_over_the_settings_store(reached, tmp_path, monkeypatch):
+    provider = reached.gateway.upstreams.by_name["main"].url
+    upstreams = {"main": {"url": provider, "speaks": ["chat"], "key": "sk-upstream"}}
+    settings = {"model": "gpt-4o", "gateway": {"upstreams": upstreams}, "recall": {"embedder": {"use": "hashing"}}}
+    (tmp_path / "recto.yaml").write_text(json.dumps(settings))
+    (tmp_path / ".recto").mkdir()
+    monkeypatch.delenv("RECTO_KEY", raising=False)
+    assert "You said: 'Hi.'" in called_at(tmp_path, "chat", "--session", "agent:other:main", typed="Hi.\n")
+    assert "agent:other:main" in called_at(tmp_path, "sessions")
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "code", "says"),
+    [("", "rk-wrong", 2, "key"), ("http://127.0.0.1:9", "rk-any", 4, "does not answer")],
+    ids=["a wrong key", "nobody there"],
+)
+def test_what_the_gateway_refuses_is_one_line_and_an_exit_code(reached, tmp_path, url, key, code, says):
+    told = called_at(tmp_path, "chat", "--url", url or reached.url, "--key", key, code=code, typed="Hi.\n")
+    assert says in told
+    assert len(told.splitlines()) == 1
+
+
+@pytest.fixture
+def talking(reached, environ) -> Iterator[tuple[Terminal, str]]:
+    session = f"agent:default:terminal-{len(list(reached.store.sessions()))}"
+    with terminal(RECTO, *chat(reached, session), environ=environ) as shown:
+        shown.until("nothing was said yet")
+        yield shown, session
+
+
+def test_an_answer_is_streamed_the_gauge_moves_and_commands_are_answered(reached, talking):
+    shown, _ = talking
+    shown.type("Hello, with an escape.\r")
+    shown.until("You said: 'Hello, with an escape.'.")
+    gauge = shown.until("gpt-4o")
+    assert " tokens (" in gauge
+    assert "green" in gauge
+    shown.type("/context list\r")
+    assert "history" in shown.until("reserve")
+    shown.until("gpt-4o")
+    shown.type("/contxt\r")
+    assert "did you mean /context?" in shown.until("A message may begin")
+    shown.until("gpt-4o")
+    shown.type("\x04")
+    assert shown.ended() == 0
+    assert not [one for one in OSC if one in bytes(shown.received)]
+
+
+def test_ctrl_c_cancels_an_answer_and_not_the_program(reached, talking):
+    shown, session = talking
+    shown.type(f"{HANGS} now\r")
+    shown.until("Once upon a time")
+    shown.type("\x03")
+    shown.until("cancelled")
+    shown.until("gpt-4o")
+    shown.type("And now?\r")
+    shown.until("You said: 'And now?'.")
+    shown.until("gpt-4o")
+    shown.type("/quit\r")
+    assert shown.ended() == 0
+    (cut,) = stored(reached, session, "reply_cut")
+    assert cut["messages"][0]["content"] == "Once upon a time"
+
+
+def test_several_lines_are_one_message_however_they_are_typed_or_pasted(reached, talking):
+    shown, session = talking
+    shown.type("one\x1b\rtwo\x0athree\\\rfour\x1b[200~five\nsix\x1b[201~\r")
+    shown.until("You said:")
+    shown.until("gpt-4o")
+    shown.type("half a line\x03")
+    shown.until("Ctrl-D or /quit")
+    shown.type("/quit\r")
+    assert shown.ended() == 0
+    assert texts(reached, session)[0] == "one\ntwo\nthree\nfourfive\nsix"
+    assert len(stored(reached, session)) == 2
+
+
+def asked(reached: Running, session: str, *lines: str) -> str:
+    """What commands print, in a session in which enough was said that something left."""
+
+    async def all_of_them() -> None:
+        client = Client(reached.url, reached.secret)
+        try:
+            talk = await begun(client, session, "gpt-4o")
+            for line in lines:
+                command, given = find(line)
+                await command.does(talk, given)
+        finally:
+            await client.close()
+
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(printed):
+        patched.setattr(out, "width", 160)
+        asyncio.run(all_of_them())
+    return printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def long(reached) -> str:
+    """A session of which the older part has left the prompt."""
+    session = "agent:default:long"
+    key = next(one for one in reached.gateway.keys.list() if one.name == "test")
+    with reached.gateway.sessions.use(key, session, "gpt-4o") as open_session:
+        for turn in range(40):
+            open_session.append({"role": "user", "content": f"We chose port {4000 + turn} for service {turn}."})
+            open_session.prompt()
+            open_session.append({"role": "assistant", "content": f"Noted: service {turn}. " + "It is so. " * 60})
+    return session
+
+
+def test_commands_draw_what_the_gateway_tells(reached, long):
+    printed = asked(reached, long, "/context", "/context detail", "/recall port of service 3", "/read 1", "/health")
+    assert "messages have left" in printed
+    assert "context_window_pruned" in printed
+    assert "We chose port 4003 for service 3." in printed
+    assert "We chose port 4000 for service 0." in printed
+
+
+def test_what_left_comes_back_by_restoring_and_pins_hold(reached, long):
+    printed = asked(reached, long, "/pin 1 2", "/unpin 2", "/note constraints Never use port 80.", "/restore")
+    assert "pinned: entry 1, entry 2" in printed
+    assert "entry 2 may leave again" in printed
+    assert "is undone" in printed
+    assert "port 80" in str(stored(reached, long, "note"))
+    assert "version 1" in asked(reached, long, "/checkpoint")
+
+
+def test_only_a_proposal_that_was_shown_whole_is_approved(reached, long):
+    key = next(one for one in reached.gateway.keys.list() if one.name == "test")
+    with reached.gateway.sessions.use(key, long, "gpt-4o") as open_session:
+        open_session.remember("preference", "Answer in plain words.")
+        open_session.remember("preference", "Never mention the weather.")
+    listed = asked(reached, long, "/memory")
+    place = next(one for one in "12" if f"│ {one} │" in listed and "plain" in listed.split(f"│ {one} │")[1][:120])
+    printed = asked(reached, long, "/memory", f"/memory approve {place}")
+    assert "Say it again" in printed
+    assert "remembered" not in printed
+    assert "remembered: " in asked(reached, long, "/memory", f"/memory {place}", f"/memory approve {place}")
+    assert "rejected: " in asked(reached, long, "/memory", "/memory reject 1 not now")
+    assert "Nothing waits" in asked(reached, long, "/memory")
+
+
+def test_one_goes_on_in_another_session_and_with_another_model(reached, long):
+    printed = asked(reached, long, "/session elsewhere", "/model other", "/sessions", "/help")
+    assert "session agent:default:elsewhere: nothing was said in it yet" in printed
+    assert "model other; there are also gpt-4o" in printed
+    assert all(one.usage in printed for one in COMMANDS.values())
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("/pin x", "number of an entry"), ("/note nothing", "Kinds are"), ("/recal x", "did you mean /recall"),
+     ("/memory approve 9", "number of a proposal"), ("/", "/help lists them"), ("/recall", "say what to look for")],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_cure(reached, long, line, says):
+    with pytest.raises(InputError, match=says):
+        asked(reached, long, line)
+
+
+def test_what_the_gateway_refuses_of_a_command_is_told(reached, long):
+    with pytest.raises(RequestRefused):
+        asked(reached, long, "/read 999999")
+    with pytest.raises(Quit):
+        asked(reached, long, "/quit")
+
+
+def test_commands_and_what_they_take_are_completed(reached, long):
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
+
+    async def offered(talk: Conversation, typed: str) -> list[str]:
+        completer = SlashCompleter(talk)
+        found = completer.get_completions_async(Document(typed), CompleteEvent())
+        return [one.text async for one in found]
+
+    async def all_of_them() -> list[list[str]]:
+        client = Client(reached.url, reached.secret)
+        try:
+            talk = await begun(client, long, "gpt-4o")
+            return [await offered(talk, typed) for typed in ("/con", "/session agent:default:l", "/note con", "Hello")]
+        finally:
+            await client.close()
+
+    commands, names, kinds, nothing = asyncio.run(all_of_them())
+    assert commands == ["/context list", "/context detail", "/context"]
+    assert long in names
+    assert kinds == ["constraints"]
+    assert nothing == []
+
+
+def test_the_screens_packages_are_named_where_they_are_missing(reached, tmp_path, monkeypatch):
+    import recto.cli.extras as extras
+
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    for command in ("chat", "tui"):
+        assert "pip install 'recto[screens,gateway]'" in called_at(tmp_path, command, code=2)

@@ -1,0 +1,61 @@
+"""What a shell offers after Tab."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from calling import called_at
+from click.shell_completion import BashComplete
+
+from recto.cli.main import recto
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "chat.json").write_text(json.dumps([{"role": "user", "content": "Hi."}]))
+    called_at(tmp_path, "import", "chat.json", "--session", "agent:me:main")
+    return tmp_path
+
+
+def offered(*words: str) -> list[str]:
+    *before, begun = words
+    found = BashComplete(recto, {}, "recto", "_RECTO_COMPLETE").get_completions(before, begun)
+    return [one.value for one in found]
+
+
+def test_commands_sessions_models_and_settings_are_offered(home):
+    assert offered("ch") == ["chat", "checkpoint"]
+    assert offered("show", "agent:") == ["agent:me:main"]
+    assert offered("recall", "x", "--session", "ag") == ["agent:me:main"]
+    assert "gpt-4o" in offered("chat", "--model", "gpt-4")
+    assert offered("config", "window.mo") == ["window.mode"]
+    assert offered("completion", "") == ["bash", "zsh", "fish"]
+
+
+def test_what_goes_wrong_offers_nothing_and_says_nothing(home):
+    assert offered("--store", "nowhere.db", "show", "a") == []
+    (home / "recto.yaml").write_text("nonsense: 1\n")
+    assert offered("show", "agent:") == []
+    assert "_recto_completion" in called_at(home, "completion", "zsh")
+
+
+def test_bash_completes_a_session_whose_name_holds_colons(home):
+    bash = 'eval "$(recto completion bash)"; COMP_WORDS=(recto show agent:m); COMP_CWORD=2; _recto_completion recto'
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    told = subprocess.run(
+        ["bash", "-c", f'{bash}; echo "${{COMPREPLY[*]}}"; [[ $COMP_WORDBREAKS != *:* ]]'],
+        env={**os.environ, "PATH": path, "HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+    )
+    assert told.stdout == "agent:me:main\n"
+    assert told.stderr == ""

@@ -1,0 +1,81 @@
+"""The settings that hold, where they come from, and nothing of what is secret in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from calling import called_at
+
+from recto.settings import load
+
+SECRETS = ("sk-embedder", "sk-webhook", "sk-upstream", "T0/B0/hooked", "ada:hunter2", "sk-header", "sk-query")
+FILE = {
+    "model": "gpt-4o",
+    "window": {"mode": "zones"},
+    "recall": {"embedder": {"use": "endpoint", "url": "http://ada:hunter2@127.0.0.1:1/v1", "key": "sk-embedder"}},
+    "health": {"webhook": {"url": "https://hooks.example.com/services/T0/B0/hooked", "key": "sk-webhook"}},
+    "gateway": {
+        "upstreams": {
+            "main": {
+                "url": "https://api.example.com/v1?token=sk-query",
+                "key": "sk-upstream",
+                "key_env": "API_KEY",
+                "headers": {"x-token": "sk-header"},
+            }
+        }
+    },
+}
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    (tmp_path / "recto.yaml").write_text(yaml.safe_dump(FILE))
+    monkeypatch.setenv("RECTO_WINDOW__MARK", "KEEP")
+    monkeypatch.setenv("RECTO_KEY", "rk-of-a-gateway")
+    return tmp_path
+
+
+def test_each_value_says_where_it_comes_from(home):
+    lines = called_at(home, "--store", "other.db", "config", "--json").splitlines()
+    found = {one["key"]: one for one in map(json.loads, lines)}
+    assert (found["store"]["value"], found["store"]["origin"]) == ("other.db", "argument")
+    assert (found["window.mode"]["value"], found["window.mode"]["origin"]) == ("zones", "file")
+    assert found["window.mode"]["where"].endswith("recto.yaml")
+    assert (found["window.mark"]["value"], found["window.mark"]["where"]) == ("KEEP", "RECTO_WINDOW__MARK")
+    assert found["window.policy"]["origin"] == "default"
+
+
+def test_nothing_secret_is_shown_in_any_form(home):
+    for more in ((), ("--json",), ("gateway",), ("gateway.upstreams",), ("recall.embedder.key",), ("health",)):
+        shown = called_at(home, "config", *more)
+        assert not [one for one in SECRETS if one in shown]
+    assert called_at(home, "config", "recall.embedder.key") == "(set)\n"
+    assert called_at(home, "config", "compress.model.key") == "(unset)\n"
+    assert called_at(home, "config", "health.webhook.url") == "https://hooks.example.com/…\n"
+    assert "API_KEY" in called_at(home, "config", "gateway")
+
+
+def test_what_is_shown_is_a_file_of_settings(tmp_path):
+    (tmp_path / "recto.yaml").write_text("window: {mode: zones, keep_tools: [run]}\nmodels: {mine: {window: 9000}}\n")
+    tree = yaml.safe_load(called_at(tmp_path, "config"))
+    for group in ("recall.embedder", "compress.model", "health.webhook"):
+        branch = tree
+        for name in group.split("."):
+            branch = branch[name]
+        assert branch.pop("key") == "(unset)"
+    assert load(environ={}, arguments=tree) == load(path=tmp_path / "recto.yaml")
+
+
+def test_one_setting_is_a_bare_value_and_a_group_is_a_tree(home):
+    assert called_at(home, "config", "window.mode") == "zones\n"
+    assert called_at(home, "config", "window.trim.keep_newest") == "3\n"
+    assert yaml.safe_load(called_at(home, "config", "window.trim"))["window"]["trim"]["keep_newest"] == 3
+    assert "Did you mean 'window.mode'" in called_at(home, "config", "window.mod", code=2)
+
+
+def test_the_file_that_is_read_is_named(home, tmp_path_factory):
+    assert called_at(home, "config", "--path") == f"{home / 'recto.yaml'}\n"
+    assert "recto.yaml" in called_at(tmp_path_factory.mktemp("empty"), "config", "--path", code=1)

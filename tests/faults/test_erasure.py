@@ -1,0 +1,323 @@
+"""Promise 17: what is erased on purpose is gone from every file, what was not is whole, and that it was done is known.
+
+A word that is nowhere else is looked for in every file, before (the control: it is found) and after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from own_postgres import own_server
+from witness import Child, draft, findings
+
+from recto.core.chain import EMPTY
+from recto.core.entries import Head
+from recto.core.scopes import stored_key
+from recto.engine.erasing import ERASED, FINISHED, SESSION, Eraser, erasures, sessions_of
+from recto.engine.verify import verify
+from recto.errors import IndexCorrupt, InputError, StoreReadOnly, TailCut, UnknownSession
+from recto.settings import Settings
+from recto.stores.memory import MemoryStore
+from recto.stores.memory_index import MemoryIndex
+from recto.stores.postgres import PostgresStore, granted
+from recto.stores.sqlite import SqliteStore
+from recto.stores.sqlite.recall import SqliteIndex
+from recto.storing import folders_of
+from recto.testing import FakeClock
+from recto.wiring import indexer_for
+
+pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(300)]
+CANARY = "zyxwvquetzal"
+OTHER = "kept-beside-it"
+ACME, GLOBEX = stored_key("agent:a:main", "acme"), stored_key("agent:a:main", "globex")
+
+
+def said(name: str, word: str, size: int = 10) -> list:
+    text = f"{word} " * size
+    body = json.dumps({"role": "user", "content": f"{name} {text}"}).encode()
+    return [draft(f"{name}.{number}", body) for number in range(40)]
+
+
+def with_word(folder: Path, word: str) -> list[str]:
+    """The files below a folder in which a word stands, in any of the ways it is written down."""
+    forms = [word.encode(), word.encode("utf-16-le"), word.encode().hex().encode()]
+    found = []
+    for base, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                content = (Path(base) / name).read_bytes()
+                if any(form in content for form in forms):
+                    found.append(name)
+    return sorted(found)
+
+
+def eraser(store, index, reason="asked for") -> Eraser:
+    return Eraser(store=store, index=index, clock=FakeClock(), by="Ada", reason=reason)
+
+
+def filled(store, settings: Settings) -> None:
+    """Two tenants, one session of nobody's, small and large messages, all in the index."""
+    for session, word in ((ACME, CANARY), ("plain", CANARY), (GLOBEX, OTHER)):
+        store.append(session, said(f"small {word}", word))
+        store.append(session, said("large", word, 4_000)[:3])
+    with contextlib.closing(indexer_for(settings, store)) as indexer:
+        for session in (ACME, "plain", GLOBEX):
+            indexer.keep_up(session)
+
+
+@pytest.fixture
+def settings(tmp_path) -> Settings:
+    return Settings(store=str(tmp_path / "transcript.db"))
+
+
+def test_no_byte_of_an_erased_session_stays_in_any_file(tmp_path, settings):
+    path = Path(settings.store)
+    with SqliteStore(path) as store:
+        filled(store, settings)
+        with SqliteIndex(f"{path}-recall") as index:
+            (tmp_path / "transcript.db-recall-damaged-1").write_text(CANARY)
+            assert {"transcript.db", "transcript.db-recall-damaged-1"} <= set(with_word(tmp_path, CANARY))
+            doing = eraser(store, index)
+            done = list(doing.erase([ACME, "plain"]))
+            doing.clean_up([ACME, "plain"], [], scrub=True)
+            assert with_word(tmp_path, CANARY) == []
+            assert index.sessions() == [GLOBEX]
+        assert [one.entries for one in done] == [43, 43]
+        assert findings(store) == []
+        assert sum(1 for _ in store.read(GLOBEX)) == 43
+    assert with_word(tmp_path, CANARY) == []
+    assert "transcript.db" in with_word(tmp_path, OTHER)
+
+
+def test_removing_rows_alone_would_be_seen_to_leave_bytes(tmp_path):
+    path = tmp_path / "transcript.db"
+    with SqliteStore(path) as store:
+        store.append("plain", said("one", CANARY, 2_000))
+    import apsw  # noqa: PLC0415
+
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA secure_delete=OFF; DROP TRIGGER entries_stay; DELETE FROM entries")
+    connection.close()
+    assert with_word(tmp_path, CANARY) != []
+
+
+def test_no_byte_of_an_erased_tenant_stays_in_the_files_of_a_database():
+    with own_server() as server:
+        server.start("wal_recycle=off", "min_wal_size=32MB", "autovacuum=off")
+        url = server.made("erased")
+        settings = Settings(store=url)
+        with PostgresStore(url) as store:
+            filled(store, settings)
+            with server.admin("erased") as connection:
+                connection.execute("ANALYZE; CHECKPOINT")
+            assert with_word(server.files / "base", CANARY) != []
+            with contextlib.closing(store.index(lock_timeout=20)) as index:
+                doing = eraser(store, index)
+                assert [one.session for one in doing.erase([*sessions_of(store, "acme"), "plain"])] == [ACME, "plain"]
+                with server.admin() as connection:
+                    connection.execute("CHECKPOINT")
+                assert with_word(server.files / "base", CANARY) != [], "the control: rows alone are not bytes"
+                doing.clean_up([ACME, "plain"], [], scrub=True)
+                assert index.sessions() == [GLOBEX]
+            with server.admin() as connection:  # what the server does by itself in time
+                for _ in range(2):
+                    connection.execute("SELECT pg_switch_wal()")
+                    connection.execute("CHECKPOINT")
+            assert with_word(server.files, CANARY) == []
+            assert with_word(server.files, OTHER) != []
+            assert findings(store) == []
+            assert verify(store).ok
+            _refused_to_a_gateway(server, url, store)
+
+
+def _refused_to_a_gateway(server, url: str, store: PostgresStore) -> None:
+    with server.admin() as connection:
+        connection.execute("CREATE ROLE narrow LOGIN")
+    granted(url, "narrow")
+    with PostgresStore(server.address("erased", "narrow"), lock_timeout=10) as narrow:
+        with pytest.raises(StoreReadOnly, match="owner"):
+            narrow.erase(GLOBEX)
+    assert store.head(GLOBEX).seq == 43
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def pair(request, tmp_path):
+    """A store and its index."""
+    if request.param == "memory":
+        yield MemoryStore(), MemoryIndex()
+        return
+    with SqliteStore(tmp_path / "a.db") as store, SqliteIndex(tmp_path / "a.db-recall") as index:
+        yield store, index
+
+
+def test_that_it_was_done_by_whom_and_why_and_where_the_chain_ended_is_kept(pair):
+    store, index = pair
+    store.append("gone", said("one", "x"))
+    head = store.head("gone")
+    [done] = eraser(store, index, "the user asked").erase(["gone"])
+    assert (done.session, done.end, done.by, done.reason) == ("gone", head, "Ada", "the user asked")
+    assert erasures(store) == {"gone": [done]}
+    assert [entry.kind for entry in store.read(SESSION)] == [ERASED, FINISHED]
+    assert verify(store).ok
+    assert list(eraser(store, index).erase(["gone"])) == [done], "again, and nothing changes"
+    assert store.head(SESSION).seq == 2
+
+
+def test_nothing_is_erased_without_a_reason_or_a_session(pair):
+    store, index = pair
+    for by, reason in (("", "why"), ("Ada", " ")):
+        with pytest.raises(InputError):
+            Eraser(store=store, index=index, clock=FakeClock(), by=by, reason=reason)
+    with pytest.raises(UnknownSession):
+        list(eraser(store, index).erase(["never was"]))
+    with pytest.raises(InputError, match="tenant"):
+        sessions_of(store, "nobody")
+    assert store.head(SESSION) == EMPTY
+
+
+def test_heads_kept_elsewhere_agree_with_an_erasure_or_are_told(pair):
+    store, index = pair
+    store.append("gone", said("one", "x")[:5])
+    early = store.head("gone")
+    store.append("gone", said("two", "x")[:5])
+    end = store.head("gone")
+    list(eraser(store, index).erase(["gone"]))
+    for kept in (early, end):
+        result = verify(store, heads={"gone": kept})
+        assert (result.ok, result.erased) == (True, ("gone",))
+        assert verify(store, "gone", heads={"gone": kept}).ok
+    for kept in (Head(11, end.hash), Head(10, early.hash)):
+        assert not verify(store, heads={"gone": kept}).ok
+    assert not verify(store, heads={"never recorded": end}).ok
+    store.append("gone", said("three", "x")[:2])
+    assert verify(store, heads={"gone": end}).ok, "the end of the one that was erased"
+    assert not verify(store, heads={"gone": Head(1, end.hash)}).ok
+
+
+def test_who_removes_a_session_without_a_record_is_seen(tmp_path):
+    with SqliteStore(tmp_path / "a.db") as store, SqliteIndex(tmp_path / "a.db-recall") as index:
+        for _ in range(2):  # also where one of that name was erased rightly before
+            store.append("gone", said("one", "x")[:3])
+            heads = (tmp_path / "a.db-heads").read_bytes()
+            if store.head(SESSION) == EMPTY:
+                list(eraser(store, index).erase(["gone"]))
+        store.erase("gone")
+        (tmp_path / "a.db-heads").write_bytes(heads)
+        assert [found.session for found in verify(store).findings] == ["gone"]
+        with pytest.raises(TailCut):
+            list(eraser(store, index).erase(["gone"]))
+
+
+def test_an_erasure_that_was_cut_off_anywhere_is_finished_when_it_is_asked_for_again(tmp_path):
+    for steps in range(6):
+        folder = tmp_path / str(steps)
+        folder.mkdir()
+        path = folder / "a.db"
+        with SqliteStore(path) as store:
+            store.append("gone", said("one", CANARY, 300))
+            store.append("stays", said("two", OTHER))
+
+        def work(acknowledge, path=path, steps=steps) -> None:
+            with SqliteStore(path) as store, SqliteIndex(f"{path}-recall") as index:
+                dying = eraser(_Dying(store, steps), index)
+                list(dying.erase(["gone"]))
+                dying.clean_up(["gone"], [], scrub=True)
+
+        Child.running(work).end()
+        with SqliteStore(path) as store, SqliteIndex(f"{path}-recall") as index:
+            assert verify(store).ok, "cut off, and no false alarm"
+            again = eraser(store, index, "another reason")
+            [done] = again.erase(["gone"])
+            again.clean_up(["gone"], [], scrub=True)
+            assert done.reason == ("asked for" if steps > 1 else "another reason")
+            assert [one.is_finished for one in erasures(store)["gone"]] == [True]
+            assert [line.session for line in store.sessions()] == [SESSION, "stays"]
+            assert list(store.kept_heads()) == ["stays", SESSION]
+            assert findings(store) == []
+        assert with_word(folder, CANARY) == []
+
+
+class _Dying:
+    """A store whose process ends before its next write, after so many; the heads of an erasure lag behind it."""
+
+    def __init__(self, store: SqliteStore, steps: int) -> None:
+        self._store = store
+        self._left = steps
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def _step(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            os._exit(0)
+
+    def append(self, *given, **more):
+        self._step()
+        return self._store.append(*given, **more)
+
+    def erase(self, session, *, expect=None):
+        self._step()
+        if self._left == 0:  # in the middle: the rows are gone, the head outside is still there
+            heads = Path(f"{self._store.location}-heads")
+            before = heads.read_bytes()
+            self._store.erase(session, expect=expect)
+            heads.write_bytes(before)
+            os._exit(0)
+        return self._store.erase(session, expect=expect)
+
+    def scrub(self, sessions):
+        self._step()
+        return self._store.scrub(sessions)
+
+
+def test_a_tenant_goes_whole_with_its_notes_and_its_memory_and_others_stay(tmp_path, settings):
+    settings = Settings(store=settings.store)
+    with SqliteStore(settings.store) as store, SqliteIndex(f"{settings.store}-recall") as index:
+        notes = ("recto:lineage/acme/0f", "recto:lineage/acmes/0f", "recto:lineage//0f")
+        for session in (ACME, stored_key("b", "acme"), stored_key("b", "acmes"), GLOBEX, "plain", *notes):
+            store.append(session, said("one", "x")[:2])
+        for whose in ("tenant-acme", "tenant-acmes", "own"):
+            (tmp_path / "transcript.db-memory" / whose / "a").mkdir(parents=True)
+        names = sessions_of(store, "acme")
+        assert names == [notes[0], ACME, stored_key("b", "acme")]
+        doing = eraser(store, index)
+        list(doing.erase(names))
+        doing.clean_up(names, folders_of(settings, store, names, "acme"), scrub=True)
+        left = {line.session for line in store.sessions()} - {SESSION}
+        assert left == {stored_key("b", "acmes"), GLOBEX, "plain", *notes[1:]}
+        assert sorted(os.listdir(tmp_path / "transcript.db-memory")) == ["own", "tenant-acmes"]
+        assert sessions_of(store, "acme") == names, "asked again, it is known that they were there"
+        assert verify(store).ok
+
+
+def test_a_damaged_index_does_not_keep_a_session_alive(tmp_path):
+    path = tmp_path / "a.db"
+    with SqliteStore(path) as store, SqliteIndex(f"{path}-recall") as index:
+        store.append("gone", said("one", CANARY))
+        (tmp_path / "a.db-recall").write_bytes(b"SQLite format 3\0" + CANARY.encode() * 1000)
+        with pytest.raises(IndexCorrupt):
+            index.sessions()
+        doing = eraser(store, index)
+        list(doing.erase(["gone"]))
+        doing.clean_up(["gone"], [], scrub=True)
+        assert with_word(tmp_path, CANARY) == []
+
+
+def test_another_process_that_has_the_store_open_sees_the_session_gone_and_goes_on(tmp_path):
+    path = tmp_path / "a.db"
+    with SqliteStore(path) as one, SqliteStore(path) as other:
+        for number in range(3):
+            one.append("gone", [draft(f"old {number}")])
+        other.append("gone", [draft("old 3")])
+        one.append("gone", [draft("old 4")])
+        assert other.erase("gone").seq == 5
+        other.scrub(["gone"])
+        assert one.head("gone") == EMPTY
+        [entry] = one.append("gone", [draft("new")])
+        assert entry.seq == 1
+        assert findings(one) == findings(other) == []

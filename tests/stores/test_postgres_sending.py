@@ -1,0 +1,115 @@
+"""What spares the PostgreSQL store work changes nothing of what it says."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing, contextmanager
+
+import pytest
+from tests import postgres
+
+psycopg = pytest.importorskip("psycopg")
+
+from recto.core.entries import Draft  # noqa: E402  # after what is skipped for
+from recto.stores.postgres import PostgresStore, recall, rows  # noqa: E402
+from recto.stores.postgres.sending import number, of_bytes, of_numbers, of_texts, speak_in_bytes  # noqa: E402
+
+SESSION = "agent:sending:main"
+REQUIRED = (
+    rows.HEAD,
+    rows.PAGE,
+    rows.TAIL,
+    rows.BY_ID,
+    rows.BY_KEY,
+    rows.STANDING,
+    rows.APPEND,
+    rows.TAKE_TURN,
+    rows.KEEP_TURN,
+    rows.END_TURN,
+    recall._GLANCE,
+    recall._COVERED,
+    recall._NEAR,
+    recall._DROP_FRESH,
+    recall._DROP_SEALED,
+)
+
+
+def draft(number: int) -> Draft:
+    return Draft(id=f"e{number}", ts=number, role="user", content=b"{}", wire="openai.chat", tokens=1)
+
+
+@contextmanager
+def opened(url: str, **given: float):
+    with closing(PostgresStore(url, **given)) as store:
+        yield store
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (of_bytes, []),
+        (of_bytes, [b"", b"\x00\xff'\\\"{},", None, b"x" * 100_000]),
+        (of_texts, ["", "NULL", 'a"b\\c,{}', "ü𝄞"]),
+        (of_numbers, [0, -1, 2**31, 2**63 - 1, -(2**63)]),
+    ],
+)
+def test_a_column_arrives_as_it_was_given(column, values):
+    with psycopg.connect(postgres.server()) as connection:
+        speak_in_bytes(connection)
+        assert connection.execute("SELECT %s", (column(values),), binary=True).fetchone() == (values,)
+        for one in values if column is of_numbers else ():
+            kind = connection.execute("SELECT pg_typeof(%s)::text, %s", (number(one), number(one))).fetchone()
+            assert kind == ("bigint", one)
+
+
+@pytest.mark.parametrize("statement", REQUIRED)
+def test_a_statement_of_every_turn_finds_its_session_by_an_index_even_in_an_empty_database(statement):
+    """Plans are kept: one made while a table was small must not read all of it when it has grown."""
+    with opened(postgres.emptied()) as store, psycopg.connect(store._url) as connection:
+        seen: dict[str, int] = {}
+        asked = re.sub(r"%\((\w+)\)s", lambda found: f"${seen.setdefault(found[1], len(seen) + 1)}", statement)
+        if connection.info.server_version < 160_000:
+            pytest.skip("this server cannot tell a plan without values")
+        plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN (GENERIC_PLAN) {asked}").fetchall())
+        assert "Index" in plan
+        assert "Seq Scan" not in plan
+
+
+def test_who_has_the_turn_knows_the_end_of_the_session_without_asking():
+    with opened(postgres.emptied()) as store:
+        store.append(SESSION, [draft(1)])
+        with store.turn(SESSION):
+            first = store.head(SESSION)
+            asked = store._link.do
+            store._link.do = None  # whoever asks the database now fails
+            try:
+                assert store.head(SESSION) == first
+            finally:
+                store._link.do = asked
+            [entry] = store.append(SESSION, [draft(2)])
+            assert (store.head(SESSION).seq, store.head(SESSION).hash) == (2, entry.hash)
+        assert store.head(SESSION).seq == 2
+
+
+def test_who_has_lost_the_turn_does_not_go_by_what_it_knew():
+    url = postgres.emptied()
+    with opened(url, lease=0.5) as slow, opened(url) as quick:
+        slow.append(SESSION, [draft(1)])
+        with slow.turn(SESSION):
+            assert slow.head(SESSION).seq == 1
+            slow._turns._held[SESSION].renewing.cancel()  # nothing is heard of it any more
+            with quick.turn(SESSION):  # waits until the lease has ended
+                quick.append(SESSION, [draft(2)])
+                assert slow.head(SESSION).seq == 2
+
+
+def test_a_turn_begins_with_what_others_wrote_before_it():
+    url = postgres.emptied()
+    with opened(url) as one, opened(url) as other:
+        one.append(SESSION, [draft(1)])
+        other.append(SESSION, [draft(2)])
+        with one.turn(SESSION):
+            assert one.head(SESSION).seq == 2
+        other.append(SESSION, [draft(3)])
+        with one.turn(SESSION):
+            assert one.head(SESSION).seq == 3

@@ -1,0 +1,82 @@
+"""Texts of a transcript are drawn as texts: nothing of them acts on a terminal, and nothing of them is markup."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.gateway.upstream import Says
+from tests.hostile_texts import TERMINAL, TURNED, UNSEEN, acts, storable
+from tests.tui.driving import drawn, driven, press, settled, strips, talking
+
+from recto.core.keys import Key
+from recto.core.scopes import pointer_to
+from recto.core.shown_text import safe
+from recto.tui.frame import PLACES
+from recto.wiring import memory_for
+
+EVIL = (
+    "[bold red]alarm[/] [@click=app.quit]quit[/] \x1b]52;c;cm0gLXJmIH4K\x07\x9d52;c;eA==\x9c\x9b2J\u202egnp.exe\u2066"
+)
+CALM = "[bold red]alarm[/] [@click=app.quit]quit[/] ␛]52;c;cm0gLXJmIH4K␇"
+EVERYTHING = "\n".join(storable())
+NAME = "agent:default:[link=http://evil.invalid/]main[/link]"
+
+
+def poison(made) -> None:
+    """Hostile texts wherever a text can stand."""
+    with made.gateway.sessions.use(Key(name="test"), NAME) as session:
+        for text in (EVIL, EVERYTHING):
+            call = {"id": "c1", "type": "function", "function": {"name": "[red]run[/]", "arguments": "{}"}}
+            session.append({"role": "user", "content": text})
+            session.append({"role": "assistant", "content": text, "tool_calls": [call]})
+            session.append({"role": "tool", "tool_call_id": "c1", "content": text})
+            session.prompt()
+            session.append({"role": "assistant", "content": text})
+        session.note("misc", EVIL)
+        session.checkpoint(goal=EVIL)
+        session.compact(EVIL)
+    known = memory_for(made.gateway.settings, made.store)
+    known.propose("fact", "Plain [bold]words[/] of a page.", sources=[pointer_to(NAME, 1)], why=EVIL)
+
+
+def problems(pilot) -> list[str]:
+    """What on the screen would act: commands, turned letters, links and clicks that only markup makes."""
+    lines = strips(pilot)
+    found = [code for line in lines for code in acts(line.text)]
+    styles = [segment.style for line in lines for segment in line if segment.style is not None]
+    found += [f"a link to {style.link}" for style in styles if style.link]
+    return found + [f"a click {style.meta}" for style in styles if "@click" in style.meta]
+
+
+def test_hostile_texts_act_on_no_screen_and_are_readable(tmp_path):
+    async def tour() -> None:
+        async with driven(made, NAME, size=(120, 40)) as pilot:
+            assert problems(pilot) == []
+            for place in PLACES:
+                await press(pilot, "escape", place.key)
+                assert problems(pilot) == [], place.name
+            await press(pilot, "5", "home", "enter")
+            assert CALM in drawn(pilot)
+            assert problems(pilot) == []
+            await press(pilot, "c")
+            assert problems(pilot) == []
+            await press(pilot, "escape", "slash", *"alarm", "enter")
+            assert problems(pilot) == []
+            await press(pilot, "6", "slash", *"alarm quit", "enter")
+            assert "[bold red]alarm[/]" in drawn(pilot)
+            assert problems(pilot) == []
+            await press(pilot, "1", "i", *"[bold]hello[/]", "enter")
+            await settled(pilot, lambda: not pilot.app.screen.query(".live"))
+            assert "[bold]hello[/]" in drawn(pilot)
+            assert problems(pilot) == []
+
+    with talking(tmp_path, lambda asked: Says(text=EVIL)) as made:
+        poison(made)
+        asyncio.run(tour())
+
+
+def test_a_text_made_harmless_keeps_the_place_of_every_letter():
+    for text in (*TERMINAL, *TURNED, *UNSEEN, EVERYTHING):
+        assert len(safe(text)) == len(text)
+        assert acts(safe(text)) == []
+    assert acts(EVIL) != []

@@ -1,0 +1,51 @@
+"""`recto tui` in a real terminal: it comes up over a store of its own, and leaves the terminal as it was."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+
+_PROGRAM = """
+import sys
+from recto.settings import load
+from recto.tui.app import run
+upstream = {"main": {"url": "http://127.0.0.1:9/v1", "speaks": ["chat"], "key": "sk-none"}}
+given = {"store": sys.argv[1], "gateway": {"upstreams": upstream}, "recall": {"embedder": {"use": "hashing"}}}
+run(load(environ={}, arguments=given | {"model": "gpt-4o"}))
+"""
+
+
+def test_it_comes_up_in_a_terminal_and_leaves_it_as_it_was(tmp_path):
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
+    command = [sys.executable, "-c", _PROGRAM, str(tmp_path / "a.db")]
+    program = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
+    os.close(theirs)
+    try:
+        said = _read_until(ours, b"nothing was said")
+        os.write(ours, b"\x11")  # Ctrl+Q
+        said += _read_until(ours, b"\x1b[?1049l")
+        assert program.wait(60) == 0
+        assert b"Traceback" not in said
+        assert b"rite to the model" in said  # the cursor stands on the first letter
+    finally:
+        program.kill()
+        program.wait(60)
+        os.close(ours)
+
+
+def _read_until(terminal: int, words: bytes) -> bytes:
+    said, deadline = b"", time.monotonic() + 90
+    while words not in said:
+        assert time.monotonic() < deadline, said[-2000:]
+        if select.select([terminal], [], [], 1.0)[0]:
+            try:
+                said += os.read(terminal, 65_536)
+            except OSError:  # the other side is gone
+                break
+    assert words in said, said[-2000:]
+    return said

@@ -1,0 +1,86 @@
+"""A session of very many entries opens in every view: the page goes on answering, and holds little of it at a time."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import cycle, islice
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.conftest import SCALE
+from tests.web.browsing import DEADLINE
+from tests.web.conftest import Visiting
+from tests.web.worlds import SETTINGS, World, world
+
+import recto
+from recto.core.entries import Draft
+from recto.engine.drafts import to_json
+from recto.settings import load
+from recto.testing import scripted_session
+from recto.wire import detect
+from recto.wiring import open_store
+
+LARGE = "agent:default:large"
+ENTRIES = {"small": 20_000, "ci": 100_000, "release": 100_000}[SCALE]
+BATCH = 2_000
+MOST_NODES = 5_000
+VIEWS = ("Chat", "Window", "Transcript", "Decisions", "Compare", "Health", "Recall")
+WORDS = {"recall": {"embedder": {"use": "none"}, "background": False}}
+
+
+def drafts() -> Iterator[Draft]:
+    """Messages of an agent at work, again and again, as an import stores them."""
+    said = [(message["role"], to_json(message)) for message in islice(scripted_session(exchanges=40), 1, None)]
+    for number, (role, raw) in enumerate(cycle(said)):
+        counted = {"tokens": len(raw) // 4, "counter": "estimate"}
+        yield Draft(id=uuid.uuid4().hex, ts=number, role=role, content=raw, wire=detect(raw), **counted)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A gateway over a store with one large session, whose last turns were taken one by one."""
+    folder = tmp_path_factory.mktemp("large")
+    made = drafts()
+    store = str(folder / "transcript.db")
+    with closing(open_store(load(environ={}, arguments={"store": store}))) as opened:
+        for _ in range(ENTRIES // BATCH):
+            opened.append(LARGE, list(islice(made, BATCH)))
+    with recto.open(store, session=LARGE, **{**SETTINGS, **WORDS}) as session:
+        for message in islice(scripted_session(seed=8, exchanges=6), 1, None):
+            session.append(message)
+            if message["role"] == "user":
+                session.prompt()
+    with world(folder, **WORDS) as running:
+        yield running
+
+
+def alive(page: Page) -> None:
+    """The page answers, and its document has not grown with the session."""
+    assert page.evaluate("1 + 1") == 2
+    assert page.evaluate("document.querySelectorAll('*').length") < MOST_NODES
+
+
+def test_a_large_session_opens_in_every_view(visiting: Visiting, large: World):
+    with visiting(large.url) as visit:
+        page = visit.enter(large.key, "chat", LARGE)
+        for title in VIEWS:
+            visit.view(title)
+            alive(page)
+            expect(page.locator(".waiting")).to_have_count(0, timeout=4 * DEADLINE)
+            alive(page)
+
+
+def test_a_large_transcript_is_searched_and_jumped_in_without_holding_it(visiting: Visiting, large: World):
+    with visiting(large.url) as visit:
+        page = visit.enter(large.key, "transcript", LARGE)
+        entries = page.get_by_role("list", name="Entries")
+        page.get_by_label("Go to entry").fill(str(ENTRIES // 2))
+        page.get_by_role("button", name="Go", exact=True).click()
+        expect(entries.get_by_role("listitem", name=f"Entry {ENTRIES // 2}", exact=True)).to_be_visible()
+        alive(page)
+        page.get_by_label("Search the transcript").fill("no entry says this")
+        page.get_by_role("button", name="Search", exact=True).click()
+        expect(page.get_by_text("No entry says that.")).to_be_visible(timeout=4 * DEADLINE)
+        alive(page)

@@ -1,0 +1,118 @@
+"""A store with something in it to look at, and a gateway in front of it that the page is served by."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+from starlette.responses import StreamingResponse
+from tests.gateway.gateways import Running, gateway
+from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
+
+import recto
+from recto.testing import scripted_session
+
+DEADLINE = 20
+MAIN = "agent:default:main"
+OTHER = "agent:default:other"
+SETTINGS: dict[str, Any] = {
+    "model": "gpt-4o",
+    "models": {"gpt-4o": {"window": 16_000, "max_input": 16_000, "max_output": 1_000}},
+    "recall": {"embedder": {"use": "hashing"}, "background": False},
+    "compress": {"background": False},
+    "window": {"keep_recent_tokens": 2_000},
+}
+ANSWER = "The invoices go out on the 5th, as you said on the first day."
+PROPOSALS = ("I prefer invoices on the 5th.", "I prefer tabs in Makefiles.", "I prefer short answers.")
+SECRET_PORT = "The staging server listens on port 8471, and nobody else knows."
+
+
+def fill(folder: Path) -> None:
+    """A session of an agent at work: it has outgrown its window, something came back, memory waits for a decision."""
+    store = str(folder / "transcript.db")
+    with recto.open(store, session=MAIN, **SETTINGS) as session:
+        session.append({"role": "user", "content": f"{SECRET_PORT} Invoices go out on the 5th, never on the 1st."})
+        session.append({"role": "assistant", "content": "Understood: the 5th. I will not touch migrations."})
+        for message in scripted_session(exchanges=14):
+            session.append(message)
+            if message["role"] == "user":
+                session.prompt()
+        session.note("constraints", "Amounts are in cents.")
+        session.checkpoint(goal="Mend the billing of the shop", plan=["Round in one place"], done=["Read the code"])
+        session.append({"role": "user", "content": "Which port does the staging server listen on?"})
+        session.prompt()
+        session.append({"role": "assistant", "content": "It listens on 8471."})
+        for text in PROPOSALS:
+            session.remember("preference", text, sources=[f"recto://{MAIN}/1"])
+    with recto.open(store, session=OTHER, **SETTINGS) as session:
+        session.append({"role": "user", "content": "Hello from the other session."})
+        session.append({"role": "assistant", "content": "Hello."})
+
+
+@dataclass
+class World:
+    """The gateway, and the provider behind it."""
+
+    gateway: Running
+    upstream: ScriptedUpstream
+
+    @property
+    def url(self) -> str:
+        return self.gateway.url
+
+    @property
+    def key(self) -> str:
+        return self.gateway.secret
+
+    def happened(self, kind: str, session: str = MAIN) -> int:
+        """How often something happened."""
+        return self.events(session).count(kind)
+
+    def events(self, session: str = MAIN) -> list[str]:
+        """The kinds of what happened in a session, in order."""
+        return [entry.kind for entry in self.gateway.store.read(session) if entry.role == "event"]
+
+
+@contextmanager
+def world(folder: Path, filled: Path | None = None, answer: str = ANSWER, **more: Any) -> Iterator[World]:
+    """A gateway over a copy of a store that was filled before."""
+    if filled is not None:
+        shutil.copytree(filled, folder, dirs_exist_ok=True)
+
+    def says(asked: Asked) -> Says:
+        return Says(answer)
+
+    with ExitStack() as stack:
+        upstream = stack.enter_context(running(ScriptedUpstream(says)))
+        made = stack.enter_context(gateway(folder, upstream.url, **{**SETTINGS, **more}))
+        yield World(made, upstream)
+
+
+class Held:
+    """An answer that stops in its middle until it is let go."""
+
+    def __init__(self, world: World, first: str = "The first half", second: str = ", and the second.") -> None:
+        self.go_on = threading.Event()
+        self._pieces = first, second
+        world.upstream.fail = self.answer
+
+    def answer(self, asked: Asked) -> StreamingResponse:
+        async def pieces() -> AsyncIterator[str]:
+            yield _chunk({"content": self._pieces[0]})
+            await anyio.to_thread.run_sync(self.go_on.wait, DEADLINE, abandon_on_cancel=True)
+            yield _chunk({"content": self._pieces[1]})
+            yield _chunk({}, "stop")
+            yield "data: [DONE]\n\n"
+
+        return StreamingResponse(pieces(), media_type="text/event-stream")
+
+
+def _chunk(delta: dict[str, str], finish: str | None = None) -> str:
+    return f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta, 'finish_reason': finish}]})}\n\n"

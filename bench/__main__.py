@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    cluster,
     compaction,
     embedding,
     evidence,
@@ -72,6 +73,8 @@ def main() -> None:
     print(f"written to {OUTPUT}")
     if given.docs:
         pages.write(report)
+        if not cluster.SECTIONS.isdisjoint(report["sections"]):
+            subprocess.run([sys.executable, "-m", "bench.scale", "--docs"], stdout=subprocess.DEVNULL, check=True)
 
 
 def in_a_process(name: str, quick: bool) -> dict:

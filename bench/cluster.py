@@ -22,6 +22,8 @@ WRITES = 4
 RENEWED = 5.0
 """Seconds after which a turn that lasts is renewed."""
 DAY = 86_400
+SECTIONS = frozenset({"postgres", "gateway", "gateway_memory", "recall_scale"})
+"""Whose figures it takes."""
 _TERA, _GIGA = 1e12, 1e9
 
 
@@ -93,7 +95,7 @@ def _rows(page: str) -> dict[str, dict[str, float]]:
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
         if cells and cells[0] == "what":
             columns = cells
-        elif len(cells) == len(columns) and not cells[0].startswith("---"):
+        elif cells and len(cells) == len(columns) and not cells[0].startswith("---"):
             values = {name: cell.replace(",", "") for name, cell in zip(columns, cells, strict=True)}
             found[cells[0]] = {name: float(text) for name, text in values.items() if _is_figure(text)}
     return found

@@ -16,7 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -40,7 +40,8 @@ from recto.settings import load
 from recto.storing import index_for, open_store
 
 CLIENTS = (1, 8, 32, 64)
-APPENDS, TURNS = 2_000, 400
+APPENDS, TURNS, LENGTH = 2_000, 400, 10
+"""In all; and turns of one session, so that prompts are as long whoever asks."""
 ENTRIES = 1_000_000
 PROMPTS, SEARCHES, REOPENED = 40, 30, 5
 MODEL = "gpt-4o"
@@ -194,15 +195,17 @@ def appends(store: TranscriptStore, session: str, count: int) -> list[float]:
 
 
 def turns(store: TranscriptStore, session: str, count: int) -> list[float]:
-    """A question, the prompt, an answer; under the turn of the session where the store has one to give."""
-    with _opened(store, session) as opened:
-        opened.prompt()
-        return [seconds(lambda: _turn(store, opened)) for _ in range(count)]
+    """A question, the prompt, an answer; under the turn of the session. Another session after a while."""
+    times: list[float] = []
+    for start in range(0, count, LENGTH):
+        with _opened(store, f"{session}-{secrets.token_hex(4)}") as opened:
+            opened.prompt()
+            times += [seconds(lambda opened=opened: _turn(store, opened)) for _ in range(min(LENGTH, count - start))]
+    return times
 
 
 def _turn(store: TranscriptStore, session: Session) -> None:
-    holding = getattr(store, "turn", lambda _: nullcontext())
-    with holding(session.key):
+    with store.turn(session.key):
         session.append(_ASKED)
         session.prompt()
         session.append(_ANSWERED)
@@ -217,13 +220,10 @@ def on_disk(place: Place, count: int) -> list[dict]:
     with closing(place.store()) as store:
         turns(store, "agent:disk:main", 1)
         size, log = place.counted()
-        before = store.head("agent:disk:main").seq
         turns(store, "agent:disk:main", count)
-        entries = store.head("agent:disk:main").seq - before
         grown, logged = place.counted()
-    note = f"{entries / count:.1f} entries of a turn, contents of 1.1 KB"
     return [
-        row(f"transcript of a turn: {place.name}", (grown - size) / count, "bytes", note),
+        row(f"transcript of a turn: {place.name}", (grown - size) / count, "bytes", "contents of 1.1 KB"),
         row(f"log of a turn: {place.name}", (logged - log) / count, "bytes", "written once more, kept for a while"),
     ]
 
@@ -282,8 +282,9 @@ def _prompts(store: TranscriptStore) -> tuple[list[float], list[float]]:
         with open_session(store, session=SESSION, model=MODEL, recall={"enabled": False}) as session:
             opened.append(seconds(session.prompt) * 1e3)
             for _ in range(PROMPTS // REOPENED):
-                session.append(_ASKED)
-                prompts.append(seconds(session.prompt) * 1e3)
+                with store.turn(session.key):
+                    session.append(_ASKED)
+                    prompts.append(seconds(session.prompt) * 1e3)
     return opened, prompts
 
 

@@ -276,7 +276,7 @@ def scenarios(cluster: Cluster) -> dict[str, Cluster]:
     calm = replace(cluster, node_lost_for=0.0, gateways_lost=0)
     return {
         "as planned": calm,
-        "70 % of the nodes": replace(calm, nodes=max(int(cluster.nodes * 0.7), 1)),
+        "a third of the nodes": replace(calm, nodes=max(cluster.nodes // 3, 1)),
         "hot sessions get a fifth": replace(calm, hot_share=0.2),
         "a node is away for 5 s": replace(calm, node_lost_for=5.0),
         "1 % of the gateways is lost": replace(calm, gateways_lost=max(cluster.gateways // 100, 1)),

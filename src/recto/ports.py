@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -77,6 +77,10 @@ class TranscriptStore(Protocol):
 
     def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
         """Entries from `start` up to and including `stop`, in order, a page at a time."""
+        ...
+
+    def pick(self, session: str, seqs: Collection[int]) -> list[Entry]:
+        """The entries of these numbers that there are, in order. For few of them: all are held at once."""
         ...
 
     def tail(self, session: str, count: int) -> list[Entry]:

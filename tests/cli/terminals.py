@@ -48,8 +48,9 @@ class Terminal:
 
     def ended(self) -> int:
         """Waits for its end; how it ended."""
-        while self._more(DEADLINE):
-            pass
+        end = time.monotonic() + DEADLINE
+        while self._more(end - time.monotonic()):
+            assert time.monotonic() < end, f"it did not end: {plain(self.received)[self.seen :]!r}"
         return self.process.wait(DEADLINE)
 
     def _more(self, seconds: float) -> bool:

@@ -178,6 +178,7 @@ def test_several_lines_are_one_message_however_they_are_typed_or_pasted(reached,
     shown.until("gpt-4o")
     shown.type("half a line\x03")
     shown.until("Ctrl-D or /quit")
+    shown.until("gpt-4o")  # before that, Enter would be a new line
     shown.type("/quit\r")
     assert shown.ended() == 0
     assert texts(reached, session)[0] == "one\ntwo\nthree\nfourfive\nsix"

@@ -40,7 +40,7 @@ def test_every_mode_keeps_every_prompt_within_the_window(recorded):
 
 
 def test_the_same_file_comes_to_the_same_and_files_are_added_up(recorded):
-    asked = ("--window", "4k", "--mode", "sliding_window")
+    asked = ("--window", "8k", "--mode", "sliding_window")
     first, second = rows(recorded, "1.json", "2.json", *asked), rows(recorded, "1.json", "2.json", *asked)
     assert first == second
     assert first[0]["dollars"] is None

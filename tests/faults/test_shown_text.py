@@ -7,26 +7,21 @@ The page is held to the same in tests/web/test_hostile_page.py.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
-import os
-import pty
 import random
 import subprocess
 import sys
-import termios
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from select import select
-from time import monotonic
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.calling import called
+from tests.faults.sitting import DEADLINE, Terminal
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 from tests.hostile_texts import (
@@ -56,7 +51,6 @@ from recto.telemetry.metrics import Metrics
 from recto.tui import words
 from recto.tui.frame import PLACES
 
-DEADLINE = 60
 FUNCTION_KEYS = (
     "\x1bOP",
     "\x1bOQ",
@@ -318,47 +312,6 @@ def test_without_the_protection_the_same_commands_are_seen_to_act(home, monkeypa
     assert "U+202E" in acts(said_at(home, "show", "--last", "400"))
 
 
-class Terminal:
-    """The program with somebody at a terminal before it."""
-
-    def __init__(self, home: Path, *arguments: str) -> None:
-        program = [sys.executable, "-c", "from recto.cli.main import main; main()", *arguments]
-        around = {**os.environ, "HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-        self.drawn = ""
-        self._decoded = codecs.getincrementaldecoder("utf-8")()
-        self._master, slave = pty.openpty()
-        termios.tcsetwinsize(slave, (40, 120))
-        self.running = subprocess.Popen(program, cwd=home, env=around, stdin=slave, stdout=slave, stderr=slave)
-        os.close(slave)
-
-    def types(self, keys: str) -> None:
-        os.write(self._master, keys.encode())
-
-    def until(self, words: str = "") -> str:
-        """All that is drawn from here on, up to these words; without words, up to the end of the program."""
-        begins, enough = len(self.drawn), monotonic() + DEADLINE
-        while not words or words not in self.drawn[begins:]:
-            if not select([self._master], [], [], max(enough - monotonic(), 0))[0]:
-                raise AssertionError(f"{words!r} was not drawn in {DEADLINE} s: {self.drawn[-2_000:]!r}")
-            try:
-                piece = os.read(self._master, 65536)
-            except OSError:  # the other side has closed it
-                piece = b""
-            if not piece:
-                assert not words, f"the program ended before it drew {words!r}: {self.drawn[-2_000:]!r}"
-                break
-            self.drawn += self._decoded.decode(piece)
-        return self.drawn[begins:]
-
-    def __enter__(self) -> Terminal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.running.kill()
-        self.running.wait()
-        os.close(self._master)
-
-
 def in_a_terminal(home: Path, *arguments: str) -> str:
     """What a command writes when somebody sits at a terminal."""
     with Terminal(home, *arguments) as terminal:
@@ -386,14 +339,16 @@ def answering(folder: Path, answer: str, **more: Any) -> Iterator[Running]:
 
 
 def test_the_full_screen_draws_hostile_text_and_obeys_none_of_it(home):
-    with answering(home, "Nothing.", **TOLD, model="gpt-4o", models=SMALL) as made:
-        with Terminal(home, "tui", "--url", made.url, "--key", made.secret, "--session", KEY) as terminal:
-            terminal.until(KEY)
-            for keys, place in zip(FUNCTION_KEYS, PLACES, strict=True):
-                terminal.types(keys)
-                terminal.until("\u241b" if place.name == "transcript" else place.title)
-            terminal.types("\x11")
-            terminal.until()
+    with (
+        answering(home, "Nothing.", **TOLD, model="gpt-4o", models=SMALL) as made,
+        Terminal(home, "tui", "--url", made.url, "--key", made.secret, "--session", KEY) as terminal,
+    ):
+        terminal.until(KEY)
+        for keys, place in zip(FUNCTION_KEYS, PLACES, strict=True):
+            terminal.types(keys)
+            terminal.until("\u241b" if place.name == "transcript" else place.title)
+        terminal.types("\x11")
+        terminal.until()
     assert orders(terminal.drawn) == []
 
 

@@ -194,6 +194,13 @@ def test_the_tail_is_oldest_first(store):
     assert store.tail(MAIN, 0) == store.tail(MAIN, -1) == []
 
 
+def test_entries_are_picked_by_their_numbers_in_order_and_those_that_are_not_there_are_left_out(store):
+    store.append(MAIN, drafts("a", "b", "c", "d"))
+    picked = store.pick(MAIN, [4, 2, 2, 9, 0, -1, 10**12])
+    assert picked == [*store.read(MAIN, 2, 2), *store.read(MAIN, 4, 4)]
+    assert store.pick(MAIN, []) == store.pick("agent:nobody:main", [1]) == []
+
+
 def test_reading_goes_over_many_pages_and_sees_what_is_added_meanwhile(store):
     store.append(MAIN, [draft(str(number)) for number in range(1, 1203)])
     reading = store.read(MAIN)

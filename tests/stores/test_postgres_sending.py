@@ -19,6 +19,7 @@ REQUIRED = (
     rows.HEAD,
     rows.PAGE,
     rows.TAIL,
+    rows.PICKED,
     rows.BY_ID,
     rows.BY_KEY,
     rows.STANDING,

@@ -50,7 +50,7 @@ def problems(pilot) -> list[str]:
 
 def test_hostile_texts_act_on_no_screen_and_are_readable(tmp_path):
     async def tour() -> None:
-        async with driven(made, NAME, size=(120, 40)) as pilot:
+        async with driven(made, NAME, size=(110, 30)) as pilot:
             assert problems(pilot) == []
             for place in PLACES:
                 await press(pilot, "escape", place.key)

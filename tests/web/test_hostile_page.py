@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 from starlette.routing import Route
 from tests.gateway.upstream import serving
 from tests.hostile_texts import ELSEWHERE, MARKUP, RUN, TERMINAL, TURNED, acts, spoil
+from tests.web.browsing import Visit
 from tests.web.conftest import Visiting
 from tests.web.worlds import SETTINGS, Held, World, world
 
@@ -72,67 +73,79 @@ def harmless(page: Page) -> None:
     assert set(shown) <= JOINERS
 
 
-def test_every_view_shows_hostile_text_as_the_text_it_is(visiting: Visiting, spoilt: World):
+@pytest.fixture(scope="module")
+def inside(visiting: Visiting, spoilt: World) -> Iterator[Visit]:
+    """A visit for all tests that only look."""
     with visiting(spoilt.url) as visit:
-        page = visit.enter(key_of(spoilt), "chat", SPOILT)
-        expect(page.get_by_text(SEEN).first).to_be_attached()
-        for title in VIEWS:
-            visit.view(title)
-            if title == "Recall":
-                page.get_by_label("Question").fill(f"question {SEEN} {TERMINAL[8]}")
-                page.get_by_label("Question").press("Enter")
-                expect(page.get_by_role("list", name="Hits")).to_be_visible()
-            if title == "Compare":
-                page.get_by_role("button", name="Show what both hold").click()
-            page.evaluate("document.querySelectorAll('main details').forEach(one => { one.open = true })")
-            harmless(page)
-            if title in ("Chat", "Transcript", "Recall", "Memory"):
-                expect(page.locator("main").get_by_text("<img src=x onerror=").first).to_be_attached()
-            visit.shot(f"hostile-{title.lower()}")
+        visit.enter(spoilt.gateway.gateway.keys.add(Key(name=SEEN))[1], "chat", SPOILT)
+        yield visit
 
 
-def test_an_entry_a_proposal_and_the_audit_are_shown_whole_and_harmless(visiting: Visiting, spoilt: World):
-    with visiting(spoilt.url) as visit:
-        page = visit.enter(key_of(spoilt), "transcript", SPOILT, seq=1)
-        page.get_by_role("button", name="Open entry 1", exact=True).click()
-        dialog = page.get_by_role("dialog")
-        for part in ("Text", "Exact content", "Meta and hashes"):
-            dialog.get_by_role("tab", name=part).click()
-            harmless(page)
-        dialog.get_by_role("tab", name="Text").click()
-        for piece in MARKUP[:30]:
-            expect(dialog).to_contain_text(" ".join(piece.split()))
-        page.keyboard.press("Escape")
-        for tab in ("Remembered", "Notes", "Checkpoints"):
-            visit.view("Memory")
-            page.get_by_role("tab", name=re.compile(tab)).click()
-            harmless(page)
-        visit.view("Decisions")
-        page.get_by_role("tab", name=re.compile("Audit", re.IGNORECASE)).click()
+def at(visit: Visit, view: str, **given: object) -> Page:
+    """Another place of the same visit."""
+    query = "".join(f"&{name}={value}" for name, value in given.items())
+    visit.page.goto(f"{visit.url}/#/{view}?session={SPOILT}{query}")
+    return visit.page
+
+
+def test_every_view_shows_hostile_text_as_the_text_it_is(inside: Visit):
+    page = at(inside, "chat")
+    expect(page.get_by_text(SEEN).first).to_be_attached()
+    for title in VIEWS:
+        inside.view(title)
+        if title == "Recall":
+            page.get_by_label("Question").fill(f"question {SEEN} {TERMINAL[8]}")
+            page.get_by_label("Question").press("Enter")
+            expect(page.get_by_role("list", name="Hits")).to_be_visible()
+        if title == "Compare":
+            page.get_by_role("button", name="Show what both hold").click()
+        page.evaluate("document.querySelectorAll('main details').forEach(one => { one.open = true })")
         harmless(page)
-        expect(page.locator("main")).to_contain_text("<img src=x onerror=")
+        if title in ("Chat", "Transcript", "Recall", "Memory"):
+            expect(page.locator("main").get_by_text("<img src=x onerror=").first).to_be_attached()
+        if title == "Transcript":
+            inside.shot("hostile-transcript")
 
 
-def test_the_tooltips_of_charts_are_drawn_and_not_made(visiting: Visiting, spoilt: World):
-    with visiting(spoilt.url) as visit:
-        page = visit.enter(key_of(spoilt), "overview", SPOILT)
-        expect(page.locator(".waiting")).to_have_count(0)
-        for chart in page.locator("main").get_by_role("img").all():
-            chart.scroll_into_view_if_needed()
-            box = chart.bounding_box()
-            assert box
-            for share in (0.2, 0.5, 0.8):
-                page.mouse.move(box["x"] + box["width"] * share, box["y"] + box["height"] / 2)
-                page.mouse.move(box["x"] + box["width"] * share + 2, box["y"] + box["height"] / 2)
+def test_an_entry_a_proposal_and_the_audit_are_shown_whole_and_harmless(inside: Visit):
+    page = at(inside, "transcript", seq=1)
+    page.get_by_role("button", name="Open entry 1", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    for part in ("Exact content", "Meta and hashes", "Text"):
+        dialog.get_by_role("tab", name=part).click()
         harmless(page)
-
-
-def test_a_session_with_a_hostile_name_is_shown_by_its_name(visiting: Visiting, spoilt: World):
-    with visiting(spoilt.url) as visit:
-        page = visit.enter(key_of(spoilt), "transcript", SPOILT)
-        page.get_by_role("region", name="Sessions").get_by_role("link", name=re.compile("<img src=x")).click()
-        expect(page.get_by_role("banner")).to_contain_text(NAMED)
+    shown = " ".join(dialog.inner_text().split())
+    assert [piece for piece in MARKUP if " ".join(piece.split()) not in shown] == []
+    page.keyboard.press("Escape")
+    for tab in ("Remembered", "Notes", "Checkpoints"):
+        inside.view("Memory")
+        page.get_by_role("tab", name=re.compile(tab)).click()
         harmless(page)
+    inside.view("Decisions")
+    page.get_by_role("tab", name=re.compile("Audit", re.IGNORECASE)).click()
+    expect(page.locator("main")).to_contain_text("<img src=x onerror=")
+    harmless(page)
+
+
+def test_the_tooltips_of_charts_are_drawn_and_not_made(inside: Visit):
+    page = at(inside, "overview")
+    expect(page.get_by_role("heading", level=1, name="Window")).to_be_visible()
+    expect(page.locator(".waiting")).to_have_count(0)
+    for chart in page.locator("main").get_by_role("img").all():
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        assert box
+        for share in (0.2, 0.5, 0.8):
+            page.mouse.move(box["x"] + box["width"] * share, box["y"] + box["height"] / 2)
+            page.mouse.move(box["x"] + box["width"] * share + 2, box["y"] + box["height"] / 2)
+    harmless(page)
+
+
+def test_a_session_with_a_hostile_name_is_shown_by_its_name(inside: Visit):
+    page = at(inside, "transcript")
+    page.get_by_role("region", name="Sessions").get_by_role("link", name=re.compile("<img src=x")).click()
+    expect(page.get_by_role("banner")).to_contain_text(NAMED)
+    harmless(page)
 
 
 def test_an_answer_and_a_refusal_that_hold_markup_are_text_while_they_come(visiting: Visiting, spoilt: World):

@@ -27,7 +27,8 @@ ENTRIES = {"small": 20_000, "ci": 100_000, "release": 100_000}[SCALE]
 BATCH = 2_000
 MOST_NODES = 5_000
 VIEWS = ("Chat", "Window", "Transcript", "Decisions", "Compare", "Health", "Recall")
-WORDS = {"recall": {"embedder": {"use": "none"}, "background": False}}
+UNINDEXED = {"recall": {"enabled": False}}
+"""Taking so many entries into the index would cost more than all that is looked at here."""
 
 
 def drafts() -> Iterator[Draft]:
@@ -47,12 +48,12 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with closing(open_store(load(environ={}, arguments={"store": store}))) as opened:
         for _ in range(ENTRIES // BATCH):
             opened.append(LARGE, list(islice(made, BATCH)))
-    with recto.open(store, session=LARGE, **{**SETTINGS, **WORDS}) as session:
+    with recto.open(store, session=LARGE, **{**SETTINGS, **UNINDEXED}) as session:
         for message in islice(scripted_session(seed=8, exchanges=6), 1, None):
             session.append(message)
             if message["role"] == "user":
                 session.prompt()
-    with world(folder, **WORDS) as running:
+    with world(folder, **UNINDEXED) as running:
         yield running
 
 

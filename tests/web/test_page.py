@@ -157,7 +157,6 @@ def test_what_leaves_is_marked_in_chat_on_the_timeline_and_in_the_log_and_can_be
     page.get_by_role("button", name=f"Restore decision {seq}").click()
     expect(line).to_contain_text("undone")
     expect(page.get_by_role("button", name=f"Redo decision {seq}")).to_be_visible()
-    changing.shot("decisions-restored")
     assert fresh.happened("restored") == 1
 
 
@@ -190,7 +189,6 @@ def test_a_mark_on_the_timeline_opens_its_decision_where_it_can_be_restored(chan
     assert size > 10, "there are marks to see"
     page.mouse.move(*_at(chart, x, y))
     page.mouse.move(*_at(chart, x + 1, y))
-    changing.shot("window-hover")
     page.mouse.click(*_at(chart, x, y))
     dialog = page.get_by_role("dialog", name=re.compile("Decision"))
     expect(dialog).to_contain_text("left the prompt")
@@ -223,7 +221,6 @@ def test_a_session_is_compacted_with_a_focus_from_the_log(changing: Visit, fresh
 def test_an_approved_proposal_is_remembered_and_a_rejected_one_is_not(changing: Visit, fresh: World):
     wanted, refused, waiting = PROPOSALS
     page = settled(changing.enter(fresh.key, "memory", MAIN))
-    changing.shot("memory-proposals")
     page.get_by_role("button", name=f"Approve: {wanted}").click()
     expect(page.get_by_role("listitem", name=f"Proposal: {wanted}")).to_have_count(0)
     page.get_by_role("button", name=f"Reject: {refused}").click()
@@ -256,7 +253,6 @@ def test_a_key_that_may_only_read_changes_nothing_and_is_told_why(changing: Visi
     send = page.get_by_role("button", name="Send")
     expect(send).to_be_disabled()
     expect(send).to_have_attribute("title", re.compile("right"))
-    changing.shot("chat-read-only")
     for view, name in (
         ("Decisions", "Restore decision"),
         ("Decisions", "Compact"),

@@ -137,6 +137,8 @@ def test_sessions_are_found_by_name_and_chosen(looking: Visit, told: World):
     sessions.get_by_role("link", name=re.compile(OTHER)).click()
     expect(page.get_by_role("banner")).to_contain_text(OTHER)
     expect(page.get_by_role("list", name="Entries")).to_contain_text("Hello from the other session.")
+    sessions.get_by_label("Find a session").fill("")
+    expect(sessions.get_by_role("link")).to_have_count(3)
 
 
 def test_health_shows_turns_trends_and_alerts(looking: Visit, told: World):

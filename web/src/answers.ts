@@ -471,6 +471,7 @@ export interface Report {
   decisions: Array<Decided>;
   compressions: Array<Compression>;
   judged: number | null;
+  marker_tokens: number;
   summary_tokens: number;
   notes: number;
   omitted: Array<string>;

@@ -18,7 +18,7 @@ const KINDS = [
 ] as const;
 
 export function Sessions() {
-  const { api } = useOn();
+  const { api, asker } = useOn();
   const [typed, type] = useState("");
   const [wanted, want] = useState("");
   const [kind, choose] = useState("");
@@ -54,6 +54,9 @@ export function Sessions() {
         </p>
       )}
       <ul class="sessions-list">
+        {!wanted && !kind && !found.busy && !found.back && !found.rows.some((line) => line.session === asker.main) && (
+          <Unbegun session={asker.main} />
+        )}
         {found.rows.map((line) => (
           <Line key={line.session} line={line} />
         ))}
@@ -88,6 +91,23 @@ function listing(api: Api, wanted: string, kind: string): Walk<SessionLine, stri
       return { rows: page.sessions.filter(fits), next: page.next };
     },
   };
+}
+
+/** The session that a question without any other goes to, before there is one. */
+function Unbegun({ session }: { session: string }) {
+  const on = useOn();
+  return (
+    <li>
+      <a
+        class="session-line"
+        href={on.link("chat", { session })}
+        aria-current={session === on.session ? "true" : undefined}
+      >
+        <span class="session-line-name">{safe(session)}</span>
+        <span class="session-line-about">nothing said yet</span>
+      </a>
+    </li>
+  );
 }
 
 function Line({ line }: { line: SessionLine }) {

@@ -23,6 +23,7 @@ from recto.cli.transcripts import known_session
 from recto.core.audit import COLUMNS, Asked, AuditLine, cells
 from recto.core.entries import Head, session_key
 from recto.core.scopes import stored_key
+from recto.engine.erasing import ERASED
 from recto.engine.erasing import SESSION as ERASURES
 from recto.errors import InputError
 from recto.settings import Settings
@@ -221,6 +222,8 @@ def _cells(line: AuditLine) -> tuple[str | Text, ...]:
     if line.undone_by is not None:
         what.append(f"\nundone by entry {line.undone_by}", "yellow")
     why = line.reason or ", ".join(f"{name} {value}" for name, value in line.details.items())
+    if line.kind == ERASED:
+        why = f"{line.details.get('session')}, {line.details.get('entries')} entries: {why}"
     if line.picodollars:
         why = f"{why} (${line.picodollars / 10**12:.4f})"
     freed = "" if line.freed is None else f"{line.freed:,}"

@@ -127,8 +127,10 @@ class Report:
     """Those of them that wrote something."""
     judged: float | None
     """How far a model found answers from the prompt to agree with answers from everything, when it was last asked."""
+    marker_tokens: int
+    """What is said in place of what left: that it left, the notes, and the summary."""
     summary_tokens: int
-    """What stands in place of what left."""
+    """The summary alone."""
     notes: int
     omitted: tuple[str, ...]
     """Results that stand in the transcript but could not stand in a valid prompt, and why."""

@@ -72,6 +72,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         decisions=tuple(_decisions(recent)),
         compressions=tuple(_compressions(recent)),
         judged=_judged(recent),
+        marker_tokens=material.marker_cost(state),
         summary_tokens=material.meter.count(state.summary.text) if state.summary else state.promised,
         notes=len(state.notes),
         omitted=tuple(f"entry {left.seq}: {left.reason}" for left in built.arrangement.omitted),

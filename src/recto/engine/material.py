@@ -161,14 +161,16 @@ class Material:
     def used(self, state: WindowState) -> int:
         """What the prompt of a state costs at most, with everything that would be made for it."""
         wire = self.wire_of(state)
-        lines, marker = self._lines(state)
-        self._arrange(lines, wire)
+        self._arrange(self._lines(state)[0], wire)
         made = sum(self._count_made("answer", piece.call_id + piece.tool, wire) for piece in self._answers)
         opening = 0 if state.lines and wire != ANTHROPIC else 24
         quoted = sum(text.tokens for text in (self.handoff, self.recalled) if text)
-        said = self._count_made("marker", marker, wire) if marker else 0
-        before = self.foreword_cost(wire)
+        before, said = self.foreword_cost(wire), self.marker_cost(state)
         return self.fixed + before + state.tokens + made + opening + said + quoted + state.promised
+
+    def marker_cost(self, state: WindowState) -> int:
+        """What is said in place of what left, with notes and summary, costs."""
+        return self._count_made("marker", self.marker_of(state), self.wire_of(state)) if state.left_messages else 0
 
     def foreword_cost(self, wire: str) -> int:
         """What the system text before everything else costs."""

@@ -30,7 +30,9 @@ class Gauge:
         if not state.reported:
             return pressure.read(counted)
         added, exact = max(counted - state.reported_of, 0), self._material.meter.exact
-        return pressure.read(measured(counted, state.reported, added=added, exact=exact).tokens)
+        # What was quoted for the last question alone is gone by now, and what the provider counted for it too.
+        gone = max(state.reported_of - counted, 0) * state.reported // max(state.reported_of, 1)
+        return pressure.read(measured(counted, state.reported - gone, added=added, exact=exact).tokens)
 
     def usage(self, state: WindowState, budget: Budget) -> tuple[Usage, ...]:
         """How each component stands with its budget."""

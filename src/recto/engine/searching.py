@@ -231,15 +231,26 @@ class Searcher:
         if not wanted and not task:
             return {}
         has: list[tuple[Candidate, set[tuple[int, int]], float]] = []
+        texts = self._texts(candidates)
         for one in candidates:
-            entry = next(iter(self.indexer.store.read(one.session, one.seq, one.seq)), None)
-            said = lexicon.sequence(text_of(entry)[:_PHRASED]) if entry is not None else ()
+            said = lexicon.sequence(texts.get((one.session, one.seq), ""))
             serves = len(task & set(said)) / len(task) if task else 0.0
             has.append((one, wanted.intersection(pairwise(said)), serves))
         worth = _worth([pairs for _, pairs, _ in has])
         return {
             (one.session, one.seq): replace(one, phrases=min(sum(map(worth.__getitem__, pairs)), 2.0), task=serves)
             for one, pairs, serves in has
+        }
+
+    def _texts(self, candidates: Sequence[Candidate]) -> dict[Place, str]:
+        """How the entries of candidates begin, as far as there are entries; those of a session are read together."""
+        wanted: dict[str, list[int]] = {}
+        for one in candidates:
+            wanted.setdefault(one.session, []).append(one.seq)
+        return {
+            (session, entry.seq): text_of(entry)[:_PHRASED]
+            for session, seqs in wanted.items()
+            for entry in self.indexer.store.pick(session, seqs)
         }
 
     def _whole(self, search: _Search) -> dict[Hashable, float]:

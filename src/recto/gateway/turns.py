@@ -99,18 +99,25 @@ class Turns:
         _refuse_empty(asked)
         waits_for = self.placing.held_in(key, asked, named)
         elsewhere: set[str] = set()
+        said = False
         for _ in range(_TRIES):
             with ExitStack() as held:
                 if waits_for:
                     held.enter_context(self._store.turn(waits_for, patience=patience))
                 placed = self.placing.place(key, asked, named, frozenset(self._busy) | elsewhere)
+                if said and placed.fresh:
+                    break  # its turn was lost and others spoke: said again, it would stand there twice
                 if not self._claimed(placed):
                     continue  # another request of the same conversation was quicker
                 held.callback(self._free, placed)
                 try:
                     if placed.stored != waits_for:
                         held.enter_context(self._store.turn(placed.stored, patience=0))
-                    return self._begun(key, asked, placed, asked.model if model is None else model, held)
+                    name = asked.model if model is None else model
+                    session = held.enter_context(self._sessions.use(key, placed.session, name))
+                    self._say(session, key, asked, placed)
+                    said = placed.turns
+                    return self._begun(key, asked, placed, name, session, held)
                 except TurnTaken:
                     elsewhere.add(placed.stored)
                 except AppendConflict:
@@ -161,9 +168,7 @@ class Turns:
             turn.ended = True
             turn.held.close()
 
-    def _begun(self, key: Key, asked: Asked, placed: Placed, model: str, held: ExitStack) -> Turn:
-        session = held.enter_context(self._sessions.use(key, placed.session, model))
-        self._say(session, key, asked, placed)
+    def _begun(self, key: Key, asked: Asked, placed: Placed, model: str, session: Session, held: ExitStack) -> Turn:
         given = self._given(placed.stored, asked)
         session.window.material.usual_wire = asked.wire
         prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)

@@ -6,7 +6,7 @@ It keeps the whole contract of `recto.ports.TranscriptStore` but durability: wha
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -82,6 +82,10 @@ class MemoryStore:
         while place < len(entries) and (stop is None or place < stop):
             yield entries[place]
             place += 1
+
+    def pick(self, session: str, seqs: Collection[int]) -> list[Entry]:
+        """The entries of these numbers that there are, in order."""
+        return [entry for seq in sorted(set(seqs)) if seq > 0 for entry in self.read(session, seq, seq)]
 
     def tail(self, session: str, count: int) -> list[Entry]:
         """The last entries, oldest first."""

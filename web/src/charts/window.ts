@@ -6,6 +6,20 @@ import { whole } from "../format";
 /** What is part of the prompt. */
 export const held = (report: Report): Usage[] => report.components.filter((one) => one.component !== "reserve");
 
+/** The components, and what is said in place of what left, which is none of them. */
+const segments = (report: Report) => [
+  ...held(report).map((one) => ({
+    name: one.component as string,
+    used: one.used,
+    about: `${whole(one.used)} tokens, at most ${whole(one.hard)}`,
+  })),
+  {
+    name: "marker",
+    used: report.marker_tokens,
+    about: `${whole(report.marker_tokens)} tokens in place of what left: notes, and a summary`,
+  },
+];
+
 export function windowBar(report: Report, zones: Timeline | undefined): ChartOption {
   const { text, axis, tooltip, legend } = dress();
   const label = { ...text, color: colour("ink"), position: "inside" };
@@ -33,14 +47,14 @@ export function windowBar(report: Report, zones: Timeline | undefined): ChartOpt
     tooltip: { ...tooltip, trigger: "item" },
     xAxis: { type: "value", max: report.window, ...axis, splitLine: { show: false } },
     yAxis: { type: "category", data: ["window"], show: false },
-    series: held(report).map((one, place) => ({
-      name: one.component,
+    series: segments(report).map((one, place) => ({
+      name: one.name,
       type: "bar",
       stack: "window",
       barWidth: "72%",
       data: [one.used],
-      itemStyle: { color: colour(one.component), borderColor: colour("sheet"), borderWidth: one.used ? 1 : 0 },
-      tooltip: { formatter: () => `${one.component}\n${whole(one.used)} tokens, at most ${whole(one.hard)}` },
+      itemStyle: { color: colour(one.name), borderColor: colour("sheet"), borderWidth: one.used ? 1 : 0 },
+      tooltip: { formatter: () => `${one.name}\n${one.about}` },
       ...(place === 0 ? { markArea: areas, markLine: marks } : {}),
     })),
   };

@@ -19,6 +19,7 @@ _FROM = "FROM recto.entries WHERE session = %(session)s"
 HEAD = "SELECT seq, hash FROM recto.heads WHERE session = %(session)s AND seq > 0"
 BY_ID = f"SELECT {_COLUMNS} {_FROM} AND id = ANY(%(ids)s) ORDER BY seq"
 BY_KEY = f"SELECT {_COLUMNS} {_FROM} AND key = ANY(%(keys)s) ORDER BY seq"
+PICKED = f"SELECT {_COLUMNS} {_FROM} AND seq = ANY(%(seqs)s) ORDER BY seq"
 TAIL = f"SELECT {_COLUMNS} {_FROM} ORDER BY seq DESC LIMIT %(count)s"
 
 PAGE = f"""

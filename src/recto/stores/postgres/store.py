@@ -8,7 +8,7 @@ an owner of before still sends is refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
@@ -27,7 +27,7 @@ from recto.stores.postgres.faults import is_lost, named, translate
 from recto.stores.postgres.link import EVERYBODY, Link
 from recto.stores.postgres.recall import PostgresIndex
 from recto.stores.postgres.schema import prepared
-from recto.stores.postgres.sending import number, of_bytes
+from recto.stores.postgres.sending import number, of_bytes, of_numbers
 from recto.stores.postgres.standing import Standing, standing_of
 from recto.stores.postgres.turns import LEASE, Turns
 
@@ -105,6 +105,11 @@ class PostgresStore:
             for row in found:
                 yield rows.entry_of(session, row)
             del found
+
+    def pick(self, session: str, seqs: Collection[int]) -> list[Entry]:
+        """The entries of these numbers that there are, in order; asked for together."""
+        there = of_numbers(seq for seq in set(seqs) if 0 < seq <= MAX_SEQ)
+        return [rows.entry_of(session, row) for row in self._fetched(session, rows.PICKED, seqs=there)]
 
     def tail(self, session: str, count: int) -> list[Entry]:
         """The last entries, oldest first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
@@ -99,6 +99,10 @@ class SqliteStore:
             start = entries[-1].seq + 1
             yield from entries
             del entries  # before the next page is read, not after
+
+    def pick(self, session: str, seqs: Collection[int]) -> list[Entry]:
+        """The entries of these numbers that there are, in order."""
+        return [entry for seq in sorted(set(seqs)) if seq > 0 for entry in self.read(session, seq, seq)]
 
     def tail(self, session: str, count: int) -> list[Entry]:
         """The last entries, oldest first."""

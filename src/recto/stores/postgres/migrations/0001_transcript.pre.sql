@@ -60,7 +60,8 @@ END
 $$;
 
 -- What was said must not be copied into the statistics of the server: it would outlive the erasure of its session.
-ALTER TABLE recto.entries ALTER COLUMN content SET STATISTICS 0, ALTER COLUMN meta SET STATISTICS 0;
+ALTER TABLE recto.entries ALTER COLUMN content SET STATISTICS 0, ALTER COLUMN meta SET STATISTICS 0,
+  ALTER COLUMN id SET STATISTICS 0, ALTER COLUMN key SET STATISTICS 0;
 
 CREATE UNIQUE INDEX entries_by_id ON recto.entries(session, id);
 CREATE UNIQUE INDEX entries_by_key ON recto.entries(session, key) WHERE key IS NOT NULL;

@@ -1,0 +1,116 @@
+"""A store is copied from the command line, and sessions are erased from it by somebody who means it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from calling import called
+
+from recto.core.entries import Draft
+from recto.core.scopes import stored_key
+from recto.stores.sqlite import SqliteStore
+
+ACME = stored_key("agent:a:main", "acme")
+REASON = ("--reason", "asked for by the user")
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("USER", "ada")
+    monkeypatch.setenv("LOGNAME", "ada")
+    path = tmp_path / "a.db"
+    with SqliteStore(path) as opened:
+        for session in ("one", "two", ACME):
+            opened.append(session, [Draft(id=session, ts=1, role="user", content=b'{"role":"user","content":"hi"}')])
+    return str(path)
+
+
+def run(store, *arguments, typed=""):
+    return called("--store", store, *arguments, typed=typed)
+
+
+def names(store):
+    with SqliteStore(store) as opened:
+        return [line.session for line in opened.sessions() if not line.session.startswith("recto:")]
+
+
+def test_a_session_is_erased_by_who_types_its_name(store):
+    done = run(store, "store", "erase", "one", *REASON, typed="one\n")
+    assert done.returncode == 0, done.stderr
+    assert "one: 1 entries erased" in done.stdout
+    assert names(store) == [ACME, "two"]
+
+
+@pytest.mark.parametrize("typed", ["", "two\n", "yes\n"])
+def test_anything_else_and_nobody_is_no(store, typed):
+    done = run(store, "store", "erase", "one", *REASON, typed=typed)
+    assert done.returncode != 0
+    assert len(names(store)) == 3
+
+
+def test_several_and_a_whole_tenant_are_erased_and_told_to_programs(store):
+    done = run(store, "store", "erase", "one", "two", *REASON, "--yes", "--json", "--by", "Grace")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["session"], row["entries"], row["by"], row["is_finished"]) for row in rows] == [
+        ("one", 1, "Grace", True),
+        ("two", 1, "Grace", True),
+    ]
+    assert run(store, "store", "erase", "--tenant", "acme", *REASON, typed="acme\n").returncode == 0
+    assert names(store) == []
+
+
+def test_what_was_erased_is_audited_and_verified_without_a_false_alarm(store, tmp_path):
+    heads = str(tmp_path / "heads.json")
+    assert run(store, "verify", "--write-heads", heads).returncode == 0
+    export = str(tmp_path / "audit.jsonl")
+    run(store, "store", "erase", "one", *REASON, "--yes")
+    done = run(store, "verify", "--heads", heads)
+    assert done.returncode == 0
+    assert "erased on purpose" in done.stdout
+    rows = [json.loads(line) for line in run(store, "audit", "--erased", "--json").stdout.splitlines()]
+    [line] = [row for row in rows if row.get("kind") == "session_erased"]
+    assert (line["reason"], line["by"], line["topic"]) == ("asked for by the user", "ada", "session")
+    assert (line["details"]["session"], line["details"]["entries"]) == ("one", 1)
+    assert "one, 1 entries" in " ".join(run(store, "audit", "--erased").stdout.replace("│", " ").split())
+    assert run(store, "audit", "--erased", "--json", "-o", export).returncode == 0
+    assert run(store, "audit", "--check", export).returncode == 0
+
+
+def test_an_export_of_a_session_that_was_erased_is_told_to_be_beyond_comparison(store, tmp_path):
+    export = str(tmp_path / "audit.jsonl")
+    run(store, "audit", "one", "--json", "-o", export)
+    run(store, "store", "erase", "one", *REASON, "--yes")
+    done = run(store, "audit", "--check", export)
+    assert done.returncode == 1
+    assert "erased on purpose" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "name sessions, or a tenant"),
+        (("one", "--tenant", "acme"), "name sessions, or a tenant"),
+        (("nowhere",), "no session 'nowhere'"),
+        (("recto:keys",), "no session 'recto:keys'"),
+        (("--tenant", "nobody"), "nothing is stored of tenant 'nobody'"),
+        (("--tenant", "../x"), "a name is"),
+    ],
+)
+def test_what_is_not_there_and_what_is_not_clear_erases_nothing(store, arguments, says):
+    done = run(store, "store", "erase", *arguments, *REASON, "--yes")
+    assert done.returncode != 0
+    assert says in done.stderr
+    assert len(names(store)) == 3
+
+
+def test_a_reason_is_needed(store):
+    assert run(store, "store", "erase", "one", "--yes").returncode == 2
+    assert run(store, "store", "erase", "one", "--yes", "--reason", " ").returncode == 3
+    assert len(names(store)) == 3
+
+
+def test_a_store_is_copied_and_the_copy_told(store, tmp_path):
+    done = run(store, "store", "copy", str(tmp_path / "b.db"), "--json")
+    assert {json.loads(line)["session"] for line in done.stdout.splitlines()} == {"one", "two", ACME}
+    assert names(str(tmp_path / "b.db")) == names(store)

@@ -1,0 +1,139 @@
+"""A copy of a database that was put back is the store it was, and an older one is seen by heads kept elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from own_postgres import ROLE, Server, own_server
+from witness import draft, findings
+
+from recto.core.scopes import stored_key
+from recto.engine.copying import copy
+from recto.engine.verify import verify
+from recto.errors import TailCut
+from recto.stores.postgres import PostgresStore
+from recto.stores.sqlite import SqliteStore
+
+pytestmark = pytest.mark.timeout(300)
+ACME = stored_key("agent:a:main", "acme")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with own_server() as made:
+        made.start("fsync=off")
+        yield made
+
+
+def filled(server: Server, name: str) -> str:
+    url = server.made(name)
+    with PostgresStore(url) as store:
+        for number in range(6):
+            store.append(ACME, [draft(f"{number}")])
+            store.append("plain", [draft(f"{number}", bytes(range(256)) * 40), draft(f"{number} too", key=False)])
+    return url
+
+
+def dumped(server: Server, name: str) -> Path:
+    file = server.folder / f"{name}.dump"
+    server.run("pg_dump", "-Fc", "-h", str(server.folder), "-U", ROLE, "-f", str(file), name)
+    return file
+
+
+def restored(server: Server, file: Path, name: str) -> str:
+    url = server.made(name)
+    server.run("pg_restore", "--exit-on-error", "-h", str(server.folder), "-U", ROLE, "-d", name, str(file))
+    return url
+
+
+def test_a_copy_of_the_whole_server_starts_as_the_server_it_was(server):
+    url = filled(server, "whole")
+    server.run("pg_basebackup", "-h", str(server.folder), "-U", "postgres", "-c", "fast", "-D", "copy")
+    with PostgresStore(url) as store:
+        before = list(store.read("plain"))
+        store.append("plain", [draft("newer")])
+    with own_server(server.folder / "copy") as other:
+        other.start("fsync=off")
+        with PostgresStore(other.address("whole")) as back:
+            assert list(back.read("plain")) == before
+            assert verify(back).ok
+
+
+def test_a_dump_that_was_taken_while_others_wrote_is_whole_where_it_is_put_back(server):
+    url = filled(server, "dumping")
+    enough, over = threading.Event(), threading.Event()
+    with PostgresStore(url) as store:
+
+        def write() -> None:
+            number = 0
+            while not over.is_set():
+                store.append("busy", [draft(f"busy {number}"), draft(f"busy {number} too")])
+                number += 1
+                if number == 3:
+                    enough.set()
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        assert enough.wait(60)
+        try:
+            file = dumped(server, "dumping")
+        finally:
+            over.set()
+            writing.join()
+        with PostgresStore(restored(server, file, "dumped")) as copied:
+            assert verify(copied).ok
+            assert findings(copied) == []
+            assert copied.head("busy").seq % 2 == 0
+            for session in (ACME, "plain"):
+                assert list(copied.read(session)) == list(store.read(session))
+            assert copied.append(ACME, [draft("after")])[0].seq == 7
+
+
+def test_an_older_copy_that_was_put_back_is_seen_by_heads_kept_elsewhere_and_accepted_by_new_ones(server):
+    url = filled(server, "older")
+    file = dumped(server, "older")
+    with PostgresStore(url) as store:
+        store.append(ACME, [draft("newer")])
+        kept = {line.session: store.head(line.session) for line in store.sessions()}
+        assert verify(store, heads=kept).ok
+    with PostgresStore(restored(server, file, "older_again")) as back:
+        [finding] = verify(back, heads=kept).findings
+        assert (finding.session, finding.seq) == (ACME, 7)
+        back.accept_heads()
+        kept = {line.session: back.head(line.session) for line in back.sessions()}
+        assert verify(back, heads=kept).ok
+
+
+def test_entries_that_are_put_back_alone_are_behind_the_heads_until_that_is_accepted(server):
+    url = filled(server, "alone")
+    with PostgresStore(url) as store, server.admin("alone") as connection:
+        early = store.head(ACME)
+        store.append(ACME, [draft("newer")])
+        connection.execute("SET session_replication_role = replica")  # as a restore of some tables does
+        connection.execute("DELETE FROM recto.entries WHERE session = %s AND seq > %s", (ACME, early.seq))
+        connection.execute("UPDATE recto.heads SET seq = %s, hash = %s WHERE session = %s", (*_of(early), ACME))
+        assert not verify(store).ok
+    with PostgresStore(url) as store:
+        with pytest.raises(TailCut):
+            store.append(ACME, [draft("again")])
+        store.accept_heads()
+        assert verify(store).ok
+        assert store.append(ACME, [draft("again")])[0].seq == early.seq + 1
+
+
+def _of(head) -> tuple[int, bytes]:
+    return head.seq, head.hash
+
+
+def test_a_store_goes_into_a_file_and_back_into_another_database(server, tmp_path):
+    url = filled(server, "there")
+    with PostgresStore(url) as store, SqliteStore(tmp_path / "backup.db") as file:
+        list(copy(store, file))
+        assert verify(file).ok
+        with PostgresStore(server.made("and_back")) as back:
+            list(copy(file, back))
+            assert verify(back, heads=store.kept_heads()).ok
+            assert list(back.read(ACME)) == list(store.read(ACME))
+            assert back.damage() == []

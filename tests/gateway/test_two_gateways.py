@@ -368,3 +368,25 @@ def test_a_turn_that_a_thread_begins_while_its_request_is_stopped_is_ended(alone
     asyncio.run(stopped())
     assert gw.turns._busy == {}
     assert [one.kind for one in store.read("agent:default:main")][-1] == "reply_cut"
+
+
+def test_a_question_whose_turn_is_lost_before_it_is_sent_on_is_refused_and_not_said_again(both, place):
+    """Somebody else has spoken meanwhile: said again by the gateway itself, it would stand there twice."""
+    session, url, store = "agent:default:overtaken", place[2], both[0].store
+    append = store.append
+
+    def overtaken(key: str, drafts, *, expect: int | None = None) -> list[Entry]:
+        stored = append(key, drafts, expect=expect)
+        if key == session:
+            store.append = append
+            with psycopg.connect(server(), dbname=urlsplit(url).path[1:], autocommit=True) as connection:
+                gone = "UPDATE recto.heads SET lease_until = now() - interval '1 s' WHERE session = %s"
+                connection.execute(gone, (session,))
+            where(ask(both[1], [user("quick")], headers={"x-recto-session-id": "overtaken"}))
+        return stored
+
+    store.append = overtaken
+    said = [{"role": "system", "content": "Be brief."}, user("slow")]
+    refused = ask(both[0], said, headers={"x-recto-session-id": "overtaken"})
+    assert refused.status_code == 503, refused.text
+    assert told(both[1], session) == ["slow", "quick", "answer to quick"]

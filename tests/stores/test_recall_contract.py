@@ -222,6 +222,17 @@ HOSTILE = [
 ]
 
 
+def test_what_was_forgotten_is_scrubbed_and_the_rest_stays(index):
+    for session in (MAIN, "other"):
+        index.put(session, WORDS, [Row(1, b"row")], Covered(1, 2, hash_of(2)))
+    index.forget(MAIN)
+    index.scrub([MAIN])
+    assert index.sessions() == ["other"]
+    assert index.glance("other", WORDS).fresh == [Row(1, b"row")]
+    assert index.covered("other", WORDS) == [Covered(1, 2, hash_of(2))]
+    assert index.damage() == []
+
+
 def test_sessions_are_found_by_how_their_key_begins_whatever_is_in_it(index):
     for name in HOSTILE:
         put(index, 1, 1, session=name)

@@ -109,6 +109,7 @@ class Report:
     room: int
     tokens: int
     messages: int
+    """Messages of the session that are in it; what is said in place of others is none."""
     reading: Reading
     components: tuple[Usage, ...]
     largest: tuple[Holder, ...]

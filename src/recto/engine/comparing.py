@@ -116,8 +116,8 @@ def compare(window: Window, first: int, second: int) -> Comparison:
         room=window.budget.room,
         first_tokens=one.built.tokens,
         second_tokens=other.built.tokens,
-        first_messages=len(one.built.messages) + len(one.built.system),
-        second_messages=len(other.built.messages) + len(other.built.system),
+        first_messages=len(one.state.lines),
+        second_messages=len(other.state.lines),
         lines=tuple(shown),
         more=len(shown) < len(lines),
     )

@@ -58,7 +58,7 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         window=budget.window,
         room=budget.room,
         tokens=built.tokens,
-        messages=len(built.messages),
+        messages=len(state.lines),
         reading=window.pressure_of(state),
         components=window.usage(state),
         largest=tuple(holders_of(state, beside, built.tokens)[:largest]),

@@ -103,7 +103,9 @@ class Lineage:
         if entry is None:
             return None
         about: dict[str, Any] = json.loads(entry.content)
-        return Place(session=about["session"], seq=about["seq"])
+        place = Place(session=about["session"], seq=about["seq"])
+        # A session that was erased on purpose is nobody's past any more, though the note of it is still there.
+        return place if place.seq <= self._store.head(place.session).seq else None
 
     def note(self, tenant: str, name: bytes | str, place: Place) -> None:
         """Notes where a history is. The first word stands: the same history is not noted twice."""

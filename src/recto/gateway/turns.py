@@ -105,8 +105,6 @@ class Turns:
                 if waits_for:
                     held.enter_context(self._store.turn(waits_for, patience=patience))
                 placed = self.placing.place(key, asked, named, frozenset(self._busy) | elsewhere)
-                if said and placed.fresh:
-                    break  # its turn was lost and others spoke: said again, it would stand there twice
                 if not self._claimed(placed):
                     continue  # another request of the same conversation was quicker
                 held.callback(self._free, placed)
@@ -120,8 +118,9 @@ class Turns:
                     return self._begun(key, asked, placed, name, session, held)
                 except TurnTaken:
                     elsewhere.add(placed.stored)
-                except AppendConflict:
-                    pass  # somebody wrote there meanwhile: it may belong elsewhere now
+                except AppendConflict:  # somebody wrote there meanwhile: it may belong elsewhere now
+                    if said:
+                        raise  # its turn is lost; said again behind what others say, it would stand there twice
         raise AppendConflict(placed.stored, placed.after, -1, "others write to this session all the time")
 
     def lane(self, key: Key, asked: Asked, named: Named) -> str:

@@ -21,6 +21,7 @@ from recto.core.scopes import stored_key
 from recto.engine.erasing import ERASED, FINISHED, SESSION, Eraser, erasures, sessions_of
 from recto.engine.verify import verify
 from recto.errors import IndexCorrupt, InputError, StoreReadOnly, TailCut, UnknownSession
+from recto.gateway.lineage import Lineage, Place
 from recto.settings import Settings, load
 from recto.stores.memory import MemoryStore
 from recto.stores.memory_index import MemoryIndex
@@ -320,3 +321,13 @@ def test_another_process_that_has_the_store_open_sees_the_session_gone_and_goes_
         [entry] = one.append("gone", [draft("new")])
         assert entry.seq == 1
         assert findings(one) == findings(other) == []
+
+
+def test_a_gateway_does_not_take_an_erased_session_for_the_past_of_a_conversation(tmp_path):
+    with SqliteStore(tmp_path / "a.db") as store:
+        store.append("gone", said("one", "x")[:4])
+        lineage = Lineage(store, FakeClock())
+        lineage.note("", b"a history", Place(session="gone", seq=4))
+        assert lineage.find("", b"a history") == Place(session="gone", seq=4)
+        store.erase("gone")
+        assert lineage.find("", b"a history") is None

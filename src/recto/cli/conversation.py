@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from recto.cli.answered import value_of
 from recto.core.entries import session_key
 from recto.engine.memory_proposals import Proposal
 from recto.errors import RequestRefused, SettingsError
+from recto.gateway.answered import value_of
 from recto.gateway.client import Client
 from recto.gateway.inspection.values import Asker, SessionNow
 

@@ -16,7 +16,7 @@ from recto.cli.screen import out, safe, when
 from recto.cli.transcripts import known_session
 from recto.core.health import Alert, TurnHealth
 from recto.core.scopes import stored_key
-from recto.core.trends import Forecast, HealthReport, Trend
+from recto.core.trends import HealthReport, Trend
 from recto.settings import Settings
 from recto.wiring import health_for, open_store
 
@@ -74,7 +74,7 @@ def print_health(report: HealthReport) -> None:
     if not report.alerts:
         out.print("nothing is the matter", style="green")
     if report.forecast is not None:
-        out.print(_forecast(report.forecast), markup=False)
+        out.print(report.forecast.says, markup=False)
 
 
 def _turns(turns: Sequence[TurnHealth]) -> Table:
@@ -133,16 +133,3 @@ def _alert(alert: Alert) -> Text:
     sign, style = _GRADES[alert.grade]
     says = safe(f"{alert.says}, at turn {alert.turn:,}. What to do: {alert.action}")
     return Text.assemble((sign, style), (f"{alert.grade} {alert.name}", "bold"), f": {says}")
-
-
-def _forecast(forecast: Forecast) -> str:
-    if forecast.until_red is None or forecast.until_full is None:
-        return "it does not grow"
-    pace = f"{forecast.pace:,.0f} tokens a turn"
-    if not forecast.until_red:
-        return f"{pace}; it is red, and needs relief in {_count(forecast.until_full)}"
-    return f"{pace}; red in {_count(forecast.until_red)}, full in {_count(forecast.until_full)} unless relieved"
-
-
-def _count(turns: int) -> str:
-    return "1 turn" if turns == 1 else f"{turns:,} turns"

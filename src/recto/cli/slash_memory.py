@@ -5,12 +5,12 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from recto.cli.answered import value_of
 from recto.cli.conversation import Conversation
 from recto.cli.memory import print_proposal
 from recto.cli.screen import one_line, out, safe
 from recto.engine.memory_proposals import Proposal
 from recto.errors import InputError
+from recto.gateway.answered import value_of
 from recto.gateway.inspection.values import Approved, ProposalPage, Stored
 
 _LISTED = 50

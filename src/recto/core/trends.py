@@ -56,6 +56,16 @@ class Forecast:
     until_full: int | None
     """Turns until it would not fit without relief."""
 
+    @property
+    def says(self) -> str:
+        """The same in words."""
+        if self.until_red is None or self.until_full is None:
+            return "it does not grow"
+        pace, full = f"{self.pace:,.0f} tokens a turn", _turns(self.until_full)
+        if not self.until_red:
+            return f"{pace}; it is red, and needs relief in {full}"
+        return f"{pace}; red in {_turns(self.until_red)}, full in {full} unless relieved"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
@@ -134,3 +144,7 @@ def report_of(
         alerts=tuple(alerts),
         sinks_failed=sinks_failed,
     )
+
+
+def _turns(count: int) -> str:
+    return f"{count:,} turn" if count == 1 else f"{count:,} turns"

@@ -73,9 +73,7 @@ def _refuse_other_history(source: TranscriptStore, session: str, there: Head, wa
         return
     same = next(iter(source.read(session, there.seq, there.seq)), None)
     if same is None or same.hash != there.hash:
-        reason = (
-            f"the target has another history of it, or a longer one: entry {there.seq} is not the one here"
-        )
+        reason = f"the target has another history of it, or a longer one: entry {there.seq} is not the one here"
         raise AppendConflict(session, wanted.seq, there.seq, reason)
 
 

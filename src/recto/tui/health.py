@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import Sparkline, Static
 
 from recto.core.health import Alert
-from recto.core.trends import MEASURES, Forecast, HealthReport, Trend
+from recto.core.trends import MEASURES, HealthReport, Trend
 from recto.tui.rows import Row, Rows
 from recto.tui.view import View
 from recto.tui.words import DIRECTIONS, GRADES, counted, right, share, shown, when, whole
@@ -111,7 +111,7 @@ def _state(report: HealthReport) -> Content:
     lines = [_alert(one) for one in report.alerts]
     if not lines:
         lines = [Content.styled("✓ nothing is the matter", "$zone-green")]
-    ahead = f"; {_forecast(report.forecast)}" if report.forecast else ""
+    ahead = f"; {report.forecast.says}" if report.forecast else ""
     full = f"turn {last.turn:,}: {whole(last.tokens)} of {whole(last.room)} tokens ({share(last.utilization)})"
     lines.append(shown(f"{full}{ahead}"))
     if report.sinks_failed:
@@ -123,15 +123,6 @@ def _alert(one: Alert) -> Content:
     style = f"bold $zone-{_GRADE_ZONES[one.grade]}"
     says = shown(f": {one.says}, at turn {one.turn:,}. What to do: {one.action}")
     return Content.assemble((f"{GRADES[one.grade]} {one.grade} {one.name}", style), says)
-
-
-def _forecast(ahead: Forecast) -> str:
-    if ahead.until_red is None or ahead.until_full is None:
-        return "it does not grow"
-    pace = f"{whole(ahead.pace)} tokens a turn"
-    if not ahead.until_red:
-        return f"{pace}; it is red, and needs relief in {counted(ahead.until_full, 'turn')}"
-    return f"{pace}; red in {counted(ahead.until_red, 'turn')}, full in {counted(ahead.until_full, 'turn')}"
 
 
 def _turns(report: HealthReport) -> list[Row]:

@@ -12,9 +12,9 @@ from textual.message import Message
 
 from recto.core.keys import Right
 from recto.errors import RequestRefused
+from recto.gateway.answered import value_of
 from recto.gateway.client import Client
 from recto.gateway.inspection.values import Asker, SessionNow
-from recto.tui.answers import value_of
 
 T = TypeVar("T")
 

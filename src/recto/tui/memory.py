@@ -12,8 +12,8 @@ from textual.content import Content
 from textual.widgets import DataTable, Static
 
 from recto.engine.memory_proposals import Proposal
+from recto.gateway.answered import value_of
 from recto.gateway.inspection.values import Approved, MemoryLine, MemoryPage, ProposalPage, Stored
-from recto.tui.answers import value_of
 from recto.tui.asks import Line, Sure
 from recto.tui.here import Changed
 from recto.tui.rows import Row, Rows

@@ -4,7 +4,7 @@ import type { MemoryLine, MemoryPage } from "../answers";
 import { many, percent, safe, when, whole } from "../format";
 import { useAsked } from "../on";
 import { Pointer } from "./pointer";
-import { Badge, Button, type Column, Dialog, Empty, Facts, Panel, Refusal, Said, Table, Waiting } from "../widgets";
+import { Badge, Button, type Column, Dialog, Empty, Facts, Pager, Panel, Refusal, Said, Table, Waiting } from "../widgets";
 
 export function Remembered({ agent }: { agent: string }) {
   const [retired, show] = useState(false);
@@ -35,15 +35,13 @@ export function Remembered({ agent }: { agent: string }) {
         <Table label="Memories" columns={columns(look)} rows={found.memories} id={(row) => row.memory.id} />
       )}
       {(after.length > 0 || next) && (
-        <nav class="pager" aria-label="Pages">
-          <Button disabled={!after.length} onClick={() => go(after.slice(0, -1))}>
-            Before
-          </Button>
-          <span class="muted">Page {whole(after.length + 1)}</span>
-          <Button disabled={!next} onClick={() => next && go([...after, next])}>
-            More
-          </Button>
-        </nav>
+        <Pager
+          says={`Page ${whole(after.length + 1)}`}
+          newer="Before"
+          older="More"
+          onNewer={after.length ? () => go(after.slice(0, -1)) : undefined}
+          onOlder={next ? () => go([...after, next]) : undefined}
+        />
       )}
       {open && <Detail line={open} onClose={() => look(undefined)} />}
     </Panel>

@@ -7,7 +7,7 @@ import { NotesOf } from "../memory/notes";
 import { useAsked, useOn } from "../on";
 import { ProposalCard } from "../memory/proposals";
 import { Remembered } from "../memory/remembered";
-import { Button, Empty, Panel, Refusal, Tabs, Waiting } from "../widgets";
+import { Empty, Pager, Panel, Refusal, Tabs, Waiting } from "../widgets";
 
 export function Memory() {
   const on = useOn();
@@ -57,15 +57,13 @@ function Proposals({ agent }: { agent: string }) {
         ))}
       </ol>
       {(after.length > 0 || next) && (
-        <nav class="pager" aria-label="Pages">
-          <Button disabled={!after.length} onClick={() => go(after.slice(0, -1))}>
-            Before
-          </Button>
-          <span class="muted">Page {whole(after.length + 1)}</span>
-          <Button disabled={!next} onClick={() => next && go([...after, next])}>
-            More
-          </Button>
-        </nav>
+        <Pager
+          says={`Page ${whole(after.length + 1)}`}
+          newer="Before"
+          older="More"
+          onNewer={after.length ? () => go(after.slice(0, -1)) : undefined}
+          onOlder={next ? () => go([...after, next]) : undefined}
+        />
       )}
     </Panel>
   );

@@ -53,7 +53,7 @@ test-agents-docs:
 
 # Those that have a larger number in CI; the others ran at theirs in `make test`.
 test-promises: $(VENV)/.dev
-	RECTO_TEST_SCALE=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal -m promise tests/faults tests/stores
+	RECTO_TEST_SCALE=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal -m promise tests/faults tests/stores tests/tui tests/web
 
 test-sessions: $(VENV)/.dev
 	RECTO_TEST_SCALE=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal -m promise tests/engine

@@ -81,12 +81,11 @@ async def nursery(log: Path, before: str = "") -> AsyncIterator[Nursery]:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,
+            start_new_session=True,
         )
         made = Nursery(parent)
         try:
             yield made
         finally:
-            for one in made.born:
-                one.kill()
-            parent.kill()
-            await parent.communicate()
+            os.killpg(parent.pid, signal.SIGKILL)  # with gateways that were just being born
+            await parent.wait()

@@ -26,12 +26,13 @@ def test_it_comes_up_in_a_terminal_and_leaves_it_as_it_was(tmp_path):
     program = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
     os.close(theirs)
     try:
-        said = _read_until(ours, b"nothing was said")
+        said = _read_until(ours, b"nothing was said") + _read_until(
+            ours, b"rite to the model"
+        )  # one letter: the cursor
         os.write(ours, b"\x11")  # Ctrl+Q
         said += _read_until(ours, b"\x1b[?1049l")
         assert program.wait(60) == 0
         assert b"Traceback" not in said
-        assert b"rite to the model" in said  # the cursor stands on the first letter
     finally:
         program.kill()
         program.wait(60)

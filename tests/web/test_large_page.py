@@ -22,6 +22,7 @@ from recto.testing import scripted_session
 from recto.wire import detect
 from recto.wiring import open_store
 
+pytestmark = pytest.mark.promise
 LARGE = "agent:default:large"
 ENTRIES = {"small": 20_000, "ci": 100_000, "release": 100_000}[SCALE]
 BATCH = 2_000

@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-STARTING = 60
+STARTING = 30
 """Seconds for a gateway to come up on a machine that is busy."""
+TRIES = 4
 
 PARENT = """
 import os, signal, sys
@@ -20,10 +21,12 @@ import recto.cli.main, recto.cli.serve, recto.gateway.app, recto.gateway.server,
 BEFORE
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for line in sys.stdin:
+    config, said = line.strip().split("\\t")
     pid = os.fork()
     if pid == 0:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        sys.argv = ["recto", "--config", line.strip(), "serve", "--port", "0"]
+        os.dup2(os.open(said, os.O_CREAT | os.O_WRONLY, 0o600), 1)
+        sys.argv = ["recto", "--config", config, "serve", "--port", "0"]
         try:
             recto.cli.main.main()
         finally:
@@ -53,21 +56,35 @@ class Nursery:
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def start(self, config: Path) -> Born:
-        """One more gateway; one at a time, because they speak through one pipe."""
+        """One more gateway. One that does not come up in time is ended, and another one begins."""
+        async with self._one:
+            for _ in range(TRIES):
+                pid, said = await self._begun(config)
+                port = await _port(said)
+                self.born.append(Born(pid, port))
+                if port:
+                    return self.born[-1]
+                self.born[-1].kill()
+        raise AssertionError("no gateway can begin any more")
+
+    async def _begun(self, config: Path) -> tuple[int, Path]:
         assert self.parent.stdin is not None
         assert self.parent.stdout is not None
-        pid, port = 0, 0
-        async with self._one, asyncio.timeout(STARTING):
-            self.parent.stdin.write(f"{config}\n".encode())
-            while not (pid and port):
-                line = await self.parent.stdout.readline()
-                assert line, "no gateway can begin any more"
-                if line.startswith(b"pid "):
-                    pid = int(line.split()[1])
-                elif b"listens on" in line:
-                    port = int(line.rpartition(b":")[2])
-        self.born.append(Born(pid, port))
-        return self.born[-1]
+        said = config.parent / f"said-{len(self.born)}.txt"
+        self.parent.stdin.write(f"{config}\t{said}\n".encode())
+        async with asyncio.timeout(STARTING):
+            line = await self.parent.stdout.readline()
+        return int(line.split()[1]), said
+
+
+async def _port(said: Path) -> int:
+    """Where a gateway listens, by what it has written; 0 where it does not in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STARTING):
+            while not (told := said.read_text() if said.exists() else "").count("\n"):
+                await asyncio.sleep(0.02)
+            return int(told.splitlines()[0].rpartition(":")[2])
+    return 0
 
 
 @asynccontextmanager

@@ -101,7 +101,7 @@ class Streamed:
         except OSError:
             await self._keep_part(GONE)
         finally:
-            await asyncio.shield(_quietly(self.answer.close()))
+            await asyncio.shield(_quietly(_let_go(self.answer)))
             if not self.turn.ended:
                 await asyncio.shield(_quietly(on_a_thread(self.turns.end, self.turn)))
             self.ended(outcome)
@@ -246,6 +246,13 @@ def _events_in(piece: bytes, reader: SseReader) -> Iterator[SseEvent]:
     """The events of a piece, few at a time: they wait in memory while a client does not read."""
     for start in range(0, len(piece), _PART):
         yield from reader.feed(piece[start : start + _PART])
+
+
+async def _let_go(answer: Answer) -> None:
+    """Ends an answer where it was read to. What is left half read is otherwise ended by whichever thread finds it."""
+    if callable(end := getattr(answer.pieces, "aclose", None)):
+        await end()
+    await answer.close()
 
 
 async def _quietly(work: Awaitable[None]) -> None:

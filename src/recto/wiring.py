@@ -34,10 +34,7 @@ from recto.models.tokenizers import Tokenizers
 from recto.modes import rules_for
 from recto.ports import ChatModel, Clock, Dispatcher, HealthSink, TranscriptStore
 from recto.settings import Settings, load
-from recto.storing import MEMORY as MEMORY  # noqa: PLC0414  # doors find all they need here
-from recto.storing import index_for as index_for  # noqa: PLC0414
-from recto.storing import is_lasting, memory_root
-from recto.storing import open_store as open_store  # noqa: PLC0414
+from recto.storing import index_for, is_lasting, memory_root, open_store
 
 if TYPE_CHECKING:
     from recto.engine.async_session import AsyncSession

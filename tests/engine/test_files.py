@@ -14,8 +14,9 @@ from recto.engine.verify import verify
 from recto.errors import AppendConflict, InputError, MalformedFile
 from recto.settings import load
 from recto.stores.memory import MemoryStore
+from recto.storing import open_store
 from recto.testing import scripted_session
-from recto.wiring import importer_for, open_store
+from recto.wiring import importer_for
 
 SETTINGS = load(environ={}, arguments={"model": "gpt-4o"})
 

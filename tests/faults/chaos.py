@@ -23,8 +23,8 @@ from tests.gateway.upstream import Asked, ScriptedUpstream
 from recto.core.keys import Key
 from recto.gateway.app import Gateway
 from recto.settings import load
+from recto.storing import open_store
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wiring import open_store
 
 PORT = 8642
 PATHS = {CHAT: "/v1/chat/completions", RESPONSES: "/v1/responses", ANTHROPIC: "/v1/messages"}

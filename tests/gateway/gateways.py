@@ -13,7 +13,7 @@ from recto.core.keys import Key
 from recto.gateway.app import Gateway
 from recto.gateway.server import Server
 from recto.settings import load
-from recto.wiring import open_store
+from recto.storing import open_store
 
 
 @dataclass

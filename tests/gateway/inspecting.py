@@ -22,7 +22,8 @@ from recto.gateway.inspection.routes import Inspection, routes
 from recto.gateway.inspection.table import OPERATIONS, PREFIX, RULES, Operation
 from recto.gateway.sessions import Sessions
 from recto.settings import Settings, load
-from recto.wiring import SystemClock, indexer_for, open_store
+from recto.storing import open_store
+from recto.wiring import SystemClock, indexer_for
 
 MAIN = "agent:books:main"
 ODD = "chat/one?&=%2F #ü"

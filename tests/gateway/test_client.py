@@ -13,7 +13,7 @@ from recto.errors import RequestRefused
 from recto.gateway.client import Client
 from recto.gateway.nearby import nearby
 from recto.settings import load
-from recto.wiring import open_store
+from recto.storing import open_store
 
 MAIN = "agent:default:main"
 

@@ -18,9 +18,9 @@ import recto
 from recto.core.entries import Draft
 from recto.engine.drafts import to_json
 from recto.settings import load
+from recto.storing import open_store
 from recto.testing import scripted_session
 from recto.wire import detect
-from recto.wiring import open_store
 
 pytestmark = pytest.mark.promise
 LARGE = "agent:default:large"

@@ -9,7 +9,8 @@ from pathlib import Path
 from recto.core.entries import DEFAULT_SESSION, Entry
 from recto.settings import Settings
 from recto.stores.memory import MemoryStore
-from recto.wiring import MEMORY, importer_for
+from recto.storing import MEMORY
+from recto.wiring import importer_for
 
 _ANY = "any"
 """What a model is called of which only the window is given."""

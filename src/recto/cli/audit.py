@@ -27,7 +27,7 @@ from recto.engine.erasing import ERASED
 from recto.engine.erasing import SESSION as ERASURES
 from recto.errors import InputError
 from recto.settings import Settings
-from recto.wiring import open_store
+from recto.storing import open_store
 
 if TYPE_CHECKING:
     from recto.ports import TranscriptStore

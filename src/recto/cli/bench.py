@@ -20,8 +20,9 @@ from recto.cli.completing import models
 from recto.cli.screen import out, progress, safe
 from recto.engine.session import Session
 from recto.settings import Settings
+from recto.storing import open_store
 from recto.testing import scripted_session
-from recto.wiring import indexer_for, meter_for, open_session, open_store
+from recto.wiring import indexer_for, meter_for, open_session
 
 _MODEL = "gpt-4o"
 _APPENDS = 200

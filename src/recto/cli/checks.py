@@ -16,7 +16,8 @@ from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
 from recto.modes import rules_for
 from recto.settings import FILES, Settings
-from recto.wiring import MEMORY, SystemClock, chat_for
+from recto.storing import MEMORY
+from recto.wiring import SystemClock, chat_for
 
 if TYPE_CHECKING:
     from recto.ports import TranscriptStore

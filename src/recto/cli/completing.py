@@ -21,7 +21,7 @@ _MOST = 200
 def sessions(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """Sessions of the store whose names begin like this."""
     from recto.engine.reading import listed  # noqa: PLC0415
-    from recto.wiring import open_store  # noqa: PLC0415
+    from recto.storing import open_store  # noqa: PLC0415
 
     try:
         with closing(open_store(_settings(context), create=False)) as store:

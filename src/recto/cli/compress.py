@@ -20,7 +20,8 @@ from recto.core.scopes import session_in, stored_key, tenant_of
 from recto.engine.inspect import compressions
 from recto.engine.session import Session
 from recto.settings import Settings
-from recto.wiring import open_session, open_store
+from recto.storing import open_store
+from recto.wiring import open_session
 
 _session_option = click.option(
     "--session", metavar="KEY", shell_complete=sessions, help="This session. [default: the one in the settings]"

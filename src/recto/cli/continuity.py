@@ -20,7 +20,8 @@ from recto.engine.checkpoint_files import folder_of
 from recto.engine.fold import checkpoint_key
 from recto.errors import InputError, StoreError, UnknownSession
 from recto.settings import Settings
-from recto.wiring import continuity_for, meter_for, open_session, open_store
+from recto.storing import open_store
+from recto.wiring import continuity_for, meter_for, open_session
 
 if TYPE_CHECKING:
     from recto.engine.resuming import Resumed

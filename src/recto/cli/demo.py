@@ -21,8 +21,9 @@ from recto.engine.reading import text_of
 from recto.engine.session import Session
 from recto.engine.verify import verify
 from recto.settings import load
+from recto.storing import open_store
 from recto.testing import scripted_session
-from recto.wiring import card_for, importer_for, open_session, open_store
+from recto.wiring import card_for, importer_for, open_session
 
 _MODEL = "gpt-4o"
 _SESSION = "agent:demo:main"

@@ -15,7 +15,8 @@ from recto.cli.screen import out, progress, safe
 from recto.engine.examining import Finding, isolated, worst_first
 from recto.errors import RectoError, SettingsError, StoreError
 from recto.settings import Settings
-from recto.wiring import indexer_for, open_store
+from recto.storing import open_store
+from recto.wiring import indexer_for
 
 _SIGNS = {"fine": ("✓ ", "green"), "note": ("· ", "yellow"), "problem": ("✗ ", "red")}
 

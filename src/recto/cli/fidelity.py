@@ -22,7 +22,8 @@ from recto.core.readable import Case, Outcome, cases_of, overall
 from recto.errors import InputError, SettingsError
 from recto.settings import Settings, load
 from recto.stores.memory import MemoryStore
-from recto.wiring import chat_for, index_for, indexer_for, open_session
+from recto.storing import index_for
+from recto.wiring import chat_for, indexer_for, open_session
 
 if TYPE_CHECKING:
     from recto.engine.indexing import Indexer

@@ -21,7 +21,8 @@ from recto.engine.reading import listed
 from recto.errors import InputError, RectoError
 from recto.ports import TranscriptStore
 from recto.settings import Settings
-from recto.wiring import importer_for, open_store
+from recto.storing import open_store
+from recto.wiring import importer_for
 
 
 @click.command("import")

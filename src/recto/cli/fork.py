@@ -13,7 +13,8 @@ from recto.cli.transcripts import known_session
 from recto.core.scopes import stored_key
 from recto.engine.forking import fork
 from recto.settings import Settings
-from recto.wiring import SystemClock, open_store
+from recto.storing import open_store
+from recto.wiring import SystemClock
 
 
 @click.command("fork")

@@ -18,7 +18,8 @@ from recto.core.health import Alert, TurnHealth
 from recto.core.scopes import stored_key
 from recto.core.trends import HealthReport, Trend
 from recto.settings import Settings
-from recto.wiring import health_for, open_store
+from recto.storing import open_store
+from recto.wiring import health_for
 
 _GRADES = {"critical": ("✗ ", "red"), "degradation": ("▲ ", "yellow"), "anomaly": ("· ", "cyan")}
 _ARROWS = {"rising": "↑", "falling": "↓", "steady": "→"}

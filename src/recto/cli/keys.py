@@ -15,7 +15,8 @@ from recto.cli.screen import err, out, safe, when
 from recto.core.keys import RIGHTS, Key, Right
 from recto.engine.keys import Keys
 from recto.settings import Settings
-from recto.wiring import SystemClock, open_store
+from recto.storing import open_store
+from recto.wiring import SystemClock
 
 _DAY = 24 * 60 * 60 * 1_000_000
 

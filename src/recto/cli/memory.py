@@ -33,7 +33,8 @@ from recto.engine.memory_proposals import Proposal
 from recto.errors import InputError
 from recto.ports import TranscriptStore
 from recto.settings import Settings
-from recto.wiring import consolidator_for, indexer_for, memory_for, open_store
+from recto.storing import open_store
+from recto.wiring import consolidator_for, indexer_for, memory_for
 
 _session_option = click.option(
     "--session", metavar="KEY", shell_complete=sessions, help="The agent of this session. [default: the settings']"

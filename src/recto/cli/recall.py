@@ -24,7 +24,8 @@ from recto.engine.reading import listed, text_of
 from recto.errors import EmbedderFailed, InputError, SettingsError
 from recto.ports import Lexicon, TranscriptStore
 from recto.settings import Settings
-from recto.wiring import SystemClock, indexer_for, open_session, open_store, recall_for
+from recto.storing import open_store
+from recto.wiring import SystemClock, indexer_for, open_session, recall_for
 
 if TYPE_CHECKING:
     from recto.engine.indexing import Indexer

@@ -23,7 +23,7 @@ from recto.engine.verify import verify
 from recto.errors import MalformedFile, UnknownSession
 from recto.ports import TranscriptStore
 from recto.settings import Settings
-from recto.wiring import open_store
+from recto.storing import open_store
 
 _STYLES = {"system": "magenta", "user": "bold cyan", "assistant": "green", "tool": "yellow", "event": "dim"}
 

@@ -15,7 +15,7 @@ from recto.errors import RequestRefused
 from recto.gateway.app import Gateway
 from recto.gateway.server import Server
 from recto.settings import Settings
-from recto.wiring import open_store
+from recto.storing import open_store
 
 _SECONDS = 30.0
 

@@ -16,7 +16,8 @@ from typing import Any
 from recto.core.entries import session_key
 from recto.core.lanes import Covered, Glance, LaneSize, Row, Sealed, joined, unseen
 from recto.core.scopes import tenant_of
-from recto.errors import IndexCorrupt, IndexFailed, IndexUnavailable, StoreCorrupt, StoreError, StoreFull, StoreLocked
+from recto.errors import IndexFailed, IndexUnavailable, StoreError
+from recto.stores.index_faults import of_an_index
 from recto.stores.postgres.erasing import RECALL, written_anew
 from recto.stores.postgres.link import EVERYBODY, Connection, Link
 from recto.stores.postgres.sending import number, of_bytes, of_numbers
@@ -215,19 +216,7 @@ class PostgresIndex:
         except UnicodeEncodeError as error:
             raise IndexUnavailable(self.location, "a key with a lone surrogate cannot be looked up") from error
         except StoreError as error:
-            raise self._in_words(error) from error
-
-    def _in_words(self, error: StoreError) -> IndexFailed:
-        match error:
-            case StoreCorrupt():
-                return IndexCorrupt(self.location, error.detail)
-            case StoreFull():
-                detail = "no room is left on the server; nothing of this was written, what was confirmed before is kept"
-            case StoreLocked():
-                detail = f"somebody else has held it for {self._link.patience:g} s; nothing was written"
-            case _:
-                detail = getattr(error, "detail", str(error)).replace("the store is closed", "it is closed")
-        return IndexUnavailable(self.location, detail)
+            raise of_an_index(error, self.location, self._link.patience) from error
 
 
 def _here(session: str, lane: str) -> dict[str, Any]:

@@ -27,13 +27,10 @@ from recto.errors import (
     IndexCorrupt,
     IndexFailed,
     IndexUnavailable,
-    StoreCorrupt,
     StoreError,
-    StoreFull,
     StoreLocked,
-    StoreReadOnly,
-    StoreUnavailable,
 )
+from recto.stores.index_faults import of_an_index
 from recto.stores.sqlite import recall_rows
 from recto.stores.sqlite.connection import SqliteOptions, connect
 from recto.stores.sqlite.erasing import write_anew
@@ -302,27 +299,12 @@ class SqliteIndex:
         except IndexFailed:
             raise
         except StoreError as error:
-            raise self._in_words(error) from error
+            raise of_an_index(error, self._location, self._lock_timeout) from error
         except UnicodeEncodeError as error:
             raise IndexUnavailable(self._location, "a key with a lone surrogate cannot be looked up") from error
         except (apsw.Error, OSError, UnicodeDecodeError) as error:
-            raise self._in_words(translate(error, self._path, self._lock_timeout)) from error
-
-    def _in_words(self, error: StoreError) -> IndexFailed:
-        match error:
-            case StoreCorrupt():
-                return IndexCorrupt(self._location, error.detail)
-            case StoreFull():
-                detail = "no room is left on the disk; nothing of this was written, what was confirmed before is kept"
-            case StoreReadOnly():
-                detail = "it can be read but not written; make the file and its folder writable"
-            case StoreLocked():
-                detail = f"another program has held it for {self._lock_timeout:g} s; nothing was written"
-            case StoreUnavailable():
-                detail = error.detail
-            case _:
-                detail = str(error)
-        return IndexUnavailable(self._location, detail)
+            told = translate(error, self._path, self._lock_timeout)
+            raise of_an_index(told, self._location, self._lock_timeout) from error
 
 
 @cache

@@ -1,0 +1,35 @@
+"""What a store says is wrong, said of an index: transcripts are not touched by it, and it can be made anew."""
+
+from __future__ import annotations
+
+from recto.errors import (
+    IndexCorrupt,
+    IndexFailed,
+    IndexUnavailable,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+
+
+def of_an_index(error: StoreError, location: str, waited: float) -> IndexFailed:
+    """The error of an index that an error of its store is. `waited` is how long a lock was waited for."""
+    match error:
+        case IndexFailed():
+            return error
+        case StoreCorrupt():
+            return IndexCorrupt(location, error.detail)
+        case StoreFull():
+            detail = "no room is left on the disk; nothing of this was written, what was confirmed before is kept"
+        case StoreReadOnly():
+            detail = "it can be read but not written; give the right to write, to a file and its folder"
+        case StoreLocked():
+            detail = f"another program has held it for {waited:g} s; nothing was written"
+        case StoreUnavailable():
+            detail = error.detail.replace("the store is closed", "it is closed")
+        case _:
+            detail = str(error)
+    return IndexUnavailable(location, detail)

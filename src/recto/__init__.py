@@ -9,8 +9,10 @@ from recto import errors
 from recto.errors import RectoError
 
 if TYPE_CHECKING:
+    from recto.conversations import Conversations, follow
     from recto.core.entries import Entry, Head
     from recto.engine.async_session import AsyncSession
+    from recto.engine.following import Following
     from recto.engine.prompts import Prompt
     from recto.engine.session import Session
     from recto.engine.verify import Verification, verify
@@ -22,7 +24,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AsyncSession": "recto.engine.async_session",
+    "Conversations": "recto.conversations",
     "Entry": "recto.core.entries",
+    "Following": "recto.engine.following",
     "Head": "recto.core.entries",
     "Prompt": "recto.engine.prompts",
     "Session": "recto.engine.session",
@@ -30,6 +34,7 @@ _HOMES = {
     "TranscriptStore": "recto.ports",
     "Verification": "recto.engine.verify",
     "fit": "recto.wiring",
+    "follow": "recto.conversations",
     "open": "recto.wiring",
     "open_async": "recto.wiring",
     "verify": "recto.engine.verify",
@@ -37,7 +42,9 @@ _HOMES = {
 
 __all__ = [
     "AsyncSession",
+    "Conversations",
     "Entry",
+    "Following",
     "Head",
     "Prompt",
     "RectoError",
@@ -48,6 +55,7 @@ __all__ = [
     "__version__",
     "errors",
     "fit",
+    "follow",
     "open",
     "open_async",
     "verify",

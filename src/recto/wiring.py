@@ -89,16 +89,17 @@ def open_session(
     dispatcher: Dispatcher | None = None,
     sinks: Sequence[HealthSink] | None = None,
     clock: Clock | None = None,
+    meter: Meter | None = None,
 ) -> Session:
     """The session that the settings name, in a store that is open already or in the one they name.
 
     Sessions of one store may share an indexer; then closing them leaves it open. `model` writes shorter texts instead
     of the one the settings name; `dispatcher` hands work to sub-agents. `sinks` are told how turns go, and stay open
     when the session is closed; without them, those that the settings name are opened and closed with it. `clock` says
-    when things happen; without it, the machine's.
+    when things happen; without it, the machine's. `meter` counts; without it, as the settings' model does.
     """
     opened = open_store(settings) if store is None else store
-    card, meter, clock = card_for(settings), meter_for(settings), clock or SystemClock()
+    card, meter, clock = card_for(settings), meter or meter_for(settings), clock or SystemClock()
     given = settings.window
     budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
     key = stored_key(settings.session, settings.tenant)

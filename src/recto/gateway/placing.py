@@ -16,9 +16,10 @@ from recto.core.scopes import session_in, stored_key
 from recto.engine.drafts import event, new_id
 from recto.engine.forking import BRANCH, fork
 from recto.engine.memory_events import is_memory_session
+from recto.engine.prints import Prints
 from recto.errors import InputError, NotHeld
 from recto.gateway.asking import Asked, conversation_of
-from recto.gateway.lineage import Lineage, Place, Prints, longest, seed_of
+from recto.gateway.lineage import Lineage, Place, longest, seed_of
 from recto.ports import Clock, TranscriptStore
 from recto.wire.names import RESPONSES
 from recto.wire.parts import fields_of, text_in

@@ -38,6 +38,8 @@ class Trim:
     """Tools whose results never shrink."""
     clear_at_least: int = 2000
     """Tokens that must be won, or nothing is done."""
+    placeholder: str = ""
+    """What stands in place of a result; `{pointer}` in it, or behind it, says where it is whole. Empty: what it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from recto.core.own_tools import is_own_tool
 from recto.core.plan import Plan, Result, Shrink, View
 from recto.core.policies.clamp import head_and_tail
 from recto.core.units import Line
@@ -36,9 +37,11 @@ class TrimResults:
     keep_newest: int = 3
     """So many results, the newest of the whole prompt, stay whole."""
     exclude_tools: tuple[str, ...] = ()
-    """Tools whose results stay whole."""
+    """Tools whose results stay whole. Those of Recto's own always do: they were cut to measure when they were made."""
     clear_at_least: int = 0
     """Frees so many tokens or does nothing: an edit costs the provider's cache, whatever its size."""
+    placeholder: str = ""
+    """What a placeholder says; `{pointer}` in it, or behind it, is where the result can be read. Empty: what it was."""
     style: Style = "placeholder"
     """What is left of a result: a `placeholder`, or its `head_tail`."""
     head_tokens: int = 200
@@ -96,6 +99,7 @@ class TrimResults:
             and line.seq not in spared
             and not line.marked
             and excluded.isdisjoint(line.tools)
+            and not any(map(is_own_tool, line.tools))
             and view.tokens[line.seq] >= self.min_tokens
         ]
         return sorted(old, key=lambda line: line.seq)
@@ -103,6 +107,9 @@ class TrimResults:
     def _text(self, view: View, line: Line) -> str:
         result = view.result_of(line.seq)
         size, pointer = view.tokens[line.seq], view.pointer_of(line.seq)
+        if self.style == "placeholder" and self.placeholder:
+            named = "{pointer}" in self.placeholder
+            return self.placeholder.replace("{pointer}", pointer) if named else f"{self.placeholder} {pointer}"
         if self.style == "placeholder":
             return placeholder(result, size, pointer)
         whole = view.count(result.output)

@@ -1,4 +1,4 @@
-"""One agent's day, the same for every framework: a scripted model, tools that answer, facts that are asked for at the end.
+"""One agent's day, the same for every framework: a scripted model, a tool that answers, facts that are asked for.
 
 A run is 300 messages: tasks in which the model calls tools, and questions about what was found on the way. The model
 reads nothing: what it says depends on how often it was asked alone, so that every framework is led the same way,
@@ -59,7 +59,8 @@ class PromptTooLong(Exception):
 
     def __init__(self, tokens: int) -> None:
         super().__init__(
-            f"This model's maximum context length is {WINDOW} tokens. However, your messages resulted in {tokens} tokens."
+            f"This model's maximum context length is {WINDOW} tokens. "
+            f"However, your messages resulted in {tokens} tokens."
         )
 
 

@@ -4,7 +4,8 @@ Clients are threads of one process, each with a session of its own, as those of 
 costs the process and the server in time of a processor is told beside how long it took: that depends less on what else
 the machine does. The server is one that a package carries, with the settings it comes with, or the one that
 `RECTO_TEST_POSTGRES` names; a role without special rights speaks to it. `BENCH_ENTRIES` sets the length of the
-long session.
+long session. Where the server has pgvector, the vectors of that session are in a graph, which is built once they are
+all there, as one would after an import; without it both search by the signs of vectors.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from __future__ import annotations
 import os
 import resource
 import secrets
+import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,18 +24,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+import numpy as np
 import psutil
 import psycopg
 from rich.progress import track
 
+from bench.graphs import Nearest, Topical, Topics, rows_of
 from bench.measure import figures, percentile, progress, row, seconds
-from bench.recall_scale import KINDS, PAGE, SESSION, Drawn, Made
+from bench.recall_scale import KINDS, PAGE, SESSION, Made
 from bench.storing import drafts
 from recto import Session
 from recto import open as open_session
 from recto.core.lanes import Covered
 from recto.core.recall import Asked, Document, Mark
 from recto.engine.indexing import Indexer
+from recto.engine.lanes.graphs import LONG
 from recto.engine.searching import Searcher
 from recto.models.lexicon import PorterLexicon
 from recto.ports import RecallIndex, TranscriptStore
@@ -59,6 +65,8 @@ class Place:
     cpu: Callable[[], float]
     counted: Callable[[], tuple[int, int]] = lambda: (0, 0)
     """Bytes of the database, and of its log since it began."""
+    built: Callable[[Callable[[], None]], float] | None = None
+    """Does work while there are no graphs of vectors, and builds them then: in so many seconds."""
 
     def store(self) -> TranscriptStore:
         return open_store(load(environ={}, arguments={"store": self.url, "limits": {"lock_seconds": 60.0}}))
@@ -76,8 +84,10 @@ def run(quick: bool) -> list[dict]:
         rows = at_once(places, "append", APPENDS // scale, appends)
         rows += at_once(places, "turn", TURNS // scale, turns)
         rows += on_disk(served, TURNS // scale)
-        filled = fill(places, entries)
-        return rows + [line for place in places for line in long_session(place, entries, filled[place.name])]
+        nearest = Nearest(Topics())
+        filled = fill(places, entries, nearest)
+        rows += graph(served, entries)
+        return rows + [line for place in places for line in long_session(place, entries, filled[place.name], nearest)]
 
 
 def in_a_file(path: Path) -> Place:
@@ -88,9 +98,12 @@ def in_a_file(path: Path) -> Place:
 def database() -> Iterator[Place]:
     """A database of its own, and a role that sees no more of it than a gateway does."""
     name, word = f"recto_bench_{secrets.token_hex(4)}", secrets.token_hex(8)
-    with _server() as server, psycopg.connect(server, autocommit=True) as owner:
-        owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{word}'")
-        owner.execute(f"CREATE DATABASE {name} OWNER {name}")
+    with _server() as server:
+        with psycopg.connect(server, autocommit=True) as maker:
+            maker.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{word}'")
+            maker.execute(f"CREATE DATABASE {name} OWNER {name}")
+        has_vectors = _has_vectors(server, name)
+        owner = psycopg.connect(server, autocommit=True)
         parts = urlsplit(server)
         host = parts.netloc.rpartition("@")[2]
         url = urlunsplit((parts.scheme, f"{name}:{word}@{host}", f"/{name}", parts.query, ""))
@@ -101,10 +114,46 @@ def database() -> Iterator[Place]:
             return size, log
 
         try:
-            yield Place(name="PostgreSQL", url=url, cpu=_cpu_of(owner), counted=counted)
+            built = (lambda work: _built(server, name, work)) if has_vectors else None
+            yield Place(name="PostgreSQL", url=url, cpu=_cpu_of(owner), counted=counted, built=built)
         finally:
             owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
             owner.execute(f"DROP ROLE {name}")
+            owner.close()
+
+
+def _has_vectors(server: str, name: str) -> bool:
+    """Switches pgvector on. One that was built for another processor takes the server down: then it is done without."""
+    try:
+        with psycopg.connect(server, dbname=name, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION vector")
+            connection.execute("SELECT '[1,2]'::halfvec <=> '[2,1]'::halfvec")
+            return True
+    except psycopg.errors.Error as error:
+        print(f"without pgvector: {error!s:.200}", file=sys.stderr)
+    ends = time.monotonic() + 60
+    while True:
+        try:
+            with psycopg.connect(server, dbname=name, autocommit=True) as connection:
+                connection.execute("DROP EXTENSION IF EXISTS vector")
+                return False
+        except psycopg.OperationalError:
+            if time.monotonic() > ends:
+                raise
+            time.sleep(0.5)
+
+
+def _built(server: str, name: str, work: Callable[[], None]) -> float:
+    with psycopg.connect(server, dbname=name, autocommit=True) as connection:
+        found = (
+            "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'recto' AND indexname LIKE 'near_%_of_384'"
+        )
+        graphs = connection.execute(found).fetchall()
+        for index, _ in graphs:
+            connection.execute(f"DROP INDEX recto.{index}")
+        work()
+        connection.execute("SET maintenance_work_mem = '3GB'")
+        return seconds(lambda: [connection.execute(statement) for _, statement in graphs])
 
 
 @contextmanager
@@ -228,14 +277,16 @@ def on_disk(place: Place, count: int) -> list[dict]:
     ]
 
 
-def fill(places: Sequence[Place], count: int) -> dict[str, float]:
+def fill(places: Sequence[Place], count: int, nearest: Nearest) -> dict[str, float]:
     """The same long session everywhere, in batches; seconds that each took to store and to index it."""
+    topics, rng = Topics(), np.random.default_rng(count)
     made, took = Made(count), dict.fromkeys((place.name for place in places), 0.0)
     opened = [(place, store := place.store(), place.index(store)) for place in places]
     lanes = [(place.name, store, _indexer(store, index)) for place, store, index in opened]
     for start in track(range(0, count, PAGE), f"{count:,} entries", console=progress()):
         size = min(PAGE, count - start)
-        (page, terms), vectors = made.page(start + 1, size), made.vectors(size)
+        (page, terms), vectors = made.page(start + 1, size), topics.drawn(rng, size)
+        nearest.look_at(start + 1, vectors)
         for name, store, indexer in lanes:
             took[name] += seconds(lambda store=store, to=indexer: _put(store, to, page, terms, vectors))  # noqa: B023
     for _, store, index in opened:
@@ -245,7 +296,7 @@ def fill(places: Sequence[Place], count: int) -> dict[str, float]:
 
 
 def _indexer(store: TranscriptStore, index: RecallIndex) -> Indexer:
-    return Indexer(store, index, lexicon=PorterLexicon(), embedder=Drawn(), in_background=False, owns_index=False)
+    return Indexer(store, index, lexicon=PorterLexicon(), embedder=Topical(), in_background=False, owns_index=False)
 
 
 def _put(store: TranscriptStore, indexer: Indexer, page: Sequence, terms: Sequence, vectors: Sequence) -> None:
@@ -257,11 +308,25 @@ def _put(store: TranscriptStore, indexer: Indexer, page: Sequence, terms: Sequen
     ]
     indexer.uses.add(SESSION, [], covers)
     indexer.words.add(SESSION, documents, covers)
-    numbered = zip(range(covers.first, covers.last + 1), vectors, strict=True)
+    numbered = zip(range(covers.first, covers.last + 1), vectors[:, None], strict=True)
     indexer.lane_of(indexer.embedders[0]).add(SESSION, list(numbered), covers)
 
 
-def long_session(place: Place, entries: int, took: float) -> Iterator[dict]:
+def graph(place: Place, entries: int) -> Iterator[dict]:
+    """Takes the vectors of the long session into a graph, where the server has pgvector."""
+    if place.built is None or entries < LONG:
+        return
+    with closing(place.store()) as store, closing(place.index(store)) as index:
+        indexer = _indexer(store, index)
+        lane = indexer.lane_of(indexer.embedders[0])
+        lane.tidy(SESSION)
+        taken: list[float] = []
+        took = place.built(lambda: taken.append(seconds(lambda: lane.graph.link(SESSION, lambda: True))))
+    note = f"built of all; {taken[0]:,.0f} s before that to put them beside each other"
+    yield row(f"graph of {entries:,} vectors: {place.name}", entries / took, "vectors/s", note)
+
+
+def long_session(place: Place, entries: int, took: float, nearest: Nearest) -> Iterator[dict]:
     label = f"{entries:,} entries: {place.name}"
     yield row(f"filled, {label}", entries / took, "entries/s", "stored and indexed, 1,000 at a time")
     with closing(place.store()) as store, closing(place.index(store)) as index:
@@ -273,6 +338,8 @@ def long_session(place: Place, entries: int, took: float) -> Iterator[dict]:
         note = f"8 rare words and a vector of 384; the very first {first:,.0f} ms"
         yield row(f"recall, {label}, p50", percentile(times, 0.5), "ms", note, 1)
         yield row(f"recall, {label}, p99", percentile(times, 0.99), "ms", "", 1)
+        indexer = _indexer(store, index)
+        yield from rows_of(nearest, indexer.lane_of(indexer.embedders[0]), label)
 
 
 def _prompts(store: TranscriptStore) -> tuple[list[float], list[float]]:

@@ -59,10 +59,27 @@ def _made() -> str:
     return name
 
 
+def may_have_vectors() -> None:
+    """Skips where the server that was named has no pgvector."""
+    with psycopg.connect(server(), autocommit=True) as connection:
+        if not connection.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").fetchone():
+            pytest.skip("the server has no pgvector")
+
+
+def switch_on_vectors(url: str) -> None:
+    """Has pgvector in a database, as only somebody may who may do everything."""
+    with psycopg.connect(server(), dbname=urlsplit(url).path[1:], autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION vector")
+
+
 @contextmanager
-def database() -> Iterator[str]:
+def database(*, with_vectors: bool = False) -> Iterator[str]:
     """The address of a database that is empty and goes away again."""
+    if with_vectors:
+        may_have_vectors()
     name = _made()
+    if with_vectors:
+        switch_on_vectors(named(name))
     try:
         yield named(name)
     finally:

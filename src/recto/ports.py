@@ -10,7 +10,8 @@ from recto.core.chat import Reply, Request
 from recto.core.delegation import Delegation
 from recto.core.entries import Draft, Entry, Head, SessionSummary
 from recto.core.health import Alert, TurnHealth
-from recto.core.lanes import Covered, Glance, LaneSize, Row, Sealed
+from recto.core.lanes import Covered, Glance, LaneSize, Linking, Row, Sealed, Unlinked
+from recto.errors import StoreError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,6 +129,53 @@ class TranscriptStore(Protocol):
         ...
 
 
+class Replica(Protocol):
+    """A copy of a store that is read in its place, and may be a little behind."""
+
+    @property
+    def store(self) -> TranscriptStore:
+        """The copy. It refuses to be written."""
+        ...
+
+    @property
+    def location(self) -> str:
+        """Where it is, as a person would write it."""
+        ...
+
+    @property
+    def fault(self) -> str:
+        """Why it cannot be read, in words; empty where it can, if it is not too far behind."""
+        ...
+
+    @property
+    def behind(self) -> float | None:
+        """Seconds by which it is behind, at most; None where that is not known."""
+        ...
+
+    def age(self, session: str = "") -> float | None:
+        """Seconds by which what is read there may be old, at most; None where the store has to be read instead.
+
+        The store has to be read also while this process has written to the session what is not there yet.
+        """
+        ...
+
+    def failed(self, error: StoreError) -> None:
+        """Something that was asked of it went wrong: it is left alone for a while."""
+        ...
+
+    def look(self) -> None:
+        """Finds out how far it is behind now."""
+        ...
+
+    def watch(self) -> None:
+        """Looks again and again, until it is closed."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of it; the store stays open."""
+        ...
+
+
 class RecallIndex(Protocol):
     """Keeps what recall searches, session by session and lane by lane. All of it can be made anew from transcripts.
 
@@ -197,6 +245,37 @@ class RecallIndex(Protocol):
 
     def close(self) -> None:
         """Finishes what was begun; no other call may follow."""
+        ...
+
+
+class VectorGraphs(Protocol):
+    """What an index of recall may offer as its `graphs`: it finds the nearest of many vectors without reading all.
+
+    A graph is made of sealed rows, and goes with them. It may lack some of them, and can be absent altogether.
+    """
+
+    def lacking(self) -> str:
+        """Why there are none, in words; nothing where there are."""
+        ...
+
+    def takes(self, dims: int) -> bool:
+        """Whether vectors of this length can be found so."""
+        ...
+
+    def unlinked(self, session: str, lane: str, low: int, high: int) -> Unlinked:
+        """Which blocks are not in a graph yet; every block has one row in the parts from `low` to `high`."""
+        ...
+
+    def link(self, session: str, lane: str, generation: int, dims: int, vectors: Sequence[Linking]) -> None:
+        """Takes all vectors of some blocks into a graph; none where the lane is of another generation by now."""
+        ...
+
+    def nearest(self, session: str, lane: str, query: Sequence[float], most: int) -> list[tuple[int, float]]:
+        """Entries by the vectors that are most likely nearest to one of length 1, with how near they are, unordered."""
+        ...
+
+    def among(self, session: str, lane: str, query: Sequence[float], seqs: Collection[int]) -> list[tuple[int, float]]:
+        """How near each vector of these entries is, as far as they are in the graph."""
         ...
 
 

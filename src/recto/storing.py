@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from recto.core.scopes import tenant_of
 from recto.errors import SettingsError
-from recto.ports import RecallIndex, TranscriptStore
+from recto.ports import RecallIndex, Replica, TranscriptStore
 from recto.settings import Settings
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
@@ -32,6 +32,17 @@ def open_store(settings: Settings, *, create: bool = True) -> TranscriptStore:
     if create and settings.store == Settings().store:
         path.parent.mkdir(mode=0o700, exist_ok=True)
     return SqliteStore(path, create=create, lock_timeout=settings.limits.lock_seconds)
+
+
+def replica_of(settings: Settings, store: TranscriptStore) -> Replica | None:
+    """The replica that the settings name, to read from in place of an open store; None where they name none."""
+    given = settings.replica
+    if not given.url:
+        return None
+    if not is_database(settings) or not given.url.startswith(_POSTGRES):
+        raise SettingsError("replica.url", "a replica is one of a store in PostgreSQL: postgresql://… both")
+    made: Replica = _driver(settings).PostgresReplica(given.url, store, most=given.staleness_seconds)
+    return made
 
 
 def index_for(settings: Settings, store: TranscriptStore) -> RecallIndex:
@@ -90,8 +101,10 @@ def folders_of(settings: Settings, store: TranscriptStore, sessions: Iterable[st
 
 def upgrade_database(settings: Settings, *, finish: bool) -> list[str]:
     """Brings the schema of a database up to date; the steps that were missing, in words."""
-    steps = _driver(settings).upgraded(settings.store, finish=finish)
-    return [f"schema {step.version}: {step.step}" for step in steps]
+    driver = _driver(settings)
+    steps = driver.upgraded(settings.store, finish=finish)
+    made = [f"schema {step.version}: {step.step}" for step in steps]
+    return [*made, *filter(None, [driver.graphs_made(settings.store)])]
 
 
 def grant(settings: Settings, role: str) -> None:

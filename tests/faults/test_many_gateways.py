@@ -246,19 +246,24 @@ def lost(spoken: dict[str, Spoken], clients: list[Client]) -> list[Any]:
 
 
 def stale(spoken: dict[str, Spoken], clients: list[Client], asked: list[Asked]) -> list[Any]:
-    """Answers in a shared session that were given to a prompt without the turn before."""
+    """Answers in a shared session that were given to a prompt without the turn before.
+
+    A question whose gateway was killed may never have been sent; when it is asked again, others may have said so much
+    that what was before it the first time has left the window.
+    """
     prompts: dict[str, list[set[str]]] = {}
     for one in asked:
         known = [ASKS.findall(text_of(message)) for message in one.messages]
         about = [found for found in known if found]
         prompts.setdefault(about[-1][0], []).append({name for found in about for name in found})
-    shared = {session for client in clients if client.held for session, _ in client.seen}
-    return [
-        (session, before, question)
-        for session in shared
-        for (_, before), (role, question) in zip(spoken[session], spoken[session][1:], strict=False)
-        if role == "user" and not any(before in prompt for prompt in prompts.get(question, [{before}]))
-    ]
+    found: list[Any] = []
+    for session in {session for client in clients if client.held for session, _ in client.seen}:
+        said = spoken[session]
+        for (_, before), (role, question), after in zip(said, said[1:], said[2:], strict=False):
+            answered = (role, after) == ("user", ("assistant", question))
+            if answered and not any(before in prompt for prompt in prompts.get(question, [{before}])):
+                found.append((session, before, question))
+    return found
 
 
 @asynccontextmanager
@@ -330,6 +335,20 @@ def test_four_gateways_on_one_database_lose_double_and_interleave_nothing_whoeve
     assert [one.tokens for one in asked if one.tokens > WINDOW] == []
     assert [one for client in clients for one in client.rooms if one[0] > one[1]] == []
     assert sum(len(client.seen) for client in clients) >= turns * len(clients)
+
+
+def test_an_answer_to_a_prompt_without_the_turn_before_is_seen():
+    client = Client("holder 1", CHAT, {}, True, seen=[("held", "[holder 1 asks 1]")])
+    said = [(role, f"[holder 1 asks {number}]") for number in range(2) for role in ("user", "assistant")]
+
+    def asked(*questions: str) -> Asked:
+        body = {"messages": [{"role": "user", "content": question} for question in questions]}
+        return Asked(CHAT, body, {}, b"", 0, [])
+
+    whole, late = asked("[holder 1 asks 0]", "[holder 1 asks 1]"), asked("[holder 1 asks 1]")
+    assert stale({"held": said}, [client], [whole]) == []
+    assert stale({"held": said}, [client], [late]) == [("held", "[holder 1 asks 0]", "[holder 1 asks 1]")]
+    assert stale({"held": said[:3]}, [client], [late]) == [], "nobody got an answer to it"
 
 
 class Gate:

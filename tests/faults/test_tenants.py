@@ -1,17 +1,20 @@
 """Promise 9, as far as recall goes: a tenant never sees another's text, nor that it is there.
 
-A hundred tenants say the same things in one store with one index, each with a word of its own that nobody else may
-ever meet. Everything an answer holds is searched for the words of the others.
+A hundred tenants say the same things in one store with one index, in a file and in PostgreSQL, each with a word of its
+own that nobody else may ever meet. Everything an answer holds is searched for the words of the others.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +25,7 @@ from recto.engine.indexing import Indexer
 from recto.engine.session import Session
 from recto.errors import InputError
 from recto.models.lexicon import PorterLexicon
+from recto.ports import RecallIndex, TranscriptStore
 from recto.settings import Settings, load
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
@@ -48,10 +52,21 @@ SESSIONS = (
 """What tenants call their sessions: patterns, paths, look-alikes, pieces of the stored form of keys."""
 SCOPES = ("session", "agent", "tenant")
 CANARY = re.compile(r"canary[a-z]{8}")
+IN_POSTGRES = 24 if os.environ.get("RECTO_TEST_SCALE", "small") == "small" else TENANTS
+"""Tenants there: filling it takes longer than a file."""
 
 
-def tenants() -> list[str]:
-    return [*NAMES, *(f"t{number}" for number in range(TENANTS - len(NAMES) - 1)), ""]
+@dataclass
+class World:
+    """The store of all tenants, and its one index."""
+
+    store: TranscriptStore
+    indexer: Indexer
+    tenants: list[str]
+
+
+def tenants(count: int) -> list[str]:
+    return [*NAMES, *(f"t{number}" for number in range(count - len(NAMES) - 1)), ""]
 
 
 def canary(tenant: str) -> str:
@@ -71,21 +86,33 @@ def settings() -> Settings:
     return load(environ={}, arguments={"model": "gpt-4o", "models": models, "recall": recall})
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory, settings) -> Iterator[tuple[SqliteStore, Indexer]]:
-    """The store of all tenants and its one index."""
-    folder = tmp_path_factory.mktemp("world")
-    store, index = SqliteStore(folder / "a.db"), SqliteIndex(folder / "a.db-recall")
-    indexer = Indexer(store, index, lexicon=PorterLexicon(), in_background=False)
-    for tenant in tenants():
-        for name in sessions_of(tenant):
-            session = entered(settings, store, indexer, tenant, name)
-            said = ["The password of the harbour is swordfish.", f"Our own word is {canary(tenant)}, of {name}."]
-            session.append_all({"role": "user", "content": text} for text in said)
-            indexer.catch_up(session.key)
-    yield store, indexer
-    indexer.close()
-    store.close()
+@contextmanager
+def in_a_file(folder: Path) -> Iterator[tuple[TranscriptStore, RecallIndex, int]]:
+    with closing(SqliteStore(folder / "a.db")) as store:
+        yield store, SqliteIndex(folder / "a.db-recall"), TENANTS
+
+
+@contextmanager
+def in_postgres(folder: Path) -> Iterator[tuple[TranscriptStore, RecallIndex, int]]:
+    postgres = pytest.importorskip("tests.postgres")
+    from recto.stores.postgres import PostgresStore
+
+    with postgres.database() as url, PostgresStore(url) as store:
+        yield store, store.index(lock_timeout=30.0), IN_POSTGRES
+
+
+@pytest.fixture(scope="module", params=[in_a_file, in_postgres])
+def world(request, tmp_path_factory, settings) -> Iterator[World]:
+    with request.param(tmp_path_factory.mktemp("world")) as (store, index, count):
+        indexer = Indexer(store, index, lexicon=PorterLexicon(), in_background=False)
+        for tenant in tenants(count):
+            for name in sessions_of(tenant):
+                session = entered(settings, store, indexer, tenant, name)
+                said = ["The password of the harbour is swordfish.", f"Our own word is {canary(tenant)}, of {name}."]
+                session.append_all({"role": "user", "content": text} for text in said)
+                indexer.catch_up(session.key)
+        yield World(store, indexer, tenants(count))
+        indexer.close()
 
 
 def entered(settings, store, indexer, tenant: str, name: str) -> Session:
@@ -102,8 +129,8 @@ def foreign_keys(tenant: str, keys: list[str]) -> list[str]:
     return [key for key in keys if key not in own]
 
 
-def questions(rng: random.Random, tenant: str) -> str:
-    other = rng.choice(tenants())
+def questions(rng: random.Random, others: list[str]) -> str:
+    other = rng.choice(others)
     return rng.choice(
         (
             "What is the password of the harbour?",
@@ -122,18 +149,17 @@ def questions(rng: random.Random, tenant: str) -> str:
     )
 
 
-def leaks(world, settings, count: int, seed: int = 0) -> tuple[list[str], int]:
+def leaks(world: World, settings, count: int, seed: int = 0) -> tuple[list[str], int]:
     """Asks so many questions; returns everything that should not have been seen, and how many found something."""
-    store, indexer = world
     rng = random.Random(seed)
     found, answered = [], 0
-    known = {
-        tenant: [entered(settings, store, indexer, tenant, name) for name in sessions_of(tenant)]
-        for tenant in tenants()
-    }
+    known: dict[tuple[str, str], Session] = {}
     for _ in range(count):
-        tenant, scope = rng.choice(tenants()), rng.choice(SCOPES)
-        session, query = rng.choice(known[tenant]), questions(rng, tenant)
+        tenant, scope = rng.choice(world.tenants), rng.choice(SCOPES)
+        name, query = rng.choice(sessions_of(tenant)), questions(rng, world.tenants)
+        if (tenant, name) not in known:
+            known[tenant, name] = entered(settings, world.store, world.indexer, tenant, name)
+        session = known[tenant, name]
         answer = session.recall(query, scope=scope)
         said = json.dumps(asdict(replace(answer, query="")), default=dict, ensure_ascii=False)
         answered += bool(answer.hits)
@@ -148,7 +174,8 @@ def leaks(world, settings, count: int, seed: int = 0) -> tuple[list[str], int]:
 @pytest.mark.promise
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_no_question_ever_finds_another_tenants_text(world, settings, scale, shard):
-    count = scale(1_000, ci=10_000, release=1_000_000) // SHARDS
+    few = 10 * len(world.tenants)
+    count = scale(few, ci=10_000, release=1_000_000) // SHARDS
     found, answered = leaks(world, settings, count, shard)
     assert found == []
     assert answered > count / 3, "hardly anything was found at all: the test sees too little"
@@ -164,12 +191,11 @@ def test_without_the_question_who_owns_a_session_the_same_test_sees_others(world
 
 
 def test_a_foreign_pointer_and_one_to_nothing_are_answered_alike(world, settings):
-    store, indexer = world
     rng = random.Random(10)
     tried = 0
-    for tenant in tenants():
-        asking = entered(settings, store, indexer, tenant, "agent:a:main")
-        for other in rng.sample(tenants(), 6):
+    for tenant in world.tenants:
+        asking = entered(settings, world.store, world.indexer, tenant, "agent:a:main")
+        for other in rng.sample(world.tenants, 6):
             for name in sessions_of(other) if other != tenant else ():
                 there = stored_key(name, other)
                 nowhere = "#" * len(there)
@@ -181,8 +207,8 @@ def test_a_foreign_pointer_and_one_to_nothing_are_answered_alike(world, settings
                     answers.append(str(refused.value).replace(pointer, "…"))
                 assert answers[0] == answers[1]
                 tried += 1
-    assert tried > 1000
-    own = entered(settings, store, indexer, "ab", "agent:a:main")
+    assert tried > 10 * len(world.tenants)
+    own = entered(settings, world.store, world.indexer, "ab", "agent:a:main")
     assert canary("ab") in own.window.read(own.window.pointer(2))[0].content.decode()
 
 

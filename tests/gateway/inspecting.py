@@ -18,7 +18,9 @@ from recto.engine.keys import Keys
 from recto.gateway.authority import TABLE, Authority
 from recto.gateway.guard import Guard
 from recto.gateway.inspection.openapi import description
-from recto.gateway.inspection.routes import Inspection, routes
+from recto.gateway.inspection.reads import Inspection
+from recto.gateway.inspection.routes import routes
+from recto.gateway.inspection.sources import Sources
 from recto.gateway.inspection.table import OPERATIONS, PREFIX, RULES, Operation
 from recto.gateway.sessions import Sessions
 from recto.settings import Settings, load
@@ -68,7 +70,7 @@ class World:
         made = {name: keys.add(key) for name, key in KEYS.items()}
         self.keys = {name: key for name, (key, _) in made.items()}
         self.secrets = {name: secret for name, (_, secret) in made.items()} | {"": ""}
-        self.routes = routes(self.inspection)
+        self.routes = routes(Sources(self.inspection))
         self.app = Guard(Starlette(routes=self.routes), settings.gateway, keys, Authority(TABLE, RULES))
         self.client = TestClient(self.app, base_url="http://127.0.0.1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import closing, contextmanager
 
@@ -12,7 +13,14 @@ psycopg = pytest.importorskip("psycopg")
 
 from recto.core.entries import Draft  # noqa: E402  # after what is skipped for
 from recto.stores.postgres import PostgresStore, recall, rows  # noqa: E402
-from recto.stores.postgres.sending import number, of_bytes, of_numbers, of_texts, speak_in_bytes  # noqa: E402
+from recto.stores.postgres.sending import (  # noqa: E402
+    ReadyConnection,
+    number,
+    of_bytes,
+    of_numbers,
+    of_texts,
+    speak_in_bytes,
+)
 
 SESSION = "agent:sending:main"
 REQUIRED = (
@@ -63,6 +71,63 @@ def test_a_column_arrives_as_it_was_given(column, values):
             assert kind == ("bigint", one)
 
 
+def in_one_piece(work):
+    """Has some work done with a connection that was just opened; in a table of its own, which goes with it."""
+
+    async def doing():
+        async with await ReadyConnection.connect(postgres.server(), autocommit=True) as connection:
+            await connection.execute("CREATE TEMPORARY TABLE pieces(n integer PRIMARY KEY, said text)")
+            await work(connection)
+
+    asyncio.run(doing())
+
+
+async def added(connection, *numbers):
+    async with connection.in_one_piece():
+        for one in numbers:
+            await connection.execute("INSERT INTO pieces VALUES (%s, 'a')", (one,))
+
+
+def test_the_server_hears_nothing_before_the_end_and_then_everything():
+    async def work(connection):
+        with psycopg.connect(postgres.server(), autocommit=True) as other:
+            async with connection.in_one_piece():
+                await connection.execute("INSERT INTO pieces VALUES (1, 'a')")
+                found = await connection.execute("SELECT n FROM pieces")
+                asked = "SELECT query FROM pg_stat_activity WHERE pid = %s"
+                heard = other.execute(asked, (connection.info.backend_pid,)).fetchone()
+        assert "INSERT" not in heard[0]
+        assert await found.fetchall() == [(1,)]
+
+    in_one_piece(work)
+
+
+def test_what_is_sent_in_one_piece_is_all_done_or_not_at_all_and_the_connection_goes_on():
+    async def work(connection):
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            await added(connection, 1, 1, 2)
+        async with connection.in_one_piece():
+            left = await connection.execute("SELECT count(*) FROM pieces")
+        assert await left.fetchall() == [(0,)]
+
+    in_one_piece(work)
+
+
+def test_what_is_larger_than_the_way_arrives_whole_and_so_does_its_answer():
+    """Neither side takes all of it at one stroke: who sends must read meanwhile."""
+    said = "x" * 30_000_000
+
+    async def work(connection):
+        async with connection.in_one_piece():
+            first = await connection.execute("SELECT repeat('y', 30000000)")
+            await connection.execute("INSERT INTO pieces VALUES (1, %s)", (said,))
+            found = await connection.execute("SELECT said FROM pieces")
+        assert len((await first.fetchone())[0]) == len(said)
+        assert (await found.fetchone())[0] == said
+
+    in_one_piece(work)
+
+
 @pytest.fixture(scope="module")
 def untouched():
     """A database that nothing was ever in; in one that was used and emptied, the server knows that it is small."""
@@ -73,7 +138,7 @@ def untouched():
 @pytest.mark.parametrize("statement", REQUIRED)
 def test_a_statement_of_every_turn_finds_its_session_by_an_index_even_in_an_empty_database(untouched, statement):
     """Plans are kept: one made while a table was small must not read all of it when it has grown."""
-    with opened(untouched) as store, psycopg.connect(store._url) as connection:
+    with opened(untouched), psycopg.connect(untouched) as connection:
         seen: dict[str, int] = {}
         asked = re.sub(r"%\((\w+)\)s", lambda found: f"${seen.setdefault(found[1], len(seen) + 1)}", statement)
         if connection.info.server_version < 160_000:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from recto.cli.completing import sessions
 from recto.cli.files import write_out
+from recto.cli.reading import open_to_look
 from recto.cli.screen import one_line, out, progress, safe, when
 from recto.cli.transcripts import known_session
 from recto.core.audit import COLUMNS, Asked, AuditLine, cells
@@ -101,10 +102,11 @@ def audit_command(
       recto audit --all --json -o audit.jsonl
       recto audit --check audit.jsonl
     """
-    with closed(open_store(settings, create=False)) as store:
-        if check is not None:
+    if check is not None:
+        with closed(open_store(settings, create=False)) as store:
             _checked(store, check)
-            return
+        return
+    with open_to_look(settings) as store:
         keys = [ERASURES] if erased else _keys(store, settings, session, every)
         asked = _asked(given)
         if erased and (session is not None or every or settings.tenant):

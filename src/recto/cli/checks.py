@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,7 +17,7 @@ from recto.models.registry import Registry
 from recto.models.tokenizers import Tokenizers
 from recto.modes import rules_for
 from recto.settings import FILES, Settings
-from recto.storing import MEMORY
+from recto.storing import MEMORY, is_database, replica_of
 from recto.wiring import SystemClock, chat_for
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def checks_for(settings: Settings, config: str | None, *, offline: bool) -> Iter
     yield "settings", lambda: named_files(settings)
     yield "settings", lambda: gateway(settings)
     yield "models", lambda: models(settings)
-    if settings.store != MEMORY:
+    if settings.store != MEMORY and not is_database(settings):
         yield "disk", lambda: room(settings)
         yield "rights", lambda: rights(_files(settings))
         yield "rights", lambda: lock(settings)
@@ -48,9 +49,28 @@ def checks_for(settings: Settings, config: str | None, *, offline: bool) -> Iter
         yield "reach", lambda: reach(addresses(settings))
 
 
-def of_the_store(store: TranscriptStore) -> Iterator[tuple[str, Check]]:
+def of_the_store(settings: Settings, store: TranscriptStore, *, offline: bool) -> Iterator[tuple[str, Check]]:
     """Every check that reads what is stored."""
     yield "clock", lambda: clock(SystemClock(), store.sessions())
+    if settings.replica.url and not offline:
+        yield "replica", lambda: replica(settings, store)
+
+
+def replica(settings: Settings, store: TranscriptStore) -> Iterator[Finding]:
+    """How far the replica is behind, and whether that may be."""
+    found = replica_of(settings, store)
+    if found is None:
+        return
+    with closing(found):
+        found.look()
+        behind, most = found.behind, settings.replica.staleness_seconds
+        if found.age() is not None:
+            says = f"{found.location}: at most {behind:.1f} s behind; it may be {most:g} s"
+            yield Finding(grade="fine", about="replica", says=says)
+            return
+        late = f"{found.location}: it has not replayed what the store had written a moment ago"
+        cure = "see to the replica; until then the store itself is read"
+        yield Finding(grade="problem", about="replica", says=found.fault or late, cure=cure)
 
 
 def settings_file(settings: Settings, config: str | None) -> Iterator[Finding]:

@@ -29,7 +29,8 @@ _SIGNS = {"fine": ("✓ ", "green"), "note": ("· ", "yellow"), "problem": ("✗
 def doctor_command(context: click.Context, mend: bool, offline: bool, as_json: bool) -> None:
     """Looks whether everything is well, and says what to do where it is not.
 
-    Settings, models, disk, rights, clock, store, index, embedder, and whether the addresses in the settings answer.
+    Settings, models, disk, rights, clock, store, replica, index, embedder, and whether the addresses in the settings
+    answer.
 
     \b
     Examples:
@@ -69,7 +70,9 @@ def _of_the_store(settings: Settings, mend: bool, offline: bool) -> list[Finding
 
     quiet = offline and settings.recall.embedder.use == "endpoint"
     with closing(open_store(settings, create=False)) as store:
-        found = [one for about, check in of_the_store(store) for one in isolated(about, check)]
+        found = [
+            one for about, check in of_the_store(settings, store, offline=offline) for one in isolated(about, check)
+        ]
         with closing(indexer_for(settings, store)) as indexer:
             total = 2 * sum(summary.entries for summary in store.sessions()) if mend else 0
             with progress("mending", total) as advance:

@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from recto.cli.completing import sessions
+from recto.cli.reading import open_to_look
 from recto.cli.screen import one_line, out, progress, safe, when
 from recto.core.entries import Entry, Head, SessionSummary, session_key
 from recto.core.scopes import is_own
@@ -41,7 +42,7 @@ def sessions_command(settings: Settings, after: str, limit: int, as_json: bool) 
       recto sessions
       recto sessions --json | jq -r .session
     """
-    with closing(open_store(settings, create=False)) as store:
+    with open_to_look(settings) as store:
         found = listed(store, after, limit + 1)
     if as_json:
         for summary in found[:limit]:
@@ -74,7 +75,7 @@ def show_command(
       recto show agent:default:main --from 100 --to 120 --full
       recto show agent:default:main --json | jq -r .text
     """
-    with closing(open_store(settings, create=False)) as store:
+    with open_to_look(settings) as store:
         key = known_session(store, session or settings.session)
         is_range = start is not None or stop is not None
         entries = store.read(key, start or 1, stop) if is_range else iter(store.tail(key, last))

@@ -27,6 +27,29 @@ class Sealed(NamedTuple):
     data: bytes
 
 
+class Linking(NamedTuple):
+    """A vector of a sealed block, to be taken into a graph."""
+
+    first: int
+    """The first entry of its block."""
+    seq: int
+    piece: int
+    """Which of the vectors of its entry it is."""
+    scale: float
+    code: bytes
+    """Its numbers, eight bits each; times the scale they are what they were."""
+
+
+class Unlinked(NamedTuple):
+    """What a graph lacks of a lane."""
+
+    generation: int
+    blocks: int
+    """How many blocks the lane has."""
+    firsts: Sequence[int]
+    """Those that are not in the graph, by their first entries."""
+
+
 @dataclass(frozen=True, slots=True)
 class Covered:
     """A range of entries that a lane has taken in."""

@@ -13,6 +13,7 @@ from recto.engine.indexing import Indexer
 from recto.engine.intake import is_raw
 from recto.engine.reading import listed
 from recto.errors import EmbedderFailed, RectoError
+from recto.ports import VectorGraphs
 
 __all__ = ["Doctor", "Finding"]
 
@@ -75,6 +76,7 @@ class Doctor:
             yield Finding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=mend)
         if damage and not mend:
             return  # what it holds says nothing now
+        yield from _graphs(getattr(index, "graphs", None))
         known = {summary.session for summary in listed(self._indexer.store)}
         for session in index.sessions():
             if session not in known:
@@ -129,3 +131,15 @@ class Doctor:
             if entry is not None and is_raw(entry) and not self._indexer.agrees_on(entry):
                 return f"what is indexed of entry {seq} is not what it says"
         return ""
+
+
+def _graphs(graphs: VectorGraphs | None) -> Iterator[Finding]:
+    """Whether the index finds the nearest vectors of long sessions by itself, where one can."""
+    if graphs is None:
+        return
+    if lacking := graphs.lacking():
+        says = f"no graphs of vectors ({lacking}): long sessions are searched in the gateway, which reads more"
+        cure = "CREATE EXTENSION vector, as one who may; then recto store upgrade"
+        yield Finding(grade="note", about="index", says=says, cure=cure)
+    else:
+        yield Finding(grade="fine", about="index", says="vectors of long sessions are found by graphs of pgvector")

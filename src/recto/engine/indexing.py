@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -21,7 +22,7 @@ from recto.engine.lanes.uses import Uses
 from recto.engine.lanes.vectors import Vectors
 from recto.engine.lanes.words import Words
 from recto.engine.patience import Deadline, Line
-from recto.errors import IndexCorrupt
+from recto.errors import IndexCorrupt, RectoError
 from recto.ports import Embedder, Lexicon, RecallIndex, TranscriptStore
 
 if TYPE_CHECKING:
@@ -167,7 +168,20 @@ class Indexer:
                         return False
                     advance(stop - start + 1)
         self._drop_older(session, head)
+        self._link(session, deadline)
         return True
+
+    def _link(self, session: str, deadline: Deadline) -> None:
+        """Takes the vectors of a long session into the graph that the index has, if it has one."""
+        if self.embedder is None or getattr(self.index, "graphs", None) is None:
+            return
+
+        def goes_on() -> bool:
+            self._confirming.let_pass(min(deadline.left, _CLOSING_SECONDS))
+            return not self._wishes.closed and not deadline.passed
+
+        with suppress(RectoError):  # everything is in the index; without the graph it is only slower to search
+            self.lane_of(self.embedder, min(deadline.left, PATIENCE)).graph.link(session, goes_on)
 
     def _lanes(self) -> list[_Lane]:
         lanes: list[_Lane] = [(self.words.covered, self._take_words, _PAGE)]

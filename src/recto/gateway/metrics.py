@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import nan
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from recto.gateway.proxy import Asking
+from recto.ports import Replica
 from recto.telemetry.labels import ModelLabels
 from recto.telemetry.metrics import Metrics
 
@@ -21,6 +23,7 @@ class RequestMetrics:
         self._models = ModelLabels(known_model)
         labels = ("api", "model", "outcome")
         registry = metrics.registry
+        self._registry = registry
         self._requests = Counter("recto_requests", "Requests to models, by how they ended.", labels, registry=registry)
         self._seconds = Histogram(
             "recto_request_seconds",
@@ -38,6 +41,16 @@ class RequestMetrics:
         )
         gauge = Gauge("recto_requests_under_way", "Requests that are worked on now.", registry=registry)
         gauge.set_function(under_way)
+
+    def watch(self, replica: Replica) -> None:
+        """Tells how far a replica is behind, too."""
+
+        def behind() -> float:
+            seconds = replica.behind
+            return nan if seconds is None else seconds
+
+        says = "By how much the replica is behind, at most; not a number while that is not known."
+        Gauge("recto_replica_behind_seconds", says, registry=self._registry).set_function(behind)
 
     def asked(self, about: Asking) -> None:
         """A request is over."""

@@ -68,6 +68,12 @@ class Sessions:
         finally:
             self._returned(held)
 
+    def over(self, store: TranscriptStore) -> Sessions:
+        """The same sessions in another store, held apart; of models the same is known. Nobody is told of them."""
+        others = Sessions(self._settings, store, self._indexer)
+        others._learned = self._learned
+        return others
+
     def learn(self, model: str, limits: Limits) -> None:
         """Takes in what an upstream said of a model's window: sessions opened from now on keep to it."""
         said = {"window": limits.window, "max_input": limits.max_input}

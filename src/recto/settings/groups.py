@@ -35,7 +35,7 @@ class Trim:
     keep_newest: int = 3
     """How many of the newest results are left as they are."""
     exclude_tools: tuple[str, ...] = ()
-    """Tools whose results never shrink."""
+    """Tools whose results never shrink; those of Recto's own never do."""
     clear_at_least: int = 2000
     """Tokens that must be won, or nothing is done."""
     placeholder: str = ""

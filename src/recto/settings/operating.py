@@ -1,4 +1,4 @@
-"""The groups of settings about running Recto: how its health is told, and what the gateway takes in."""
+"""The groups of settings about running Recto: where it may read, how its health is told, what the gateway takes in."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recto.core.json_text import MAX_DEPTH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """A copy of the store that is read in its place by those who only look."""
+
+    url: str = ""
+    """A streaming replica of a store in PostgreSQL: `postgresql://…`. Empty: none."""
+    staleness_seconds: float = 5.0
+    """How far it may be behind; beyond that, and where it does not answer, the store itself is read."""
+
+    def __post_init__(self) -> None:
+        if self.staleness_seconds <= 0:
+            raise ValueError("replica.staleness_seconds must be more than 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ def shown(key: str, value: Any) -> Any:  # noqa: ANN401
         return {str(one): shown(f"{key}.{one}", held) for one, held in value.items()}
     if isinstance(value, list | tuple):
         return [shown(key, one) for one in value]
-    if name in _ADDRESS and isinstance(value, str):
+    if isinstance(value, str) and (name in _ADDRESS or (key == "store" and "://" in value)):
         return _address(value, bare=key in _SECRET_ADDRESS)
     return value
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from recto.core.entries import DEFAULT_SESSION
 from recto.settings.groups import Compress, Continuity, Limits, Memory, Recall, Standing, Window
-from recto.settings.operating import Gateway, Health
+from recto.settings.operating import Gateway, Health, Replica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,8 @@ class Settings:
     """Everything that can be set."""
 
     store: str = "~/.recto/transcript.db"
-    """Where transcripts are kept: a path, or `memory:` for a store that goes with the process."""
+    """Where transcripts are kept: a path, `postgresql://…`, or `memory:` for a store that goes with the process."""
+    replica: Replica = field(default_factory=Replica)
     session: str = DEFAULT_SESSION
     """The session that is meant when none is named."""
     tenant: str = ""

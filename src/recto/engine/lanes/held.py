@@ -56,6 +56,22 @@ def parts_of(blocks: NDArray[np.void], dims: int, *, with_codes: bool) -> set[in
     return found
 
 
+def sign_parts() -> tuple[int, int]:
+    """The first and the last part in which every block has one row."""
+    return _SIGNS, _SIGNS | 0xFFFFFFFF
+
+
+def sign_part(first: int) -> int:
+    """The part in which the block that begins with an entry has its signs."""
+    return _SIGNS | first
+
+
+def blocks_of(rows: Iterable[Sealed], dims: int) -> NDArray[np.void]:
+    """Blocks, by the rows of their signs. What their numbers are is not told there."""
+    size = 4 + sign_bytes(dims)
+    return np.array([(0, row.first, len(row.data) // size) for row in rows if row.part == sign_part(row.first)], _LINE)
+
+
 def sealed_blocks(glance: Glance, dims: int) -> tuple[list[int], list[Sealed], list[tuple[int, int]]]:
     """Fresh rows as blocks: which entries they are of, the new rows, and the rows of the directory they replace."""
     taken: list[int] = []

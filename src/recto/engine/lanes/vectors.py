@@ -1,7 +1,8 @@
 """The lane of vectors: which messages mean what a question means, by the vectors of one embedder.
 
 It knows vectors as numbers and never sees a text. A session of moderate length is searched exactly. In a longer one
-the signs of all vectors choose a thousand of them, whose codes are then read and compared exactly.
+the graph chooses that the index has of its vectors; where it has none, the signs of all vectors choose a thousand of
+them, whose codes are then read and compared exactly.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from recto.core.lanes import Covered, Glance
 from recto.engine.lanes.codes import Coded, least, pack_message, signs_of, unlike, unpack_messages
+from recto.engine.lanes.graphs import Graph
 from recto.engine.lanes.held import DIRECTORY, Held, directory, parts_of, sealed_blocks
 from recto.engine.lanes.keeping import Kept, Unpacked, Waiting, reading
 from recto.errors import IndexUnavailable, StoreError
@@ -49,7 +51,7 @@ class Vectors:
     """The vectors of sessions, kept in one lane of an index. Any number of threads may use it."""
 
     most_exact = 65_536
-    """A session of more vectors is searched by their signs first."""
+    """A session of more vectors is searched by a graph, or by their signs first."""
     rescored = 1000
     """So many vectors are then compared exactly."""
 
@@ -60,6 +62,7 @@ class Vectors:
         self._kept: Kept[Held] = Kept(KEPT_BYTES)
         self._fresh = Unpacked(lambda rows: unpack_messages(rows, dims))
         self._waiting = Waiting()
+        self.graph = Graph(index, lane, dims)
 
     def covered(self, session: str) -> list[Covered]:
         """Which entries are in."""
@@ -82,6 +85,7 @@ class Vectors:
             taken, rows, merged = sealed_blocks(glance, self.dims)
         if taken:
             self.index.seal(session, self.lane, taken, rows, merged)
+            self.graph.was_sealed(session)
 
     def nearest(self, session: str, query: Matrix, most: int, *, only: _Only = None) -> Near:
         """The messages nearest to a vector of length 1, each by the nearest of its own vectors.
@@ -93,11 +97,28 @@ class Vectors:
             raise ValueError(f"a vector of {asked.size} numbers, expected {self.dims}")
         if most <= 0 or (only is not None and not len(only)):
             return Near(np.empty(0, np.uint32), np.empty(0, np.float32))
+        if (found := self._by_graph(session, asked, most, only)) is not None:
+            return found
         sealed, fresh = self._chosen(session, lambda held: self._wanted(held, asked, only))
         if only is not None:
             fresh = fresh.at(_allowed(fresh.keys, only))
         keys = np.concatenate([sealed.keys, fresh.keys])
         return _best(keys, np.concatenate([sealed.cosines(asked), fresh.cosines(asked)]), most)
+
+    def _by_graph(self, session: str, asked: Matrix, most: int, only: _Only) -> Near | None:
+        """By the graph of the index; None where the session is not long enough, or there is none."""
+        held = self._kept.get(session)
+        if isinstance(only, np.ndarray) or (held is not None and held.has_codes and len(held.keys) < self.graph.long):
+            return None  # all of it is at hand
+        found = self.graph.nearest(session, asked, most + most // 2 + 16, only)
+        if found is None:
+            return None
+        keys, cosines, beside = found
+        rest = [beside.sealed, self._fresh.of(session, beside.fresh)]
+        if only is not None:
+            rest = [one.at(_allowed(one.keys, only)) for one in rest]
+        every = np.concatenate([keys, *(one.keys for one in rest)])
+        return _best(every, np.concatenate([cosines, *(one.cosines(asked) for one in rest)]), most)
 
     def of(self, session: str, seqs: Collection[int]) -> dict[int, Matrix]:
         """The vectors of entries, one in each row; without those that have none."""

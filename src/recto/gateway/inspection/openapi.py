@@ -7,7 +7,7 @@ from typing import Any
 
 from recto import __version__
 from recto.gateway.inspection.asked import Kinds
-from recto.gateway.inspection.table import DESCRIPTION, PREFIX, Operation
+from recto.gateway.inspection.table import DESCRIPTION, PREFIX, STALENESS, Operation
 from recto.gateway.inspection.values import Refused, schema_of
 
 _REFUSALS = {
@@ -87,7 +87,12 @@ def _body(kinds: Kinds) -> dict[str, Any]:
 
 
 def _responses(schema: Mapping[str, Any]) -> dict[str, Any]:
-    answered = {"description": "The answer.", "content": {"application/json": {"schema": schema}}}
+    says = "By how many seconds the answer may be old, at most, where it was read from a replica."
+    answered = {
+        "description": "The answer.",
+        "headers": {STALENESS: {"description": says, "schema": {"type": "number", "minimum": 0}}},
+        "content": {"application/json": {"schema": schema}},
+    }
     return {"200": answered} | {status: {"$ref": f"#/components/responses/{status}"} for status in _REFUSALS}
 
 

@@ -14,14 +14,14 @@ from recto import __version__
 from recto.core.audit import Asked
 from recto.core.checkpoint_json import checkpoint_from
 from recto.core.entries import Entry, SessionSummary
-from recto.core.keys import RIGHTS, Key
+from recto.core.keys import RIGHTS
 from recto.core.memory import strength
 from recto.core.report import Report
-from recto.core.scopes import session_in, stored_key, within
+from recto.core.scopes import session_in, stored_key
 from recto.core.task_state import Checkpoint
 from recto.core.trends import HealthReport
 from recto.engine.auditing import audited_back
-from recto.engine.browsing import DecisionPage, EntryPage, Places, decisions_before, entries_from
+from recto.engine.browsing import DecisionPage, EntryPage, Places, decisions_before, entries_from, sessions_after
 from recto.engine.fold import CHECKPOINT, checkpoint_key
 from recto.engine.health import numbers_in
 from recto.engine.memory import Memories, Remembered
@@ -49,12 +49,10 @@ from recto.gateway.inspection.values import (
     recalled,
 )
 from recto.gateway.sessions import Sessions
+from recto.ports import TranscriptStore
 from recto.settings import Settings
 from recto.wiring import memory_for
 
-_TENANTS = "tenant:"
-_PAST_TENANTS = f"{_TENANTS}\U0010ffff"
-"""Behind every key of a tenant: no name holds this character."""
 _MOST_PINS = 200
 _GOAL = 200
 """Characters of a goal in a list."""
@@ -79,15 +77,23 @@ class Inspection:
     def opened(self, call: Call) -> Iterator[Session]:
         """The session a request is about, as the model sees it that was asked last. It must be there."""
         stored = self.stored(call)
-        with self.sessions.use(call.key, session_in(stored), self._model_of(stored)) as session:
+        with self.sessions.use(call.key, session_in(stored), self.model_of(stored)) as session:
             yield session
+
+    def over(self, store: TranscriptStore) -> Inspection:
+        """The same questions about another store with the same sessions."""
+        return Inspection(self.sessions.over(store), self.settings)
+
+    def named(self, call: Call) -> str:
+        """The key under which the session would be stored that a request is about; empty where there is none."""
+        try:
+            return stored_key(call.session, call.key.tenant) if "session" in call.query else ""
+        except InputError:
+            return ""
 
     def stored(self, call: Call) -> str:
         """The stored key of the session a request is about. It must be there."""
-        try:
-            key = stored_key(call.session, call.key.tenant)
-        except InputError:
-            key = ""
+        key = self.named(call)
         if not key or not self.store.head(key).seq:
             raise not_there("session", "GET /api/v1/sessions")
         return key
@@ -104,7 +110,8 @@ class Inspection:
         name = f"agent:{call.query['agent'] or call.key.agent}:main"
         return memory_for(replace(self.settings, session=name, tenant=call.key.tenant), self.store)
 
-    def _model_of(self, stored: str) -> str:
+    def model_of(self, stored: str) -> str:
+        """The model that a session was last asked with; empty where nobody knows."""
         recent = (numbers_in(entry) for entry in reversed(self.store.tail(stored, _MODEL_REACH)))
         model = next((about.get("model") for about in recent if about), "")
         return model if isinstance(model, str) else ""
@@ -128,26 +135,9 @@ def asker(on: Inspection, call: Call) -> Asker:
 def sessions(on: Inspection, call: Call) -> SessionPage:
     """A page of the key's tenant's sessions."""
     limit: int = call.query["limit"]
-    found = list(_listed(on, call.key, call.query["after"], limit + 1))
+    found = list(sessions_after(on.store, call.key.tenant, call.query["after"], limit + 1))
     shown = tuple(_line(one) for one in found[:limit])
     return SessionPage(sessions=shown, next=shown[-1].session if len(found) > limit else None)
-
-
-def _listed(on: Inspection, key: Key, after: str, most: int) -> Iterator[SessionSummary]:
-    """The tenant's sessions by name, from the first after one; other tenants' are passed over in one step."""
-    own = f"{_TENANTS}{key.tenant}/" if key.tenant else ""
-    reach = within(f"{own}agent:{key.agent}:main", "tenant")
-    at, count = own + after, 0
-    while page := on.store.sessions(at, most):
-        at = page[-1].session
-        for one in page:
-            if reach.holds(one.session) and count < most:
-                count += 1
-                yield one
-        if count >= most or (own and not at.startswith(own)):
-            return
-        if not own and at.startswith(_TENANTS):
-            at = _PAST_TENANTS
 
 
 def _line(one: SessionSummary) -> SessionLine:

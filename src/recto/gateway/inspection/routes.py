@@ -34,17 +34,18 @@ from recto.gateway.inspection import values
 from recto.gateway.inspection.asked import MOST_BYTES, Call, body_of, query_of
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.reads import Inspection
-from recto.gateway.inspection.table import DESCRIPTION, OPERATIONS, PREFIX, Operation
+from recto.gateway.inspection.sources import Sources
+from recto.gateway.inspection.table import DESCRIPTION, OPERATIONS, PREFIX, STALENESS, Operation
 
 
-def routes(inspection: Inspection) -> list[Route]:
+def routes(sources: Sources) -> list[Route]:
     """One route for each path."""
     paths: dict[str, dict[str, Operation]] = {}
     for one in OPERATIONS:
         paths.setdefault(one.path, {})[one.method] = one
-    made = [Route(PREFIX + path, _Endpoint(inspection, asked), methods=list(asked)) for path, asked in paths.items()]
+    made = [Route(PREFIX + path, _Endpoint(sources, asked), methods=list(asked)) for path, asked in paths.items()]
     described = Operation(method="GET", path="/openapi.json", right="read", does=_described, gives=dict)
-    return [*made, Route(DESCRIPTION, _Endpoint(inspection, {"GET": described}), methods=["GET"])]
+    return [*made, Route(DESCRIPTION, _Endpoint(sources, {"GET": described}), methods=["GET"])]
 
 
 def _described(on: Inspection, call: Call) -> object:
@@ -54,8 +55,8 @@ def _described(on: Inspection, call: Call) -> object:
 class _Endpoint:
     """Everything that one path answers, by method. Nothing a client sends ends in an error of the server."""
 
-    def __init__(self, inspection: Inspection, operations: Mapping[str, Operation]) -> None:
-        self._on = inspection
+    def __init__(self, sources: Sources, operations: Mapping[str, Operation]) -> None:
+        self._sources = sources
         self._operations = operations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,8 +79,9 @@ class _Endpoint:
             raise RequestRefused(403, "forbidden", f"this key may not do that; it needs the right '{one.right}'")
         query = query_of(request.scope["query_string"], one.query)
         body = {} if one.body is None else body_of(await _body(request), one.body)
-        found = await on_a_thread(one.does, self._on, Call(key=key, query=query, body=body))
-        return _json(200, values.plain(found))
+        answer = await on_a_thread(self._sources.answer, one, Call(key=key, query=query, body=body))
+        told = {} if answer.age is None else {STALENESS: f"{answer.age:.3f}"}
+        return _json(200, values.plain(answer.found), told)
 
 
 async def _body(request: Request) -> bytes:

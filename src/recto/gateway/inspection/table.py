@@ -24,6 +24,8 @@ from recto.gateway.inspection.reads import Inspection
 
 PREFIX = "/api/v1"
 DESCRIPTION = f"{PREFIX}/openapi.json"
+STALENESS = "x-recto-staleness"
+"""The header that says by how many seconds an answer may be old; one from the store itself has none."""
 
 _SESSION = {
     "session": Text(about="The session, as it is named in GET /api/v1/sessions.", most=256, least=1, required=True)
@@ -42,6 +44,18 @@ def _set(about: str) -> Several:
     return Several(about=about, of=_TEXTS, most=50)
 
 
+def _never(call: Call) -> bool:
+    return False
+
+
+def _always(call: Call) -> bool:
+    return True
+
+
+def _at_an_entry(call: Call) -> bool:
+    return call.query["at"] is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """Something that can be asked."""
@@ -54,6 +68,8 @@ class Operation:
     gives: type
     query: Kinds = field(default_factory=dict)
     body: Kinds | None = None
+    of_the_past: Callable[[Call], bool] = _never
+    """Whether a replica may answer that is a little behind."""
 
     @property
     def name(self) -> str:
@@ -62,9 +78,16 @@ class Operation:
 
 
 def _get(
-    path: str, does: Callable[[Inspection, Call], object], gives: type, *query: Kinds, right: Right = "read"
+    path: str,
+    does: Callable[[Inspection, Call], object],
+    gives: type,
+    *query: Kinds,
+    of_the_past: Callable[[Call], bool] = _never,
 ) -> Operation:
-    return Operation(method="GET", path=path, right=right, does=does, gives=gives, query=_merged(query))
+    merged = _merged(query)
+    return Operation(
+        method="GET", path=path, right="read", does=does, gives=gives, query=merged, of_the_past=of_the_past
+    )
 
 
 def _post(
@@ -90,6 +113,7 @@ OPERATIONS: tuple[Operation, ...] = (
         values.SessionPage,
         {"after": Text(about="Begin after the session with this name.", most=256)},
         _limit(50, 200),
+        of_the_past=_always,
     ),
     _get("/session", reads.session, values.SessionNow, _SESSION),
     _get(
@@ -103,9 +127,15 @@ OPERATIONS: tuple[Operation, ...] = (
             "q": Text(about="Only entries whose text holds this; case is folded.", most=200),
         },
         _limit(50, 200),
+        of_the_past=_always,
     ),
     _get(
-        "/session/entry", reads.entry, values.WholeEntry, _SESSION, {"seq": Whole(about="Its number.", required=True)}
+        "/session/entry",
+        reads.entry,
+        values.WholeEntry,
+        _SESSION,
+        {"seq": Whole(about="Its number.", required=True)},
+        of_the_past=_always,
     ),
     _get("/session/context", reads.context, Report, _SESSION),
     _get(
@@ -114,6 +144,7 @@ OPERATIONS: tuple[Operation, ...] = (
         values.PromptNow,
         _SESSION,
         {"at": Whole(about="An entry: the prompt as it stood after it; without it, what would be sent now.")},
+        of_the_past=_at_an_entry,
     ),
     _get(
         "/session/compare",
@@ -124,6 +155,7 @@ OPERATIONS: tuple[Operation, ...] = (
             "first": Whole(about="An entry: the first prompt is the one that stood after it.", required=True),
             "second": Whole(about="An entry: the second prompt is the one that stood after it.", required=True),
         },
+        of_the_past=_always,
     ),
     _get(
         "/session/timeline",
@@ -132,6 +164,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _SESSION,
         {"from": Whole(about="The entry to begin with; without it, so many before the end.")},
         _limit(MOST, MOST),
+        of_the_past=_always,
     ),
     _get(
         "/session/decisions",
@@ -141,6 +174,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _FROM_NEWEST,
         _limit(50, 200),
         {"scores": Flag(about="With every score that went into them.")},
+        of_the_past=_always,
     ),
     _get(
         "/session/audit",
@@ -150,6 +184,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _FROM_NEWEST,
         _limit(50, 200),
         {"kind": Text(about="Only events of this kind, or of this topic.", most=64)},
+        of_the_past=_always,
     ),
     _get(
         "/session/health",
@@ -220,6 +255,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _SESSION,
         {"from": Whole(about="The version to begin with, going back; without it, the newest.")},
         _limit(20, 50),
+        of_the_past=_always,
     ),
     _post(
         "/session/checkpoints",
@@ -245,6 +281,7 @@ OPERATIONS: tuple[Operation, ...] = (
         Checkpoint,
         _SESSION,
         {"version": Whole(about="Its version.", required=True)},
+        of_the_past=_always,
     ),
     _get("/session/notes", reads.notes, values.Notes, _SESSION),
     _post(

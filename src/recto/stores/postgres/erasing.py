@@ -20,6 +20,8 @@ from recto.stores.postgres.faults import named, translate
 
 TRANSCRIPT: Final = ("entries", "heads", "kept_heads")
 RECALL: Final = ("shelves", "covered", "fresh", "sealed")
+_GRAPHS: Final = ("linked", "near")
+"""Where there are graphs. Their rows go with those of `shelves`."""
 _TENANT = "SELECT set_config('recto.tenant', %s, true)"
 _HEAD = """
 SELECT seq, hash, owner IS NOT NULL AND lease_until > now() FROM recto.heads WHERE session = %s FOR UPDATE
@@ -32,6 +34,7 @@ _PLACES = """
 SELECT DISTINCT part FROM unnest(%s::text[]) AS session CROSS JOIN generate_series(0, 15) AS part
 WHERE satisfies_hash_partition('recto.entries'::regclass, 16, part, session) ORDER BY part
 """
+_HAS_GRAPHS = "SELECT to_regclass('recto.near') IS NOT NULL"
 _IS_SPLIT = "SELECT relkind = 'p' FROM pg_class WHERE oid = 'recto.entries'::regclass"
 
 
@@ -77,6 +80,8 @@ def written_anew(url: str, tables: Sequence[str], sessions: Sequence[str], *, se
     """
     try:
         with _connected(url, seconds, autocommit=True) as connection:
+            if tables == RECALL and connection.execute(_HAS_GRAPHS).fetchone() == (True,):
+                tables = (*RECALL, *_GRAPHS)
             is_split = connection.execute(_IS_SPLIT).fetchone() == (True,)
             parts = [part for (part,) in connection.execute(_PLACES, (list(sessions),))] if is_split else []
             names = [f"{table}_{part}" for table in tables for part in parts] if is_split else list(tables)

@@ -50,7 +50,10 @@ def translate(error: BaseException, location: str, waited: float) -> StoreError:
         return error
     if isinstance(error, PoolClosed):
         return StoreUnavailable(location, "the store is closed already")
-    if isinstance(error, TimeoutError | PoolTimeout | errors.LockNotAvailable | errors.QueryCanceled):
+    if isinstance(error, PoolTimeout):
+        detail = f"no connection within {waited:g} s: the server cannot be reached, or this process has all it may have"
+        return StoreUnavailable(location, detail)
+    if isinstance(error, TimeoutError | errors.LockNotAvailable | errors.QueryCanceled):
         return StoreLocked(location, waited)
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
     if state in _FULL:

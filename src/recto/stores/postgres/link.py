@@ -8,6 +8,7 @@ waiting. What is stored is not known here.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import threading
@@ -17,7 +18,6 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
@@ -25,7 +25,10 @@ from recto.errors import StoreUnavailable
 from recto.stores.postgres.faults import is_worth_another_try, named, translate
 from recto.stores.postgres.sending import ReadyConnection, speak_in_bytes
 
-Connection: TypeAlias = AsyncConnection[TupleRow]
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+"""Who wants to read what the pool tries can; otherwise nothing is printed: what fails is an error."""
+
+Connection: TypeAlias = ReadyConnection
 T = TypeVar("T")
 
 EVERYBODY = "*"
@@ -43,11 +46,12 @@ _OPTIONS = (
 class Link:
     """One database. Any number of threads may ask."""
 
-    def __init__(self, url: str, *, patience: float, connections: int = 16) -> None:
+    def __init__(self, url: str, *, patience: float, connections: int = 16, read_only: bool = False) -> None:
         self.location = named(url)
         self.patience = patience
         self._url = url
         self._most = connections
+        self._read_only = read_only
         self._process = os.getpid()
         self._gate = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -93,7 +97,7 @@ class Link:
         PostgreSQL takes what comes between two points of synchronisation as one; nothing may be fetched in between.
         """
         assert self._pool is not None  # noqa: S101  # there since the loop runs
-        async with self._pool.connection() as connection, connection.pipeline():
+        async with self._pool.connection() as connection, connection.in_one_piece():
             await connection.execute(_TENANT, (tenant,))
             yield connection
 
@@ -136,6 +140,7 @@ class Link:
     async def _open(self) -> None:
         milliseconds = int(self.patience * 1000)
         options = f"{_OPTIONS} -c statement_timeout={milliseconds} -c lock_timeout={milliseconds}"
+        options += " -c default_transaction_read_only=on" if self._read_only else ""
         self._pool = AsyncConnectionPool(
             self._url,
             connection_class=ReadyConnection,

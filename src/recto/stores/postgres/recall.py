@@ -19,6 +19,7 @@ from recto.core.scopes import tenant_of
 from recto.errors import IndexFailed, IndexUnavailable, StoreError
 from recto.stores.index_faults import of_an_index
 from recto.stores.postgres.erasing import RECALL, written_anew
+from recto.stores.postgres.graphs import PostgresGraphs
 from recto.stores.postgres.link import EVERYBODY, Connection, Link
 from recto.stores.postgres.sending import number, of_bytes, of_numbers
 
@@ -35,7 +36,8 @@ _OPEN = """
 INSERT INTO recto.shelves(session, lane, tenant, generation) VALUES (%(session)s, %(lane)s, %(tenant)s, 0)
 ON CONFLICT (session, lane) DO NOTHING
 """
-_TURN = f"SELECT generation FROM recto.shelves WHERE {_HERE} FOR UPDATE"
+_TURN = f"SELECT generation FROM recto.shelves WHERE {_HERE} FOR NO KEY UPDATE"
+"""Who takes vectors into a graph meanwhile is not in the way."""
 _NEAR = f"""
 SELECT first, last, hash FROM recto.covered
 WHERE {_HERE} AND first <= %(last)s + 1 AND last >= %(first)s - 1 ORDER BY first
@@ -80,6 +82,7 @@ SELECT count(*) FROM recto.fresh AS f WHERE NOT EXISTS (
 )
 """
 _TABLES = ("fresh", "sealed", "covered", "shelves")
+"""What is in graphs goes with the row in `shelves`."""
 
 
 class _Taken(Exception):
@@ -92,6 +95,8 @@ class PostgresIndex:
     def __init__(self, url: str, *, lock_timeout: float = 30.0, connections: int = 8) -> None:
         self._url = url
         self._link = Link(url, patience=lock_timeout, connections=connections)
+        self.graphs = PostgresGraphs(self._link, self._translating)
+        """What finds the nearest vectors of long sessions, where the server can."""
 
     @property
     def location(self) -> str:

@@ -1,21 +1,25 @@
 """How values and answers travel: what makes the driver do less for each statement, and changes nothing of what it does.
 
 Columns go out as PostgreSQL keeps them and always with the same types, so that a statement is planned once and no byte
-is written as two letters. A connection that has nothing to wait for does not ask its event loop to wait.
+is written as two letters. A connection that has nothing to wait for does not ask its event loop to wait, and what
+belongs together leaves in one piece: the server is woken once for it.
 """
 
 from __future__ import annotations
 
 import select
 import struct
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from psycopg import AsyncConnection
+import psycopg
+from psycopg import AsyncConnection, AsyncPipeline
 from psycopg.abc import PQGen
 from psycopg.adapt import Dumper
-from psycopg.pq import Format
+from psycopg.generators import send
+from psycopg.pq import ConnStatus, Format
 from psycopg.rows import TupleRow
 from psycopg.types.numeric import Int8
 from psycopg.waiting import Ready, Wait
@@ -102,6 +106,44 @@ class ReadyConnection(AsyncConnection[TupleRow]):
     async def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         """What the steps of an operation end with."""
         return await super().wait(_at_once(gen, self.pgconn.socket), interval, timeout)
+
+    @asynccontextmanager
+    async def in_one_piece(self) -> AsyncIterator[None]:
+        """What is executed inside leaves at the end, together, and is one transaction. Nothing is fetched before."""
+        if self._pipeline is not None:
+            raise psycopg.ProgrammingError("a connection sends one thing at a time")
+        self._check_connection_ok()
+        pipeline = self._pipeline = _InOnePiece(self)
+        try:
+            async with pipeline:
+                yield
+        finally:
+            self._pipeline = None
+
+
+class _InOnePiece(AsyncPipeline):
+    """A pipeline that sends nothing until its end. Its driver writes to the socket after every statement."""
+
+    def _communicate_gen(self) -> PQGen[None]:
+        return
+        yield  # it is a step that never waits
+
+    def _exit_gen(self) -> PQGen[None]:
+        self._enqueue_sync()
+        commands = tuple(self.command_queue)
+        self.command_queue.clear()
+        self.command_queue.append(lambda: _each(commands))
+        try:
+            yield from super()._communicate_gen()
+            yield from send(self.pgconn)  # what is large does not leave at one stroke
+        finally:
+            if self.pgconn.status == ConnStatus.OK:  # else nothing comes any more, and what was lost is told already
+                yield from self._fetch_gen(flush=False)
+
+
+def _each(commands: Iterable[Callable[[], None]]) -> None:
+    for command in commands:
+        command()
 
 
 def _at_once(steps: PQGen[T], socket: int) -> PQGen[T]:

@@ -46,16 +46,22 @@ class PostgresStore:
         lock_timeout: float = 30.0,
         connections: int = 16,
         lease: float = LEASE,
+        read_only: bool = False,
     ) -> None:
-        self._url = url
-        self._link = Link(url, patience=lock_timeout, connections=connections)
+        """`read_only` is for a replica: nothing is asked of it before it is read, and nothing is ever written."""
+        self.url = url
+        self._link = Link(url, patience=lock_timeout, connections=connections, read_only=read_only)
         try:
-            prepared(url, named(url), create=create, seconds=lock_timeout)
+            if not read_only:
+                prepared(url, named(url), create=create, seconds=lock_timeout)
         except psycopg.Error as error:
             raise translate(error, named(url), lock_timeout) from error
         self._turns = Turns(self._link, lease)
         self._tips: dict[str, Head] = {}
-        """Where sessions ended when this process last wrote to them. Only a guess: the database decides."""
+        """Where sessions ended when this process last wrote to them, those written to last at the end.
+
+        Only a guess of where they end now: the database decides.
+        """
         self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __enter__(self) -> Self:
@@ -93,6 +99,11 @@ class PostgresStore:
             return known
         found = self._fetched(session, rows.HEAD)
         return Head(found[0][0], bytes(found[0][1])) if found else EMPTY
+
+    def written(self, session: str) -> int:
+        """The last entry that this process has stored in a session; 0 where it has not, or not for a long time."""
+        tip = self._tips.get(session)
+        return 0 if tip is None else tip.seq
 
     def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
         """Entries from `start` up to and including `stop`, in order; nothing is held between two pages."""
@@ -152,13 +163,13 @@ class PostgresStore:
         from recto.stores.postgres.erasing import erased  # noqa: PLC0415  # hardly ever
 
         self._tips.pop(session, None)
-        return erased(self._url, session, expect=expect, seconds=self._link.patience)
+        return erased(self.url, session, expect=expect, seconds=self._link.patience)
 
     def scrub(self, sessions: Sequence[str]) -> None:
         """Leaves nothing of erased sessions in the gaps of its tables; the server's own log is the server's."""
         from recto.stores.postgres.erasing import TRANSCRIPT, written_anew  # noqa: PLC0415
 
-        written_anew(self._url, TRANSCRIPT, sessions, seconds=self._link.patience)
+        written_anew(self.url, TRANSCRIPT, sessions, seconds=self._link.patience)
 
     def damage(self) -> list[str]:
         """Which of its guards are gone, and which heads do not stand at the end of their session."""
@@ -168,7 +179,7 @@ class PostgresStore:
 
     def index(self, *, lock_timeout: float) -> PostgresIndex:
         """The index of recall beside it."""
-        return PostgresIndex(self._url, lock_timeout=lock_timeout)
+        return PostgresIndex(self.url, lock_timeout=lock_timeout)
 
     def close(self) -> None:
         """Lets go of its connections; no other call may follow."""
@@ -191,7 +202,7 @@ class PostgresStore:
         lock = self._writing.setdefault(session, asyncio.Lock())
         tried: list[list[Entry]] = []
         async with asyncio.timeout(self._link.patience + 1), lock:
-            guess = self._tips.pop(session, None)
+            guess = self._tips.get(session)
             if guess is not None and (expect is None or expect == guess.seq):
                 tried.append(link(session, guess, drafts))
                 if await self._is_stored(session, tried[-1]):
@@ -259,9 +270,10 @@ class PostgresStore:
 
         stored = await self._link.again(attempt)
         if stored:
-            if len(self._tips) >= _MOST_TIPS:
-                self._tips.clear()
+            self._tips.pop(session, None)
             self._tips[session] = end
+            if len(self._tips) > _MOST_TIPS:
+                del self._tips[next(iter(self._tips))]
         return stored
 
     def _refuse_cut(self, session: str, stands: Standing) -> None:

@@ -1,0 +1,2 @@
+-- Nothing to take away: the versions before had no graphs.
+SELECT 1;

@@ -17,6 +17,7 @@ from bench import (
     embedding,
     evidence,
     gateway,
+    gateway_hostile,
     health,
     importing,
     pages,
@@ -47,6 +48,7 @@ SECTIONS = {
     "strategies": strategies.run,
     "gateway": gateway.run,
     "gateway_memory": gateway.memory,
+    "gateway_hostile": gateway_hostile.run,
     "screens": screens.run,
     "postgres": postgres.run,
 }

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 from bench.peers import CACHE, Peer, install, versions
@@ -69,18 +70,28 @@ def upstream() -> Iterator[Running]:
 def recto(to: Running, window: int = 0) -> Iterator[Running]:
     """Recto as `recto serve` starts it: its own settings, but for the upstream and for weights that not all have."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {
-            "store": f"{folder}/transcript.db",
-            "recall": {"embedder": {"use": "hashing"}},
-            "gateway": {"upstreams": {"main": {"url": to.url, "speaks": ["chat"], "key": _KEY}}},
-            **({"models": {MODEL: {"window": window}}} if window else {}),
-        }
-        Path(folder, "recto.yaml").write_text(json.dumps(settings))
+        given = settings(to, folder) | ({"models": {MODEL: {"window": window}}} if window else {})
+        Path(folder, "recto.yaml").write_text(json.dumps(given))
         program = str(Path(sys.executable).with_name("recto"))
         serve = [program, "--config", f"{folder}/recto.yaml", "serve", "--key", "--port", "0"]
-        with _process(serve, _surroundings()) as process:
-            address = _line(process, "Recto listens on ")
+        with started(serve) as (process, address):
             yield Running(url=f"{address}/v1", key=_line(process, "Key: "), pid=process.pid)
+
+
+def settings(to: Running, folder: str) -> dict[str, Any]:
+    """The settings of a gateway whose transcript is in the folder."""
+    return {
+        "store": f"{folder}/transcript.db",
+        "recall": {"embedder": {"use": "hashing"}},
+        "gateway": {"upstreams": {"main": {"url": to.url, "speaks": ["chat"], "key": _KEY}}},
+    }
+
+
+@contextmanager
+def started(serve: list[str]) -> Iterator[tuple[subprocess.Popen, str]]:
+    """A process that serves as `recto serve` does, and where it listens."""
+    with _process(serve, _surroundings()) as process:
+        yield process, _line(process, "Recto listens on ")
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """An upstream that costs next to nothing: it reads a request and answers with bytes that were made before.
 
 A process of its own. It looks at nothing of a request but its length, whether the answer shall be streamed, and
-whether its usage is wanted, so that what is measured in front of it is the gateway.
+whether its usage is wanted, so that what is measured in front of it is the gateway. Who asks for something endless gets
+an answer without an end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ PIECES = 24
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _STREAM = re.compile(rb'"stream": ?true')
 _USAGE = re.compile(rb'"include_usage": ?true')
+_ENDLESS = re.compile(rb'"content": ?"endless')
 _TEXT = "The port is free again and the build went through; next I read the log of the worker and compare it."
 
 
@@ -35,6 +37,7 @@ class Canned(asyncio.Protocol):
         self._buffer = bytearray()
         self._needs = 0
         self._transport: asyncio.Transport | None = None
+        self._endless = self._paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # a server's transports can write
@@ -53,8 +56,27 @@ class Canned(asyncio.Protocol):
         body = bytes(self._buffer[head + 4 : self._needs])
         del self._buffer[: self._needs]
         self._needs = 0
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        if _ENDLESS.search(body):
+            self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+            self._endless = True
+            self._go_on()
+        else:
             self._transport.write(answer(body, next(self.numbers)))
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The next piece of an answer without an end, for as long as it is taken."""
+        if self._endless and not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(_PIECE)
+            asyncio.get_running_loop().call_soon(self._go_on)
 
 
 def answer(body: bytes, number: int) -> bytes:
@@ -102,6 +124,9 @@ def _event(about: dict) -> bytes:
 
 def _chunk(event: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(event), event)
+
+
+_PIECE = _delta(0, {"content": _TEXT * 20})
 
 
 async def serve() -> None:

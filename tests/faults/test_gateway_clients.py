@@ -31,10 +31,10 @@ from recto.wire.names import CHAT
 from recto.wiring import SystemClock
 
 pytestmark = pytest.mark.timeout(0)
-DEADLINE = 120
+DEADLINE = 300
 """Seconds for what must happen; on a machine that is busy it takes a while."""
-EACH = 1 << 20
-"""Bytes of memory that a client may cost who does not read: its session, and what the system took in for it."""
+MOST, EACH = 64 << 20, 256 << 10
+"""Bytes of memory that all clients may cost who do not read, and one of few: its session, and what it has been sent."""
 PIECE = b'data: {"choices": [{"index": 0, "delta": {"content": "' + b"x" * 16_000 + b'"}}]}\n\n'
 
 
@@ -128,11 +128,21 @@ async def hung_up(sock: socket.socket) -> None:
     sock.close()
 
 
-def resident(pid: int) -> int:
-    """Bytes of memory that a process has."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+class Memory:
+    """How much more memory a process has had than when this was made."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._before = self._resident()
+        self.grown = 0
+
+    def look(self) -> None:
+        self.grown = max(self.grown, self._resident() - self._before)
+
+    def _resident(self) -> int:
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self._pid}/status").read_text())
+        assert found is not None
+        return int(found[1]) * 1024
 
 
 def kinds_in(path: Path) -> Counter[str]:
@@ -147,7 +157,7 @@ async def attacked(folder: Path, stalled: int, others: int) -> dict[str, Any]:
     """A gateway under attack; what became of the good client and of the bad ones."""
     work = Work()
     provider = Provider(ScriptedUpstream(lambda asked: Says(text="All is well.")), work.fault)
-    times = {"header_seconds": 3, "body_seconds": 3, "write_seconds": 3, "drain_seconds": 1}
+    times = {"header_seconds": 3, "body_seconds": 3, "write_seconds": 5, "drain_seconds": 1}
     every = 2 * (stalled + others)  # so that all of them are worked on, though they are of one key
     async with place(folder, provider, concurrency=every, connections=2 * every, **times) as (path, config, secret):
         process = await Process.started(config)
@@ -158,8 +168,9 @@ async def attacked(folder: Path, stalled: int, others: int) -> dict[str, Any]:
             await send(sock, request(port, secret, f"good {number}"))
             return await whole(sock)
 
-        assert b"[DONE]" in await good(0)
-        before = resident(process.running.pid)
+        for _ in range(4):  # what is made once is made before
+            assert all(b"[DONE]" in answer for answer in await asyncio.gather(*(good(0) for _ in range(16))))
+        memory = Memory(process.running.pid)
         bad = [await connected(port) for _ in range(stalled)]
         for number, sock in enumerate(bad):
             await send(sock, request(port, secret, f"endless {number}"))
@@ -179,33 +190,36 @@ async def attacked(folder: Path, stalled: int, others: int) -> dict[str, Any]:
         async with asyncio.timeout(DEADLINE):
             while work.begun < stalled + others:
                 answers.append(await good(len(answers) + 1))
+                memory.look()
             for sock in gone:
                 sock.close()
             answers += [await good(len(answers) + 1) for _ in range(5)]
+            memory.look()
             refused = [await whole(sock) for sock in large]
             await asyncio.gather(*(whole(sock) for sock in slow))
             await work.idle.wait()
             await asyncio.gather(*map(hung_up, bad))
-            grown = resident(process.running.pid) - before
+            memory.look()
         answers.append(await good(len(answers) + 1))
         await process.end(signal.SIGTERM)
         return {
             "failed": [answer for answer in answers if b"[DONE]" not in answer],
             "refused": [answer[:12] for answer in refused],
-            "grown": grown,
+            "grown": memory.grown,
             "kinds": kinds_in(path),
             "asked": work.begun,
         }
 
 
+@pytest.mark.promise
 def test_clients_that_stall_vanish_or_send_too_much_are_let_go_and_a_good_one_never_notices(tmp_path, scale):
-    stalled, others = scale(100, release=1_000), scale(12, release=200)
+    stalled, others = scale(100, ci=1_000, release=1_000), scale(12, ci=50, release=200)
     told = asyncio.run(attacked(tmp_path, stalled, others))
     assert told["failed"] == []
     assert set(told["refused"]) == {b"HTTP/1.1 413"}
     assert told["asked"] == stalled + others
     assert told["kinds"]["reply_cut"] == stalled + others
-    assert told["grown"] < stalled * EACH
+    assert told["grown"] < min(MOST, stalled * EACH)
 
 
 async def flooded(folder: Path, many: int, places: int) -> tuple[list[bytes], list[bytes], int]:

@@ -1,28 +1,42 @@
 """Promise 10: without a key nothing happens.
 
 Keys that are wrong in every way anybody thought of, on every route of the whole gateway: none opens anything, none is
-an error of the server, no upstream is asked, and nothing is stored.
+an error of the server, no upstream is asked, and nothing is stored. Most of them are tried on the application itself,
+with its guard around it; one in ten over connections to a gateway in a process of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import re
+import signal
 import string
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from apart import Process, place
 from chaos import PORT, Direct, Provider, call, direct
 from tests.gateway.upstream import Says, ScriptedUpstream
 
 from recto.core.keys import Key
 from recto.engine.keys import Keys
+from recto.gateway.authority import TABLE, Rule
+from recto.gateway.inspection.table import RULES
+from recto.stores.sqlite import SqliteStore
+from recto.wiring import SystemClock
 
 pytestmark = pytest.mark.timeout(0)
 SHARDS = 4
 CROWD = 100
 """So many guess at once."""
+LINES, IN_A_ROW = 8, 50
+"""Connections at once, and requests that one of them sends without waiting for an answer."""
+REFUSED = (400, 401, 431)
 BODY = b'{"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}], "input": "hello"}'
 TRICKS = (
     *(
@@ -76,44 +90,110 @@ def wrong(rng: random.Random, secret: str) -> str:
 
 
 async def tried(folder: Path, rng: random.Random, many: int) -> list[Any]:
-    """What got past, or broke."""
+    """What got past the guard, or broke."""
     found: list[Any] = []
     scripted = ScriptedUpstream(lambda asked: Says(text="x"))
     async with Provider(scripted).listening() as provider, direct(folder, provider.url) as gw:
         revoked, gone = gw.gateway.keys.add(Key(id="", name="revoked"))
         gw.gateway.keys.revoke(revoked.id)
         stored = [(one.session, one.entries) for one in gw.store.sessions()]
-        closed = [rule for rule in gw.gateway.authority.rules if rule.need != "open"]
+        tries = guesses(rng, gw.gateway.authority.rules, gw.secret, gone)
         for _ in range(0, many, CROWD):
-            guesses = []
-            for _ in range(CROWD):
-                rule = rng.choice(closed)
-                secret = gone if rng.random() < 0.05 else wrong(rng, gw.secret)
-                guesses.append(ask(gw, rule.method, rule.path.replace("{id}", "conv_1"), headers(rng, secret)))
-            found += [one for told in await asyncio.gather(*guesses) for one in told]
+            asking = [ask(gw, rule, headers(name, value, PORT, rule)) for rule, name, value in islice(tries, CROWD)]
+            found += [one for told in await asyncio.gather(*asking) for one in told]
         found += [("asked", one) for one in scripted.asked]
         if [(one.session, one.entries) for one in gw.store.sessions()] != stored:
             found.append(("stored", gw.store.sessions()))
     return found
 
 
-def headers(rng: random.Random, secret: str) -> list[tuple[bytes, bytes]]:
-    name = rng.choice(NAMES)
-    value = (rng.choice(SCHEMES) if name == "authorization" else "") + secret
-    given = [("host", f"127.0.0.1:{PORT}"), (name, value), ("content-type", "application/json")]
-    return [(name.encode(), value.encode("latin-1")) for name, value in [*given, ("content-length", str(len(BODY)))]]
+def guesses(rng: random.Random, rules: Sequence[Rule], secret: str, gone: str) -> Iterator[tuple[Rule, str, str]]:
+    """A route that needs a key, and a header that holds a wrong one; again and again."""
+    closed = [rule for rule in rules if rule.need != "open"]
+    while True:
+        name = rng.choice(NAMES)
+        said = gone if rng.random() < 0.05 else wrong(rng, secret)
+        yield rng.choice(closed), name, (rng.choice(SCHEMES) if name == "authorization" else "") + said
 
 
-async def ask(gw: Direct, method: str, path: str, given: list[tuple[bytes, bytes]]) -> list[Any]:
-    status, _, body = await call(gw.gateway.asgi, method, path, given, BODY)
-    return [] if status in (400, 401, 431) else [(status, method, path, given, body)]
+def headers(name: str, value: str, port: int, rule: Rule, *, brings: bool = True) -> list[tuple[bytes, bytes]]:
+    given = [("host", f"127.0.0.1:{port}"), (name, value)]
+    if brings and rule.method == "POST":
+        given += [("content-type", "application/json"), ("content-length", str(len(BODY)))]
+    return [(name.encode(), value.encode("latin-1")) for name, value in given]
+
+
+async def ask(gw: Direct, rule: Rule, given: list[tuple[bytes, bytes]]) -> list[Any]:
+    brought = BODY if rule.method == "POST" else b""
+    status, _, body = await call(gw.gateway.asgi, rule.method, path_of(rule), given, brought)
+    return [] if status in REFUSED else [(status, rule, given, body)]
+
+
+def path_of(rule: Rule) -> str:
+    return re.sub(r"\{[^}]*\}", "conv_1", rule.path)
+
+
+async def tried_over_connections(folder: Path, rng: random.Random, many: int) -> list[Any]:
+    """What got past a gateway of its own, or broke it."""
+    scripted = ScriptedUpstream(lambda asked: Says(text="x"))
+    async with place(folder, Provider(scripted)) as (path, config, secret):
+        with SqliteStore(path) as store:
+            keys = Keys(store, SystemClock())
+            revoked, gone = keys.add(Key(id="", name="revoked"))
+            keys.revoke(revoked.id)
+            stored = [(one.session, one.entries) for one in store.sessions()]
+        process = await Process.started(config)
+        tries = guesses(rng, (*TABLE, *RULES), secret, gone)
+        left = iter(range(0, many, IN_A_ROW))
+
+        async def line() -> list[Any]:
+            return [one for _ in left for one in await in_a_row(process.port, list(islice(tries, IN_A_ROW)))]
+
+        found = [one for told in await asyncio.gather(*(line() for _ in range(LINES))) for one in told]
+        await process.end(signal.SIGTERM)
+        with SqliteStore(path) as store:
+            if [(one.session, one.entries) for one in store.sessions()] != stored:
+                found.append(("stored", store.sessions()))
+        return found + [("asked", one) for one in scripted.asked]
+
+
+async def in_a_row(port: int, tries: list[tuple[Rule, str, str]]) -> list[Any]:
+    """Requests of one connection, all sent before the first answer is read; the last one has a body, and ends it."""
+    tries.sort(key=lambda one: "\0" in one[2])  # after which a reader of HTTP reads no more
+    sent = [
+        wired(rule, headers(name, value, port, rule, brings=number == len(tries)))
+        for number, (rule, name, value) in enumerate(tries, 1)
+    ]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"".join(sent))
+    got = b""
+    with suppress(ConnectionError):
+        while (more := await reader.read(1 << 18)) and len(re.findall(rb"HTTP/1\.1 \d", got := got + more)) < len(sent):
+            pass
+    writer.close()
+    answered = [int(status) for status in re.findall(rb"HTTP/1\.1 (\d+)", got)]
+    odd = [one for one in zip(answered, tries, strict=False) if one[0] not in REFUSED]
+    unanswered = [one for one in tries[len(answered) :] if "\0" not in one[2]]
+    return [*odd, *unanswered]
+
+
+def wired(rule: Rule, given: list[tuple[bytes, bytes]]) -> bytes:
+    head = b"".join(b"%s: %s\r\n" % pair for pair in given)
+    body = BODY if any(name == b"content-length" for name, _ in given) else b""
+    return f"{rule.method} {path_of(rule)} HTTP/1.1\r\n".encode() + head + b"\r\n" + body
 
 
 @pytest.mark.promise
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_no_wrong_key_opens_anything(swift_folder, shard, scale):
-    many = scale(4_000, ci=100_000, release=1_000_000) // SHARDS
+    many = scale(3_600, ci=900_000, release=900_000) // SHARDS
     assert asyncio.run(tried(swift_folder, random.Random(10 + shard), many)) == []
+
+
+@pytest.mark.promise
+def test_no_wrong_key_opens_anything_over_a_connection(swift_folder, scale):
+    many = scale(400, ci=100_000, release=100_000)
+    assert asyncio.run(tried_over_connections(swift_folder, random.Random(20), many)) == []
 
 
 def test_a_gateway_that_only_looks_at_how_a_key_begins_is_caught(swift_folder, monkeypatch):
@@ -129,3 +209,16 @@ def test_a_gateway_that_only_looks_at_how_a_key_begins_is_caught(swift_folder, m
 
     monkeypatch.setattr(Keys, "find", careless)
     assert asyncio.run(tried(swift_folder, random.Random(10), 100)) != []
+
+
+def test_a_key_that_opens_something_is_seen_over_a_connection(tmp_path):
+    async def meet() -> list[Any]:
+        async with place(tmp_path, Provider(ScriptedUpstream(lambda asked: Says(text="x")))) as (_, config, secret):
+            process = await Process.started(config)
+            rule = Rule("GET", "/v1/models", "ask")
+            wrong_ones = [(rule, "x-api-key", "rk-no")] * 3
+            found = await in_a_row(process.port, [*wrong_ones, (rule, "x-api-key", secret), *wrong_ones])
+            await process.end(signal.SIGTERM)
+            return found
+
+    assert [status for status, _ in asyncio.run(meet())] == [200]

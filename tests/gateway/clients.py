@@ -228,7 +228,6 @@ def agents_responses(agent: Agent, questions: Questions) -> None:
 
 def _agents(agent: Agent, questions: Questions, kind: Any) -> None:
     import openai
-
     from agents import Agent as OpenAIAgent
     from agents import RunConfig, Runner, function_tool
 

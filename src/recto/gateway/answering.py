@@ -7,7 +7,7 @@ that goes away takes the upstream's work with it, and what came so far is kept a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from recto.engine.async_session import on_a_thread
 from recto.errors import CannotCross, MalformedMessage, RectoError, StoreError
 from recto.gateway.turns import Turn, Turns, refuse_defects
+from recto.gateway.turnstile import Turnstile
 from recto.gateway.upstreams import Answer, UpstreamUnreachable
 from recto.wire.capturing import Capture, capture_for
 from recto.wire.refusals import OVERLOADED, TIMED_OUT, UPSTREAM_FAILED, stream_refusal
@@ -58,6 +59,8 @@ class Streamed:
     """The client's format, in which the answer is kept."""
     headers: Sequence[tuple[str, str]]
     crossing: Crossing | None = None
+    ending: Turnstile = field(default_factory=Turnstile)
+    """What a part is written down through, in turn with others."""
     about: Mapping[str, Any] = field(default_factory=dict)
     ended: Callable[[str], None] = lambda outcome: None
     """Told how it went."""
@@ -118,9 +121,9 @@ class Streamed:
             reason = self._capture.failed or "the upstream's stream ended before its message did"
             if self._capture.failed:  # the error is the upstream's own, and was passed on
                 await self._keep_part(reason)
-                await self._send(send, held)
+                await self._send(send, b"".join(held))
                 return "upstream_error"
-            await self._send(send, held)
+            await self._send(send, b"".join(held))
             return await self._broken(send, UPSTREAM_FAILED, reason)
         if self._capture.overflowed:
             return await self._broken(send, UPSTREAM_FAILED, "the upstream's answer is longer than is kept")
@@ -130,7 +133,7 @@ class Streamed:
             return await self._broken(send, OVERLOADED, f"the answer could not be stored: {error}")
         except RectoError as error:
             return await self._broken(send, UPSTREAM_FAILED, f"the answer cannot be kept: {error}")
-        await self._send(send, held)
+        await self._send(send, b"".join(held))
         return "ok"
 
     async def _store(self) -> None:
@@ -146,19 +149,36 @@ class Streamed:
         reader, own = SseReader(), SseReader()
         pieces = self.answer.pieces
         while len(held) < _HELD and (piece := await self._next(pieces, until)) is not None:
-            for event in _events_in(piece, reader):
-                out = [event.raw] if self.crossing is None else self.crossing.feed(event)
-                for one in [event] if self.crossing is None else own.feed(b"".join(out)):
-                    self._capture.take(one)
-                if self._capture.ended or held:
-                    until = until or asyncio.get_running_loop().time() + _LINGER
-                    held += out
-                else:
-                    await self._send(send, out)
-                if held and event.data == DONE:
+            for start in range(0, len(piece), _PART):
+                passing: list[bytes] = []
+                try:
+                    done = self._taken(reader.feed(piece[start : start + _PART]), own, passing, held)
+                finally:  # what came before an event that cannot be passed on
+                    await self._send(send, b"".join(passing))
+                if done:
                     return held + self._rest(own)
+            if held:
+                until = until or asyncio.get_running_loop().time() + _LINGER
         # Half an event at the end of a message that is not whole would swallow the error that is told behind it.
         return held + ([reader.rest] if self.crossing is None and held and reader.rest else self._rest(own))
+
+    def _taken(self, events: Sequence[SseEvent], own: SseReader, passing: list[bytes], held: list[bytes]) -> bool:
+        """Sorts events into those that are passed on and, from the one on that makes the message whole, those held.
+
+        Whether the stream's own end was among them. Nothing else is left of them while the client takes its time.
+        """
+        for event in events:
+            out = [event.raw] if self.crossing is None else self.crossing.feed(event)
+            for one in [event] if self.crossing is None else own.feed(b"".join(out)):
+                self._capture.take(one)
+            if self._capture.ended or held:
+                held += out
+                if event.data == DONE:
+                    return True
+            else:
+                passing += out
+                self._sent += bool(out)
+        return False
 
     def _rest(self, own: SseReader) -> list[bytes]:
         """What a crossing still has to say."""
@@ -179,21 +199,20 @@ class Streamed:
         except TimeoutError:
             return None
 
-    async def _send(self, send: Send, pieces: Sequence[bytes]) -> None:
-        body = b"".join(pieces)
+    async def _send(self, send: Send, body: bytes) -> None:
         if body:
-            self._sent += 1
             await send({"type": "http.response.body", "body": body, "more_body": True})  # the guard lets others run
 
     async def _broken(self, send: Send, code: str, message: str) -> str:
         await self._keep_part(message)
-        await self._send(send, [stream_refusal(self.wire, code, message, self._sent)])
+        await self._send(send, stream_refusal(self.wire, code, message, self._sent))
         return "upstream_error"
 
     async def _keep_part(self, why: str) -> None:
         if not self._stored:
             with suppress(RectoError):
-                await finished(on_a_thread(self.turns.cut, self.turn, self._capture.partial(), why))
+                cut = self.ending.work(self.turn.key.id, self.turns.cut, self.turn, self._capture.partial(), why)
+                await finished(cut)
 
 
 class Whole(Response):
@@ -240,12 +259,6 @@ async def unless_gone(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
         for task in (working, watching):
             task.cancel()
         await asyncio.gather(working, watching, return_exceptions=True)
-
-
-def _events_in(piece: bytes, reader: SseReader) -> Iterator[SseEvent]:
-    """The events of a piece, few at a time: they wait in memory while a client does not read."""
-    for start in range(0, len(piece), _PART):
-        yield from reader.feed(piece[start : start + _PART])
 
 
 async def _let_go(answer: Answer) -> None:

@@ -28,8 +28,11 @@ from recto.gateway.holding import Holding
 from recto.gateway.identity import OWN_HEADER, named_session
 from recto.gateway.inspection.reads import Inspection
 from recto.gateway.inspection.routes import routes as inspection_routes
+from recto.gateway.inspection.sources import Sources
 from recto.gateway.inspection.table import RULES
 from recto.gateway.listing import Listing
+from recto.gateway.mcp import RULES as MCP_RULES
+from recto.gateway.mcp import McpDoor
 from recto.gateway.metrics import RequestMetrics
 from recto.gateway.pages import Pages
 from recto.gateway.placing import Named
@@ -41,6 +44,7 @@ from recto.models.registry import Registry
 from recto.ports import HealthSink, TranscriptStore
 from recto.settings import Settings
 from recto.sinks import metrics_for, sinks_for
+from recto.storing import replica_of
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 from recto.wire.refusals import TIMED_OUT, UPSTREAM_FAILED
 from recto.wiring import SystemClock, embedded_for, indexer_for
@@ -64,16 +68,22 @@ class Gateway:
         self._sinks: list[HealthSink] = [self.metrics, *told]
         self._indexer = indexer_for(settings, store)
         self.sessions = Sessions(settings, store, self._indexer, sinks=self._sinks)
+        self.replica = replica_of(settings, store)
+        self._sources = Sources(Inspection(self.sessions, settings), self.replica)
         self.turns = Turns(store, self.sessions, clock)
         self.holding = Holding(store, self.sessions, self.turns, clock)
         self.listing = Listing(self.upstreams, self.sessions, self._indexer)
-        self.authority = Authority(TABLE, RULES)
+        self.authority = Authority(TABLE, RULES, MCP_RULES)
+        self._mcp = McpDoor(Inspection(self.sessions, settings))
         self.guard = Guard(Starlette(routes=[], lifespan=self._lifespan), settings.gateway, self.keys, self.authority)
         self.requests = RequestMetrics(
             self.metrics,
             lambda: self.guard.limits.under_way,
             known_model=lambda model: known.card(model, warn=False).known,
         )
+        if self.replica is not None:
+            self.requests.watch(self.replica)
+            self.replica.watch()
         routed = Starlette(routes=self._routes(), lifespan=self._lifespan)
         self.routes = routed.routes
         self.guard.app = routed
@@ -92,8 +102,11 @@ class Gateway:
         self.draining = True
 
     def close(self) -> None:
-        """Lets go of sessions and of the index; the store stays open."""
+        """Lets go of sessions, of the index and of the replica; the store stays open."""
         self.sessions.close()
+        self._sources.close()
+        if self.replica is not None:
+            self.replica.close()
         self._indexer.close()
         for sink in self._sinks:
             if callable(close := getattr(sink, "close", None)):
@@ -114,6 +127,7 @@ class Gateway:
         try:
             yield
         finally:
+            await self._mcp.close()
             await self.upstreams.close()
             await on_a_thread(self.close)
 
@@ -138,7 +152,8 @@ class Gateway:
             Route("/v1/conversations/{id}/items", self._answer(RESPONSES, self._items)),
             Route("/v1/models", self._answer(CHAT, self._models)),
             Route("/v1/embeddings", self._answer(CHAT, self._embeddings), methods=["POST"]),
-            *inspection_routes(Inspection(self.sessions, self.settings)),
+            *inspection_routes(self._sources),
+            *self._mcp.routes(),
         ]
 
     def _over(self, asking: Asking) -> None:

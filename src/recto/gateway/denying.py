@@ -10,6 +10,11 @@ from recto.errors import RequestRefused
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 from recto.wire.refusals import OVERLOADED, refusal, status_for
 
+MCP_PATH = "/mcp"
+"""Where the Model Context Protocol is spoken."""
+_INVALID_REQUEST = -32600
+"""The number that JSON-RPC has for a request that is not taken."""
+
 
 def wire_of(path: str) -> str:
     """The protocol that is spoken at a path; where none is, errors have the shape that most clients know."""
@@ -27,6 +32,9 @@ def denied(path: str, refused: RequestRefused) -> Response:
         headers["www-authenticate"] = "Bearer"
     if path.startswith("/api/"):
         body = json.dumps({"error": {"code": refused.code, "message": refused.message}}).encode()
+    elif path == MCP_PATH:
+        error = {"code": _INVALID_REQUEST, "message": refused.message}
+        body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
     else:
         body = refusal(wire, status, refused.code, refused.message)
     return Response(body, status, headers=headers, media_type="application/json")

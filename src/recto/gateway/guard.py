@@ -158,6 +158,8 @@ class _Answer:
             self.started = True
             message = {**message, "headers": self._headers(message.get("headers", ()))}
         await self._send(message)
+        if message.get("more_body", False):  # comes back when the client has taken it: only then is more made
+            await self._send({"type": "http.response.body", "body": b"", "more_body": True})
         # An answer that is at hand never waits for anything; without this, once its reader has gone, nobody else
         # would ever get a turn, not even who would tell it to stop.
         await asyncio.sleep(0)

@@ -39,13 +39,18 @@ def named_session(headers: Mapping[str, str], asked: Asked) -> str:
 
     What cannot stand in a session's name is hashed, so that two names never become one.
     """
-    own = headers.get(OWN_HEADER, "")
-    if own:
-        return own if _NAME.fullmatch(own) else _hashed(own)
+    if own := own_name(headers):
+        return own
     for candidate in (*(headers.get(name, "") for name in _HEADERS), _in_body(asked)):
         if len(candidate) >= 8:  # shorter ones are not meant to be unique
             return candidate if _NAME.fullmatch(candidate) else _hashed(candidate)
     return ""
+
+
+def own_name(headers: Mapping[str, str]) -> str:
+    """The name in Recto's own header; empty where there is none."""
+    own = headers.get(OWN_HEADER, "")
+    return own if not own or _NAME.fullmatch(own) else _hashed(own)
 
 
 def _in_body(asked: Asked) -> str:

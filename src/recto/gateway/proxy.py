@@ -56,6 +56,8 @@ class Lanes:
 
     _usual: Turnstile = field(default_factory=Turnstile)
     _large: Turnstile = field(default_factory=lambda: Turnstile(_LARGE_AT_ONCE))
+    ending: Turnstile = field(default_factory=lambda: Turnstile(apart=0))
+    """What those go through whose answers were cut off: a thousand may go away at once."""
     _locks: dict[str, tuple[asyncio.Lock, int]] = field(default_factory=dict)
 
     def turnstile(self, size: int) -> Turnstile:
@@ -176,7 +178,7 @@ class Proxy:
         except (ClientDisconnect, asyncio.CancelledError) as error:
             over("cut")
             why = GONE if isinstance(error, ClientDisconnect) else STOPPED
-            await finished(on_a_thread(self._turns.cut, turn, _NOTHING, why))
+            await finished(self._lanes.ending.work(turn.key.id, self._turns.cut, turn, _NOTHING, why))
             raise
         except BaseException:
             over("cut")
@@ -241,6 +243,7 @@ class Proxy:
         return Streamed(
             turn=turn,
             turns=self._turns,
+            ending=self._lanes.ending,
             answer=answer,
             wire=self._wire,
             headers=[*kept, *spelled(turn.headers)],

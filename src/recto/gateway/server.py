@@ -15,6 +15,7 @@ import resource
 import signal
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -38,15 +39,23 @@ _KEEP_ALIVE = 15
 """Seconds for which a connection may wait for its next request."""
 _BACKLOG = 1_024
 """Connections that wait in the system to be taken."""
-_TAKEN = 16
-"""Connections taken before others get their turn; by itself the loop takes all that wait."""
+_TAKEN = 4
+"""Connections taken before those who are here get their turn; by itself the loop takes all that wait."""
+_SWITCH = 0.001
+"""Seconds for which a thread may go on while the event loop wants to: all clients wait for the loop."""
+_UNSENT = 4 * 1024
+"""Bytes of an answer that the system holds for one client and cannot send yet, about: by itself it takes megabytes for
+each that does not read, and as much is kept here of its answer. What is on its way to one that reads is not counted."""
 _SEND_BUFFER = 32 * 1024
-"""Bytes of an answer that the system holds for one client, about: by itself it takes megabytes for each that does not
-read, and as much is kept here of its answer."""
+"""The same where the system counts only all that it holds: on other systems, and on sockets with a path."""
 _LOOKS = 4
 """How often one looks whether a client reads, in the time it is given."""
 _LEAST = 4_096
 """Bytes that a client must take between two looks to count as one that reads."""
+_MOST_UNREAD = 128
+"""Answers that may wait for their readers at once. Where there are more, who has waited longest is let go before its
+time, but not before so many seconds."""
+_PATIENCE = 2.0
 _LAST_WORDS = 5.0
 """Seconds for handlers that were cancelled to write down what they have."""
 _UNIX = "unix:"
@@ -54,12 +63,35 @@ _ARENA_MAX = -8
 """What glibc calls M_ARENA_MAX."""
 
 
+class Unread:
+    """Connections of one server whose clients leave an answer unread: each costs memory, so they are not many."""
+
+    def __init__(self) -> None:
+        self._since: dict[Protocol, float] = {}
+        """The one that waits longest stands first."""
+
+    def waits(self, connection: Protocol, now: float) -> None:
+        """A client has to read from now on. Where too many have to, others are let go of."""
+        self._since.pop(connection, None)
+        self._since[connection] = now
+        while len(self._since) > _MOST_UNREAD:
+            longest, since = next(iter(self._since.items()))
+            if now - since < _PATIENCE:
+                return
+            longest.cut()
+
+    def reads(self, connection: Protocol) -> None:
+        """A client has read, or has gone."""
+        self._since.pop(connection, None)
+
+
 class Protocol(H11Protocol):
     """One connection. Headers, waiting and reading have their times."""
 
-    def __init__(self, *args: Any, gateway: Gateway, **kwargs: Any) -> None:  # noqa: ANN401  # as uvicorn calls it
+    def __init__(self, *args: Any, gateway: Gateway, unread: Unread, **kwargs: Any) -> None:  # noqa: ANN401  # uvicorn's
         super().__init__(*args, **kwargs)
         self._gateway = gateway
+        self._unread_by = unread
         self._headers_due: asyncio.TimerHandle | None = None
         self._reading_due: asyncio.TimerHandle | None = None
         self._unread = 0
@@ -74,9 +106,7 @@ class Protocol(H11Protocol):
         # Nothing waits in this process for a client to read: the answer itself waits, and the time of that is counted.
         transport.set_write_buffer_limits(high=0)
         if sock := transport.get_extra_info("socket"):
-            with suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            _hold_little(sock)
         self._expect_headers()
 
     def data_received(self, data: bytes) -> None:
@@ -99,6 +129,7 @@ class Protocol(H11Protocol):
         super().pause_writing()
         self._unread = self._idle_looks = 0
         self._look_later()
+        self._unread_by.waits(self, self.loop.time())
 
     def resume_writing(self) -> None:
         """The client has read."""
@@ -107,7 +138,7 @@ class Protocol(H11Protocol):
 
     def _expect_headers(self) -> None:
         if self._headers_due is None:
-            self._headers_due = self.loop.call_later(self._gateway.header_seconds, self._cut)
+            self._headers_due = self.loop.call_later(self._gateway.header_seconds, self.cut)
 
     def _headers_came(self) -> None:
         if self._headers_due is not None:
@@ -118,21 +149,27 @@ class Protocol(H11Protocol):
         self._reading_due = self.loop.call_later(self._gateway.write_seconds / _LOOKS, self._look)
 
     def _is_reading(self) -> None:
+        self._unread_by.reads(self)
         if self._reading_due is not None:
             self._reading_due.cancel()
             self._reading_due = None
 
     def _look(self) -> None:
         left = self.transport.get_write_buffer_size()
-        self._idle_looks = 0 if left <= self._unread - _LEAST else self._idle_looks + 1
+        reads = left <= self._unread - _LEAST
+        self._idle_looks = 0 if reads else self._idle_looks + 1
         self._unread = left
         if self._idle_looks >= _LOOKS:
-            self._cut()
-        else:
-            self._look_later()
+            self.cut()
+            return
+        self._look_later()
+        if reads:
+            self._unread_by.waits(self, self.loop.time())
 
-    def _cut(self) -> None:
-        self._headers_due = self._reading_due = None
+    def cut(self) -> None:
+        """Lets go of the client at once."""
+        self._headers_came()
+        self._is_reading()
         self.transport.abort()
 
 
@@ -149,7 +186,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 cast(Any, app),
                 loop="asyncio",
-                http=cast(Any, partial(Protocol, gateway=gateway)),
+                http=cast(Any, partial(Protocol, gateway=gateway, unread=Unread())),
                 ws="none",
                 lifespan="on",
                 interface="asgi3",
@@ -171,6 +208,7 @@ class Server(uvicorn.Server):
         listening = [listen(self._gateway)] if sockets is None else sockets
         _allow_files(self._gateway.connections)
         _few_arenas()
+        sys.setswitchinterval(_SWITCH)
         quiet = logging.getLogger("uvicorn.error")
         quiet.addFilter(_is_news)
         try:
@@ -303,6 +341,17 @@ def _address(sock: socket.socket) -> str:
         return f"{_UNIX}{name}"
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
     return f"http://{host}:{name[1]}"
+
+
+def _hold_little(sock: socket.socket) -> None:
+    """Has the system take in little of an answer that is not read, and notice where the other end is gone."""
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+    except (OSError, AttributeError):
+        with suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def _allow_files(connections: int) -> None:

@@ -20,7 +20,9 @@ from recto.settings import Settings
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 
 if TYPE_CHECKING:
-    import httpx2
+    import httpcore2
+
+    from recto.gateway.lines import Lines
 
 WIRES: Final[Mapping[str, str]] = {"chat": CHAT, "responses": RESPONSES, "messages": ANTHROPIC}
 """What an upstream speaks, as settings name it."""
@@ -114,7 +116,7 @@ class HttpUpstream:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     connect_seconds: float = 10.0
     silent_seconds: float = 600.0
-    _client: httpx2.AsyncClient | None = field(default=None, init=False, repr=False)
+    _lines: Lines | None = field(default=None, init=False, repr=False)
 
     def counted_as(self, model: str) -> str:
         """The one that is asked for."""
@@ -135,50 +137,52 @@ class HttpUpstream:
         wire: str = CHAT,
     ) -> Answer:
         """Sends any request on. Raises `UpstreamUnreachable`."""
-        import httpx2  # noqa: PLC0415  # only for who has endpoints
+        import httpcore2  # noqa: PLC0415  # only for who has endpoints
 
-        client = self._connected()
+        from recto.gateway.lines import FAILURES  # noqa: PLC0415
+
         url = f"{self._base(path)}{path}{f'?{query}' if query else ''}"
         # As bytes: a client's header may hold any of them, and texts would have to be ASCII.
         given = [
             (name.encode(), value.encode("latin-1", "replace")) for name, value in self._headers(headers, wire).items()
         ]
-        request = client.build_request(method, url, content=body or None, headers=given)
         try:
-            response = await client.send(request, stream=True)
-        except httpx2.TimeoutException:
+            answer, over = await self._connected().ask(method, url, given, body)
+        except httpcore2.TimeoutException:
             raise UpstreamUnreachable(f"upstream '{self.name}' did not answer in time", late=True) from None
-        except httpx2.TransportError as error:
+        except FAILURES as error:
             reason = f"upstream '{self.name}' could not be reached ({type(error).__name__})"
             raise UpstreamUnreachable(reason) from None
-        if response.status_code < 400 and response.headers.get("content-encoding", "identity") != "identity":
-            await response.aclose()
-            raise UpstreamUnreachable(f"upstream '{self.name}' sent its answer packed, though it was asked not to")
         # Decoded so that any bytes go through: what a header says is not known here.
-        named = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.headers.raw]
+        named = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in answer.headers]
+        if answer.status < 400 and any(name == "content-encoding" and value != "identity" for name, value in named):
+            await over()
+            raise UpstreamUnreachable(f"upstream '{self.name}' sent its answer packed, though it was asked not to")
         kept = [(name, value) for name, value in named if name not in _NOT_FORWARDED]
         return Answer(
-            status=response.status_code,
+            status=answer.status,
             headers=[(name, value) for name, value in kept if name != "set-cookie" and not name.startswith(_OURS)],
-            pieces=self._pieces(response),
-            close=response.aclose,
+            pieces=self._pieces(answer),
+            close=over,
         )
 
     async def close(self) -> None:
         """Lets go of its connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            await lines.close()
 
-    async def _pieces(self, response: httpx2.Response) -> AsyncIterator[bytes]:
-        import httpx2  # noqa: PLC0415
+    async def _pieces(self, answer: httpcore2.Response) -> AsyncIterator[bytes]:
+        import httpcore2  # noqa: PLC0415
+
+        from recto.gateway.lines import FAILURES  # noqa: PLC0415
 
         try:
-            async for piece in response.aiter_raw():
+            async for piece in answer.aiter_stream():
                 yield piece
-        except httpx2.TimeoutException:
+        except httpcore2.TimeoutException:
             raise UpstreamUnreachable(f"upstream '{self.name}' fell silent", late=True) from None
-        except httpx2.TransportError as error:
+        except FAILURES as error:
             raise UpstreamUnreachable(f"upstream '{self.name}' broke off ({type(error).__name__})") from None
 
     def _base(self, path: str) -> str:
@@ -188,7 +192,7 @@ class HttpUpstream:
 
     def _headers(self, given: Mapping[str, str], wire: str) -> dict[str, str]:
         own = self.auth == "own"
-        found = {
+        found = {"accept": "*/*", "user-agent": "recto"} | {
             name: value
             for name, value in given.items()
             if name not in _NOT_FORWARDED and not name.startswith(_OURS) and not (own and name in _KEY_HEADERS)
@@ -208,16 +212,12 @@ class HttpUpstream:
                 found["authorization"] = f"Bearer {self.key}"
         return found
 
-    def _connected(self) -> httpx2.AsyncClient:
-        import httpx2  # noqa: PLC0415
+    def _connected(self) -> Lines:
+        from recto.gateway.lines import Lines  # noqa: PLC0415
 
-        if self._client is None:
-            timeout = httpx2.Timeout(self.silent_seconds, connect=self.connect_seconds, pool=self.connect_seconds)
-            limits = httpx2.Limits(max_connections=1_000, max_keepalive_connections=100)
-            self._client = httpx2.AsyncClient(
-                timeout=timeout, limits=limits, follow_redirects=False, trust_env=False, headers={"user-agent": "recto"}
-            )
-        return self._client
+        if self._lines is None:
+            self._lines = Lines(connect_seconds=self.connect_seconds, silent_seconds=self.silent_seconds)
+        return self._lines
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,61 @@
+"""The MCP server at the gateway: tenant, agent and rights are those of the key that asks.
+
+The guard has looked at address, key, pace and size before anything gets here. It is there where the packages are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from recto.core.keys import Key
+from recto.core.scopes import stored_key
+from recto.engine.session import Session
+from recto.gateway.authority import Rule
+from recto.gateway.denying import MCP_PATH
+from recto.gateway.identity import own_name
+from recto.gateway.inspection.reads import Inspection
+from recto.mcp.desk import Desk
+from recto.mcp.mounting import Mounted
+
+RULES: tuple[Rule, ...] = (Rule("POST", MCP_PATH, "read"),) if find_spec("mcp_types") else ()
+"""Reading is enough to come in; a tool that changes something asks for the right to."""
+
+
+class McpDoor:
+    """The route, and what answers it."""
+
+    def __init__(self, inspection: Inspection) -> None:
+        self._on = inspection
+        self._mounted = Mounted(self._desk)
+
+    def routes(self) -> list[Route]:
+        """None where the packages are missing."""
+        return [Route(MCP_PATH, self._mounted, methods=["POST"])] if RULES else []
+
+    async def close(self) -> None:
+        """Lets go of what is under way."""
+        await self._mounted.close()
+
+    def _desk(self, request: Request) -> Desk:
+        key: Key = request.scope["recto.key"]
+        named = own_name(request.headers)
+
+        @contextmanager
+        def use(name: str) -> Iterator[Session]:
+            model = self._on.model_of(stored_key(name, key.tenant))
+            with self._on.sessions.use(key, name, model) as session:
+                yield session
+
+        return Desk(
+            store=self._on.store,
+            use=use,
+            own=named if named.startswith("agent:") else f"agent:{key.agent}:{named or 'main'}",
+            tenant=key.tenant,
+            who=f"{key.name} (key {key.id})",
+            may_change="change" in key.rights,
+        )

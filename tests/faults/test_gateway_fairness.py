@@ -1,0 +1,176 @@
+"""Promise 12, part by part: what keeps a crowd of one client from standing in others' way, and from filling memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from tests.gateway.listening import DEADLINE, asked, connected, listening, status
+
+from recto.gateway import server
+from recto.gateway.lines import _SIP, Lines
+from recto.gateway.turnstile import Turnstile
+
+HOUR = 3_600.0
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def passes(stile: Turnstile, key: str, through: list[str]) -> None:
+    async with stile.passed(key):
+        through.append(key)
+
+
+def test_while_others_ask_many_of_one_key_are_let_in_with_time_between_them():
+    async def meet() -> list[str]:
+        stile, through = Turnstile(2, apart=HOUR), []
+        await passes(stile, "good", through)
+        many = [asyncio.create_task(passes(stile, "bad", through)) for _ in range(5)]
+        await settled()
+        assert through == ["good", "bad"]  # there is room, and the others wait all the same
+        assert stile.waiting == 4
+        for task in many:
+            task.cancel()
+        await asyncio.gather(*many, return_exceptions=True)
+        await passes(stile, "third", through)
+        assert stile.waiting == 0
+        return through
+
+    assert asyncio.run(meet()) == ["good", "bad", "third"]
+
+
+def test_a_key_that_asks_alone_never_waits_for_the_clock():
+    async def meet() -> list[str]:
+        stile, through = Turnstile(2, apart=HOUR), []
+        await asyncio.gather(*(passes(stile, "only", through) for _ in range(20)))
+        return through
+
+    assert asyncio.run(meet()) == ["only"] * 20
+
+
+def test_those_who_wait_for_the_clock_are_let_in_when_it_is_time():
+    async def meet() -> list[str]:
+        stile, through = Turnstile(2, apart=0.001), []
+        await passes(stile, "good", through)
+        async with asyncio.timeout(DEADLINE):
+            await asyncio.gather(*(passes(stile, "bad", through) for _ in range(20)))
+        return through
+
+    assert asyncio.run(meet()) == ["good", *["bad"] * 20]
+
+
+class Endless:
+    """An application that answers without an end, and counts its readers."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.changed = threading.Condition()
+
+    async def __call__(self, scope, receive, send) -> None:
+        if scope["type"] != "http":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        if scope["path"] != "/endless":
+            await send({"type": "http.response.body", "body": b"ok"})
+            return
+        self._count(1)
+        gone = asyncio.ensure_future(self._gone(receive))
+        try:
+            while not gone.done():
+                await send({"type": "http.response.body", "body": b"x" * 8_192, "more_body": True})
+                await asyncio.sleep(0)
+        finally:
+            gone.cancel()
+            self._count(-1)
+
+    async def _gone(self, receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    def _count(self, by: int) -> None:
+        with self.changed:
+            self.under_way += by
+            self.changed.notify_all()
+
+    def until(self, many: int) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: self.under_way == many, DEADLINE)
+
+
+def test_where_too_many_leave_their_answers_unread_those_who_wait_longest_are_let_go_before_their_time(monkeypatch):
+    monkeypatch.setattr(server, "_MOST_UNREAD", 3)
+    monkeypatch.setattr(server, "_PATIENCE", 0.0)
+    app = Endless()
+    with listening(app, write_seconds=HOUR) as (_, port):
+        socks = []
+        for number in range(8):
+            sock = connected(port)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            sock.sendall(f"GET /endless HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+            socks.append(sock)
+            assert app.until(min(number + 1, 3)), number
+        assert status(asked(port)) == 200
+        for sock in socks:
+            sock.close()
+        assert app.until(0)
+
+
+@asynccontextmanager
+async def upstream(body: bytes) -> AsyncIterator[tuple[str, list[int]]]:
+    """An upstream that answers with so many bytes; and how many requests came on each of its connections."""
+    asked_on: list[int] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        place = len(asked_on)
+        asked_on.append(0)
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = re.search(rb"content-length: (\d+)", head)
+            await reader.readexactly(int(length[1]) if length else 0)
+            asked_on[place] += 1
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            await answer(reader, writer)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        over.release()
+
+    over = asyncio.Semaphore(0)
+    listener = await asyncio.start_server(served, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1", asked_on
+    finally:
+        listener.close()
+        for _ in asked_on:
+            await over.acquire()
+
+
+def test_a_connection_whose_answer_was_read_is_used_again_and_one_that_was_left_is_not():
+    async def meet() -> list[int]:
+        lines = Lines(connect_seconds=DEADLINE, silent_seconds=DEADLINE)
+        async with upstream(json.dumps({"said": "x" * 300_000}).encode()) as (url, asked_on):
+            for reads in (True, True, False, True):
+                answer, over = await lines.ask("POST", url, [], b"{}")
+                if reads:
+                    pieces = [piece async for piece in answer.aiter_stream()]
+                    assert len(b"".join(pieces)) == 300_012
+                    assert max(map(len, pieces)) <= _SIP
+                await over()
+            await lines.close()
+            return asked_on
+
+    assert asyncio.run(meet()) == [3, 1]

@@ -9,6 +9,8 @@ from recto.errors import SettingsError
 
 GATEWAY = ("starlette", "uvicorn", "httpx2", "prometheus_client")
 """What a gateway in this process is made of."""
+MCP = ("mcp", "mcp_types")
+"""What an MCP server is made of."""
 CLIENT = ("httpx2",)
 """What asks one that runs elsewhere."""
 

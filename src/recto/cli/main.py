@@ -35,9 +35,11 @@ COMMANDS = {
     "fidelity": "fidelity",
     "fork": "fork",
     "health": "health",
+    "hook": "hook",
     "import": "files",
     "index": "recall",
     "keys": "keys",
+    "mcp": "mcp",
     "memory": "memory",
     "models": "models",
     "note": "compress",
@@ -56,7 +58,7 @@ COMMANDS = {
     "verify": "transcripts",
 }
 """Each command, and the module it is in; only that of the one that is called is loaded."""
-_WITHOUT_SETTINGS = ("doctor", "completion")
+_WITHOUT_SETTINGS = ("doctor", "completion", "hook")
 """Commands that work where settings are wrong."""
 
 

@@ -20,6 +20,7 @@ from recto.core.scopes import parse_pointer, pointer_to, within
 from recto.core.similarity import Vector, cosine, vector
 from recto.core.statements import supersedes
 from recto.engine.indexing import Indexer
+from recto.engine.lanes.facts import Facts
 from recto.engine.memory_authority import MemoryAuthority
 from recto.engine.memory_events import memory_session
 from recto.engine.reading import text_of
@@ -238,8 +239,10 @@ class Recall:
         """Each statement that was taken back stands behind what took it back, found or not."""
         known = {(hit.session, hit.seq): hit for hit in hits}
         scores = {(one.candidate.session, one.candidate.seq): one for one in ranking.ranked}
+        # Asked for once and not for each hit: each time is a question to the index, and many hits are of one session.
+        facts = {session: self.indexer.words.facts(session) for session in {hit.session for hit in hits}}
         for hit in hits:
-            correction = next(iter(self._corrections(hit)), None)
+            correction = next(iter(self._corrections(hit, facts[hit.session])), None)
             if correction is None:
                 continue
             if correction.session == self.session and correction.seq in hidden:
@@ -265,9 +268,8 @@ class Recall:
         parts = {**hit.parts, "taken back": weight}
         return replace(hit, score=hit.score + weight, parts=parts, superseded_by=correction.seq)
 
-    def _corrections(self, hit: Hit) -> Iterable[Entry]:
+    def _corrections(self, hit: Hit, facts: Facts) -> Iterable[Entry]:
         """Later messages of the user that take a statement back, newest first."""
-        facts = self.indexer.words.facts(hit.session)
         for seq in facts.marked(Mark.CORRECTION, after=hit.seq)[:_CORRECTIONS]:
             entry = self._entry(hit.session, int(seq))
             if entry is not None and entry.role == "user" and supersedes(text_of(entry), hit.text) >= _TAKEN_BACK:
@@ -285,12 +287,7 @@ class Recall:
 
     def _fitted(self, asked: Asked, hits: Sequence[Hit], room: int, count: Callable[[str], int]) -> Injection | None:
         """As many of the hits as fit, each cut to what it says about the question; told in the order they were said."""
-        lexicon = self.indexer.lexicon
-        wanted = lexicon.terms(asked.text)
-
-        def matters(sentence: str) -> float:
-            return float(len(wanted.keys() & lexicon.terms(sentence).keys()))
-
+        matters = self._matters(asked.text)
         share = max(room // 8, _USUAL_EXCERPT)
         chosen: list[tuple[Hit, list[Excerpt]]] = []
         best: Injection | None = None
@@ -309,6 +306,15 @@ class Recall:
             if made.tokens <= room:
                 chosen, best = tried, made
         return best
+
+    def quotable(self, hit: Hit, query: str, characters: int) -> list[Excerpt]:
+        """A hit as it would stand in a prompt: cut to what it says about a question, behind the one it answers."""
+        return self._excerpts(hit, characters, self._matters(query))
+
+    def _matters(self, query: str) -> Callable[[str], float]:
+        lexicon = self.indexer.lexicon
+        wanted = lexicon.terms(query)
+        return lambda sentence: float(len(wanted.keys() & lexicon.terms(sentence).keys()))
 
     def _excerpts(self, hit: Hit, characters: int, matters: Callable[[str], float]) -> list[Excerpt]:
         """The hit, and before it in few words the question it answers."""

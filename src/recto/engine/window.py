@@ -57,6 +57,7 @@ from recto.ports import Clock, TranscriptStore
 from recto.wire.names import ANTHROPIC, CHAT
 
 if TYPE_CHECKING:
+    from recto.core.quoting import Excerpt
     from recto.engine.compressing import Compressor
     from recto.engine.recalling import Recall
 
@@ -242,6 +243,15 @@ class Window:
         recall.catch_up()
         asked = Asked(text=query, now=self._clock.now())
         return recall.search(asked, most=most, scope=scope, shown=self.state.lines.keys())
+
+    def quotable(self, found: Found, characters: int) -> list[Excerpt]:
+        """What was found, best first, as it would be quoted in a prompt; of each hit at most so many characters."""
+        recall = self._recall()
+        quoted: dict[str, Excerpt] = {}
+        for one in (one for hit in found.hits for one in recall.quotable(hit, found.query, characters)):
+            if one.pointer not in quoted or len(one.text) > len(quoted[one.pointer].text):
+                quoted[one.pointer] = one
+        return list(quoted.values())
 
     def read(self, pointer: str, *, around: int = 0) -> list[Entry]:
         """The entry a pointer names, whole, with its neighbours where asked."""

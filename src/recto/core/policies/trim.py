@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from recto.core.own_tools import is_own_tool
 from recto.core.plan import Plan, Result, Shrink, View
 from recto.core.policies.clamp import head_and_tail
-from recto.core.units import Line
+from recto.core.units import Line, Unit
 
 Style: TypeAlias = Literal["placeholder", "head_tail"]
 
@@ -90,7 +90,6 @@ class TrimResults:
         results = [line.seq for unit in (*view.eligible, *view.protected) for line in unit.lines if _is_result(line)]
         newest = set(sorted(results)[max(0, len(results) - self.keep_newest) :])
         spared = newest | view.shrunk
-        excluded = set(self.exclude_tools)
         old = [
             line
             for unit in view.eligible
@@ -98,11 +97,16 @@ class TrimResults:
             if _is_result(line)
             and line.seq not in spared
             and not line.marked
-            and excluded.isdisjoint(line.tools)
-            and not any(map(is_own_tool, line.tools))
             and view.tokens[line.seq] >= self.min_tokens
+            and not self._stays_whole(unit, line)
         ]
         return sorted(old, key=lambda line: line.seq)
+
+    def _stays_whole(self, unit: Unit, result: Line) -> bool:
+        """Whether it stays as it is, by its tool: a result names its call, and the call, in the same unit, its tool."""
+        called = {call: tool for line in unit.lines for call, tool in zip(line.calls, line.tools, strict=False)}
+        tools = {*result.tools, *(called.get(call, "") for call in result.answers)}
+        return not tools.isdisjoint(self.exclude_tools) or any(map(is_own_tool, tools))
 
     def _text(self, view: View, line: Line) -> str:
         result = view.result_of(line.seq)

@@ -1,0 +1,154 @@
+"""`recto mcp`: the MCP server over standard input and output, and how it gets into a client."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from recto.cli.completing import models, sessions
+from recto.cli.extras import MCP, need
+from recto.cli.programs import started_as
+from recto.cli.screen import out, safe
+from recto.mcp.adding import add, remove, text_for
+from recto.mcp.clients import BY_NAME, CLIENTS, Client, Local, Remote, Server
+from recto.settings import Settings
+
+_client = click.argument("client", type=click.Choice([one.name for one in CLIENTS]))
+_file = click.option(
+    "--file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The client's file. [default: where it keeps that of its user]",
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+@click.group("mcp", invoke_without_command=True)
+@click.option("--session", metavar="KEY", shell_complete=sessions, help="The session that is meant without a name.")
+@click.option("--model", metavar="NAME", shell_complete=models, help="As this model would see it.")
+@click.option("--read-only", is_flag=True, help="Offer no tool that changes anything.")
+@click.pass_context
+def mcp_command(context: click.Context, session: str | None, model: str | None, read_only: bool) -> None:
+    """Serves recall, notes, checkpoints and reports to an MCP client, over standard input and output.
+
+    Clients start it themselves; `recto mcp add` puts it into their settings. `recto serve` offers the same at /mcp.
+
+    \b
+    Examples:
+      recto mcp add claude-code
+      recto mcp
+      recto --store team.db mcp --session agent:research:main --read-only
+    """
+    if context.invoked_subcommand is not None:
+        return
+    need("mcp", MCP, "mcp")
+    from recto.mcp.local import serve  # noqa: PLC0415  # only for who has the packages
+
+    settings: Settings = context.obj
+    chosen = replace(settings, session=session or settings.session, model=model or settings.model)
+    serve(chosen, read_only=read_only)
+
+
+@mcp_command.command("add")
+@_client
+@click.option("--url", metavar="URL", help="Use the gateway that runs here, instead of a process of one's own.")
+@click.option(
+    "--key-env",
+    default="RECTO_KEY",
+    show_default=True,
+    metavar="NAME",
+    help="The variable of the client's environment that holds the key of the gateway.",
+)
+@_file
+@click.option("--print", "only_print", is_flag=True, help="Write nothing; show what would be written.")
+@click.pass_context
+def add_command(
+    context: click.Context, client: str, url: str | None, key_env: str, file: Path | None, only_print: bool
+) -> None:
+    """Adds Recto to an MCP client: claude-code, claude-desktop, codex, cursor, gemini-cli, vscode, windsurf, zed.
+
+    Whatever else is in the client's file stays, and the file as it was is kept beside it. A file that is not plain JSON
+    or TOML is left alone. `--store`, `--config` and the options of `recto mcp` go along.
+
+    \b
+    Examples:
+      recto mcp add claude-code
+      recto --store ~/work.db mcp --session agent:work:main add cursor
+      recto mcp add codex --url http://127.0.0.1:8642 --key-env RECTO_KEY
+      recto mcp add vscode --print
+    """
+    chosen = BY_NAME[client]
+    server = _remote(url, key_env) if url else _local(context)
+    if only_print:
+        click.echo(text_for(chosen, server), nl=False)
+        return
+    path = _path(chosen, file)
+    kept = add(chosen, server, path)
+    if kept is None:
+        _say(f"{chosen.title} knows Recto already: {path}")
+        return
+    _say(f"{chosen.title} knows Recto now: {path}")
+    _say_kept(kept, path)
+    if url:
+        asks = "it asks for the key" if chosen.asks else f"put the key into the variable {key_env}"
+        _say(f"Start {chosen.title} anew; {asks} ('recto keys add NAME --right read' makes one).")
+    else:
+        _say(f"Start {chosen.title} anew.")
+
+
+@mcp_command.command("remove")
+@_client
+@_file
+def remove_command(client: str, file: Path | None) -> None:
+    """Takes Recto out of an MCP client's settings; everything else in them stays.
+
+    \b
+    Examples:
+      recto mcp remove claude-code
+    """
+    chosen = BY_NAME[client]
+    path = _path(chosen, file)
+    kept = remove(chosen, path)
+    if kept is None:
+        _say(f"{chosen.title} does not know Recto: {path}")
+        return
+    _say(f"Recto is out of {path}")
+    _say_kept(kept, path)
+
+
+def _local(context: click.Context) -> Server:
+    """The command that starts this very Recto, with what was asked of it."""
+    group = context.parent
+    program, *given = started_as(context)
+    given.append("mcp")
+    for name in ("session", "model"):
+        if value := (group.params.get(name) if group else None):
+            given += [f"--{name}", value]
+    if group and group.params.get("read_only"):
+        given.append("--read-only")
+    return Local(command=program, arguments=tuple(given))
+
+
+def _remote(url: str, key_env: str) -> Server:
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError("--url begins with http:// or https://")
+    if not _VARIABLE.fullmatch(key_env):
+        raise click.UsageError("--key-env is the name of a variable: letters, digits and _")
+    base = url.rstrip("/")
+    return Remote(url=base if base.endswith("/mcp") else f"{base}/mcp", key_variable=key_env)
+
+
+def _path(client: Client, file: Path | None) -> Path:
+    return file or Path.home() / client.path
+
+
+def _say_kept(kept: Path, path: Path) -> None:
+    if kept != path.resolve():
+        _say(f"As it was: {kept}")
+
+
+def _say(line: str) -> None:
+    out.print(safe(line), markup=False, soft_wrap=True)

@@ -1,0 +1,92 @@
+"""Whatever stands in a transcript, an answer is bounded, pages join to the whole, and no page cuts a secret in two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from string import ascii_lowercase
+
+import pytest
+
+from recto.core.quoting import harmless
+from recto.core.secrets import masked
+from recto.mcp import asked, reading
+from recto.mcp.desk import Desk
+from recto.mcp.local import desk_for
+from recto.mcp.pages import MOST
+from recto.settings import load
+from recto.storing import open_store
+from recto.wiring import indexer_for, open_session
+
+LARGEST, LARGEST_QUOTATION = 40_000, 24_500
+HELD = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
+TEXTS = ("\n" * 20_000, "a\n" * 5_000, "word " * 8_000, "x" * 100_000, "\x1b[2J\u202e" * 8_000, "> [End]\n" * 3_000)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    settings = load(
+        environ={}, arguments={"store": "memory:", "model": "gpt-4o", "recall": {"embedder": {"use": "none"}}}
+    )
+    with closing(open_store(settings)) as store, closing(indexer_for(settings, store)) as indexer:
+        yield desk_for(settings, store, indexer, may_change=True)
+
+
+def said(desk: Desk, *texts: str) -> None:
+    with desk.opened("") as session:
+        for text in texts:
+            session.append({"role": "user", "content": f"kestrel {text} kestrel"})
+
+
+def whole(desk: Desk, pointer: str) -> str:
+    parts: list[str] = []
+    start: int | None = 0
+    while start is not None:
+        found = reading.read(desk, asked.Read(pointer=pointer, start=start))
+        assert len(found.quotation) <= LARGEST
+        lines = found.quotation.split("\n")[2:-1]
+        assert all(line.startswith("> ") for line in lines)
+        parts.append("\n".join(line.removeprefix("> ") for line in lines))
+        (page,) = found.pages
+        assert page.next is None or page.next > start
+        start = page.next
+    return "".join(parts)
+
+
+def test_no_answer_is_larger_than_is_promised_whatever_was_said(desk):
+    said(desk, *TEXTS, *(f"{letter}\n" * 370 for letter in ascii_lowercase))
+    for most in (1, 6, 20):
+        found = reading.recall(desk, asked.Recall(query="kestrel", most=most))
+        assert found.hits
+        assert len(found.words()) <= LARGEST_QUOTATION
+    for seq in range(1, len(TEXTS) + 1):
+        around = reading.read(desk, asked.Read(pointer=f"recto://{desk.own}/{seq}", around=3))
+        assert len(around.words()) <= LARGEST
+    text, following = reading.transcript(desk, "", 0)
+    assert len(text) <= LARGEST
+    assert following == 10
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+def test_pages_join_to_all_that_was_said(desk, text):
+    said(desk, text)
+    assert whole(desk, f"recto://{desk.own}/1") == harmless(f"kestrel {text} kestrel")
+
+
+@pytest.mark.parametrize("before", [MOST - distance for distance in (75, 60, 45, 30, 12, 5, 0)])
+def test_no_page_cuts_a_secret_in_two(before):
+    settings = load(environ={}, arguments={"store": "memory:", "recall": {"enabled": False}})
+    with closing(open_store(settings)) as store, open_session(settings, store) as session:
+        text = f'{"x" * before}"{HELD}", and so on'
+        session.append({"role": "user", "content": text})
+        desk = Desk(store=store, use=lambda _: session, own=settings.session)
+        shown = whole(desk, f"recto://{desk.own}/1")
+        assert HELD[:20] not in shown
+        assert shown == masked(harmless(text))
+
+
+def test_a_page_begins_nowhere_beyond_the_end(desk):
+    said(desk, "short")
+    (page,) = reading.read(desk, asked.Read(pointer=f"recto://{desk.own}/1", start=10**9)).pages
+    assert page.start == page.characters
+    assert page.next is None

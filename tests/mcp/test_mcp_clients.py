@@ -1,0 +1,308 @@
+"""Real MCP clients, the newest and an older one, over standard input and output and over HTTP: all that there is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from mcp.shared.exceptions import MCPError
+from tests.mcp import older_environment
+from tests.mcp.serving import (
+    ENVIRONMENT,
+    MAIN,
+    PROGRAM,
+    SECONDS,
+    Asking,
+    Served,
+    asking,
+    opened,
+    over_http,
+    over_stdio,
+    served,
+)
+
+from recto.core.own_tools import TOOLS
+from recto.core.quoting import FOOTER, HEADER
+
+LONG = "\n".join(f"line {number} of the log of kestrel" for number in range(3_200))
+"""More than 100,000 characters."""
+OTHER = "agent:other:main"
+LARGEST = 40_000
+"""Characters of any answer."""
+READING = {"sessions", "recall", "read", "resume", "context_report", "decisions"}
+
+
+def begin(store: Path, name: str = MAIN, long: str = "") -> str:
+    """A session with a fact, a checkpoint and a decision that can be undone; entry 3 may be a long one."""
+    with opened(store, session=name, window={"keep_recent_tokens": 400}) as session:
+        session.append({"role": "user", "content": "We deploy to the host kestrel on port 8443, on Tuesdays only."})
+        session.append({"role": "assistant", "content": "Understood: kestrel, port 8443, Tuesdays."})
+        session.append({"role": "user", "content": long or "Go on with step 0."})
+        for number in range(6):
+            session.append({"role": "assistant", "content": f"Step {number} is done. {'It took a while. ' * 300}"})
+            session.append({"role": "user", "content": f"Go on with step {number + 1}."})
+        session.checkpoint(goal="Move the service to kestrel", done=["the config"], plan=["the switch"])
+        assert session.compact()
+    return name
+
+
+def begin_both(store: Path) -> Path:
+    begin(store, long=LONG)
+    with opened(store, session=OTHER) as session:
+        session.append({"role": "user", "content": "Nothing of this is about birds."})
+    return store
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    with served(folder, begin_both(folder / "transcript.db")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["stdio", "http"])
+def client(request, tmp_path_factory) -> Iterator[Asking]:
+    with ExitStack() as stack:
+        if request.param == "stdio":
+            store = begin_both(tmp_path_factory.mktemp("stdio") / "transcript.db")
+            transport = over_stdio(store)
+        else:
+            running = request.getfixturevalue("gateway")
+            store, transport = running.store, over_http(running.url, running.key())
+        yield stack.enter_context(asking(transport, store))
+
+
+@pytest.fixture
+def fresh(client) -> str:
+    """A session that no other test changes."""
+    return begin(client.store, f"agent:default:{uuid4().hex}")
+
+
+def test_every_tool_says_what_it_may_touch_and_what_it_gives(client):
+    listed = {tool.name: tool for tool in client.asked("list_tools").tools}
+    assert tuple(listed) == TOOLS
+    for name, tool in listed.items():
+        assert tool.title
+        assert len(tool.description) > 40
+        assert tool.annotations.read_only_hint is (name in READING)
+        assert tool.annotations.destructive_hint is False
+        assert tool.annotations.open_world_hint is False
+        assert tool.annotations.idempotent_hint is (name not in {"note", "unpin", "checkpoint"})
+        assert tool.output_schema["type"] == "object"
+        assert tool.input_schema["additionalProperties"] is False
+
+
+def test_recall_finds_what_was_said_and_quotes_it_with_its_pointer(client):
+    answer = client.tool("recall", query="which port does kestrel use", most=3)
+    found = answer.structured_content
+    text = answer.content[0].text
+    assert any(hit["pointer"] == f"recto://{MAIN}/1" for hit in found["hits"])
+    assert found["quotation"] in text
+    assert text.startswith(HEADER)
+    assert "\n> We deploy to the host kestrel on port 8443, on Tuesdays only." in text
+    assert FOOTER in text
+
+
+def test_recall_goes_on_where_it_stopped_and_repeats_nothing(client):
+    first = client.told("recall", query="step done", most=2)
+    assert first["next"] == 2
+    second = client.told("recall", query="step done", most=2, skip=2)
+    pointers = [hit["pointer"] for hit in (*first["hits"], *second["hits"])]
+    assert len(pointers) == len(set(pointers)) == 4
+
+
+def test_recall_searches_other_sessions_only_where_it_is_asked_to(client):
+    near = client.told("recall", query="birds")
+    assert all(hit["session"] == MAIN for hit in near["hits"])
+    client.told("recall", query="birds", session=OTHER)  # which has it indexed
+    far = client.told("recall", query="Nothing of this is about birds", scope="tenant")
+    assert OTHER in {hit["session"] for hit in far["hits"]}
+
+
+def test_an_entry_of_a_hundred_thousand_characters_comes_in_pages_and_whole(client):
+    assert len(LONG) > 100_000
+    parts: list[str] = []
+    start: int | None = 0
+    while start is not None:
+        answer = client.tool("read", pointer=f"recto://{MAIN}/3", start=start)
+        assert len(answer.content[0].text) <= LARGEST
+        assert len(json.dumps(answer.structured_content)) <= LARGEST
+        (page,) = answer.structured_content["pages"]
+        assert page["start"] == start
+        assert page["characters"] == len(LONG)
+        lines = answer.structured_content["quotation"].split("\n")
+        parts.append("\n".join(line.removeprefix("> ") for line in lines if line.startswith("> ")))
+        start = page["next"]
+    assert "".join(parts) == LONG
+
+
+def test_what_stands_around_an_entry_is_shown_where_it_is_asked_for(client):
+    found = client.told("read", pointer=f"recto://{MAIN}/2", around=1)
+    assert [page["pointer"] for page in found["pages"]] == [f"recto://{MAIN}/{seq}" for seq in (1, 2, 3)]
+    assert found["pages"][2]["next"] is not None
+
+
+def test_a_note_is_stored_and_says_by_which_door_it_came(client, fresh):
+    made = client.told("note", session=fresh, text="The switch needs two people.", kind="constraints", critical=True)
+    whole = client.told("read", pointer=made["pointer"])
+    assert "The switch needs two people." in whole["quotation"]
+    assert whole["pages"][0]["role"] == "note"
+    with opened(client.store, session=fresh) as session:
+        (entry,) = session.read(made["seq"], made["seq"])
+        assert entry.surface == "mcp"
+        assert json.loads(entry.meta)["asked_by"]
+
+
+def test_a_message_is_pinned_and_let_go_again(client, fresh):
+    client.told("pin", session=fresh, entries=[1, 2])
+    with opened(client.store, session=fresh) as session:
+        assert session.window.state.pins == {1, 2}
+    client.told("unpin", session=fresh, entries=[1, 2])
+    assert "not pinned" in client.refused("unpin", session=fresh, entries=[1])
+    assert "only messages can be pinned" in client.refused("pin", session=fresh, entries=[16])
+    assert "no such entry" in client.refused("pin", session=fresh, entries=[900_000])
+
+
+def test_a_checkpoint_is_written_and_told_again(client, fresh):
+    doing, decided = ["watch the switch"], ["roll back after ten minutes"]
+    before = client.told("resume", session=fresh)["version"]
+    made = client.told("checkpoint", session=fresh, doing=doing, decisions=decided)
+    assert made["version"] == before + 1
+    after = client.tool("resume", session=fresh)
+    assert after.structured_content["version"] == made["version"]
+    assert "watch the switch" in after.content[0].text
+    assert "Move the service to kestrel" in after.content[0].text
+    assert "stale" in client.refused("checkpoint", session=fresh, goal="another", expect=before)
+
+
+def test_a_report_tells_what_the_prompt_holds_and_what_left(client, fresh):
+    answer = client.tool("context_report", session=fresh)
+    told = answer.structured_content
+    assert told["session"] == fresh
+    assert told["left_messages"] >= 2
+    assert told["tokens"] <= told["room"]
+    assert told["largest"]
+    assert f"{told['tokens']:,} of {told['room']:,} tokens" in answer.content[0].text
+
+
+def test_a_decision_is_listed_and_undone(client, fresh):
+    (made,) = client.told("decisions", session=fresh)["decisions"]
+    assert not made["undone"]
+    client.told("restore", session=fresh, decision=made["seq"])
+    assert client.told("context_report", session=fresh)["left_messages"] == 0
+    (made,) = client.told("decisions", session=fresh)["decisions"]
+    assert made["undone"]
+
+
+def test_sessions_come_in_pages(client):
+    seen: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = client.told("sessions", limit=1, after=after)
+        assert len(page["sessions"]) == 1
+        seen.append(page["sessions"][0]["session"])
+        after = page["next"]
+    assert seen == sorted(set(seen))
+    assert {MAIN, OTHER} <= set(seen)
+
+
+def test_every_resource_that_is_listed_can_be_read(client):
+    listed = client.asked("list_resources").resources
+    assert [one.uri for one in listed][:1] == ["recto://sessions"]
+    assert len(listed) >= 5
+    for one in listed[:5]:
+        text = client.read(one.uri)
+        assert len(text) <= LARGEST
+        if one.mime_type == "application/json":
+            assert json.loads(text)
+    templates = [one.uri_template for one in client.asked("list_resource_templates").resource_templates]
+    assert "recto://session/{name}/transcript{?after}" in templates
+
+
+def test_a_transcript_is_read_page_by_page_to_its_end(client, fresh):
+    listed = json.loads(client.read("recto://sessions"))["sessions"]
+    entries = next(one["entries"] for one in listed if one["session"] == fresh)
+    seen: list[int] = []
+    uri = f"recto://session/{fresh}/transcript"
+    while uri:
+        text = client.read(uri)
+        seen += [int(line.split(" ")[0].rpartition("/")[2]) for line in text.split("\n") if line.startswith("recto://")]
+        uri = text.partition("\nThe next page: ")[2]
+    assert seen == list(range(1, entries + 1))
+
+
+def test_prompts_tell_where_the_work_stands(client):
+    listed = client.asked("list_prompts").prompts
+    assert [one.name for one in listed] == ["handoff", "resume"]
+    for name in ("handoff", "resume"):
+        (message,) = client.asked("get_prompt", name, {"session": MAIN}).messages
+        assert "Move the service to kestrel" in message.content.text
+    (message,) = client.asked("get_prompt", "resume", {"session": OTHER}).messages
+    assert "no checkpoint" in message.content.text
+
+
+def test_what_cannot_be_done_says_why_and_what_to_do(client):
+    assert "'query': Field required" in client.refused("recall")
+    assert "'most'" in client.refused("recall", query="x", most=10_000)
+    assert "'surprise'" in client.refused("recall", query="x", surprise=1)
+    unknown = client.refused("context_report", session="agent:nobody:main")
+    assert unknown == client.refused("context_report", session="tenant:acme/agent:default:main")
+    assert unknown == client.refused("recall", query="x", session="recto:keys")
+    assert "'sessions' lists" in unknown
+    nothing = client.refused("read", pointer=f"recto://{MAIN}/900000")
+    assert nothing == client.refused("read", pointer="recto://recto:keys/1")
+    assert "is not a pointer" in client.refused("read", pointer="/etc/passwd")
+    assert "not a decision" in client.refused("restore", decision=1)
+    for uri in ("recto://session/nobody/report", "recto://session//report", "recto://elsewhere", "file:///etc/passwd"):
+        with pytest.raises(MCPError, match="there is no such"):
+            client.asked("read_resource", uri)
+    with pytest.raises(MCPError, match="there is no such prompt"):
+        client.asked("get_prompt", "surprise", {})
+
+
+def test_an_unknown_tool_is_an_error_of_the_protocol(client):
+    with pytest.raises(MCPError, match="no such tool"):
+        client.tool("drop_everything")
+
+
+@pytest.fixture(scope="module")
+def older() -> Path:
+    if reason := older_environment.missing():
+        pytest.skip(f"no older MCP client: {reason}")
+    return older_environment.PYTHON
+
+
+def asked_by_the_older(python: Path, *given: str) -> dict:
+    command = [str(python), str(older_environment.PROGRAM), *given]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=3 * SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_an_older_client_is_told_everything_too(older, transport, tmp_path, request):
+    if transport == "stdio":
+        begin_both(tmp_path / "transcript.db")
+        told = asked_by_the_older(older, "stdio", PROGRAM, "--store", str(tmp_path / "transcript.db"), "mcp")
+    else:
+        gateway = request.getfixturevalue("gateway")
+        told = asked_by_the_older(older, "http", f"{gateway.url}/mcp", gateway.key())
+    assert told["sdk"].startswith("1.")
+    assert told["protocol"] < "2026"
+    assert told["server"] == "recto"
+    assert tuple(told["tools"]) == TOOLS
+    assert all(hints == [name in READING, False, True] for name, hints in told["tools"].items())
+    failed = {name for name, one in told["called"].items() if one["error"]}
+    assert failed == {"restore"}  # what it names is no decision
+    assert "kestrel on port 8443" in told["called"]["recall"]["text"]
+    assert "the older client is served" in told["called"]["resume"]["text"]
+    assert len(told["resources"]) >= 5
+    assert len(told["templates"]) == 3
+    assert f"recto://{MAIN}/2" in told["page"]
+    assert all("the older client is served" in text for text in told["prompts"].values())
+    assert "no such session" in told["refused"]

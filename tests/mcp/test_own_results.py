@@ -1,0 +1,73 @@
+"""What Recto's own tools returned is never trimmed again when the host's transcript passes through Recto."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import recto
+from recto.core.own_tools import TOOLS, is_own_tool
+from recto.mcp import tools
+
+RESULT = "What was said about kestrel, word for word. " * 120
+
+
+def test_the_table_of_tools_and_the_names_that_trimming_knows_are_the_same():
+    assert tuple(tool.name for tool in tools.TOOLS) == TOOLS
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_is_known_however_a_host_writes_its_name(tool):
+    for written in (f"mcp__recto__{tool}", f"mcp_recto_{tool}", f"recto_{tool}", f"recto.{tool}", f"recto__{tool}"):
+        assert is_own_tool(written)
+    assert is_own_tool(f"mcp__plugin_work_recto__{tool}")
+
+
+@pytest.mark.parametrize("name", ["read", "recall", "directo_read", "recto_rm", "recto__reader", "rectoread", ""])
+def test_what_could_be_anybodys_is_not_taken_for_it(name):
+    assert not is_own_tool(name)
+
+
+def looked_up(session: recto.Session, *names: str) -> recto.Prompt:
+    """A long loop of calls to these tools in turn; results of this format do not name their tool."""
+    session.append({"role": "user", "content": "Look everything up."})
+    for number in range(24):
+        name = names[number % len(names)]
+        call = {"id": f"{name}/{number}", "type": "function", "function": {"name": name, "arguments": "{}"}}
+        session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        session.append({"role": "tool", "tool_call_id": call["id"], "content": f"{number}: {RESULT}"})
+        prompt = session.prompt()
+    return prompt
+
+
+def small(**window: object) -> recto.Session:
+    return recto.open(
+        "memory:",
+        model="gpt-4o",
+        window={"mode": "zones", "min_recent_messages": 2, **window},
+        models={"gpt-4o": {"window": 24_000}},
+        recall={"embedder": {"use": "none"}},
+    )
+
+
+def shortened(session: recto.Session) -> set[str]:
+    """The tools whose results were shortened."""
+    seqs = session.window.state.shrunk
+    return {json.loads(one.content)["tool_call_id"].split("/")[0] for one in session.read() if one.seq in seqs}
+
+
+def test_a_recalled_result_is_never_shortened_and_others_are():
+    with small() as session:
+        prompt = looked_up(session, "Bash", "mcp__recto__recall")
+        assert shortened(session) == {"Bash"}
+        sent = [json.loads(raw) for raw in prompt.built.messages]
+        whole = [one for one in sent if one["role"] == "tool" and one["tool_call_id"].startswith("mcp__recto")]
+        assert whole
+        assert all(RESULT in one["content"] for one in whole)
+
+
+def test_a_tool_that_is_excluded_is_spared_though_its_results_do_not_name_it():
+    with small(trim={"exclude_tools": ["Grep"]}) as session:
+        looked_up(session, "Bash", "Grep")
+        assert shortened(session) == {"Bash"}

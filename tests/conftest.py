@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import Protocol
 
@@ -51,6 +53,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if SCALE not in SCALES:
         raise pytest.UsageError(f"RECTO_TEST_SCALE is one of {', '.join(SCALES)}, not {SCALE!r}")
     config.addinivalue_line("markers", "promise: has a larger number of rounds in CI (make test-promises)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that is loaded here goes away again: looking for garbage in it again and again would take seconds.
+
+    It is also left alone afterwards, so that processes that tests fork share its memory.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -47,14 +47,27 @@ def decided(session):
     return sorted(one.seq for one in session.report().decisions)
 
 
-@pytest.mark.parametrize("mode", ["sliding_window", "zones"])
-def test_a_past_prompt_is_byte_for_byte_the_one_that_was_sent(mode):
-    with opened(mode=mode) as session:
-        sent = work(session)
-        assert any(entry.kind == SNAPSHOT for entry in session.read())
-        for seq, prompt in sent[::5]:
-            past = prompt_after(session.window, seq)
-            assert (past.messages, past.tokens) == (prompt.raw, prompt.tokens)
+@pytest.fixture(scope="module")
+def sliding():
+    """A session in which an agent has worked, and its prompts; only to be read."""
+    with opened() as session:
+        yield session, work(session)
+
+
+@pytest.fixture(scope="module")
+def in_zones():
+    """The same in the other mode."""
+    with opened(mode="zones") as session:
+        yield session, work(session)
+
+
+@pytest.mark.parametrize("worked", ["sliding", "in_zones"])
+def test_a_past_prompt_is_byte_for_byte_the_one_that_was_sent(worked, request):
+    session, sent = request.getfixturevalue(worked)
+    assert any(entry.kind == SNAPSHOT for entry in session.read())
+    for seq, prompt in sent[::5]:
+        past = prompt_after(session.window, seq)
+        assert (past.messages, past.tokens) == (prompt.raw, prompt.tokens)
 
 
 def test_looking_back_leaves_the_live_window_as_it_is():
@@ -67,29 +80,27 @@ def test_looking_back_leaves_the_live_window_as_it_is():
         assert session.window.state.snapshot() == before
 
 
-def test_around_a_prune_what_left_stands_on_one_side_only_and_the_marker_on_the_other():
-    with opened() as session:
-        work(session)
-        decision = next(one for one in session.read(decided(session)[0]))
-        left = {seq for first, last in json.loads(decision.content)["left"] for seq in range(first, last + 1)}
-        shown = compare(session.window, decision.seq - 1, decision.seq)
-        adds_up(shown)
-        assert {seq for seq, side in sides(shown).items() if side == "first"} == left
-        assert set(sides(shown).values()) == {"first", "both"}
-        assert [(line.what, line.side) for line in shown.lines if line.what == "marker"] == [("marker", "second")]
-        assert shown.second_tokens < shown.first_tokens
-        assert not shown.more
+def test_around_a_prune_what_left_stands_on_one_side_only_and_the_marker_on_the_other(sliding):
+    session, _ = sliding
+    decision = next(one for one in session.read(decided(session)[0]))
+    left = {seq for first, last in json.loads(decision.content)["left"] for seq in range(first, last + 1)}
+    shown = compare(session.window, decision.seq - 1, decision.seq)
+    adds_up(shown)
+    assert {seq for seq, side in sides(shown).items() if side == "first"} == left
+    assert set(sides(shown).values()) == {"first", "both"}
+    assert [(line.what, line.side) for line in shown.lines if line.what == "marker"] == [("marker", "second")]
+    assert shown.second_tokens < shown.first_tokens
+    assert not shown.more
 
 
-def test_lines_stand_in_the_order_in_which_a_prompt_holds_them():
-    with opened() as session:
-        work(session)
-        decision = decided(session)[0]
-        shown = compare(session.window, decision - 1, decision)
-        seqs = [line.seq for line in shown.lines if line.seq is not None]
-        assert seqs == sorted(seqs)
-        assert shown.lines[0].what == "frame"
-        assert shown.lines[1].what == "system"
+def test_lines_stand_in_the_order_in_which_a_prompt_holds_them(sliding):
+    session, _ = sliding
+    decision = decided(session)[0]
+    shown = compare(session.window, decision - 1, decision)
+    seqs = [line.seq for line in shown.lines if line.seq is not None]
+    assert seqs == sorted(seqs)
+    assert shown.lines[0].what == "frame"
+    assert shown.lines[1].what == "system"
 
 
 def test_a_prompt_beside_itself_differs_in_nothing():
@@ -99,24 +110,22 @@ def test_a_prompt_beside_itself_differs_in_nothing():
         assert {line.side for line in compare(session.window, seq, seq).lines} == {"both"}
 
 
-def test_the_other_way_round_the_sides_change_places():
-    with opened() as session:
-        work(session)
-        decision = decided(session)[0]
-        there, back = (compare(session.window, *pair) for pair in ((decision - 1, decision), (decision, decision - 1)))
-        turned = {"first": "second", "second": "first", "both": "both", "changed": "changed"}
-        assert sides(back) == {seq: turned[side] for seq, side in sides(there).items()}
+def test_the_other_way_round_the_sides_change_places(sliding):
+    session, _ = sliding
+    decision = decided(session)[0]
+    there, back = (compare(session.window, *pair) for pair in ((decision - 1, decision), (decision, decision - 1)))
+    turned = {"first": "second", "second": "first", "both": "both", "changed": "changed"}
+    assert sides(back) == {seq: turned[side] for seq, side in sides(there).items()}
 
 
-def test_a_trimmed_result_is_changed_and_not_gone():
-    with opened(mode="zones") as session:
-        work(session)
-        trimmed = next(one for one in session.read() if one.kind == "tool_results_trimmed")
-        shown = compare(session.window, trimmed.seq - 1, trimmed.seq)
-        adds_up(shown)
-        changed = {line.seq: line for line in shown.lines if line.side == "changed" and line.what == "entry"}
-        assert changed.keys() == {int(seq) for seq in json.loads(trimmed.content)["shrunk"]}
-        assert all(line.second_tokens < line.first_tokens for line in changed.values())
+def test_a_trimmed_result_is_changed_and_not_gone(in_zones):
+    session, _ = in_zones
+    trimmed = next(one for one in session.read() if one.kind == "tool_results_trimmed")
+    shown = compare(session.window, trimmed.seq - 1, trimmed.seq)
+    adds_up(shown)
+    changed = {line.seq: line for line in shown.lines if line.side == "changed" and line.what == "entry"}
+    assert changed.keys() == {int(seq) for seq in json.loads(trimmed.content)["shrunk"]}
+    assert all(line.second_tokens < line.first_tokens for line in changed.values())
 
 
 def test_a_restore_brings_back_on_the_second_side_what_had_left():

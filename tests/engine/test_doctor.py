@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
+from tests.cli.calling import called
 
 import recto
+from recto.cli.screen import out
 from recto.engine.doctor import Doctor, Finding
 from recto.engine.indexing import Indexer
 from recto.errors import EmbedderFailed
@@ -23,17 +24,24 @@ from recto.stores.sqlite.recall import SqliteIndex
 
 KEYS = ("agent:a:one", "agent:b:two")
 WEAK = f"{HashingEmbedder().name}; it knows letters, not meaning"
-COMMAND = str(Path(sys.executable).parent / "recto")
 
 
-@pytest.fixture
-def stored(tmp_path) -> Path:
-    """A store of two sessions whose index is whole. A word that comes very often is in it."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with a store of two sessions whose index is whole. A word that comes very often is in it."""
+    folder = tmp_path_factory.mktemp("made")
     for key in KEYS:
-        with recto.open(tmp_path / "a.db", session=key) as session:
+        with recto.open(folder / "a.db", session=key) as session:
             for number in range(12):
                 session.append({"role": "user", "content": f"The lamp number{number} of {key} " + "flickers " * 400})
             session.recall("lamp")
+    return folder
+
+
+@pytest.fixture
+def stored(made, tmp_path) -> Path:
+    """That store, for a test to do with as it likes."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path / "a.db"
 
 
@@ -196,12 +204,11 @@ def test_an_embedder_that_does_not_answer_is_a_problem_of_its_own(stored):
     assert (problem.about, problem.says) == ("embedder", "the plug is out")
 
 
-def run(path: Path, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [COMMAND, "--store", str(path), *arguments]
-    home = {"HOME": str(path.parent), "COLUMNS": "200"}
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=60, env=os.environ | home | environ
-    )
+def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HOME", str(path.parent))
+        patched.setattr(out, "width", 200)
+        return called("--store", str(path), *arguments)
 
 
 def test_the_command_says_what_is_wrong_mends_it_and_answers_by_its_code(stored):

@@ -16,7 +16,7 @@ from recto.testing import scripted_session
 from recto.wire.names import CHAT
 from recto.wire.validity import problems
 
-WINDOW = 8_000
+WINDOW = 5_000
 NO_MODEL = {"embedder": {"use": "none"}}
 
 
@@ -42,7 +42,7 @@ def calls_of(history: list[dict[str, Any]]) -> list[int]:
 
 @pytest.mark.parametrize("mode", ["sliding_window", "auto_compact", "zones"])
 def test_every_prompt_of_a_growing_list_is_valid_and_fits_and_everything_is_stored_once(mode):
-    history = list(scripted_session(seed=3, exchanges=25))
+    history = list(scripted_session(seed=3, exchanges=14))
     with following(window={"mode": mode}) as conversations:
         conversation = conversations.of("thread-1")
         for place in calls_of(history):
@@ -57,7 +57,7 @@ def test_every_prompt_of_a_growing_list_is_valid_and_fits_and_everything_is_stor
 
 
 def test_what_is_unchanged_comes_back_as_the_hosts_own_object():
-    history = list(scripted_session(seed=5, exchanges=25))
+    history = list(scripted_session(seed=5, exchanges=14))
     boxes: list[Boxed] = []
     for message in history:
         if message["role"] == "tool" and boxes and boxes[-1].messages[0]["role"] == "tool":
@@ -173,20 +173,37 @@ def test_many_conversations_at_once_and_two_processes_in_turn_lose_and_double_no
 
 
 def test_what_is_pinned_by_the_hosts_own_rule_never_leaves():
-    history = list(scripted_session(seed=3, exchanges=25))[1:]
+    history = list(scripted_session(seed=3, exchanges=14))[1:]
     rule = {"role": "user", "content": "RULE: amounts are in cents, always."}
     with following(pin=lambda message: str(message.get("content", "")).startswith("RULE")) as conversations:
         sent = conversations.of().fitted([history[0], rule, *history[1:]])
         assert rule in sent
 
 
+def test_answers_to_questions_that_were_asked_at_once_are_stored_behind_their_questions():
+    questions = [[{"role": "user", "content": f"What is {number} x 7?"}] for number in (1, 2)]
+    with following() as conversations:
+        conversation = conversations.of("thread-1")
+        for question in questions:
+            conversation.fitted(question)
+        for number, question in enumerate(questions, 1):
+            conversation.heard({"role": "assistant", "content": f"{number * 7}"}, after=question)
+            assert [one["content"] for one in spoken(conversation.session)] == [question[0]["content"], f"{number * 7}"]
+
+
+def test_a_trigger_alone_is_enough_and_relief_goes_some_way_below_it():
+    with following(trigger=("fraction", 0.5), keep=("messages", 6)) as known:
+        window = known.settings.window
+        assert (window.ceiling_percent, window.floor_percent, window.min_recent_messages) == (50.0, 37.5, 6)
+
+
 def test_names_that_people_know_are_settings_of_the_window():
     with following(
-        trigger=("fraction", 0.5), keep=("tokens", 2_000), preserve_recent=4, exclude_tools=["read_file"]
+        trigger=("fraction", 0.5), keep=("tokens", 1_000), preserve_recent=4, exclude_tools=["read_file"]
     ) as known:
         window = known.settings.window
         assert (window.ceiling_percent, window.min_recent_messages) == (50.0, 4)
-        assert window.floor_percent == pytest.approx(100 * 2_000 / known.of().session.window.budget.room)
+        assert window.floor_percent == pytest.approx(100 * 1_000 / known.of().session.window.budget.room)
         assert window.keep_tools == window.trim.exclude_tools == ("read_file",)
     with following(placeholder="[cleared]", clear_at_least=500) as known:
         trim = known.settings.window.trim
@@ -196,7 +213,7 @@ def test_names_that_people_know_are_settings_of_the_window():
 
 
 def test_a_placeholder_of_ones_own_still_says_where_the_result_is():
-    history = list(scripted_session(seed=5, exchanges=25))
+    history = list(scripted_session(seed=5, exchanges=14))
     own = {"placeholder": "[cleared]", "clear_at_least": 1, "preserve_recent": 4}
     with following(**own, compress={"result_tokens": 100_000}) as conversations:
         sent = [one for place in calls_of(history) for one in conversations.of("t").fitted(history[:place])]
@@ -206,7 +223,7 @@ def test_a_placeholder_of_ones_own_still_says_where_the_result_is():
 
 
 def test_a_function_can_count_and_a_function_can_write_the_summary():
-    history = list(scripted_session(seed=3, exchanges=25))
+    history = list(scripted_session(seed=3, exchanges=14))
     asked: list[str] = []
 
     def write(text: str) -> str:
@@ -231,3 +248,28 @@ def test_any_id_of_a_host_names_a_session_and_the_same_one_again(name):
         conversation.fitted([{"role": "user", "content": "hi"}])
         assert conversations.of(name) is conversation
         assert conversation.session.key.startswith("agent:default:")
+
+
+def test_an_answer_that_is_asked_for_again_and_again_is_found_in_its_own_branch(tmp_path):
+    question = [{"role": "user", "content": "What is 6 x 7?"}]
+    with following(tmp_path / "a.db") as conversations:
+        for answer in range(12):
+            conversations.of("thread-1").fitted(question)
+            conversations.of("thread-1").heard({"role": "assistant", "content": str(answer)})
+        last = conversations.of("thread-1").session.key
+    later = [*question, {"role": "assistant", "content": "11"}, {"role": "user", "content": "And 7 x 7?"}]
+    with following(tmp_path / "a.db") as conversations:
+        conversations.of("thread-1").fitted(later)
+        assert conversations.of("thread-1").session.key == last
+        assert spoken(conversations.of("thread-1").session) == later
+
+
+def test_what_is_new_in_a_list_is_told_without_storing_it_and_a_list_that_parts_is_told_apart():
+    history = list(scripted_session(seed=3, exchanges=3))
+    with following() as conversations:
+        conversation = conversations.of("thread-1")
+        conversation.store(history[:-2])
+        assert conversation.new_in(history) == history[-2:]
+        assert conversation.new_in(history[:-2]) == []
+        assert conversation.new_in([*history[:3], {"role": "user", "content": "No."}]) is None
+        assert spoken(conversation.session) == history[1:-2]

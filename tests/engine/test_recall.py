@@ -17,7 +17,7 @@ from recto.errors import EmbedderFailed, InputError, WindowOverflow
 from recto.testing import scripted_session
 from recto.wire.validity import problems
 
-SMALL = {"gpt-4o": {"window": 8_000, "max_input": 8_000}}
+SMALL = {"gpt-4o": {"window": 5_000, "max_input": 5_000}}
 WORDS = {"embedder": {"use": "none"}, "background": False}
 HASHED = {"embedder": {"use": "hashing"}, "background": False}
 
@@ -59,7 +59,7 @@ def test_what_left_comes_back_quoted_behind_the_question_with_its_pointer():
         say(session, "Hello.")
         said = session.append({"role": "user", "content": "The staging rotation happens at Kilimanjaro hour 17."})
         session.append({"role": "assistant", "content": "Noted."})
-        chatter(session, 60)
+        chatter(session, 40)
         prompt = say(session, "When does the staging rotation happen?")
         back = quotation(prompt)
         assert "Kilimanjaro hour 17" in back
@@ -78,7 +78,7 @@ def test_recall_is_bounded_by_the_memory_budget_and_the_prompt_by_its_room():
                 session,
                 f"Visit {number} to the lighthouse of Arkadia: it has {number} steps. " + "We came by sea. " * 12,
             )
-        chatter(session, 60)
+        chatter(session, 40)
         prompt = say(session, "How many steps does the lighthouse of Arkadia have?")
         assert prompt.recalled
         usage = {usage.component: usage for usage in session.report().components}
@@ -91,7 +91,7 @@ def test_recall_is_transient_and_never_stored_as_a_message():
     with opened() as session:
         say(session, "First of all, hello.")
         say(session, "The backup key lives in the vault named Obsidian.")
-        chatter(session, 60)
+        chatter(session, 40)
         prompt = say(session, "In which vault does the backup key live?")
         assert "Obsidian" in quotation(prompt)
         assert not any(HEADER.encode() in entry.content for entry in session.read())
@@ -105,7 +105,7 @@ def test_recall_is_transient_and_never_stored_as_a_message():
 def test_nothing_comes_back_where_nothing_is_relevant_enough():
     with opened(recall={"threshold": 0.5}) as session:
         say(session, "Hello.")
-        chatter(session, 60)
+        chatter(session, 40)
         prompt = say(session, "Zweisprachige Quantenflöten?")
         assert quotation(prompt) == ""
         assert prompt.recalled == ()
@@ -116,7 +116,7 @@ def test_nothing_comes_back_where_nothing_is_relevant_enough():
 def test_what_is_in_the_prompt_is_not_recalled():
     with opened() as session:
         say(session, "Hello.")
-        chatter(session, 60)
+        chatter(session, 40)
         say(session, "The secret ingredient is cardamom from Alleppey.")
         prompt = say(session, "What is the secret ingredient from Alleppey?")
         assert "cardamom" not in quotation(prompt)
@@ -154,7 +154,7 @@ def test_the_same_transcript_gives_the_same_prompt_after_a_restart(tmp_path):
     with opened(tmp_path / "a.db") as session:
         say(session, "Hello.")
         say(session, "The printer on floor three is called Gutenberg.")
-        chatter(session, 60)
+        chatter(session, 40)
         session.append({"role": "user", "content": "What is the printer on floor three called?"})
         before = session.prompt()
     assert "Gutenberg" in quotation(before)
@@ -172,7 +172,7 @@ def test_inside_a_turn_the_quotation_stays_where_it_is_until_a_decision():
     with opened() as session:
         say(session, "Hello.")
         say(session, "The deploy script is tools/ship_it.sh and wants the flag --really.")
-        chatter(session, 60)
+        chatter(session, 40)
         session.append({"role": "user", "content": "Which flag does the deploy script want?"})
         before = session.prompt()
         assert "--really" in quotation(before)
@@ -258,7 +258,7 @@ def test_the_alert_is_raised_once_and_not_at_every_turn():
 def test_recall_is_off_where_it_is_switched_off_and_decisions_say_so():
     with opened(recall={"enabled": False}) as session:
         say(session, "Hello.")
-        chatter(session, 60)
+        chatter(session, 40)
         assert events(session, "context_window_pruned")[0]["indexed"] == "off"
         assert not events(session, "recall_miss")
         with pytest.raises(InputError, match=r"recall\.enabled"):
@@ -366,6 +366,18 @@ def test_tool_calls_and_results_are_searchable_and_come_with_their_question():
         assert hit.context == (1,)
 
 
+def test_the_index_is_not_asked_anew_for_each_hit(monkeypatch):
+    with opened(recall={"embedder": {"use": "none"}}) as session:
+        for number in range(12):
+            session.append({"role": "user", "content": f"The harbour has {number} boats named {chr(97 + number) * 9}."})
+        assert len(session.recall("harbour").hits) > 5
+        words, asked = session.window._recollection.recall.indexer.words, []
+        facts = words.facts
+        monkeypatch.setattr(words, "facts", lambda key: asked.append(key) or facts(key))
+        assert len(session.recall("harbour").hits) > 5
+        assert len(asked) < 5
+
+
 def test_recaps_that_a_client_wrote_are_not_found_as_history():
     with opened() as session:
         session.append(
@@ -408,7 +420,7 @@ def test_usefulness_is_learnt_from_answers_that_repeat_what_was_recalled():
     with opened() as session:
         say(session, "Hello.")
         say(session, "The maintenance window is Sunday 03:40, ticket OPS-5521.")
-        chatter(session, 60)
+        chatter(session, 40)
         say(session, "When is the maintenance window?", answer="It is Sunday 03:40, see OPS-5521.")
         say(session, "Good.")
         used = events(session, "recall_used")

@@ -230,7 +230,7 @@ def test_tool_schemas_count():
 @pytest.mark.parametrize("policy", ["prune", *SCORERS])
 def test_every_policy_keeps_every_prompt_bounded_and_valid(mode, policy):
     with opened(mode=mode, policy=policy) as session:
-        for prompt in work(session, exchanges=40):
+        for prompt in work(session, exchanges=24):
             assert prompt.tokens <= session.window.budget.room
             assert problems(prompt.raw, prompt.built.wire) == []
         assert set(kinds(session)) & {"context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"}

@@ -140,7 +140,7 @@ def rounds(read: Callable[[bytes], tuple[list[Entry], bool]], count: int) -> int
 
 @pytest.mark.promise
 def test_no_forged_file_is_let_in(scale):
-    assert rounds(accepted, scale(4_000, ci=20_000, release=100_000)) == 0
+    assert rounds(accepted, scale(2_000, ci=20_000, release=100_000)) == 0
 
 
 def believing(raw: bytes) -> tuple[list[Entry], bool]:

@@ -377,7 +377,7 @@ def explore(base: Path, shard: int, count: int) -> Counter[str]:
 @pytest.mark.promise
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_after_a_power_cut_all_that_left_is_found_and_an_index_made_anew_finds_the_same(swift_folder, scale, shard):
-    count = scale(200, ci=800, release=100_000) // SHARDS
+    count = scale(120, ci=800, release=100_000) // SHARDS
     seen = explore(swift_folder, shard, count)
     assert seen["states"] >= count * 0.99
     assert seen["left"] > count

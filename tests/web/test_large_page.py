@@ -24,7 +24,7 @@ from recto.wire import detect
 
 pytestmark = pytest.mark.promise
 LARGE = "agent:default:large"
-ENTRIES = {"small": 20_000, "ci": 100_000, "release": 100_000}[SCALE]
+ENTRIES = {"small": 8_000, "ci": 100_000, "release": 100_000}[SCALE]
 BATCH = 2_000
 MOST_NODES = 5_000
 VIEWS = ("Chat", "Window", "Transcript", "Decisions", "Compare", "Health", "Recall")

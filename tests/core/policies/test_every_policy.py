@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from math import isfinite
 
 import pytest
-from hypothesis import given
+from hypothesis import given, note
 from hypothesis import strategies as st
 from policy_views import LEAVING, POLICIES, SHRINKING, freed_by, real_views, view_of, views
 
-from recto.core.plan import Plan, View
+from recto.core.plan import Plan, Policy, View
 from recto.core.policies.evict import Evict
 from recto.core.policies.survey import TOTAL
 from recto.core.units import Line
 
 NEEDS = st.integers(-5, 6_000)
 each_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
-each_that_evicts = pytest.mark.parametrize("policy", LEAVING, ids=lambda policy: policy.name)
+"""Where views are made up, one view goes through all policies: making it costs more than planning on it."""
+
+
+def named(policies: Iterable[Policy]) -> Iterator[Policy]:
+    """Policies one after the other, each told by its name where a test fails on it."""
+    for policy in policies:
+        note(policy.name)
+        yield policy
 
 
 def check(plan: Plan, view: View, need: int) -> None:
@@ -32,52 +40,52 @@ def check(plan: Plan, view: View, need: int) -> None:
         assert not plan
 
 
-@each_policy
 @given(view=views(), need=NEEDS)
-def test_a_plan_touches_only_what_may_leave_and_frees_what_it_says(policy, view, need):
-    check(policy.plan(view, need), view, need)
+def test_a_plan_touches_only_what_may_leave_and_frees_what_it_says(view, need):
+    for policy in named(POLICIES):
+        check(policy.plan(view, need), view, need)
 
 
-@each_that_evicts
 @given(view=views(), need=NEEDS)
-def test_enough_leaves_or_everything_that_may_and_no_unit_too_many(policy, view, need):
-    plan = policy.plan(view, need)
-    assert plan.frees >= min(need, sum(view.cost(unit) for unit in view.eligible))
-    if plan.leaves:
-        assert plan.frees - view.cost(plan.leaves[-1]) < need
+def test_enough_leaves_or_everything_that_may_and_no_unit_too_many(view, need):
+    for policy in named(LEAVING):
+        plan = policy.plan(view, need)
+        assert plan.frees >= min(need, sum(view.cost(unit) for unit in view.eligible))
+        if plan.leaves:
+            assert plan.frees - view.cost(plan.leaves[-1]) < need
 
 
-@each_policy
 @given(view=views(), need=NEEDS, more=st.integers(0, 3_000))
-def test_who_needs_more_gets_no_less_and_the_same_first(policy, view, need, more):
-    some, rest = policy.plan(view, need), policy.plan(view, need + more)
-    assert rest.frees >= some.frees
-    assert rest.leaves[: len(some.leaves)] == some.leaves
-    assert rest.shrinks[: len(some.shrinks)] == some.shrinks
+def test_who_needs_more_gets_no_less_and_the_same_first(view, need, more):
+    for policy in named(POLICIES):
+        some, rest = policy.plan(view, need), policy.plan(view, need + more)
+        assert rest.frees >= some.frees
+        assert rest.leaves[: len(some.leaves)] == some.leaves
+        assert rest.shrinks[: len(some.shrinks)] == some.shrinks
 
 
-@each_policy
 @given(view=views(), need=NEEDS)
-def test_the_same_view_gives_the_same_plan(policy, view, need):
-    assert policy.plan(view, need) == policy.plan(view, need)
+def test_the_same_view_gives_the_same_plan(view, need):
+    for policy in named(POLICIES):
+        assert policy.plan(view, need) == policy.plan(view, need)
 
 
-@each_that_evicts
 @given(view=views(), need=NEEDS)
-def test_what_opened_a_long_exchange_leaves_after_everything_that_answers_it(policy, view, need):
-    leaves = policy.plan(view, need).leaves
-    for place, unit in enumerate(leaves):
-        if unit.opens:
-            others = [other for other in view.eligible if other.exchange == unit.exchange and other is not unit]
-            assert all(other in leaves[:place] for other in others)
+def test_what_opened_a_long_exchange_leaves_after_everything_that_answers_it(view, need):
+    for policy in named(LEAVING):
+        leaves = policy.plan(view, need).leaves
+        for place, unit in enumerate(leaves):
+            if unit.opens:
+                others = [other for other in view.eligible if other.exchange == unit.exchange and other is not unit]
+                assert all(other in leaves[:place] for other in others)
 
 
-@pytest.mark.parametrize("policy", [p for p in LEAVING if isinstance(p, Evict)], ids=lambda policy: policy.name)
 @given(view=views())
-def test_every_unit_that_was_weighed_has_a_finite_score_on_record(policy, view):
-    plan = policy.plan(view, 1)
-    assert plan.scores.keys() == {unit.first for unit in view.eligible}
-    assert all(TOTAL in parts and all(map(isfinite, parts.values())) for parts in plan.scores.values())
+def test_every_unit_that_was_weighed_has_a_finite_score_on_record(view):
+    for policy in named(policy for policy in LEAVING if isinstance(policy, Evict)):
+        plan = policy.plan(view, 1)
+        assert plan.scores.keys() == {unit.first for unit in view.eligible}
+        assert all(TOTAL in parts and all(map(isfinite, parts.values())) for parts in plan.scores.values())
 
 
 @each_policy

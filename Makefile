@@ -10,15 +10,18 @@ PROMETHEUS := build/prometheus
 # Whatever the environment says: otherwise each process that a test starts compiles what it imports anew.
 export PYTHONDONTWRITEBYTECODE :=
 PAGE := src/recto/web/app.js
+# Extras of pyproject.toml; frameworks contradict each other, so that each has its own pins and its own environment.
+ADAPTERS := langchain openai-agents pydantic-ai agent-framework google-adk strands llama-index smolagents
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-agents test-agents-docs test-promises test-sessions test-release weights web chromium prometheus check bench bench-docs bench-peers bench-peers-docs lock clean
+.PHONY: help run test test-adapters test-agents test-agents-docs test-promises test-sessions test-release weights web chromium prometheus older-mcp check bench bench-docs bench-peers bench-peers-docs bench-adapters bench-adapters-docs lock lock-adapters clean
 
 help:
 	@echo "make run           install, start the gateway with the embedded model, and open its page"
 	@echo "make test          install and run every test"
 	@echo "make test-agents   install real coding agents from the public registries and run them through the gateway"
 	@echo "make test-agents-docs  the same, and writes the figures into docs/agents.md"
+	@echo "make test-adapters agent frameworks with Recto plugged in, each in an environment of its own"
 	@echo "make test-promises the fault tests at the numbers that CI holds them to (minutes)"
 	@echo "make test-sessions every real session, all of it, through every window (minutes)"
 	@echo "make test-release  the fault tests at their release numbers (hours)"
@@ -26,11 +29,15 @@ help:
 	@echo "make web           build the page that the gateway serves, if it is not up to date"
 	@echo "make chromium      install the distribution's Chromium for its tests, if there is none"
 	@echo "make prometheus    fetch the distribution's Prometheus for its test, if there is none"
+	@echo "make older-mcp     install an MCP client of the first generation for its tests, if there is none"
 	@echo "make check         lint, types, architecture"
 	@echo "make bench         measure; prints tables and writes build/bench.json"
 	@echo "make bench-docs    the same, and writes the figures into the documentation"
 	@echo "make bench-peers   measure Recto beside its peers, each installed into an environment of its own"
 	@echo "make bench-peers-docs  the same, and writes docs/benchmarks-peers.md"
+	@echo "make bench-adapters  an agent's day in every framework, by its own means and with Recto"
+	@echo "make bench-adapters-docs  the same, and writes the table into docs/adapters.md"
+	@echo "make lock-adapters resolve and pin what the frameworks need anew"
 	@echo "make lock          resolve and pin every dependency anew"
 
 run: $(VENV)/.run $(PAGE)
@@ -41,6 +48,7 @@ run: $(VENV)/.run $(PAGE)
 test: $(VENV)/.dev $(PAGE) weights
 	@$(MAKE) --no-print-directory chromium || echo "Going on without Chromium: the tests that need it are skipped."
 	@$(MAKE) --no-print-directory prometheus || echo "Going on without Prometheus: the tests that need it are skipped."
+	@$(MAKE) --no-print-directory older-mcp || echo "Going on without the older MCP client: its tests are skipped."
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 # What cannot be installed here is skipped, with the reason. 1.3 GB below build/agents; `make clean` takes it away again.
@@ -50,6 +58,14 @@ test-agents: $(VENV)/.dev
 
 test-agents-docs:
 	RECTO_AGENTS_DOCS=1 $(MAKE) --no-print-directory test-agents
+
+# Each framework in an environment of its own: 600 MB below build/adapters; `make clean` takes it away again.
+test-adapters: $(VENV)/.dev
+	$(BIN)/python -m tests.adapters.installing
+	@printf '%s\n' $(ADAPTERS) | xargs -P $(WORKERS) -I NAME sh -c '\
+		said=$$(build/adapters/NAME/bin/python -m pytest -c tests/adapters/pytest.ini \
+			tests/adapters/test_$$(echo NAME | tr - _).py 2>&1); \
+		ended=$$?; printf "%s: %s\n" NAME "$$said"; exit $$ended'
 
 # Those that have a larger number in CI; the others ran at theirs in `make test`.
 test-promises: $(VENV)/.dev
@@ -85,6 +101,10 @@ prometheus:
 			echo "Prometheus could not be fetched. On Debian as root: apt-get update; then again: make prometheus"; exit 1; }; \
 		dpkg -x prometheus_*.deb .. && rm prometheus_*.deb && ../usr/bin/prometheus --version | head -1; }
 
+# The newest of the first generation, in an environment of its own: the newest of all is in .venv.
+older-mcp: $(VENV)/.dev
+	@$(BIN)/python -m tests.mcp.older_environment
+
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -105,9 +125,22 @@ bench-peers: $(VENV)/.dev
 bench-peers-docs: $(VENV)/.dev
 	$(BIN)/python -m bench.peers --docs
 
+bench-adapters: $(VENV)/.dev
+	$(BIN)/python -m bench.adapters
+
+bench-adapters-docs: $(VENV)/.dev
+	$(BIN)/python -m bench.adapters --docs
+
+lock-adapters: $(VENV)/.dev
+	@for name in $(ADAPTERS); do \
+		echo $$name; \
+		$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra $$name --group adapters -o requirements/adapters/$$name.txt || exit 1; \
+	done
+
 lock: $(VENV)/.dev
-	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra local --extra screens --group build -o requirements/run.txt
+	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra local --extra screens --extra mcp --group build -o requirements/run.txt
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra postgres -o requirements/server.txt
+	$(BIN)/uv pip compile $(LOCK) --group older-mcp -o requirements/mcp-1.txt
 	$(BIN)/uv pip compile $(LOCK) --group node -o requirements/node.txt
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --group dev -o requirements/dev.txt
 

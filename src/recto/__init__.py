@@ -9,6 +9,7 @@ from recto import errors
 from recto.errors import RectoError
 
 if TYPE_CHECKING:
+    from recto.adapters.plain import bounded
     from recto.conversations import Conversations, follow
     from recto.core.entries import Entry, Head
     from recto.engine.async_session import AsyncSession
@@ -33,6 +34,7 @@ _HOMES = {
     "Settings": "recto.settings",
     "TranscriptStore": "recto.ports",
     "Verification": "recto.engine.verify",
+    "bounded": "recto.adapters.plain",
     "fit": "recto.wiring",
     "follow": "recto.conversations",
     "open": "recto.wiring",
@@ -53,6 +55,7 @@ __all__ = [
     "TranscriptStore",
     "Verification",
     "__version__",
+    "bounded",
     "errors",
     "fit",
     "follow",

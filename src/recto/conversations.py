@@ -23,10 +23,12 @@ from recto.core.tokens import Meter
 from recto.engine.following import ChatMessage, Following
 from recto.engine.indexing import Indexer
 from recto.engine.session import Session
+from recto.errors import InputError
 from recto.familiar import Familiar, Size, Summarizer, joined, meter_of
 from recto.ports import ChatModel, TranscriptStore
 from recto.settings import Settings, load
 from recto.storing import open_store
+from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 from recto.wiring import card_for, indexer_for, open_session
 
 _OPEN = 256
@@ -47,8 +49,11 @@ class Conversations:
         meter: Meter | None = None,
         pin: Callable[[ChatMessage], bool] | None = None,
         surface: str = "library",
+        wire: str = CHAT,
     ) -> None:
         self.settings = settings
+        self.wire = wire
+        """The format in which messages are given and taken."""
         self._owns_store = store is None
         self._store = open_store(settings) if store is None else store
         self._writer = writer
@@ -65,7 +70,7 @@ class Conversations:
             following = self._open.get(name)
             if following is None:
                 opened = self._session(name)
-                following = Following(opened, self._session, pin=self._pin, surface=self._surface)
+                following = Following(opened, self._session, pin=self._pin, surface=self._surface, wire=self.wire)
                 self._open[name] = following
             self._open.move_to_end(name)
             while len(self._open) > _OPEN:
@@ -132,6 +137,7 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
     summarizer: Callable[[str], str] | ChatModel | None = None,
     pin: Callable[[ChatMessage], bool] | None = None,
     surface: str = "library",
+    wire: str = CHAT,
     **more: Mapping[str, Any],
 ) -> Conversations:
     """Follows conversations that an application keeps itself; see `Conversations.of` and `Following`.
@@ -139,7 +145,11 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
     `max_tokens` is the size of the window where the model is not known or should have less than it could. `pin` says
     of which messages never to let go. `summarizer` writes shorter texts: a function from text to text, or a model;
     with it, and no mode given, what is old becomes a summary. Groups of settings can be given by name as in `open`.
+    `wire` is the format of the messages where it is not that of OpenAI Chat: `"anthropic.messages"`,
+    `"openai.responses"`.
     """
+    if wire not in (CHAT, RESPONSES, ANTHROPIC):
+        raise InputError(f"'{wire}' is not a wire format; known are {CHAT}, {RESPONSES}, {ANTHROPIC}")
     named, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
     wishes = Familiar(
         trigger=trigger,
@@ -171,4 +181,5 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
         meter=None if token_counter is None else meter_of(token_counter),
         pin=pin,
         surface=surface,
+        wire=wire,
     )

@@ -17,6 +17,8 @@ from recto.ports import Cancelled
 Size: TypeAlias = tuple[Literal["tokens", "messages", "fraction"], float]
 """`("tokens", 4000)`, `("messages", 20)` or `("fraction", 0.8)`, as LangChain writes it."""
 _WHOLE = 100.0
+_STEP = 0.75
+"""How far below the trigger relief goes where nothing is said about what to keep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,7 @@ class Familiar:
         found: dict[str, Any] = {}
         if self.trigger is not None:
             found["ceiling_percent"] = _percent("trigger", self.trigger, room)
+            found["floor_percent"] = found["ceiling_percent"] * _STEP
         kept = ("tokens", self.keep_tokens) if self.keep_tokens is not None else self.keep
         if kept is not None and kept[0] == "messages":
             found["min_recent_messages"] = int(kept[1])

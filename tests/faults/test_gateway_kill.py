@@ -39,7 +39,7 @@ from recto.gateway.answering import Streamed
 until_whole, store = Streamed._until_whole, Streamed._store
 
 async def at_once(self, send):
-    await self._send(send, await until_whole(self, send))
+    await self._send(send, b"".join(await until_whole(self, send)))
     return []
 
 async def slowly(self):

@@ -5,8 +5,8 @@ by what the messages say; only what is new is appended. A list that was edited, 
 nothing is overwritten. A list whose beginning its owner let go of goes on where it was.
 
 System text at the beginning is its owner's own, often made anew for each call: it goes beside the messages, takes its
-room, and is written down when it changes. Messages are in the format of OpenAI Chat; frameworks have objects of their
-own, which come back as they were given wherever nothing in them was changed.
+room, and is written down when it changes. Messages are in the format of OpenAI Chat, unless another one is named;
+frameworks have objects of their own, which come back as they were given wherever nothing in them was changed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any, TypeAlias, TypeVar
 
 from recto.core.entries import MESSAGE, Entry
+from recto.core.limits import limits_in_error
 from recto.core.scopes import session_in
 from recto.core.secrets import masked
 from recto.engine.drafts import to_json
+from recto.engine.hooks import tightened
 from recto.engine.prints import Prints
 from recto.engine.prompts import Prompt
 from recto.engine.session import Session
@@ -38,7 +40,7 @@ _SHORTEST = 2
 
 T = TypeVar("T")
 ChatMessage: TypeAlias = dict[str, Any]
-"""A message in the format of OpenAI Chat."""
+"""A message in the format of OpenAI Chat, or in the one that the conversation speaks."""
 
 
 class Following:
@@ -51,7 +53,10 @@ class Following:
         *,
         pin: Callable[[ChatMessage], bool] | None = None,
         surface: str = "library",
+        wire: str = CHAT,
     ) -> None:
+        self.wire = wire
+        """The format of the messages."""
         self.session = session
         """Where it is kept now: everything a session can do can be done with it."""
         self._reopen = reopen
@@ -100,10 +105,20 @@ class Following:
         """What to send in place of a list of Chat messages."""
         return self.working_set(messages, lambda one: [one], lambda made: made, tools=tools)
 
-    def heard(self, *messages: ChatMessage, usage: Mapping[str, Any] | None = None) -> None:
-        """The model has answered: stores it at once. Its host will tell it again, and it is not stored again then."""
+    def heard(
+        self,
+        *messages: ChatMessage,
+        usage: Mapping[str, Any] | None = None,
+        after: Sequence[ChatMessage] | None = None,
+    ) -> None:
+        """The model has answered: stores it at once. Its host will tell it again, and it is not stored again then.
+
+        `after` is the list that was answered, for hosts that ask several times at once.
+        """
         with self._turn:
             told = usage_in(dict(usage)) if usage else None
+            if after is not None:
+                self.store(after)
             self._append([to_json(message) for message in messages], usage=told)
 
     def store(self, messages: Sequence[ChatMessage]) -> None:
@@ -111,6 +126,26 @@ class Following:
         raws = [to_json(message) for message in messages]
         with self._turn:
             self._follow(raws[_leading(raws) :])
+
+    def new_in(self, messages: Sequence[ChatMessage]) -> list[ChatMessage] | None:
+        """What is new in a list, which is not stored; None where the list does not go on from what is stored."""
+        raws = [to_json(message) for message in messages]
+        with self._turn:
+            self._catch_up()
+            rest = self._beyond(raws[_leading(raws) :])[0]
+        return None if rest is None else [json.loads(raw) for raw in rest]
+
+    def overflowed(self, error: BaseException | Mapping[str, Any] | str) -> bool:
+        """Whether an error says that the prompt was too long. If so, its word is taken: ask for a working set again."""
+        told = getattr(error, "body", None) if isinstance(error, BaseException) else error
+        limits = limits_in_error(told) if isinstance(told, Mapping | str) else None
+        if limits is None and isinstance(error, BaseException):
+            limits = limits_in_error(str(error))
+        if limits is None:
+            return False
+        with self._turn:
+            tightened(self.session, limits)
+        return True
 
     def compact(self, focus: str = "") -> tuple[Entry, ...]:
         """Makes the prompt smaller now; what `focus` names is kept as fully as it can be."""
@@ -135,30 +170,41 @@ class Following:
 
     def _follow(self, messages: Sequence[bytes]) -> None:
         """Brings the session to where the host is."""
-        for _ in range(_TRIES):
+        passed = {session_in(self.session.key)}
+        conflicts = 0
+        while conflicts < _TRIES:
             head = self._catch_up()
-            prints = self._prints.all(messages, CHAT)
-            spoken = [place for place, one in enumerate(prints) if one]
-            said = [prints[place] for place in spoken]
-            same = _same(self._known, said)
-            if same < len(self._known):
-                held = _overlap(self._known, said)
-                if not held:
-                    self._branch(same, said)
-                    continue
-                same = held
-            rest = list(messages[spoken[same - 1] + 1 if same else 0 :])
+            rest, same, said = self._beyond(messages)
+            if rest is None:
+                self._branch(same, said, passed)
+                continue
             try:
                 self._append(rest, expect=head)
             except AppendConflict:  # somebody else goes on with this session just now
+                conflicts += 1
                 continue
             return
         raise AppendConflict(self.session.key, head, self.session.head.seq)
 
+    def _beyond(self, messages: Sequence[bytes]) -> tuple[list[bytes] | None, int, list[bytes]]:
+        """What is new in a list, or nothing where it parts from what is stored; up to where it is the same, and what
+        its messages are recognised by.
+        """
+        prints = self._prints.all(messages, self.wire)
+        spoken = [place for place, one in enumerate(prints) if one]
+        said = [prints[place] for place in spoken]
+        same = _same(self._known, said)
+        if same < len(self._known):
+            held = _overlap(self._known, said)
+            if not held:
+                return None, same, said
+            same = held
+        return list(messages[spoken[same - 1] + 1 if same else 0 :]), same, said
+
     def _append(self, messages: list[bytes], **more: Any) -> None:  # noqa: ANN401  # as `append_all` takes them
         if not messages:
             return
-        stored = self.session.append_all(messages, wire=CHAT, surface=self._surface, **more)
+        stored = self.session.append_all(messages, wire=self.wire, surface=self._surface, **more)
         self._catch_up()
         if self._pin is not None:
             pinned = [entry.seq for entry in stored if self._pin(json.loads(entry.content))]
@@ -174,21 +220,32 @@ class Following:
                 self._seqs.append(entry.seq)
         return self._upto
 
-    def _branch(self, same: int, said: list[bytes]) -> None:
+    def _branch(self, same: int, said: list[bytes], passed: set[str]) -> None:
         """Goes on in a session of its own from where the list parts from what is stored.
 
         Its name follows from what is said there, so that the same list finds the same branch in another process.
+        `passed` are sessions that do not hold the list: of branches with one name but for its number, as of answers
+        that are asked for again and again, the next one is taken.
         """
-        parting = hashlib.sha256(b"".join([*said[: same + 1], b"" if same < len(said) else b"end"])).hexdigest()[:12]
+        cut, more = b"".join([*said[:same], b"end"]), b"".join(said[: same + 1])
         before, at = self.session, self._seqs[same - 1] if same else 0
-        branch = self._reopen(f"{self._base}~{parting}")
+        branch = self._branch_named(cut, passed)
+        if same < len(said) and not branch.head.seq:  # it was never cut short here, so it was said otherwise
+            branch.close()
+            branch = self._branch_named(more, passed)
         if at and not branch.head.seq:
             before.fork(session_in(branch.key), at=at)
         before.close()
         self._begin(branch)
 
+    def _branch_named(self, told: bytes, passed: set[str]) -> Session:
+        numbered = (hashlib.sha256(told + bytes(number)).hexdigest()[:12] for number in count())
+        name = next(name for parting in numbered if (name := f"{self._base}~{parting}") not in passed)
+        passed.add(name)
+        return self._reopen(name)
+
     def _begin(self, session: Session) -> None:
-        session.window.material.usual_wire = CHAT
+        session.window.material.usual_wire = self.wire
         self.session = session
         self._known, self._seqs, self._upto = [], [], 0
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from recto.core.entries import Entry
 from recto.core.health import Alert
-from recto.core.limits import limits_in_error
+from recto.core.limits import Limits, limits_in_error
 from recto.core.policies.compact import Compact
 from recto.core.pressure import Reading
 from recto.core.relief import Rules
@@ -79,15 +79,8 @@ class ContextWindowManager:
         Where the work stands is written down first. Where summaries are written, and where a tighter prompt was too
         long too, a new window is opened.
         """
-        window = self.session.window
-        limits = limits_in_error(error)
-        said = (limits.max_input or limits.window) if limits else None
-        room = int(window.budget.room * _TIGHTER)
         self._overflows += 1
-        self.session.checkpoint()
-        window.tighten(min(said - window.budget.reserve, room) if said else room)
-        if self._overflows > 1 or isinstance(window.rules.forced, Compact):
-            window.next()
+        tightened(self.session, limits_in_error(error), again=self._overflows > 1)
         return self.session.prompt(self.tools)
 
     def use(self, **changes: Any) -> None:  # noqa: ANN401  # the fields of Rules
@@ -105,3 +98,15 @@ class ContextWindowManager:
     def get_health_report(self) -> HealthReport:
         """How the last turns went, where that is heading, and what should be looked at."""
         return self.session.health()
+
+
+def tightened(session: Session, limits: Limits | None, *, again: bool = False) -> None:
+    """Gives the prompts of a session less room after one was too long, by what the provider named as its limit."""
+    window = session.window
+    said = (limits.max_input or limits.window) if limits else None
+    room = int(window.budget.room * _TIGHTER)
+    session.checkpoint()
+    # A window far smaller than it was taken for has no room for the reserve of the larger one.
+    window.tighten(min(max(said - window.budget.reserve, said // 2), room) if said else room)
+    if again or isinstance(window.rules.forced, Compact):
+        window.next()

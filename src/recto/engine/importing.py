@@ -139,8 +139,10 @@ class Importer:
         return look
 
     def _retarget(self, look: _Look) -> None:
-        if look.session is None or list(look.entries) == [look.session]:
+        if look.session is None:
             return
+        if look.session in look.entries and all(f"{name}/".startswith(f"{look.session}/") for name in look.entries):
+            return  # sub-agents that wrote into the same file stay conversations of their own, below it
         if len(look.entries) != 1:
             raise InputError(
                 f"'{look.path.name}' holds {len(look.entries)} conversations, so they cannot all go to "
@@ -161,7 +163,7 @@ class Importer:
             for entry in read_file(
                 chunks, look.path.name, session=look.session, keep_going=look.keep_going, report=lambda _: None
             ):
-                name = look.session or entry.session
+                name = entry.session if look.session is None or entry.session in places else look.session
                 yield name, self._draft(entry, look.path.name, places[name], meter)
                 places[name] += 1
 

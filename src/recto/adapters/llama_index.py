@@ -1,0 +1,129 @@
+"""LlamaIndex: a memory for its agents and chat engines, whose transcript is Recto's.
+
+memory = RectoMemory.from_defaults(session_id="1", token_limit=30_000, store="agent.db", model="gpt-4o")
+response = await agent.run("Hello", memory=memory)
+
+An agent puts its tool calls into the memory when its answer is there. What it does until then it keeps itself, behind
+what the memory gave it: the memory leaves room for that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.memory import BaseMemory
+from pydantic import Field, PrivateAttr
+
+from recto.adapters.kept import move, place_of, told_in
+from recto.adapters.llama_index_messages import read, written
+from recto.conversations import Conversations, follow
+from recto.core.scopes import session_in
+from recto.engine.drafts import to_json
+from recto.engine.following import Following
+
+__all__ = ["RectoMemory"]
+
+
+class RectoMemory(BaseMemory):
+    """What was said, as far as it fits; all of it stays stored and comes back when it matters."""
+
+    session_id: str = Field(default="", description="The conversation.")
+    store: str | None = Field(default=None, description="Where it is kept, as `recto.follow` takes it.")
+    model: str = Field(default="", description="The model whose tokens are counted.")
+    token_limit: int = Field(default=30_000, gt=0, description="What a prompt may have.")
+    chat_history_token_ratio: float = Field(default=0.7, gt=0, le=1, description="How much of it the memory may use.")
+    _names: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _conversations: Conversations | None = PrivateAttr(default=None)
+    _place: str = PrivateAttr(default="")
+    """The session where it was last; it never goes back."""
+    _opened: Any = PrivateAttr(default=None)
+    """A store that is open already."""
+    _own: dict[bytes, ChatMessage] = PrivateAttr(default_factory=dict)
+    """Messages as they were put, for as long as they are in the prompt."""
+
+    @classmethod
+    def class_name(cls) -> str:
+        """The name under which a context is written down."""
+        return "RectoMemory"
+
+    @classmethod
+    def from_defaults(
+        cls,
+        session_id: str = "",
+        chat_history: list[ChatMessage] | None = None,
+        token_limit: int = 30_000,
+        *,
+        store: Any = None,  # noqa: ANN401  # as `recto.follow` takes it
+        tokenizer_fn: Callable[[str], list[Any]] | None = None,
+        conversations: Conversations | None = None,
+        **names: Any,  # noqa: ANN401  # those of `recto.follow`
+    ) -> RectoMemory:
+        """A memory as LlamaIndex makes its own; `conversations` can be shared."""
+        own = {name: names.pop(name) for name in ("model", "chat_history_token_ratio") if name in names}
+        located = os.fspath(store) if isinstance(store, str | os.PathLike) else None
+        made = cls(session_id=session_id, store=located, token_limit=token_limit, **own)
+        if tokenizer_fn is not None:
+            names["token_counter"] = lambda text: len(tokenizer_fn(text))
+        made._names, made._conversations, made._opened = names, conversations, None if located else store
+        if chat_history:
+            made.set(chat_history)
+        return made
+
+    @property
+    def conversations(self) -> Conversations:
+        """Those that share the store; opened when they are first needed."""
+        if self._conversations is None:
+            room = int(self.token_limit * self.chat_history_token_ratio)
+            self._conversations = follow(self._opened or self.store, model=self.model, max_tokens=room, **self._names)
+        return self._conversations
+
+    @property
+    def conversation(self) -> Following:
+        """Where it is kept now: `compact(focus)`, and everything a session of Recto's can do."""
+        found = place_of(self.conversations, self._place or self.session_id)
+        self._place = session_in(found.session.key)
+        return found
+
+    def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: ANN401
+        """What to send now."""
+        prompt = self.conversation.session.prompt()
+        raws = [*prompt.built.system, *prompt.raw]
+        self._own = {raw: self._own[raw] for raw in raws if raw in self._own}
+        return [self._given(raw) for raw in raws]
+
+    def get_all(self) -> list[ChatMessage]:
+        """Everything that was said."""
+        return [read(chat) for _, chat in told_in(self.conversation)]
+
+    def put(self, message: ChatMessage) -> None:
+        """Stores a message; when this returns it is durable."""
+        self.put_messages([message])
+
+    def put_messages(self, messages: list[ChatMessage]) -> None:
+        """Stores messages, all or none."""
+        chats = [written(message) for message in messages]
+        self.conversation.heard(*chats)
+        for chat, message in zip(chats, messages, strict=True):
+            self._own[to_json(chat)] = message.model_copy(deep=True)
+
+    def set(self, messages: list[ChatMessage]) -> None:
+        """Makes this the history. What does not belong to it any more stays in the session that it leaves."""
+        here, chats = self.conversation, [written(message) for message in messages]
+        told = told_in(here)
+        pairs = zip(told, chats, strict=False)
+        same = next((place for place, (one, other) in enumerate(pairs) if one[1] != other), min(len(told), len(chats)))
+        if same < len(told):
+            move(here, told[same - 1][0] if same else 0)
+        self.put_messages(messages[same:])
+
+    def reset(self) -> None:
+        """Begins anew. What was said stays in the store."""
+        move(self.conversation)
+
+    def _given(self, raw: bytes) -> ChatMessage:
+        own = self._own.get(raw)
+        return own.model_copy(deep=True) if own is not None else read(json.loads(raw))

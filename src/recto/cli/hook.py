@@ -1,0 +1,169 @@
+"""`recto hook`: what coding agents call by themselves, and how it gets into their settings.
+
+A hook must never stand in the way of its host: whatever goes wrong is one line on standard error and exit code 0, and
+what takes too long is left. Exit code 2 would tell the host to stop what it is doing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+from pathlib import Path
+
+import click
+
+from recto.adapters import claude_code, codex
+from recto.adapters.coding_agents import CodingAgent, Told, answered
+from recto.adapters.hook_files import file_of, hooks_for, install, remove
+from recto.cli.programs import started_as
+from recto.cli.screen import out, safe
+from recto.errors import RectoError
+from recto.settings import Settings
+
+AGENTS = {agent.name: agent for agent in (claude_code.AGENT, codex.AGENT)}
+_MOST_TOLD = 1 << 20
+_agent = click.argument("agent", type=click.Choice(list(AGENTS)))
+_project = click.option("--project", is_flag=True, help="The settings of the project in this folder.")
+_user = click.option("--user", is_flag=True, help="The settings of its user. [default]")
+
+
+@click.group("hook")
+def hook_command() -> None:
+    """Lets Claude Code and Codex keep what they would lose when they compact their history.
+
+    Before they compact, all of the session is taken in, and a checkpoint and a handoff are written; when they begin
+    anew, they are given the handoff, once. What is said is taken in turn by turn, and found again with 'recto recall'.
+
+    \b
+    Examples:
+      recto hook install claude-code
+      recto hook install codex --project --print
+      recto hook remove claude-code
+    """
+
+
+def _event_command(agent: CodingAgent) -> click.Command:
+    @click.command(agent.name, help=_ABOUT.format(agent=agent))
+    @click.argument("event")
+    @click.option("--seconds", type=float, default=50.0, show_default=True, help="Leave it after so long.")
+    @click.pass_obj
+    def called(settings: Settings | RectoError, event: str, seconds: float) -> None:
+        _in_time(agent, event, settings, seconds)
+
+    return called
+
+
+_ABOUT = """What {agent.title} calls at an event; it is told the rest on standard input.
+
+Always ends with exit code 0: a hook that fails must not hold up its host. What went wrong is said on standard error.
+
+\b
+Examples:
+  recto hook {agent.name} PreCompact < event.json
+"""
+
+
+def _in_time(agent: CodingAgent, event: str, settings: Settings | RectoError, seconds: float) -> None:
+    """Prints what the hook has to say, unless it fails or is not ready in time."""
+    ended: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            if isinstance(settings, RectoError):
+                raise settings
+            told = Told.read(sys.stdin.read(_MOST_TOLD), event)
+            ended.put((answered(agent, told, settings), ""))
+        except Exception as error:  # noqa: BLE001  # whatever it is, the host goes on
+            ended.put(("", str(error) or type(error).__name__))
+
+    threading.Thread(target=work, daemon=True, name="hook").start()
+    try:
+        said, wrong = ended.get(timeout=seconds)
+    except queue.Empty:
+        _complain(f"not ready after {seconds:g} seconds; what was taken in so far is stored")
+        os._exit(0)  # nobody waits for threads that hang
+    if wrong:
+        _complain(wrong)
+    elif said:
+        click.echo(said)
+
+
+def _complain(what: str) -> None:
+    click.echo(f"recto hook: {safe(what)}", err=True)
+    sys.stderr.flush()
+
+
+for _one in AGENTS.values():
+    hook_command.add_command(_event_command(_one))
+
+
+@hook_command.command("install")
+@_agent
+@_project
+@_user
+@click.option("--print", "only_print", is_flag=True, help="Write nothing; show what would be written.")
+@click.pass_context
+def install_command(context: click.Context, agent: str, project: bool, user: bool, only_print: bool) -> None:
+    """Puts the hooks into the settings of claude-code or codex.
+
+    Whatever else is in the file stays, and the file as it was is kept beside it. A file that is not plain JSON is left
+    alone. `--store` and `--config` go along.
+
+    \b
+    Examples:
+      recto hook install claude-code
+      recto --store ~/work.db hook install codex --project
+      recto hook install claude-code --print
+    """
+    if isinstance(context.obj, RectoError):
+        raise context.obj
+    chosen, path = AGENTS[agent], _path(agent, project, user)
+    program = started_as(context)
+    if only_print:
+        click.echo(json.dumps({"hooks": hooks_for(chosen, program)}, indent=2, ensure_ascii=False))
+        return
+    kept = install(chosen, program, path)
+    if kept is None:
+        _say(f"{chosen.title} has Recto's hooks already: {path}")
+        return
+    _say(f"{chosen.title} has Recto's hooks now: {path}")
+    _say_kept(kept, path)
+    _say(chosen.then or f"Sessions that {chosen.title} begins from now on use them.")
+
+
+@hook_command.command("remove")
+@_agent
+@_project
+@_user
+def remove_command(agent: str, project: bool, user: bool) -> None:
+    """Takes the hooks out of the settings of claude-code or codex; everything else in them stays.
+
+    \b
+    Examples:
+      recto hook remove claude-code
+    """
+    chosen, path = AGENTS[agent], _path(agent, project, user)
+    kept = remove(chosen, path)
+    if kept is None:
+        _say(f"{chosen.title} has no hooks of Recto: {path}")
+        return
+    _say(f"Recto's hooks are out of {path}")
+    _say_kept(kept, path)
+
+
+def _path(agent: str, project: bool, user: bool) -> Path:
+    if project and user:
+        raise click.UsageError("--project or --user, not both")
+    return file_of(AGENTS[agent], project=Path.cwd() if project else None)
+
+
+def _say_kept(kept: Path, path: Path) -> None:
+    if kept != path.resolve():
+        _say(f"As it was: {kept}")
+
+
+def _say(line: str) -> None:
+    out.print(safe(line), markup=False, soft_wrap=True)

@@ -1,0 +1,271 @@
+"""Hooks of coding agents: what they would lose is kept, they are never held up, and their settings lose nothing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.calling import called, called_at
+
+import recto
+from recto.core.entries import MESSAGE
+from recto.engine.fold import CHECKPOINT, HANDOFF
+
+ID = "61cb3ba8-484b-4a21-bf99-34f7dc361170"
+ROLLOUT = "0199a000-0000-7000-8000-000000000001"
+EVENTS = {"claude-code": ["PreCompact", "SessionStart", "Stop", "SessionEnd"]}
+EVENTS["codex"] = ["PreCompact", "SessionStart", "Stop"]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.delenv("CODEX_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def transcript(home, data) -> Path:
+    """A real session of Claude Code, where Claude Code keeps it."""
+    folder = home / ".claude" / "projects" / "-work-shop"
+    folder.mkdir(parents=True)
+    file = folder / f"{ID}.jsonl"
+    shutil.copyfile(data / "agent_sessions" / "entireio_cli" / file.name, file)
+    return file
+
+
+def rollout(home: Path) -> Path:
+    """A session of Codex, where Codex keeps it."""
+    folder = home / ".codex" / "sessions" / "2026" / "11" / "15"
+    folder.mkdir(parents=True)
+    file = folder / f"rollout-2026-11-15T10-00-00-{ROLLOUT}.jsonl"
+    said = [("user", "Make the tests of billing pass."), ("assistant", "We decided to use port 5433 for the database.")]
+    lines: list[dict[str, Any]] = [{"type": "session_meta", "payload": {"id": ROLLOUT, "cwd": "/work/shop"}}]
+    for role, text in said:
+        part = {"type": "input_text" if role == "user" else "output_text", "text": text}
+        item = {"type": "message", "role": role, "content": [part]}
+        lines.append({"type": "response_item", "payload": item})
+    file.write_text("".join(json.dumps({"timestamp": "2026-11-15T10:00:00Z", **line}) + "\n" for line in lines))
+    return file
+
+
+def told(event: str, transcript: Path | None, **more: Any) -> str:
+    about = {"session_id": ID, "transcript_path": transcript and str(transcript), "cwd": "/work/shop"}
+    return json.dumps({**about, "hook_event_name": event, **more})
+
+
+def hook(agent: str, event: str, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+    done = called("--store", "agent.db", "hook", agent, event, *options, typed=text)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def kinds(session: str) -> list[str]:
+    with recto.open("agent.db", session=session) as found:
+        assert found.verify().ok
+        return [entry.kind for entry in found.read()]
+
+
+def replayed(said: str) -> str:
+    answer = json.loads(said)["hookSpecificOutput"]
+    assert answer["hookEventName"] == "SessionStart"
+    return answer["additionalContext"]
+
+
+def test_before_a_compaction_everything_is_kept_and_the_handoff_comes_back_once(transcript):
+    lines = transcript.read_text().splitlines()
+    done = hook("claude-code", "PreCompact", told("PreCompact", transcript, trigger="auto", custom_instructions=""))
+    assert (done.stdout, done.stderr) == ("", "")
+    found = kinds(ID)
+    assert len([kind for kind in found if kind == MESSAGE]) > 30
+    assert {CHECKPOINT, HANDOFF} <= set(found)
+    exported = called("--store", "agent.db", "export", ID, "--as", "original")
+    assert exported.stdout.splitlines() == lines
+    text = replayed(hook("claude-code", "SessionStart", told("SessionStart", transcript, source="compact")).stdout)
+    assert text.startswith("[Handoff:")
+    assert "Goal:" in text
+    again = hook("claude-code", "SessionStart", told("SessionStart", transcript, source="compact"))
+    assert (again.stdout, again.stderr) == ("", "")
+
+
+def test_what_is_new_is_taken_in_turn_by_turn_and_once(transcript):
+    whole = transcript.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for upto in (len(lines) // 2, len(lines) // 2, len(lines)):
+        transcript.write_bytes(b"".join(lines[:upto]))
+        assert hook("claude-code", "Stop", told("Stop", transcript, stop_hook_active=False)).stdout == ""
+    hook("claude-code", "SessionEnd", told("SessionEnd", transcript, reason="exit"))
+    with recto.open("agent.db", session=ID) as found:
+        places = [json.loads(entry.meta).get("place") for entry in found.read() if entry.kind != "imported"]
+    assert places == list(range(len(places)))
+    assert called("--store", "agent.db", "export", ID, "--as", "original").stdout.encode() == whole
+
+
+def test_a_new_session_is_given_what_the_one_before_it_left_for_it(transcript):
+    hook("claude-code", "Stop", told("Stop", transcript))
+    called("--store", "agent.db", "checkpoint", "--session", ID, "--doing", "rename the helper")
+    new = transcript.with_name("9d7a9d52-7eb4-427d-847d-ee5451884f3d.jsonl")
+    begun = told("SessionStart", new, session_id=new.stem, source="startup")
+    assert "rename the helper" in replayed(hook("claude-code", "SessionStart", begun).stdout)
+    assert hook("claude-code", "SessionStart", begun).stdout == ""
+
+
+def test_a_session_begins_in_silence_where_nothing_waits(transcript):
+    for source in ("startup", "resume", "compact"):
+        done = hook("claude-code", "SessionStart", told("SessionStart", transcript, source=source))
+        assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_the_same_for_codex(home):
+    file = rollout(home)
+    about: dict[str, Any] = {"session_id": ROLLOUT, "model": "gpt-5.1-codex"}
+    hook("codex", "Stop", told("Stop", file, **about))
+    hook("codex", "PreCompact", told("PreCompact", file, trigger="manual", **about))
+    found = kinds(ROLLOUT)
+    assert found.count(MESSAGE) == 2
+    assert {CHECKPOINT, HANDOFF} <= set(found)
+    text = replayed(hook("codex", "SessionStart", told("SessionStart", file, source="compact", **about)).stdout)
+    assert "tests of billing" in text
+    assert "5433" in text
+
+
+def test_sub_agents_that_write_into_the_same_file_stay_apart(home):
+    folder = home / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    file = folder / f"{ID}.jsonl"
+    lines = [
+        {"type": "user", "sessionId": ID, "uuid": "1", "message": {"role": "user", "content": "Look around."}},
+        {"type": "user", "sessionId": ID, "isSidechain": True, "agentId": "a1", "uuid": "2"},
+    ]
+    lines[1]["message"] = {"role": "user", "content": "You are a sub-agent."}
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert hook("claude-code", "Stop", told("Stop", file)).stderr == ""
+    assert kinds(ID).count(MESSAGE) == 1
+    assert kinds(f"{ID}/a1").count(MESSAGE) == 1
+    hook("claude-code", "PreCompact", told("PreCompact", file, agent_id="a1"))
+    assert CHECKPOINT not in kinds(ID)
+
+
+@pytest.mark.parametrize("agent", EVENTS)
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"session_id": 7}', '{"session_id": "tenant:x/y"}', "\x00" * 9])
+def test_whatever_it_is_told_it_ends_well_and_says_one_line(home, agent, text):
+    for event in (*EVENTS[agent], "Whatever"):
+        done = hook(agent, event, text)
+        assert done.stdout == ""
+        assert done.stderr.startswith("recto hook: ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_transcript_that_is_not_there_or_is_none_is_no_failure(home):
+    for path in (None, home / "nowhere.jsonl", home):
+        for event in EVENTS["claude-code"]:
+            done = hook("claude-code", event, told(event, path))
+            assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_line_that_is_half_written_does_not_keep_the_others_out(transcript):
+    whole = transcript.read_bytes()
+    transcript.write_bytes(whole + b'{"type":"user","message":{"role":"us')
+    assert hook("claude-code", "PreCompact", told("PreCompact", transcript)).stderr == ""
+    assert CHECKPOINT in kinds(ID)
+
+
+@pytest.mark.parametrize("wrong", ["recto.yaml", "store"])
+def test_wrong_settings_and_a_broken_store_do_not_hold_up_the_host(home, wrong):
+    store = "agent.db"
+    if wrong == "store":
+        store = str(home / "broken.db")
+        Path(store).write_bytes(b"this is no database" * 1000)
+    else:
+        (home / "recto.yaml").write_text("nothing_like_this: 1\n")
+    done = called("--store", store, "hook", "claude-code", "Stop", typed=told("Stop", None))
+    assert done.returncode == 0
+    assert done.stderr.startswith("recto hook: ")
+
+
+def test_what_takes_too_long_is_left(home):
+    """A process of its own: nobody writes to its standard input, and it may not wait for that for ever."""
+    code = "from recto.cli.main import main; main()"
+    program = [sys.executable, "-c", code, "--store", "agent.db", "hook", "claude-code", "Stop", "--seconds", "0.1"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "not ready after 0.1 seconds" in process.stderr.read()
+        assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize("agent", EVENTS)
+def test_the_hooks_come_and_go_and_everything_else_stays(home, agent):
+    path = home / {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json"}[agent]
+    path.parent.mkdir(parents=True)
+    own = {"type": "command", "command": "echo mine", "timeout": 5}
+    before = {
+        "model": "opus",
+        "hooks": {
+            "PreCompact": [{"matcher": "auto", "hooks": [own]}],
+            "PreToolUse": [{"matcher": "Bash", "hooks": [own]}],
+            "Empty": [],
+        },
+        "permissions": {"allow": ["Bash(ls:*)"]},
+    }
+    path.write_text(json.dumps(before, indent=4))
+    said = called_at(home, "--store", "work.db", "hook", "install", agent)
+    assert "As it was" in said
+    made = json.loads(path.read_text())
+    assert {name: one for name, one in made.items() if name != "hooks"} == {
+        name: one for name, one in before.items() if name != "hooks"
+    }
+    assert path.read_text().startswith('{\n    "model"')
+    assert made["hooks"]["PreCompact"][0] == before["hooks"]["PreCompact"][0]
+    assert made["hooks"]["PreToolUse"] == before["hooks"]["PreToolUse"]
+    for event in EVENTS[agent]:
+        words = shlex.split(made["hooks"][event][-1]["hooks"][0]["command"])
+        assert words[1:] == ["--store", str(home / "work.db"), "hook", agent, event]
+    assert path.with_name(f"{path.name}.before-recto").read_text() == json.dumps(before, indent=4)
+    assert "already" in called_at(home, "--store", "work.db", "hook", "install", agent)
+    called_at(home, "--store", "other.db", "hook", "install", agent)  # renewed, not doubled
+    text = path.read_text()
+    assert text.count(f"hook {agent} PreCompact") == 1
+    assert "other.db" in text
+    called_at(home, "hook", "remove", agent)
+    assert json.loads(path.read_text()) == before
+    assert "no hooks of Recto" in called_at(home, "hook", "remove", agent)
+
+
+def test_the_command_that_is_installed_is_the_command_that_works(transcript):
+    called_at(transcript.parents[3], "--store", "agent.db", "hook", "install", "claude-code")
+    settings = json.loads((transcript.parents[2] / "settings.json").read_text())
+    command = settings["hooks"]["PreCompact"][0]["hooks"][0]["command"]
+    typed = told("PreCompact", transcript)
+    done = subprocess.run(["sh", "-c", command], input=typed, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert CHECKPOINT in kinds(ID)
+
+
+def test_hooks_of_a_project_stand_in_the_project_and_print_writes_nothing(home):
+    shown = json.loads(called_at(home, "hook", "install", "claude-code", "--project", "--print"))
+    assert list(shown["hooks"]) == EVENTS["claude-code"]
+    assert list(home.iterdir()) == []
+    called_at(home, "hook", "install", "claude-code", "--project")
+    assert json.loads((home / ".claude" / "settings.local.json").read_text()) == shown
+    called_at(home, "hook", "remove", "claude-code", "--project")
+    assert json.loads((home / ".claude" / "settings.local.json").read_text()) == {}
+    called_at(home, "hook", "install", "claude-code", "--project", "--user", code=2)
+
+
+@pytest.mark.parametrize("text", ["{", "// mine\n{}", "[]", '{"hooks": []}', '{"hooks": {"Stop": 1}}', '{"a":1,"a":2}'])
+def test_settings_that_are_not_understood_are_left_as_they_are(home, text):
+    path = home / ".codex" / "hooks.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    assert "Nothing was changed" in called_at(home, "hook", "install", "codex", code=3)
+    assert path.read_text() == text
+    assert list(path.parent.iterdir()) == [path]

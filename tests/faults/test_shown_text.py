@@ -248,7 +248,7 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "import": [("import", "odd.jsonl"), ("import", "odd.jsonl", "--keep-going", "--session", NAMED)],
     "index": [("index",), ("index", TERMINAL[8])],
     "keys": [("keys", "add", MARKUP[3]), ("keys", "add", TERMINAL[8]), ("keys", "list"), ("keys", "revoke", "x\x1b]")],
-    "mcp": [("mcp", "add", "cursor", "--print", "--session", NAMED), ("mcp", "add", TERMINAL[8])],
+    "mcp": [("mcp", "--session", NAMED, "add", "cursor", "--print"), ("mcp", "add", TERMINAL[8])],
     "memory": [("memory", "list"), ("memory", "proposals"), ("memory", "check"), ("memory", "show", "\x9b2J")],
     "note": [("note", "list"), ("note", "add", "bugs", TERMINAL[8])],
     "pin": [("pin", "2"), ("pin", "2", "--session", TERMINAL[8])],

@@ -26,6 +26,7 @@ from bench import (
     recall,
     recall_scale,
     screens,
+    starting,
     storing,
     strategies,
     tokens,
@@ -34,6 +35,7 @@ from bench import (
 from bench.measure import TEXTS, machine, peak_memory_mb, tables
 
 SECTIONS = {
+    "starting": starting.run,
     "storing": storing.run,
     "tokens": tokens.run,
     "importing": importing.run,

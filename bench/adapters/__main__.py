@@ -17,7 +17,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from tests.adapters.installing import Environment, environments, install
+from tests.adapters.installing import environments, install, module_of
+from tests.environments import Environment
 
 from bench.measure import machine
 
@@ -52,7 +53,7 @@ def main() -> int:
 
 
 def script(environment: Environment) -> Path:
-    return HERE / f"run_{environment.module}.py"
+    return HERE / f"run_{module_of(environment)}.py"
 
 
 def measured(environment: Environment) -> dict:
@@ -62,7 +63,7 @@ def measured(environment: Environment) -> dict:
         return found
     # Nothing of the one who measures: neither settings nor keys of a provider.
     plain = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    command = [str(environment.python), "-W", "ignore", "-m", f"bench.adapters.run_{environment.module}"]
+    command = [str(environment.python), "-W", "ignore", "-m", f"bench.adapters.run_{module_of(environment)}"]
     try:
         done = subprocess.run(
             command,

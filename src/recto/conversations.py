@@ -15,13 +15,12 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from recto.core.budget import Budget
 from recto.core.entries import DEFAULT_SESSION
 from recto.core.tokens import Meter
 from recto.engine.following import ChatMessage, Following
-from recto.engine.indexing import Indexer
 from recto.engine.session import Session
 from recto.errors import InputError
 from recto.familiar import Familiar, Size, Summarizer, joined, meter_of
@@ -30,6 +29,9 @@ from recto.settings import Settings, load
 from recto.storing import open_store
 from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 from recto.wiring import card_for, indexer_for, open_session
+
+if TYPE_CHECKING:
+    from recto.engine.indexing import Indexer
 
 _OPEN = 256
 """Conversations that are kept open at once; the one that was not used for longest is closed."""

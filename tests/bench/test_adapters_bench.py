@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench.adapters import __main__ as table
-from tests.adapters.installing import environments
+from tests.adapters.installing import environments, module_of
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = [one.name for one in environments()]
@@ -25,9 +25,9 @@ def test_extras_pins_and_the_makefile_name_the_same_frameworks():
 @pytest.mark.parametrize("environment", environments(), ids=lambda one: one.name)
 def test_every_framework_has_its_adapter_its_tests_its_run_and_its_page(environment):
     for folder, name in (
-        ("src/recto/adapters", f"{environment.module}.py"),
-        ("tests/adapters", f"test_{environment.module}.py"),
-        ("bench/adapters", f"run_{environment.module}.py"),
+        ("src/recto/adapters", f"{module_of(environment)}.py"),
+        ("tests/adapters", f"test_{module_of(environment)}.py"),
+        ("bench/adapters", f"run_{module_of(environment)}.py"),
         ("docs/adapters", f"{environment.name}.md"),
     ):
         assert (ROOT / folder / name).is_file(), f"{folder}/{name}"

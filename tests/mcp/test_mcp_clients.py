@@ -274,7 +274,7 @@ def test_an_unknown_tool_is_an_error_of_the_protocol(client):
 def older() -> Path:
     if reason := older_environment.missing():
         pytest.skip(f"no older MCP client: {reason}")
-    return older_environment.PYTHON
+    return older_environment.OLDER.python
 
 
 def asked_by_the_older(python: Path, *given: str) -> dict:

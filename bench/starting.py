@@ -1,0 +1,58 @@
+"""What it costs to begin: importing Recto alone, a store opened, the command line, beside a Python that does nothing.
+
+Each is a process of its own, and they take turns, so that whatever else the machine does meets all alike. The
+processor's time is the whole of the process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from rich.progress import track
+
+from bench.measure import figures, percentile, progress
+
+ROUNDS = 21
+_HEAVY = "apsw numpy splintr yaml click rich httpx2 starlette psycopg textual mcp onnxruntime langchain agents pydantic"
+BEGINNINGS = {
+    "Python alone": "pass",
+    "import recto": "import recto",
+    "recto.fit, not called": "import recto; recto.fit",
+    "recto.open, in memory": "import recto; recto.open('memory:', model='gpt-4o').close()",
+    "recto.follow, in memory": "import recto; recto.follow('memory:', model='gpt-4o').close()",
+    "recto --version": "import sys; sys.argv = ['recto', '--version']; from recto.cli.main import main; main()",
+}
+
+
+def run(quick: bool) -> list[dict]:
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in BEGINNINGS}
+    for _ in track(range(3 if quick else ROUNDS), "beginning", console=progress()):
+        for name, program in BEGINNINGS.items():
+            times[name].append(_took(program))
+    return [
+        figures(
+            name,
+            {"p50 ms": percentile([one[0] for one in took], 0.5), "CPU ms": percentile([one[1] for one in took], 0.5)},
+            loaded(BEGINNINGS[name]),
+            digits=1,
+        )
+        for name, took in times.items()
+    ]
+
+
+def _took(program: str) -> tuple[float, float]:
+    before, started = os.times(), time.perf_counter()
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+    after, ended = os.times(), time.perf_counter()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return (ended - started) * 1e3, used * 1e3
+
+
+def loaded(program: str) -> str:
+    """Which of the heavy packages it has loaded at its end."""
+    ask = f"import atexit, sys\natexit.register(lambda: print(*[m for m in '{_HEAVY}'.split() if m in sys.modules]))\n"
+    said = subprocess.run([sys.executable, "-c", ask + program], check=True, capture_output=True, text=True)
+    return f"loads {', '.join(said.stdout.splitlines()[-1].split()) or 'none of the packages it can use'}"

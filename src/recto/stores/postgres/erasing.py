@@ -16,6 +16,7 @@ from recto.core.chain import EMPTY
 from recto.core.entries import Head
 from recto.core.scopes import tenant_of
 from recto.errors import AppendConflict, StoreReadOnly, TurnTaken
+from recto.stores.postgres import rows
 from recto.stores.postgres.faults import named, translate
 
 TRANSCRIPT: Final = ("entries", "heads", "kept_heads")
@@ -26,7 +27,8 @@ _TENANT = "SELECT set_config('recto.tenant', %s, true)"
 _HEAD = """
 SELECT seq, hash, owner IS NOT NULL AND lease_until > now() FROM recto.heads WHERE session = %s FOR UPDATE
 """
-"""Whoever appends waits here, and finds no head afterwards."""
+"""Whoever appends waits here, and finds no head afterwards. Where there is none, one is made first: who begins the
+session at the same moment would wait for nobody, and keep entries without a head."""
 _PAUSE = 0.05
 _BEGIN = "INSERT INTO recto.erasing(session) VALUES (%s)"
 _END = "DELETE FROM recto.erasing WHERE session = %s"
@@ -55,13 +57,15 @@ def erased(url: str, session: str, *, expect: int | None, seconds: float) -> Hea
 
 
 def _removed(connection: psycopg.Connection[tuple[Any, ...]], session: str, expect: int | None) -> Head | None:
-    """Its end, with all of it removed in one transaction; None, and nothing done, while somebody has its turn."""
+    """Its end, with all of it removed in one transaction; None, and nothing done, while somebody else has it."""
     with connection.transaction():
-        connection.execute(_TENANT, (tenant_of(session),))
+        tenant = tenant_of(session)
+        connection.execute(_TENANT, (tenant,))
+        connection.execute(rows.OPEN, {"session": session, "tenant": tenant})
         row = connection.execute(_HEAD, (session,)).fetchone()
-        seq, digest, is_taken = row or (0, b"", False)
-        if is_taken:
+        if row is None or row[2]:  # somebody else has just erased it, or has its turn
             return None
+        seq, digest, _ = row
         if expect is not None and expect != seq:
             raise AppendConflict(session, expect, seq)
         connection.execute(_BEGIN, (session,))

@@ -20,8 +20,10 @@ _SIP = 8 * 1024
 """Bytes taken from the system at once; by itself the loop takes 256 KB, and copies of them are held while a client does
 not read."""
 _KEPT = 100
-"""Connections that wait for a next request, and for how many seconds."""
-_KEPT_SECONDS = 5.0
+"""Connections that wait for a next request."""
+_KEPT_SECONDS = 2.0
+"""For so long: well below the five after which many servers hang up. Who hangs up while a request is on its way has not
+been asked, and whether it has cannot be told, so nothing is ever sent twice."""
 
 FAILURES = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.UnsupportedProtocol)
 """What goes wrong on a line, beside `httpcore2.TimeoutException`."""

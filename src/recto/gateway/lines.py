@@ -54,7 +54,8 @@ class Lines:
     silent_seconds: float
     _idle: list[httpcore2.AsyncHTTPConnection] = field(default_factory=list, init=False)
     """The one that was used last stands last, and is used first."""
-    _used: set[httpcore2.AsyncHTTPConnection] = field(default_factory=set, init=False)
+    _used: dict[httpcore2.AsyncHTTPConnection, httpcore2.Response | None] = field(default_factory=dict, init=False)
+    """With the answer that each is used for: one that is over twice must not end the next."""
     _backend: _Sipping = field(default_factory=_Sipping, init=False)
     _trusted: SSLContext | None = field(default=None, init=False)
 
@@ -77,18 +78,18 @@ class Lines:
             extensions={"timeout": seconds},
         )
         line = await self._free(where.origin)
-        self._used.add(line)
+        self._used[line] = None
         try:
-            answer = await line.handle_async_request(request)
+            answer = self._used[line] = await line.handle_async_request(request)
         except BaseException:
-            self._used.discard(line)
+            self._used.pop(line, None)
             raise
         return answer, partial(self._over, line, answer)
 
     async def close(self) -> None:
         """Lets go of all of them."""
         lines = [*self._idle, *self._used]
-        self._idle, self._used = [], set()
+        self._idle, self._used = [], {}
         for line in lines:
             with suppress(Exception):
                 await line.aclose()
@@ -96,8 +97,8 @@ class Lines:
     async def _over(self, line: httpcore2.AsyncHTTPConnection, answer: httpcore2.Response) -> None:
         """A connection whose answer was read to its end waits for the next request; any other is closed."""
         await answer.aclose()
-        if line in self._used:
-            self._used.discard(line)
+        if self._used.get(line) is answer:
+            del self._used[line]
             if line.is_idle() and len(self._idle) < _KEPT:
                 self._idle.append(line)
             else:

@@ -48,7 +48,7 @@ def rollout(home: Path) -> Path:
     folder.mkdir(parents=True)
     file = folder / f"rollout-2026-11-15T10-00-00-{ROLLOUT}.jsonl"
     said = [("user", "Make the tests of billing pass."), ("assistant", "We decided to use port 5433 for the database.")]
-    lines: list[dict[str, Any]] = [{"type": "session_meta", "payload": {"id": ROLLOUT, "cwd": "/work/shop"}}]
+    lines: list[dict[str, Any]] = [{"type": "session_meta", "payload": {"id": ROLLOUT, "cwd": "/srv/shop"}}]
     for role, text in said:
         part = {"type": "input_text" if role == "user" else "output_text", "text": text}
         item = {"type": "message", "role": role, "content": [part]}
@@ -58,7 +58,7 @@ def rollout(home: Path) -> Path:
 
 
 def told(event: str, transcript: Path | None, **more: Any) -> str:
-    about = {"session_id": ID, "transcript_path": transcript and str(transcript), "cwd": "/work/shop"}
+    about = {"session_id": ID, "transcript_path": transcript and str(transcript), "cwd": "/srv/shop"}
     return json.dumps({**about, "hook_event_name": event, **more})
 
 

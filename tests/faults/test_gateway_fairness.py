@@ -174,3 +174,20 @@ def test_a_connection_whose_answer_was_read_is_used_again_and_one_that_was_left_
             return asked_on
 
     assert asyncio.run(meet()) == [3, 1]
+
+
+def test_an_answer_that_is_over_twice_does_not_end_the_next_request_on_its_connection():
+    async def meet() -> tuple[int, list[int]]:
+        lines = Lines(connect_seconds=DEADLINE, silent_seconds=DEADLINE)
+        async with upstream(b"x" * 300_000) as (url, asked_on):
+            first, first_over = await lines.ask("POST", url, [], b"{}")
+            await first.aread()
+            await first_over()
+            second, second_over = await lines.ask("POST", url, [], b"{}")
+            await first_over()
+            said = await second.aread()
+            await second_over()
+            await lines.close()
+            return len(said), asked_on
+
+    assert asyncio.run(meet()) == (300_000, [2])

@@ -104,6 +104,17 @@ def test_an_edited_history_goes_on_in_a_branch_and_the_first_stays_as_it_was():
             assert spoken(before) == history
 
 
+def test_an_edit_is_seen_also_where_the_beginning_was_said_again_at_the_end():
+    greeted = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    edited = [*greeted, {"role": "user", "content": "Where is my order?"}]
+    with following() as conversations:
+        conversation = conversations.of("thread-1")
+        conversation.fitted([*greeted, *greeted])
+        conversation.fitted(edited)
+        assert conversation.session.key != "agent:default:thread-1"
+        assert spoken(conversation.session) == edited
+
+
 def test_an_answer_that_is_asked_for_again_is_told_in_a_branch():
     question = [{"role": "user", "content": "What is 6 x 7?"}]
     with following() as conversations:

@@ -88,18 +88,12 @@ class Following:
         messages that Recto wrote or changed. `tools` are the schemas that go with the prompt, and `beside` is system
         text that the host sends beside its messages.
         """
-        owners: list[T] = []
-        messages: list[bytes] = []
-        at: list[int] = []
-        for place, one in enumerate(given):
-            owners.append(one)
-            for message in write(one):
-                messages.append(to_json(message))
-                at.append(place)
+        written = [(place, to_json(message)) for place, one in enumerate(given) for message in write(one)]
+        at, messages = [place for place, _ in written], [raw for _, raw in written]
         leading = _leading(messages)
         with self._turn:
             prompt = self._prompt(messages[leading:], messages[:leading], tools, beside)
-        return _given_back([*messages[:leading], *prompt.raw], messages, at, owners, read)
+        return _given_back([*messages[:leading], *prompt.raw], messages, at, given, read)
 
     def fitted(self, messages: Sequence[ChatMessage], *, tools: Sequence[Any] = ()) -> list[ChatMessage]:
         """What to send in place of a list of Chat messages."""
@@ -195,7 +189,8 @@ class Following:
         said = [prints[place] for place in spoken]
         same = _same(self._known, said)
         if same < len(self._known):
-            held = _overlap(self._known, said)
+            # One that begins as it always did was edited, even where its beginning was said again at the end.
+            held = 0 if same else _overlap(self._known, said)
             if not held:
                 return None, same, said
             same = held

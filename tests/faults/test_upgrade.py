@@ -79,7 +79,11 @@ def state_of(path: Path) -> str:
 
 
 def killed(original: Path, cycles: int, way: Callable[[Path], None], check: Callable[[Path], None]) -> Counter[str]:
-    """Ends so many upgrades somewhere between their first and their last instant."""
+    """Ends so many upgrades somewhere between their first and their last instant.
+
+    How long one takes depends on what else the machine does, so it is learned on the way: later where none was over
+    any more, sooner where all were.
+    """
     path = copy_of(original)
     start = time.perf_counter()
     way(path)
@@ -95,8 +99,12 @@ def killed(original: Path, cycles: int, way: Callable[[Path], None], check: Call
 
         child = Child.running(work)
         child.wait_for(1)
-        child.kill(rng.uniform(0, 1.5 * length))
-        seen[state_of(path)] += 1
+        after = rng.uniform(0, 1.5 * length)
+        child.kill(after)
+        state = state_of(path)
+        seen[state] += 1
+        if (state == "new") != (after > length):
+            length *= 0.95 if state == "new" else 1.3
         check(path)
     return seen
 

@@ -74,8 +74,9 @@ interface LogProps {
 function Log({ entries, talk, shared, children }: LogProps) {
   const box = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
-  const scrolled = () => {
-    const { scrollHeight, scrollTop, clientHeight } = box.current!;
+  // The box itself comes with the event: a last one may arrive when the ref is empty already.
+  const scrolled = ({ currentTarget }: preact.TargetedEvent<HTMLDivElement>) => {
+    const { scrollHeight, scrollTop, clientHeight } = currentTarget;
     atEnd.current = scrollHeight - scrollTop - clientHeight < 80;
   };
   useEffect(() => {

@@ -1,13 +1,16 @@
 """Clients of a gateway that nobody wants: each kind in a process of its own, so that it shares no loop with a good one.
 
 `python -m bench.gateway_attack` reads one `Attack` as JSON from its standard input, prints a line when all of it has
-begun, and at the end what became of it. It ends when its connections were ended, or after its time.
+begun, and at the end what became of it. It ends when its connections were ended, or after its time. It gives way to
+others on the machine: an attack that comes from another one takes nothing of their processors.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import select
 import socket
 import sys
 import time
@@ -16,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from urllib.parse import urlsplit
 
 STALLED, SLOW, LARGE, STORM = "stalled", "slow", "large", "storm"
+_GIVES_WAY = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +81,12 @@ class Attacker:
         await self._until_ended(sock, "half of the headers" if half else "half of the body", reads=True)
 
     async def large(self, number: int) -> None:
-        """Sends a hundred megabytes, some with their length told before."""
+        """Sends a hundred megabytes over and over, some with their length told before."""
+        while time.monotonic() < self.until:
+            await self._large(number)
+            await asyncio.sleep(0.5)
+
+    async def _large(self, number: int) -> None:
         sock = await self._connected()
         told = b"content-length: 104857600\r\n\r\n" if number % 2 else b"transfer-encoding: chunked\r\n\r\n"
         await self._sent(sock, self.head + told)
@@ -113,7 +122,7 @@ class Attacker:
         with sock:
             try:
                 async with asyncio.timeout(self.until - begun):
-                    await (_read(sock) if reads else _written_to(sock))
+                    await (_read(sock) if reads else _hung_up(sock))
             except TimeoutError:
                 self.became.left += 1
             else:
@@ -133,15 +142,20 @@ async def _read(sock: socket.socket) -> None:
             pass
 
 
-async def _written_to(sock: socket.socket) -> None:
-    """Reads nothing until the other side ends it: then it cannot be written to any more."""
-    with suppress(ConnectionError):
-        while True:
-            await asyncio.get_running_loop().sock_sendall(sock, b"x")
-            await asyncio.sleep(0.25)
+async def _hung_up(sock: socket.socket) -> None:
+    """Reads nothing, and sends nothing, until the other side ends it."""
+    loop, gone = asyncio.get_running_loop(), asyncio.Event()
+    with select.epoll() as looking:
+        looking.register(sock.fileno(), select.EPOLLRDHUP)
+        loop.add_reader(looking.fileno(), gone.set)
+        try:
+            await gone.wait()
+        finally:
+            loop.remove_reader(looking.fileno())
 
 
 def main() -> None:
+    os.nice(_GIVES_WAY)
     attack = Attack(**json.loads(sys.stdin.readline()))
     print(json.dumps(asdict(asyncio.run(Attacker(attack).run()))))
 

@@ -222,6 +222,48 @@ def test_clients_that_stall_vanish_or_send_too_much_are_let_go_and_a_good_one_ne
     assert told["grown"] < min(MOST, stalled * EACH)
 
 
+async def overfed(folder: Path, many: int) -> tuple[list[bytes], int]:
+    """Bodies of a hundred megabytes whose length nobody told, over and over, and a good client."""
+    provider = Provider(ScriptedUpstream(lambda asked: Says(text="All is well.")), lambda asked: clean)
+    async with place(folder, provider, drain_seconds=1) as (_, config, secret):
+        process = await Process.started(config)
+        port = process.port
+        chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
+
+        async def good(number: int) -> bytes:
+            sock = await connected(port)
+            await send(sock, request(port, secret, f"good {number}"))
+            return await whole(sock)
+
+        async def feed() -> bytes:
+            sock = await connected(port)
+            told = head(port, secret, 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+            await send(sock, told)
+            with suppress(OSError):
+                for _ in range(1_600):
+                    await asyncio.get_running_loop().sock_sendall(sock, chunk)
+            return (await whole(sock))[:12]
+
+        assert b"[DONE]" in await good(0)
+        memory = Memory(process.running.pid)
+        async with asyncio.timeout(DEADLINE):
+            fed = asyncio.gather(*(feed() for _ in range(many)))
+            number = 0
+            while not fed.done():
+                number += 1
+                assert b"[DONE]" in await good(number)
+                memory.look()
+            refused = await fed
+        await process.end(signal.SIGTERM)
+        return refused, memory.grown
+
+
+def test_bodies_without_a_length_and_without_an_end_cost_little_before_they_are_refused(tmp_path):
+    refused, grown = asyncio.run(overfed(tmp_path, 8))
+    assert set(refused) <= {b"HTTP/1.1 413", b""}  # where it is still sending, the connection is reset under the answer
+    assert grown < MOST
+
+
 async def flooded(folder: Path, many: int, places: int) -> tuple[list[bytes], list[bytes], int]:
     """More clients of one key than the gateway works for, none of whom reads, and a client of another key."""
     work = Work()

@@ -17,6 +17,7 @@ from starlette.types import Receive
 
 from recto.engine.async_session import on_a_thread
 from recto.errors import RequestRefused
+from recto.gateway.arriving import Arrival, Arrivals
 from recto.gateway.limits import Room
 from recto.settings.operating import Gateway
 from recto.wire.refusals import MALFORMED, TIMED_OUT, TOO_LARGE
@@ -51,9 +52,15 @@ class Bodies:
         self._seconds = gateway.body_seconds
         self._depth = gateway.depth
         self._unpacking = asyncio.Semaphore(_UNPACKING)
+        self._arrivals = Arrivals()
 
-    async def read(self, headers: Mapping[bytes, bytes], receive: Receive, room: Room, most: int) -> bytes:
-        """The whole body, unpacked. Raises `RequestRefused`, or `ClientDisconnect` where the client has gone."""
+    async def read(
+        self, headers: Mapping[bytes, bytes], receive: Receive, room: Room, most: int, key: str = ""
+    ) -> bytes:
+        """The whole body of a key's request, unpacked.
+
+        Raises `RequestRefused`, or `ClientDisconnect` where the client has gone.
+        """
         coding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
         if coding not in _CODINGS:
             raise RequestRefused(
@@ -63,7 +70,8 @@ class Bodies:
             raise _too_large(most)
         try:
             async with asyncio.timeout(self._seconds):
-                body = await _received(receive, room, most)
+                with self._arrivals.of(key) as arrival:
+                    body = await _received(receive, room, arrival, most)
         except TimeoutError:
             raise RequestRefused(
                 408, TIMED_OUT, f"the body did not arrive within {self._seconds:g} s; send it again"
@@ -78,21 +86,25 @@ class Bodies:
         return body
 
 
-async def _received(receive: Receive, room: Room, most: int) -> bytes:
+async def _received(receive: Receive, room: Room, arrival: Arrival, most: int) -> bytes:
     pieces: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        piece = message.get("body", b"")
-        size += len(piece)
-        if size > most:
-            raise _too_large(most)
-        room.take(len(piece))
-        pieces.append(piece)
-        if not message.get("more_body", False):
-            return b"".join(pieces)
+    try:
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > most:
+                raise _too_large(most)
+            room.take(len(piece))
+            await arrival.take(len(piece))
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+    finally:
+        pieces.clear()  # an error would hold them for as long as it is told to the client
 
 
 def unpacked(packed: bytes, coding: str, most: int) -> bytes:

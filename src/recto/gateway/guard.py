@@ -30,6 +30,8 @@ KEY = "recto.key"
 
 _OPEN_BYTES = 16 * 1024
 """Largest request of those who bring no key."""
+_BETWEEN = 0.001
+"""Seconds between two pieces of what is thrown away: others want the loop too."""
 _LINGER = 1.0
 """Seconds for which the rest of a refused body is thrown away, so that its sender gets to read why."""
 _CREDENTIALS = (b"authorization", b"x-api-key", b"x-goog-api-key", b"x-recto-key")
@@ -118,9 +120,7 @@ class Guard:
         methods = sorted(self.authority.methods(path))
         if methods:
             return RequestRefused(405, "method_not_allowed", f"what can be done here: {', '.join(methods)}")
-        return RequestRefused(
-            404, NOT_FOUND, "there is nothing here; docs/api.md and docs/gateway.md list what there is"
-        )
+        return RequestRefused(404, NOT_FOUND, "there is nothing here; docs/reference/http.md lists what there is")
 
     async def _handled(
         self, scope: Scope, receive: Receive, answer: _Answer, headers: Mapping[bytes, bytes], key: Key | None
@@ -130,7 +130,7 @@ class Guard:
             size = None
             if has_body(headers):
                 _refuse_other_types(headers)
-                body = await self._bodies.read(headers, receive, room, most)
+                body = await self._bodies.read(headers, receive, room, most, key.id if key else "")
                 size, receive = len(body), _replayed(body, receive)
                 answer.body_read = True
             inner = {**scope, "headers": _passed_on(scope, size)}
@@ -250,5 +250,5 @@ async def _refuse(scope: Scope, receive: Receive, answer: _Answer, refused: Requ
         with suppress(TimeoutError):
             async with asyncio.timeout(_LINGER):
                 while (await receive()).get("more_body", False):
-                    pass
+                    await asyncio.sleep(_BETWEEN)
     await answer({"type": "http.response.body", "body": b""})

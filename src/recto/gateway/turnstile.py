@@ -19,7 +19,7 @@ from recto.engine.async_session import on_a_thread
 _T = TypeVar("_T")
 AT_ONCE = 6
 """So many work at once: enough for a commit to have company while others compute."""
-_APART = 0.01
+_APART = 0.03
 """Seconds between two of a key that are let in, while others ask: about half of the processor is left to those. As much
 longer as the loop is late, within a limit: it has too much to do already."""
 _LATEST = 0.1

@@ -34,6 +34,7 @@ class Alerts:
     evictions: float = 5.0
     """Messages that leave in one turn, on average over `eviction_turns`, above which too much leaves."""
     eviction_turns: int = 5
+    """Over so many turns that average is taken."""
     fidelity: float = 0.75
     """The score of a summary below which too much was lost."""
     ratio: float = 2.0
@@ -102,6 +103,7 @@ class Gateway:
     host: str = "127.0.0.1"
     """The address to listen on. Anything but loopback needs at least one key, and names in `hosts`."""
     port: int = 8642
+    """The port to listen on; 0: any that is free."""
     hosts: tuple[str, ...] = ()
     """Names that requests may be addressed to, beside loopback's own: `gateway.example.com`."""
     origins: tuple[str, ...] = ()
@@ -117,11 +119,11 @@ class Gateway:
     """Connections held at once; more are refused."""
     concurrency: int = 256
     """Requests worked on at once; more are told to come back."""
-    header_seconds: float = 10.0
+    header_seconds: float = 8.0
     """How long a client may take to send its headers."""
     body_seconds: float = 30.0
     """How long it may take to send the body."""
-    write_seconds: float = 30.0
+    write_seconds: float = 20.0
     """How long it may leave its answer unread before it is let go."""
     connect_seconds: float = 10.0
     """How long an upstream may take to be reached."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf
 
 from recto.core.entries import MESSAGE, Entry
@@ -241,8 +242,9 @@ class Recall:
         scores = {(one.candidate.session, one.candidate.seq): one for one in ranking.ranked}
         # Asked for once and not for each hit: each time is a question to the index, and many hits are of one session.
         facts = {session: self.indexer.words.facts(session) for session in {hit.session for hit in hits}}
+        entry_at = cache(self._entry)  # the corrections that come after one hit mostly come after the next one too
         for hit in hits:
-            correction = next(iter(self._corrections(hit, facts[hit.session])), None)
+            correction = next(iter(_corrections(hit, facts[hit.session], entry_at)), None)
             if correction is None:
                 continue
             if correction.session == self.session and correction.seq in hidden:
@@ -267,13 +269,6 @@ class Recall:
         weight = self.searcher.weights.taken_back
         parts = {**hit.parts, "taken back": weight}
         return replace(hit, score=hit.score + weight, parts=parts, superseded_by=correction.seq)
-
-    def _corrections(self, hit: Hit, facts: Facts) -> Iterable[Entry]:
-        """Later messages of the user that take a statement back, newest first."""
-        for seq in facts.marked(Mark.CORRECTION, after=hit.seq)[:_CORRECTIONS]:
-            entry = self._entry(hit.session, int(seq))
-            if entry is not None and entry.role == "user" and supersedes(text_of(entry), hit.text) >= _TAKEN_BACK:
-                yield entry
 
     def _entry(self, session: str, seq: int) -> Entry | None:
         entry = next(iter(self.indexer.store.read(session, seq, seq)), None)
@@ -332,6 +327,14 @@ class Recall:
         who = "memory" if hit.note else hit.role
         made.append(Excerpt(hit.pointer, who, hit.ts, excerpt(hit.text, matters, characters), note))
         return made
+
+
+def _corrections(hit: Hit, facts: Facts, entry_at: Callable[[str, int], Entry | None]) -> Iterable[Entry]:
+    """Later messages of the user that take a statement back, newest first."""
+    for seq in facts.marked(Mark.CORRECTION, after=hit.seq)[:_CORRECTIONS]:
+        entry = entry_at(hit.session, int(seq))
+        if entry is not None and entry.role == "user" and supersedes(text_of(entry), hit.text) >= _TAKEN_BACK:
+            yield entry
 
 
 def _injection(chosen: Sequence[tuple[Hit, list[Excerpt]]], count: Callable[[str], int]) -> Injection:

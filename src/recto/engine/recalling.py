@@ -242,9 +242,9 @@ class Recall:
         scores = {(one.candidate.session, one.candidate.seq): one for one in ranking.ranked}
         # Asked for once and not for each hit: each time is a question to the index, and many hits are of one session.
         facts = {session: self.indexer.words.facts(session) for session in {hit.session for hit in hits}}
-        entry_at = cache(self._entry)  # the corrections that come after one hit mostly come after the next one too
+        said = cache(self._said)  # the corrections that come after one hit mostly come after the next one too
         for hit in hits:
-            correction = next(iter(_corrections(hit, facts[hit.session], entry_at)), None)
+            correction = next(iter(_corrections(hit, facts[hit.session], said)), None)
             if correction is None:
                 continue
             if correction.session == self.session and correction.seq in hidden:
@@ -276,6 +276,11 @@ class Recall:
         if entry is None or entry.kind != MESSAGE or self._noted(session, seq) is None:
             return None
         return entry
+
+    def _said(self, session: str, seq: int) -> tuple[Entry, str] | None:
+        """A message of the user, and its text."""
+        entry = self._entry(session, seq)
+        return (entry, text_of(entry)) if entry is not None and entry.role == "user" else None
 
     def _noted(self, session: str, seq: int) -> str | None:
         return self._authority.note(session, seq) if self._authority is not None else ""
@@ -329,12 +334,12 @@ class Recall:
         return made
 
 
-def _corrections(hit: Hit, facts: Facts, entry_at: Callable[[str, int], Entry | None]) -> Iterable[Entry]:
+def _corrections(hit: Hit, facts: Facts, said: Callable[[str, int], tuple[Entry, str] | None]) -> Iterable[Entry]:
     """Later messages of the user that take a statement back, newest first."""
     for seq in facts.marked(Mark.CORRECTION, after=hit.seq)[:_CORRECTIONS]:
-        entry = entry_at(hit.session, int(seq))
-        if entry is not None and entry.role == "user" and supersedes(text_of(entry), hit.text) >= _TAKEN_BACK:
-            yield entry
+        found = said(hit.session, int(seq))
+        if found is not None and supersedes(found[1], hit.text) >= _TAKEN_BACK:
+            yield found[0]
 
 
 def _injection(chosen: Sequence[tuple[Hit, list[Excerpt]]], count: Callable[[str], int]) -> Injection:

@@ -92,6 +92,22 @@ def bill(card: ModelCard, prefix_tokens: int, fresh_tokens: int, output: int = 0
     return read * prices.read + (total - read) * prices.write + answer
 
 
+def cached_tokens(card: ModelCard | None, prefix_tokens: int, fresh_tokens: int) -> tuple[int, int]:
+    """How many tokens of one call are read from the cache, and how many are written to it, as `bill` has them.
+
+    A price list without a price for reading caches nothing; one without a price for writing asks for no more than
+    fresh input, so that nothing is written apart. Where no prices are known, what could be read is told.
+    """
+    total = prefix_tokens + fresh_tokens
+    least = UNKNOWN_MINIMUM if card is None or card.cache_minimum is None else card.cache_minimum
+    if total < least:
+        return 0, 0
+    reads = card is None or card.input_price is None or card.cache_read_price is not None
+    read = prefix_tokens if reads and prefix_tokens >= least else 0
+    writes = card is not None and card.input_price is not None and card.cache_write_price is not None
+    return read, total - read if writes else 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
     """A change of the prompt that would be made before the next call, in tokens."""

@@ -6,9 +6,9 @@ the window has, nor in which store it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from recto.core.entries import MESSAGE, Draft, Entry
 from recto.core.fidelity import Question
@@ -29,30 +29,65 @@ _LATER = 1_000_000
 """Microseconds between the last message and a question."""
 
 
+class Step(NamedTuple):
+    """The next entry to be fed."""
+
+    entry: Entry
+    answers: tuple[Entry, ...] = ()
+    """Where the model was asked before this entry: all the messages it answered with, of which this is the first."""
+
+
+def steps(entries: Iterable[Entry]) -> Iterator[Step]:
+    """What was said and noted down, one by one, with the places where the model was asked."""
+    answer: list[Entry] = []
+    is_asked = False
+    for entry in entries:
+        if entry.kind not in (MESSAGE, NOTE):
+            continue
+        if entry.kind == MESSAGE and entry.role != "assistant":
+            yield from _steps_of(answer)
+            answer, is_asked = [], True
+            yield Step(entry)
+        elif answer or (is_asked and entry.kind == MESSAGE):
+            answer.append(entry)
+            is_asked = False
+        else:
+            yield Step(entry)
+    yield from _steps_of(answer)
+
+
+def _steps_of(answer: Sequence[Entry]) -> Iterator[Step]:
+    for place, entry in enumerate(answer):
+        yield Step(entry, () if place else tuple(one for one in answer if one.kind == MESSAGE))
+
+
 def replay(
     session: Session,
     entries: Iterable[Entry],
     advance: Callable[[int], object] = lambda by: None,
-    asked: Callable[[Prompt | WindowOverflow], object] = lambda answer: None,
+    asked: Callable[[Prompt | WindowOverflow, Sequence[Entry]], object] = lambda prompt, answers: None,
+    said: Callable[[int, Entry], object] = lambda seq, entry: None,
 ) -> dict[int, int]:
     """Feeds what was said; where each entry of it stands now, by where it stood.
 
-    `asked` is told of every prompt that the model is asked with, or why there is none: the next message may be shorter,
-    so it goes on all the same.
+    `asked` is told of every prompt that the model is asked with, or why there is none, and what was answered then: the
+    next message may be shorter, so it goes on all the same. `said` is told of every message and where it stands now.
     """
     places: dict[int, int] = {}
-    waiting = False
+    for entry, answers in steps(_passing(entries, advance)):
+        if answers:
+            asked(_prompt(session), answers)
+        draft = Draft(**{name: getattr(entry, name) for name in _FIELDS})
+        places[entry.seq] = place = session.store.append(session.key, [replace(draft, key=None)])[0].seq
+        if entry.kind == MESSAGE:
+            said(place, entry)
+    return places
+
+
+def _passing(entries: Iterable[Entry], advance: Callable[[int], object]) -> Iterator[Entry]:
     for entry in entries:
         advance(1)
-        if entry.kind not in (MESSAGE, NOTE):
-            continue
-        if entry.role == "assistant" and waiting:
-            asked(_prompt(session))
-        if entry.kind == MESSAGE:
-            waiting = entry.role != "assistant"
-        said = Draft(**{name: getattr(entry, name) for name in _FIELDS})
-        places[entry.seq] = session.store.append(session.key, [replace(said, key=None)])[0].seq
-    return places
+        yield entry
 
 
 def _prompt(session: Session) -> Prompt | WindowOverflow:

@@ -1,6 +1,7 @@
 """Stand-ins at the seams, for Recto's own tests and for yours.
 
-A clock you set, a model that answers from a script, and a session made from a seed.
+A clock you set, a model that answers from a script, and a session made from a seed; agents whose needs are known are in
+`recto.testing.simulation`.
 """
 
 from __future__ import annotations

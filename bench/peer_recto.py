@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import common  # of the peers' folder
@@ -16,10 +17,10 @@ import common  # of the peers' folder
 import recto
 from recto.engine.session import Session
 
-STORES = Path(common.CACHE) / "recto"
+STORES = Path(common.CACHE) / "recto-indexed"
 RESERVE = 4096
-LONG = 2_000
-"""Histories from this length on are stored once."""
+LONG = 50
+"""Histories from this length on are stored once: to index them is no turn's cost either."""
 BATCH = 500
 
 
@@ -36,11 +37,16 @@ def message(said: common.Msg) -> dict:
     return {"role": "assistant", "content": said.text or None, "tool_calls": calls}
 
 
-def opened(path: Path, budget: int, mode: str) -> Session:
-    """A session whose prompts may have exactly the budget, counted as gpt-4o does."""
+def opened(path: Path, budget: int, mode: str, *, recalls: bool = True) -> Session:
+    """A session whose prompts may have exactly the budget, counted as gpt-4o does.
+
+    As it is installed without extras: recall by words and spelling, whatever weights may lie on this machine.
+    """
     limits = {"window": budget + RESERVE, "max_input": budget, "max_output": RESERVE}
     window = {"mode": mode, "reserve": RESERVE}
-    return recto.open(path, session="agent:bench:peer", model="gpt-4o", models={"gpt-4o": limits}, window=window)
+    settings = {"models": {"gpt-4o": limits}, "window": window}
+    recall = {"enabled": recalls, "embedder": {"use": "hashing"}}
+    return recto.open(path, session="agent:bench:peer", model="gpt-4o", recall=recall, **settings)
 
 
 def stored(history: list[common.Msg]) -> Path:
@@ -58,16 +64,20 @@ def stored(history: list[common.Msg]) -> Path:
 
 
 def fill(path: Path, history: list[common.Msg]) -> None:
+    """Everything is in the index afterwards, as it is in a session that came to this length turn by turn."""
     with opened(path, common.BUDGETS[0], "sliding_window") as session:
         for start in range(0, len(history), BATCH):
             session.append_all([message(said) for said in history[start : start + BATCH]])
+        found = session.recall(history[0].text[:50], most=1)
+        while found.behind or found.without_vectors:
+            found = session.recall(history[0].text[:50], most=1)
 
 
 class Recto(common.Peer):
     """The default: whole units leave, oldest first."""
 
     name, durable, recall = "recto-sliding_window", "yes, synced", "yes (transcript, restore)"
-    mode = "sliding_window"
+    mode, recalls = "sliding_window", True
 
     def load(self, history: list[common.Msg], budget: int) -> None:
         self.folder = tempfile.TemporaryDirectory()
@@ -78,7 +88,7 @@ class Recto(common.Peer):
             whole = stored(history)
             for file in whole.parent.glob(f"{whole.name}*"):
                 shutil.copyfile(file, path.with_name(file.name.replace(whole.name, path.name)))
-        self.session = opened(path, budget, self.mode)
+        self.session = opened(path, budget, self.mode, recalls=self.recalls)
 
     def native(self, said: list[common.Msg]) -> list[dict]:
         return [message(each) for each in said]
@@ -101,6 +111,12 @@ class RectoZones(Recto):
     name, mode = "recto-zones", "zones"
 
 
+class RectoWithoutRecall(Recto):
+    """What leaves is kept and can be read, but does not come back by itself: what the peers do, and no more."""
+
+    name, recalls = "recto-no-recall", False
+
+
 def parts_of(each: dict) -> list[tuple]:
     """A message of a prompt in the shape the driver checks."""
     if each["role"] == "tool":
@@ -110,7 +126,14 @@ def parts_of(each: dict) -> list[tuple]:
     return said + [("call", call["id"], call["name"], call["arguments"]) for call in calls]
 
 
+def histories() -> Iterator[list[common.Msg]]:
+    """All that the driver begins with."""
+    yield from (common.build(size, 60)[0] for size in common.NS)
+    yield from (common.call_points(size, seed=3, mix=mix)[0] for size in (400, 1000) for mix in ("mixed", "dense"))
+    yield common.edge_case("loop")[0]
+
+
 if __name__ == "__main__":
-    for size in (size for size in common.NS if size >= LONG):
-        stored(common.build(size, 60)[0])
-    common.run([Recto, RectoZones])
+    for history in histories():
+        stored(history)
+    common.run([Recto, RectoWithoutRecall, RectoZones])

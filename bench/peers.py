@@ -1,7 +1,8 @@
-"""Recto beside its peers: the same corpus, the same driver, the same checks, in one run. `make bench-peers`.
+"""Recto beside its peers: the same sessions, the same driver, the same checks, in one run. `make bench-peers`.
 
-The peers' scripts are run as they are, each in an environment of its own; this module installs what is missing, runs
-Recto under the same driver, and joins the results. What could not be installed or failed is shown as that.
+The peers' scripts are run as they are, each in an environment of its own; this module installs their newest versions,
+runs Recto under the same driver, and joins the results: a synthetic corpus that grows to 100,000 messages, and real
+sessions (`bench.peers_real`). What could not be installed or failed is shown as that.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import peers_prefix
+from bench import pages, peers_page, peers_real
 from bench.measure import machine
 
 FOLDER = Path(os.environ.get("RECTO_PEERS", "../shared/bench/peers"))
 CACHE = Path.home() / ".cache" / "recto-peers"
 OUTPUT = Path("build/peers.json")
+REAL = Path("build/peers-real.json")
 PAGE = Path("docs/benchmarks-peers.md")
 RESULTS = Path("build/peers")
 SIZES = (100, 1_000, 10_000, 100_000)
@@ -65,9 +67,11 @@ def main() -> None:
     parser.add_argument("peers", nargs="*", help=f"only these (default: all): {' '.join(p.env for p in PEERS)}")
     parser.add_argument("--full", action="store_true", help="50 turns for every figure where they fit; takes hours")
     parser.add_argument("--docs", action="store_true", help=f"write {PAGE} too")
+    parser.add_argument("--real", action="store_true", help=f"only the real sessions; the rest is kept from {OUTPUT}")
     parser.add_argument(
-        "--prefix", action="store_true", help=f"only the unchanged prefix; times are kept from {OUTPUT}"
+        "--synthetic", action="store_true", help=f"only the synthetic ones; the rest is kept from {REAL}"
     )
+    parser.add_argument("--draw", action="store_true", help="nothing is measured, both are kept")
     given = parser.parse_args()
     if not (FOLDER / "common.py").is_file():
         sys.exit(f"There are no peer scripts in '{FOLDER}'. Name the folder that holds them in RECTO_PEERS.")
@@ -76,31 +80,61 @@ def main() -> None:
         sys.exit(f"There is no peer '{min(unknown)}'; these are: {' '.join(peer.env for peer in PEERS)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
     chosen = [peer for peer in PEERS if not given.peers or peer.env in given.peers]
-    report = kept() if given.prefix else timed(chosen, given.full)
-    report["prefix"] = prefixes(chosen)
-    OUTPUT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    report = kept(OUTPUT) if given.real or given.draw else timed(chosen, given.full)
+    report["real"] = kept(REAL) if given.synthetic or given.draw else real(chosen)
     draw(report)
-    print(f"written to {OUTPUT}")
+    print(f"written to {OUTPUT} and {REAL}")
     if given.docs:
-        PAGE.write_text(page(report), encoding="utf-8")
+        write(report)
 
 
 def timed(chosen: list[Peer], full: bool) -> dict:
-    return {"machine": machine(), "full": full, "peers": [measured(peer, full) for peer in (RECTO, *chosen)]}
+    """The synthetic corpus."""
+    report = {"machine": machine(), "at": now(), "full": full}
+    report["peers"] = [measured(peer, full) for peer in (RECTO, *chosen)]
+    OUTPUT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return report
 
 
-def kept() -> dict:
+def real(chosen: list[Peer]) -> dict:
+    """The real sessions, with those that can be installed; plain trimming is always among them."""
+    everyone = [RECTO, *(peer for peer in PEERS if peer.env == "naive" or peer in chosen)]
+    ready, failed = {}, []
+    for peer in everyone:
+        try:
+            install(peer)
+            ready[peer.env] = peer.python
+        except subprocess.CalledProcessError as error:
+            failed.append({"variant": peer.env, "error": what_failed(peer, error)})
+    report = {"machine": machine(), "at": now(), **peers_real.measured(FOLDER, RESULTS, ready)}
+    report["rows"] += failed
+    report["versions"] = {peer.env: versions(peer) for peer in everyone if peer.env in ready}
+    REAL.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return report
+
+
+def now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def kept(file: Path) -> dict:
     """The report of the run before."""
-    if not OUTPUT.is_file():
-        sys.exit(f"There is no '{OUTPUT}' to add to. Run `make bench-peers` first.")
-    return json.loads(OUTPUT.read_text(encoding="utf-8"))
+    if not file.is_file():
+        sys.exit(f"There is no '{file}' to add to. Run `make bench-peers` first.")
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
-def prefixes(chosen: list[Peer]) -> dict:
-    """What stays unchanged in the prompts of those that could be installed; plain trimming is always among them."""
-    everyone = (RECTO, *(peer for peer in PEERS if peer.env == "naive" or peer in chosen))
-    ready = {peer.env: peer.python for peer in everyone if (CACHE / peer.env / ".ready").exists()}
-    return peers_prefix.measured(FOLDER, RESULTS, ready)
+def write(report: dict) -> None:
+    """The page, its pictures, and the section of the page of benchmarks."""
+    PAGE.write_text(page(report), encoding="utf-8")
+    if not report["real"]["sessions"]:
+        return
+    peers_page.PICTURES.mkdir(parents=True, exist_ok=True)
+    for name, picture in peers_page.pictures(report["real"]).items():
+        (peers_page.PICTURES / name).write_text(picture, encoding="utf-8")
+    section = peers_page.excerpt(report["real"], "make bench-peers-docs")
+    benchmarks = peers_page.renewed(pages.PAGE.read_text(encoding="utf-8"), section)
+    pages.PAGE.write_text(benchmarks, encoding="utf-8")
 
 
 def measured(peer: Peer, full: bool) -> dict:
@@ -112,22 +146,31 @@ def measured(peer: Peer, full: bool) -> dict:
         about["versions"] = versions(peer)
         about["rows"] = rows_of(peer, full)
     except subprocess.CalledProcessError as error:
-        step = "the script" if peer.script in map(str, error.cmd) else "the installation"
-        lines = [line for line in str(error.stderr or error.stdout or "").splitlines() if line.strip()]
-        about["error"] = f"{step} failed: {lines[-1] if lines else f'status {error.returncode}'}"
+        about["error"] = what_failed(peer, error)
         print(f"  {about['error']}", flush=True)
     return about
 
 
+def what_failed(peer: Peer, error: subprocess.CalledProcessError) -> str:
+    step = "the script" if peer.script in map(str, error.cmd) else "the installation"
+    lines = [line for line in str(error.stderr or error.stdout or "").splitlines() if line.strip()]
+    return f"{step} failed: {lines[-1] if lines else f'status {error.returncode}'}"
+
+
 def install(peer: Peer) -> None:
+    """The newest versions there are, or those of before where the package index cannot be asked."""
+    uv = [str(Path(sys.executable).with_name("uv"))]
+    if not peer.python.exists():
+        called([*uv, "venv", "--quiet", str(CACHE / peer.env)])
+    into = [*uv, "pip", "install", "--quiet", "--python", str(peer.python)]
     ready = CACHE / peer.env / ".ready"
-    if ready.exists():
-        return
-    pip = [str(peer.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    called([sys.executable, "-m", "venv", str(CACHE / peer.env)])
-    called([*pip, *DRIVER_NEEDS, *peer.packages])
-    if peer is RECTO:
-        called([*pip, "--require-hashes", "-r", "requirements/run.txt"])
+    try:
+        called([*into, "--upgrade", *DRIVER_NEEDS, *peer.packages])
+        if peer is RECTO:
+            called([*into, "--require-hashes", "-r", "requirements/run.txt"])
+    except subprocess.CalledProcessError:
+        if not ready.exists():
+            raise
     ready.touch()
 
 
@@ -259,7 +302,7 @@ def failures(report: dict) -> Iterable[str]:
     for peer in report["peers"]:
         if peer["error"]:
             yield f"{peer['peer']}: {peer['error']}"
-    yield from peers_prefix.failures(report["prefix"])
+    yield from peers_page.failures(report["real"])
 
 
 def draw(report: dict) -> None:
@@ -271,9 +314,23 @@ def draw(report: dict) -> None:
         for line in lines(report, budget):
             table.add_row(*line)
         console.print(table)
-    peers_prefix.draw(report["prefix"], console)
+    draw_real(report["real"], console)
     for failure in failures(report):
         print(failure)
+
+
+def draw_real(report: dict, console: Console) -> None:
+    for budget in peers_real.BUDGETS:
+        rows = peers_page.rows_at(report, budget)
+        for head, of in ((peers_page.HEAD, peers_page.line), (peers_page.BACK, peers_page.back_line)):
+            table = Table(title=f"budget {budget:,} tokens, real sessions", title_justify="left")
+            for name in head:
+                table.add_column(name)
+            for row in rows:
+                table.add_row(*of(row))
+            console.print(table)
+        for said in peers_page.verdict(rows):
+            console.print(said, markup=False)
 
 
 def page(report: dict) -> str:
@@ -283,7 +340,12 @@ def page(report: dict) -> str:
         "",
         "Written by `make bench-peers-docs`, never edited by hand. Milliseconds that one turn costs: an exchange is",
         "appended and the prompt produced, with no model called. One corpus, one driver, one run for all of them.",
-        "Recto stores every message durably before it answers; the last column says who else does.",
+        "Recto stores every message durably before it answers; the last column says who else does. It also indexes",
+        "what is said and looks in every turn of the user for what should come back, which no peer here does;",
+        "`recto-no-recall` is the same without that.",
+        "",
+        "Who writes to disk is timed by the clock while a median turn takes less than 25 ms, so that the disk counts;",
+        "other work on the machine counts with it. Everybody else is timed by what the processor did for them.",
         "",
         "A figure is the median; with `(n)` only n turns fitted into the time a cell is given, `(first)` is the first",
         "turn, `too slow` was not tried because a smaller session took too long already. *largest / smallest* is how",
@@ -291,13 +353,13 @@ def page(report: dict) -> str:
         "largest session both were measured at. *bad prompts*: over the budget by exact count, a tool result without",
         "its call or a call without its result, no user message.",
         "",
-        f"{about['cores']} cores, Python {about['python']}, {about['system']}, {datetime.now(UTC):%Y-%m-%d}.",
+        f"{about['cores']} cores, Python {about['python']}, {about['system']}, {report['at']}.",
     ]
     for budget in BUDGETS:
         text += ["", f"## Budget of {budget:,} tokens", "", f"| {' | '.join(HEAD)} |"]
         text += [f"|---|{'--:|' * (len(SIZES) + 2)}---|---|"]
         text += [f"| {' | '.join(line)} |" for line in lines(report, budget)]
-    text += peers_prefix.page(report["prefix"])
+    text += peers_page.page(report["real"])
     text += ["", "## Versions", ""]
     text += [
         f"- {', '.join(f'{name} {version}' for name, version in peer['versions'].items())}"

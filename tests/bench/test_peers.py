@@ -22,7 +22,13 @@ def checked(variant: str, **wrong: int) -> dict:
 def report(**rows: list[dict]) -> dict:
     found = [{"peer": peer, "versions": {peer: "1.0"}, "rows": given, "error": ""} for peer, given in rows.items()]
     machine = {"cores": 2, "python": "3.11", "system": "Linux"}
-    return {"machine": machine, "full": False, "peers": found, "prefix": {"sessions": 0, "calls": 0, "rows": []}}
+    return {
+        "machine": machine,
+        "at": "2026-11-15 12:00 UTC",
+        "full": False,
+        "peers": found,
+        "real": {"sessions": [], "rows": []},
+    }
 
 
 OURS = [cell("recto", 100, 2.0), cell("recto", 100_000, 3.0), checked("recto")]

@@ -14,6 +14,7 @@ from tests.gateway.listening import DEADLINE, asked, connected, listening, statu
 
 from recto.gateway import server
 from recto.gateway.lines import _SIP, Lines
+from recto.gateway.proxy import Lanes
 from recto.gateway.turnstile import Turnstile
 
 HOUR = 3_600.0
@@ -45,6 +46,34 @@ def test_while_others_ask_many_of_one_key_are_let_in_with_time_between_them():
         return through
 
     assert asyncio.run(meet()) == ["good", "bad", "third"]
+
+
+def test_a_key_with_few_requests_waits_for_no_clock_though_others_ask():
+    async def meet() -> list[str]:
+        stile, through = Turnstile(2, apart=HOUR, has_many=lambda key: key == "bad"), []
+        await passes(stile, "good", through)
+        await passes(stile, "bad", through)
+        waiting = asyncio.create_task(passes(stile, "bad", through))
+        await settled()
+        for _ in range(5):
+            await passes(stile, "good", through)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        return through
+
+    assert asyncio.run(meet()) == ["good", "bad", *["good"] * 5]
+
+
+def test_a_key_has_many_while_it_has_more_than_two_under_way_and_no_longer():
+    lanes = Lanes()
+    many = lanes.turnstile(0)._has_many
+    with lanes.request("a"), lanes.request("a"):
+        assert not many("a")
+        with lanes.request("a"):
+            assert many("a")
+            assert not many("b")
+        assert not many("a")
+    assert not many("a")
 
 
 def test_a_key_that_asks_alone_never_waits_for_the_clock():

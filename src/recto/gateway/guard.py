@@ -30,7 +30,7 @@ KEY = "recto.key"
 
 _OPEN_BYTES = 16 * 1024
 """Largest request of those who bring no key."""
-_BETWEEN = 0.001
+_BETWEEN = 0.01
 """Seconds between two pieces of what is thrown away: others want the loop too."""
 _LINGER = 1.0
 """Seconds for which the rest of a refused body is thrown away, so that its sender gets to read why."""

@@ -7,9 +7,10 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -44,21 +45,38 @@ _NOTHING: Final = Reply(messages=(), stop_reason="", usage=None)
 _LARGE: Final = 256 * 1024
 """Bytes from which on a request is a large one: it may take seconds to store and to index what it brings."""
 _LARGE_AT_ONCE: Final = 4
+_FEW: Final = 2
+"""Requests that a key may have under way without being one of those that let others go before them."""
 _PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 """Seconds between two looks at whether another gateway has let go of a session."""
 _ANSWER_TOKENS: Final = 4_096
 """Tokens that an answer may have where a format wants a limit and the client's format has none."""
 
 
-@dataclass(slots=True)
 class Lanes:
     """Requests that wait for each other, by what they share."""
 
-    _usual: Turnstile = field(default_factory=Turnstile)
-    _large: Turnstile = field(default_factory=lambda: Turnstile(_LARGE_AT_ONCE))
-    ending: Turnstile = field(default_factory=lambda: Turnstile(apart=0))
-    """What those go through whose answers were cut off: a thousand may go away at once."""
-    _locks: dict[str, tuple[asyncio.Lock, int]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._usual = Turnstile(has_many=self._has_many)
+        self._large = Turnstile(_LARGE_AT_ONCE, has_many=self._has_many)
+        self.ending = Turnstile(apart=0)
+        """What those go through whose answers were cut off: a thousand may go away at once."""
+        self._under_way: Counter[str] = Counter()
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @contextmanager
+    def request(self, key: str) -> Iterator[None]:
+        """One request of a key, from its last byte to the end of its answer."""
+        self._under_way[key] += 1
+        try:
+            yield
+        finally:
+            self._under_way[key] -= 1
+            if not self._under_way[key]:
+                del self._under_way[key]
+
+    def _has_many(self, key: str) -> bool:
+        return self._under_way[key] > _FEW
 
     def turnstile(self, size: int) -> Turnstile:
         """What a request of so many bytes goes through for what needs the processor: small ones overtake large ones."""
@@ -117,20 +135,10 @@ class Proxy:
         """One request, whatever comes of it. It raises nothing but for a client that went away."""
         request = Request(scope, receive)
         id = f"req_{uuid.uuid4().hex}"
+        key: Key = scope["recto.key"]
         try:
-            key: Key = scope["recto.key"]
-            body = await request.body()
-            asked = await self._lanes.turnstile(len(body)).work(key.id, open_request, body, self._wire)
-            refusal_of = _unsupported(asked, id)
-            if refusal_of is not None:
-                await refusal_of(scope, receive, send)
-                return
-            headers = dict(request.headers)
-            named = Named(name=named_session(headers, asked), own=OWN_HEADER in headers)
-            upstream = self._upstreams.for_model(asked.model, key)
-            async with self._lanes.turn(self._turns.lane(key, asked, named)):
-                response = await self._answered(request, asked, named, upstream, id)
-                await response(scope, receive, send)
+            with self._lanes.request(key.id):
+                await self._through(request, key, id, send)
         except RectoError as error:
             await refused(error, self._wire, id)(scope, receive, send)
         except ClientDisconnect:
@@ -139,6 +147,20 @@ class Proxy:
             # Only its kind: what the message of a strange error holds is not known.
             _log.error("request %s failed: %s", id, type(error).__name__)
             raise
+
+    async def _through(self, request: Request, key: Key, id: str, send: Send) -> None:
+        body = await request.body()
+        asked = await self._lanes.turnstile(len(body)).work(key.id, open_request, body, self._wire)
+        refusal_of = _unsupported(asked, id)
+        if refusal_of is not None:
+            await refusal_of(request.scope, request.receive, send)
+            return
+        headers = dict(request.headers)
+        named = Named(name=named_session(headers, asked), own=OWN_HEADER in headers)
+        upstream = self._upstreams.for_model(asked.model, key)
+        async with self._lanes.turn(self._turns.lane(key, asked, named)):
+            response = await self._answered(request, asked, named, upstream, id)
+            await response(request.scope, request.receive, send)
 
     async def _answered(self, request: Request, asked: Asked, named: Named, upstream: Upstream, id: str) -> ASGIApp:
         begun = time.monotonic()

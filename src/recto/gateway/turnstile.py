@@ -2,8 +2,9 @@
 of one of another.
 
 More threads at once would not get more done, only each of them later. Whoever was let in goes on to need the event loop
-too, where nobody has a place in line: so while others ask, many of one key are let in with some time between them. It
-belongs to one event loop, so nothing is locked, and it does not know what the work is.
+too, where nobody has a place in line: so while others ask, many of one key are let in with some time between them. A
+key that asks one thing after the other is not slowed, however often it asks. It belongs to one event loop, so nothing is
+locked, and it does not know what the work is.
 """
 
 from __future__ import annotations
@@ -32,9 +33,13 @@ _KEYS = 1_000
 class Turnstile:
     """One way in, with a line for each key."""
 
-    def __init__(self, most: int = AT_ONCE, *, apart: float = _APART) -> None:
+    def __init__(
+        self, most: int = AT_ONCE, *, apart: float = _APART, has_many: Callable[[str], bool] = lambda key: True
+    ) -> None:
         self._free = most
         self._apart = apart
+        self._has_many = has_many
+        """Whether a key has many requests under way, here or further on."""
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
         """Who waits, by key; the key whose turn is next stands first."""
         self._last: OrderedDict[str, float] = OrderedDict()
@@ -129,6 +134,8 @@ class Turnstile:
 
     def _due(self, key: str, now: float) -> float:
         """When the next of a key may be let in."""
+        if not self._has_many(key):
+            return now
         before = self._last.get(key)
         other = next((last for one, last in reversed(self._last.items()) if one != key), None)
         if before is None or other is None or now - other > _ASKS:

@@ -7,6 +7,7 @@ WEIGHTS := arctic-embed-s
 MODEL := smollm2
 TEST_WEIGHTS := $(WEIGHTS) $(MODEL)
 PROMETHEUS := build/prometheus
+SITE := build/site
 # Whatever the environment says: otherwise each process that a test starts compiles what it imports anew.
 export PYTHONDONTWRITEBYTECODE :=
 PAGE := src/recto/web/app.js
@@ -14,7 +15,7 @@ PAGE := src/recto/web/app.js
 ADAPTERS := langchain openai-agents pydantic-ai agent-framework google-adk strands llama-index smolagents
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help run test test-adapters test-agents test-agents-docs test-promises test-sessions test-release weights web chromium prometheus older-mcp check bench bench-docs bench-peers bench-peers-docs bench-adapters bench-adapters-docs lock lock-adapters clean
+.PHONY: help run test test-adapters test-agents test-agents-docs test-promises test-sessions test-release weights web chromium prometheus older-mcp docs check bench bench-docs bench-peers bench-peers-docs bench-adapters bench-adapters-docs lock lock-adapters clean
 
 help:
 	@echo "make run           install, start the gateway with the embedded model, and open its page"
@@ -30,6 +31,7 @@ help:
 	@echo "make chromium      install the distribution's Chromium for its tests, if there is none"
 	@echo "make prometheus    fetch the distribution's Prometheus for its test, if there is none"
 	@echo "make older-mcp     install an MCP client of the first generation for its tests, if there is none"
+	@echo "make docs          build the documentation's site into build/site, if it is not up to date"
 	@echo "make check         lint, types, architecture"
 	@echo "make bench         measure; prints tables and writes build/bench.json"
 	@echo "make bench-docs    the same, and writes the figures into the documentation"
@@ -105,11 +107,29 @@ prometheus:
 older-mcp: $(VENV)/.dev
 	@$(BIN)/python -m tests.mcp.older_environment
 
+# Open build/site/index.html, or serve it: python -m http.server -d build/site
+docs: $(SITE)/index.html
+
+# Anew each time, for only pages that are read warn, and warnings are errors: a link that leads nowhere, a page that is
+# not in the menu.
+$(SITE)/index.html: $(shell find docs web/src/icon.svg -type f) build/docs/.ready
+	@rm -rf $(SITE)
+	@build/docs/bin/sphinx-build --quiet --fresh-env --fail-on-warning --jobs $(WORKERS) -d build/docs/read docs $(SITE) || { \
+		rm -rf $(SITE); exit 1; }
+	@echo "the documentation is in $(SITE)/index.html"
+
+build/docs/.ready: requirements/docs.txt | $(VENV)/bin/python
+	@rm -rf build/docs && $(BIN)/python -m venv build/docs
+	@build/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/docs.txt
+	@touch $@
+
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/make_web_types.py --check
+	$(BIN)/python tools/make_pictures.py --check
+	$(BIN)/python tools/make_reference.py --check
 	$(BIN)/python tools/build_web.py --check
 	$(BIN)/pytest tests/test_architecture.py
 
@@ -142,6 +162,7 @@ lock: $(VENV)/.dev
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --extra recall --extra gateway --extra postgres -o requirements/server.txt
 	$(BIN)/uv pip compile $(LOCK) --group older-mcp -o requirements/mcp-1.txt
 	$(BIN)/uv pip compile $(LOCK) --group node -o requirements/node.txt
+	$(BIN)/uv pip compile requirements/docs.in $(LOCK) -o requirements/docs.txt
 	$(BIN)/uv pip compile pyproject.toml $(LOCK) --group dev -o requirements/dev.txt
 
 clean:

@@ -79,13 +79,15 @@ def run(quick: bool) -> list[dict]:
 
 @contextmanager
 def _listening(to: Running) -> Iterator[Target]:
-    """Recto with its own settings: it works on 256 requests at once, of which one key has 224 at most."""
+    """Recto with its own settings: it works on 256 requests at once, of which one key has 224 at most. Only connections
+    it holds twice as many as by itself, or all attacks at once would leave none for the good client."""
     with tempfile.TemporaryDirectory() as folder:
         lag, file = Path(folder, "lag"), Path(folder, "recto.yaml")
         with SqliteStore(Path(folder, "transcript.db")) as store:
             keys = Keys(store, SystemClock())
             secrets = [keys.add(Key(id="", name=name))[1] for name in ("good", "bad")]
         settings = gateway_peer.settings(to, folder)
+        settings["gateway"] |= {"connections": 4_000}
         file.write_text(json.dumps(settings))
         serve = [sys.executable, "-m", "bench.gateway_lag", str(lag), "--config", str(file), "serve", "--port", "0"]
         with gateway_peer.started(serve) as (process, address):

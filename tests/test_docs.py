@@ -97,7 +97,7 @@ def settings_of(tree: object, path: str = ""):
 
 @pytest.mark.parametrize("name", list(settings_of(Settings())))
 def test_every_setting_is_documented(name):
-    assert f"`{name}`" in (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -8,6 +8,8 @@ A message says what happened, what was kept, and what to do; the attributes carr
     │   ├── MalformedJson       not JSON, or JSON that two readers would read differently
     │   ├── MalformedMessage    JSON, but not a message of the wire format
     │   ├── MalformedFile       a line or document of a file; names the line
+    │   ├── NotHeld             a client names history that is not held here, or not for its key
+    │   ├── UpstreamsWrong      there is nobody to ask for that model
     │   ├── UnknownFormat       a file in none of the formats that are read
     │   ├── FileTooNew          a file written by a newer Recto
     │   ├── TooLarge            over a configured limit
@@ -21,6 +23,9 @@ A message says what happened, what was kept, and what to do; the attributes carr
     ├── RequestRefused          the gateway does not take a request; carries the HTTP status
     ├── UnknownSession          nothing is stored under that key
     ├── WindowOverflow          what must not leave does not fit the window; names what holds the space
+    ├── EmbedderFailed          text could not be turned into vectors
+    ├── ModelFailed             a model gave no answer that could be used
+    ├── DelegationFailed        a sub-agent gave no answer
     └── StoreError
         ├── AppendConflict      `expect` was not the head, or the batch would reorder what is stored
         ├── KeyReused           an idempotency key came back with other content

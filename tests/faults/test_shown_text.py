@@ -260,13 +260,14 @@ PRINTING: dict[str, list[tuple[str, ...]]] = {
     "sessions": [("sessions",), ("sessions", "--limit", "1"), ("sessions", "--after", TERMINAL[8])],
     "show": [("show",), ("show", "--last", "1000"), ("show", "--from", "1", "--full"), ("show", NAMED, "--full")],
     "store": [("store", "erase", TERMINAL[8]), ("store", "copy", TERMINAL[8] + "/" + TERMINAL[21])],
+    "tune": [("tune", "odd.jsonl", "--window", "16k"), ("tune", "chat.json", "--window", "16k", "-o", TERMINAL[1])],
     "unpin": [("unpin", "2"), ("unpin", "2", "--session", TERMINAL[8])],
     "verify": [("verify",), ("verify", TERMINAL[1])],
 }
 """How each command is asked that can show a text from outside."""
 DRAWING = {"chat", "tui"}
 """Commands that somebody sits before: they are asked in a terminal, below."""
-SILENT = {"bench", "completion", "demo", "export", "models", "serve"}
+SILENT = {"bench", "completion", "demo", "export", "models", "serve", "simulate"}
 """Commands that show nothing of a transcript (an export is the exact bytes, for files)."""
 
 

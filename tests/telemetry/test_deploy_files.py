@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 RULES = ROOT / "deploy" / "prometheus" / "recto-rules.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "recto-dashboard.json"
 PAGE = ROOT / "docs" / "telemetry.md"
+REFERENCE = ROOT / "docs" / "reference" / "events.md"
 NAME = re.compile(r"\brecto_[a-z_]+")
 
 
@@ -104,11 +105,11 @@ def test_the_dashboard_can_be_loaded_anywhere():
 
 @pytest.mark.parametrize("name", families())
 def test_every_metric_is_documented(name):
-    assert f"`{name}`" in PAGE.read_text(encoding="utf-8")
+    assert f"`{name}`" in REFERENCE.read_text(encoding="utf-8")
 
 
 def test_every_field_of_the_log_and_every_name_for_opentelemetry_is_documented(tmp_path):
-    page = PAGE.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8") + REFERENCE.read_text(encoding="utf-8")
     log = Log(str(tmp_path / "log"))
     log.turn(SESSION, turn())
     log.alert(alert())

@@ -52,8 +52,10 @@ COMMANDS = {
     "serve": "serve",
     "sessions": "transcripts",
     "show": "transcripts",
+    "simulate": "simulate",
     "store": "store",
     "tui": "tui",
+    "tune": "tune",
     "unpin": "pin",
     "verify": "transcripts",
 }

@@ -1,35 +1,38 @@
-"""`recto replay`: what recorded sessions would have come to in a window of another size or mode."""
+"""`recto replay`: what recorded sessions would have come to in other modes, under other policies, in other windows."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
-from rich.table import Column, Table
-from rich.text import Text
 
-from recto.cli.apart import apart, sessions_in
+from recto.cli import replay_table
 from recto.cli.completing import models
-from recto.cli.screen import Advance, one_line, out, progress, safe
-from recto.core.entries import Entry
+from recto.cli.files import write_out
+from recto.cli.processes import in_processes
+from recto.cli.replay_page import DOCTYPE, page
+from recto.cli.replay_ways import MODES, POLICIES, Against, Variant, variants
+from recto.cli.replay_work import Task, replayed
+from recto.cli.screen import Advance, err, progress, safe
+from recto.engine.ways import Outcome, did_not_fit
 from recto.settings import Settings
-from recto.stores.memory import MemoryStore
-from recto.wiring import indexer_for, open_session
 
-if TYPE_CHECKING:
-    from recto.engine.backtesting import Backtest
+__all__ = ["MODES", "Replay", "Size", "replay_command"]
 
-MODES = ("sliding_window", "auto_compact", "zones")
 EXIT_FOUND = 1
 _SIZE = re.compile(r"(\d{1,9})([km]?)", re.ASCII | re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1_000, "m": 1_000_000}
 _LEAST = 1_000
+_WORTH_A_PROCESS = 400_000
+"""Bytes to go through from which on another process pays for its start."""
+_CURVES = 3
+"""Files whose prompts are drawn turn by turn on the page: the largest."""
 
 
 class Size(click.ParamType[int]):
@@ -46,31 +49,86 @@ class Size(click.ParamType[int]):
         return size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One file in one mode."""
+class PageFile(click.Path):
+    """Where a page may be written: a new file, or in place of a page. A session that is named here is not lost."""
 
-    file: str
-    mode: str
-    result: Backtest
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """The file."""
+        file = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not file.parent.is_dir():
+            self.fail(f"there is no folder '{file.parent}'.", param, ctx)
+        if file.exists():
+            with file.open("rb") as stream:
+                beginning = stream.read(len(DOCTYPE))
+            if beginning not in (b"", DOCTYPE.encode()):
+                self.fail(f"'{file}' is there already and is no page, so it is not replaced.", param, ctx)
+        return file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What is gone through, and how."""
+
+    files: tuple[Path, ...]
+    variants: Sequence[Variant]
+    jobs: int | None = None
+    """Processes; None: as many as there are cores and work for."""
+    with_curves: bool = False
+
+    def tasks(self) -> list[Task]:
+        """Every file in every way, in the order of the files."""
+        by_size = sorted(range(len(self.files)), key=lambda place: -self.files[place].stat().st_size)
+        drawn = frozenset(by_size[:_CURVES]) if self.with_curves else frozenset()
+        return [
+            Task(place=place, file=file, variant=variant, with_curve=place in drawn)
+            for place, file in enumerate(self.files)
+            for variant in self.variants
+        ]
+
+    def outcomes(self, advance: Advance) -> Iterator[Outcome]:
+        """What each comes to, in their order."""
+        tasks = self.tasks()
+        worth = sum(task.size for task in tasks) // _WORTH_A_PROCESS
+        jobs = self.jobs or max(1, min(os.cpu_count() or 1, worth))
+        return in_processes(replayed, tasks, jobs, advance, size=lambda task: task.size)
 
 
 @click.command("replay")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--window", type=Size(), metavar="N", help="In a window of so many tokens: 32k. [default: the model's]")
 @click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), help="In this mode; several times. [all]")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice(POLICIES),
+    help="Under this policy; several times, crossed with the modes. [default: the settings']",
+)
+@click.option(
+    "--against",
+    type=Against(),
+    help="Beside a baseline: the whole history, the oldest left out, or other settings.",
+)
 @click.option("--model", metavar="NAME", shell_complete=models, help="Counted and priced as this model.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each file and mode.")
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="In N processes. [default: one a core]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each file and way.")
+@click.option(
+    "--html",
+    type=PageFile(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write one page with plots that needs nothing else.",
+)
 @click.pass_obj
 def replay_command(
     settings: Settings,
+    /,
     files: tuple[Path, ...],
-    window: int | None,
-    modes: tuple[str, ...],
-    model: str | None,
     as_json: bool,
+    html: Path | None,
+    jobs: int | None,
+    **given: Any,  # noqa: ANN401  # what makes the ways, by name
 ) -> None:
-    """Goes through recorded sessions again, turn by turn, and tells what they come to in each mode.
+    """Goes through recorded sessions again, turn by turn, and tells what they come to in each way.
 
     Takes every format that 'recto import' takes. Nothing is written into your store and no model is asked. Prices are
     those of prompts, with what stands unchanged at the beginning cached. Ends with 1 where something did not fit.
@@ -78,94 +136,36 @@ def replay_command(
     \b
     Examples:
       recto replay session.jsonl --window 32k --model claude-sonnet-4-5
-      recto replay ~/.claude/projects/*/*.jsonl --window 128k --mode sliding_window --mode zones
-      recto replay session.json --window 16k --json | jq '{mode, share, dollars}'
+      recto replay ~/.claude/projects/*/*.jsonl --window 128k --mode zones --against trim --html replay.html
+      recto replay session.json --window 16k --mode sliding_window --policy prune --policy hybrid
+      recto replay session.json --window 16k --json | jq '{way, dollars, missed}'
     """
-    own = _quick(apart(settings, model=model, window=window))
-    rows: list[Row] = []
-    with progress("replaying", len(modes or MODES) * sum(file.stat().st_size for file in files), of_bytes=True) as bar:
-        for file in files:
-            sessions = sessions_in(own, file)
-            for mode in modes or MODES:
-                moded = replace(own, window=replace(own.window, mode=mode))
-                rows.append(Row(file=file.name, mode=mode, result=_result(moded, sessions, file, bar)))
-                if as_json:
-                    click.echo(json.dumps(_json(rows[-1])))
-    if not as_json:
-        _show(rows, len(files))
-    if any(row.result.over or row.result.refused for row in rows):
+    compared = variants(settings, **given)
+    replay = Replay(files=files, variants=compared, jobs=jobs, with_curves=html is not None)
+    size = len(compared) * sum(file.stat().st_size for file in files)
+    with progress("replaying", size, of_bytes=True) as advance:
+        outcomes = list(_heard(replay.outcomes(advance), as_json=as_json))
+    _tell(outcomes, given, files=len(files), as_json=as_json, html=html)
+    if did_not_fit(outcomes):
         click.get_current_context().exit(EXIT_FOUND)
 
 
-def _quick(settings: Settings) -> Settings:
-    """With an embedder that takes no time, unless the settings name one: what a window costs hardly depends on it."""
-    given = settings.recall
-    use = "hashing" if given.embedder.use == "auto" else given.embedder.use
-    return replace(settings, recall=replace(given, embedder=replace(given.embedder, use=use)))
+def _heard(outcomes: Iterator[Outcome], *, as_json: bool) -> Iterator[Outcome]:
+    """Each as it comes; programs are told at once. The baseline of a file comes before its other ways."""
+    baseline: Outcome | None = None
+    for one in outcomes:
+        baseline = one if one.way.is_baseline else baseline
+        if as_json:
+            beside = None if baseline is None or one.way.is_baseline else baseline.result
+            click.echo(json.dumps(replay_table.as_json(one, beside)))
+        yield one
 
 
-def _result(settings: Settings, sessions: Mapping[str, Sequence[Entry]], file: Path, advance: Advance) -> Backtest:
-    """All sessions of a file, each in a window of its own."""
-    from recto.engine.backtesting import Backtest, backtest  # noqa: PLC0415  # only for who replays
-
-    left = file.stat().st_size
-
-    def passed(entries: Sequence[Entry]) -> Iterator[Entry]:
-        nonlocal left
-        for entry in entries:
-            size = min(len(entry.content), left)
-            left -= size
-            advance(size)
-            yield entry
-
-    total = Backtest()
-    for entries in sessions.values():
-        with (
-            closing(MemoryStore()) as store,
-            closing(indexer_for(settings, store)) as indexer,
-            closing(open_session(settings, store, indexer)) as session,
-        ):
-            total += backtest(session, passed(entries))
-    advance(left)
-    return total
-
-
-def _json(row: Row) -> dict[str, object]:
-    told = asdict(row.result) | {"share": round(row.result.share, 4), "dollars": _dollars(row.result)}
-    return {"file": row.file, "mode": row.mode, **told}
-
-
-def _dollars(result: Backtest) -> float | None:
-    return None if result.picodollars is None else round(result.picodollars / 1e12, 6)
-
-
-def _show(rows: Sequence[Row], files: int) -> None:
-    right = ("turns", "sent", "unchanged", "dollars", "decisions", "largest", "over", "refused")
-    table = Table("file", "mode", *(Column(name, justify="right") for name in right))
-    for row in rows:
-        table.add_row(Text(one_line(row.file, 40)), row.mode, *_cells(row.result))
-    if files > 1:
-        table.add_section()
-        for mode in dict.fromkeys(row.mode for row in rows):
-            first, *others = [row.result for row in rows if row.mode == mode]
-            for one in others:
-                first += one
-            table.add_row(Text(f"{files:,} files", "bold"), mode, *_cells(first))
-    out.print(table)
-    if any(row.result.refused for row in rows):
-        says = "refused: what must not leave did not fit; a larger --window, or fewer pins, would do"
-        out.print(safe(says), style="yellow", soft_wrap=True)
-
-
-def _cells(result: Backtest) -> tuple[str | Text, ...]:
-    dollars = _dollars(result)
-    return (
-        f"{result.turns:,}",
-        f"{result.tokens:,}",
-        f"{result.share:.1%}",
-        "–" if dollars is None else f"{dollars:,.4f}",
-        f"{result.decisions:,}",
-        f"{result.largest:,}",
-        Text(f"{result.over:,}", "red" if result.over else ""),
-        Text(f"{result.refused:,}", "yellow" if result.refused else ""),
-    )
+def _tell(outcomes: list[Outcome], given: dict[str, Any], *, files: int, as_json: bool, html: Path | None) -> None:
+    if not as_json:
+        replay_table.show(outcomes, files)
+    if html is not None:
+        asked = {"model": given["model"]} if given["model"] else {}
+        asked |= {"window of": f"{given['window']:,} tokens"} if given["window"] else {}
+        write_out([page(outcomes, files=files, asked=asked).encode(errors="replace")], html)
+        err.print(f"written to {safe(str(html))}", markup=False, highlight=False, soft_wrap=True)

@@ -37,6 +37,7 @@ class Draft:
     ts: int
     """When it happened, in microseconds since 1970. Only told, never used for order: order is `seq`."""
     role: Role
+    """Who speaks."""
     content: bytes
     """The provider's own JSON, exactly as it came."""
     kind: str = MESSAGE
@@ -46,6 +47,7 @@ class Draft:
     surface: str = "library"
     """Where it came in: cli, tui, web, gateway chat, gateway responses, gateway messages, mcp, library, import."""
     tokens: int = 0
+    """As its model counts them; 0 for events."""
     counter: str = ""
     """What counted the tokens."""
     meta: bytes = b"{}"
@@ -69,11 +71,13 @@ class Entry(Draft):
     """An entry in its place: entry `seq` of its session, chained to the one before."""
 
     session: str
+    """The key of its session."""
     seq: int
     """1, 2, 3, … without gaps."""
     prev: bytes
     """Hash of the entry before; `GENESIS` for the first."""
     hash: bytes
+    """Over everything else here, the entry before included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,12 @@ class RequestMetrics:
         labels = ("api", "model", "outcome")
         registry = metrics.registry
         self._registry = registry
-        self._requests = Counter("recto_requests", "Requests to models, by how they ended.", labels, registry=registry)
+        self._requests = Counter(
+            "recto_requests",
+            "Requests to models, by how they ended: ok, upstream_error, refused, cut.",
+            labels,
+            registry=registry,
+        )
         self._seconds = Histogram(
             "recto_request_seconds",
             "From the first look at a request to the end of its answer.",

@@ -3,8 +3,8 @@ of one of another.
 
 More threads at once would not get more done, only each of them later. Whoever was let in goes on to need the event loop
 too, where nobody has a place in line: so while others ask, many of one key are let in with some time between them. A
-key that asks one thing after the other is not slowed, however often it asks. It belongs to one event loop, so nothing is
-locked, and it does not know what the work is.
+key that asks one thing after the other is not slowed, however often it asks. It belongs to one event loop, so nothing
+is locked, and it does not know what the work is.
 """
 
 from __future__ import annotations

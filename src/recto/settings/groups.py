@@ -35,9 +35,9 @@ class Trim:
     keep_newest: int = 3
     """How many of the newest results are left as they are."""
     exclude_tools: tuple[str, ...] = ()
-    """Tools whose results never shrink; those of Recto's own never do."""
+    """Tools whose results never shrink; those of Recto's own MCP server never do."""
     clear_at_least: int = 2000
-    """Tokens that must be won, or nothing is done."""
+    """Tokens that must be won, or nothing shrinks; at most a twentieth of the room."""
     placeholder: str = ""
     """What stands in place of a result; `{pointer}` in it, or behind it, says where it is whole. Empty: what it was."""
 
@@ -58,11 +58,13 @@ class Window:
     policy: str = "prune"
     """What leaves first: `prune`, or an eviction policy: fifo, lru, priority, semantic_merge, type_ttl, hybrid."""
     scorer: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of an eviction policy, such as the weights of `hybrid`."""
+    """Settings of an eviction policy, such as `{weights: {lru: 0.5, priority: 0.5}}` for `hybrid`."""
     yellow_percent: float = 0.0
+    """Where the yellow zone of pressure begins; 0, here as for the next two: by the size of the window."""
     orange_percent: float = 0.0
+    """Where the orange zone begins."""
     red_percent: float = 0.0
-    """Where the zones of pressure begin; 0: by the size of the window."""
+    """Where the red zone begins."""
     keep_tools: tuple[str, ...] = ()
     """Tools whose calls and results never leave."""
     mark: str = "DO_NOT_EVICT"
@@ -110,7 +112,7 @@ class Embedder:
     """`auto`: the embedded model where its weights are, else `hashing`. Or `arctic`, `onnx`, `endpoint`, `hashing`,
     `none` (words alone)."""
     path: str = ""
-    """For `onnx`: a folder with model.onnx and tokenizer.json."""
+    """For `onnx`, and for `arctic` from its publisher's own files: a folder with `model.onnx` and `tokenizer.json`."""
     url: str = ""
     """For `endpoint`: the base URL of an OpenAI-compatible server, such as http://localhost:11434/v1."""
     model: str = ""
@@ -122,8 +124,9 @@ class Embedder:
     dims: int = 0
     """For `endpoint`: how long its vectors shall be; 0: as long as they come."""
     query_prefix: str = ""
+    """For `onnx` and `endpoint`: what the model wants before a question."""
     document_prefix: str = ""
-    """For `onnx` and `endpoint`: what the model wants before a question, and before everything else."""
+    """For `onnx` and `endpoint`: what it wants before everything else."""
     pooling: str = "cls"
     """For `onnx`: `cls` or `mean`, as the model's makers say."""
 
@@ -285,7 +288,7 @@ class Continuity:
     """How the work of a session goes on in a new window, in another process, or elsewhere."""
 
     folder: str = ""
-    """Where checkpoints and handoffs are kept as files too; empty: in the transcript alone."""
+    """Where checkpoints and handoffs are kept as files too, a folder for each session. Empty: in the transcript."""
     milestones: str = "auto"
     """Checkpoints at milestones: `always`, `never`, `auto` (where there is a folder, or a mode that summarises)."""
     environment: bool = True

@@ -40,6 +40,11 @@ def load(
     return settings
 
 
+def over(settings: Settings, tree: Mapping[str, Any]) -> Settings:
+    """The settings with some of them changed, by name. Raises `SettingsError` where they do not allow it."""
+    return _merge(settings, tree, "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """What one source sets."""

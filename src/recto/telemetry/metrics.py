@@ -135,13 +135,19 @@ class Metrics:
         self._ratio = histogram("recto_compression_ratio", "How many times shorter text was made.", _RATIOS)
         self._fidelity = histogram("recto_fidelity_ratio", "How much of its sources a summary still tells.", _SCORES)
         self._error = histogram(
-            "recto_estimate_error_ratio", "How far the provider's count of a prompt was off ours.", _ERRORS
+            "recto_estimate_error_ratio",
+            "How far the provider's count of a prompt was off ours: 0.1 is 10 % more.",
+            _ERRORS,
         )
         self._evicted = counter("recto_messages_evicted", "Messages that left prompts.")
         self._hits = counter("recto_recall_hits", "Times that recall brought something back.")
         self._misses = counter("recto_recall_misses", "Times that it found nothing relevant enough.")
         self._regrets = counter("recto_regrets", "Things that left and were soon fetched or asked for again.")
-        cached = counter("recto_upstream_cache_tokens", "Prompt tokens in the provider's cache, as it told.", "kind")
+        cached = counter(
+            "recto_upstream_cache_tokens",
+            "Prompt tokens read from the provider's cache or written to it, as it told.",
+            "kind",
+        )
         self._cache_read, self._cache_write = cached.labels("read"), cached.labels("write")
 
     def _make_event_metrics(self) -> None:
@@ -185,17 +191,25 @@ class _Now:
 
     def collect(self) -> Iterator[Metric]:
         standing = self._live.standing()
-        yield GaugeMetricFamily("recto_sessions_live", "Sessions with a turn lately.", standing.sessions)
         yield GaugeMetricFamily(
-            "recto_utilization_max_ratio", "Share of its room that the fullest of them takes.", standing.utilization
+            "recto_sessions_live", "Sessions at work: those with a turn in the last 15 minutes.", standing.sessions
         )
         yield GaugeMetricFamily(
-            "recto_protected_max_ratio", "Largest share of a room that may not leave.", standing.protected
+            "recto_utilization_max_ratio",
+            "Share of its room that the fullest session at work takes.",
+            standing.utilization,
+        )
+        yield GaugeMetricFamily(
+            "recto_protected_max_ratio",
+            "Largest share of a room that may not leave, over sessions at work.",
+            standing.protected,
         )
         yield GaugeMetricFamily(
             "recto_index_lag_messages", "Messages not indexed yet, in the session furthest behind.", standing.lag
         )
-        active = GaugeMetricFamily("recto_alerts_active", "Sessions with this alert.", labels=["alert", "grade"])
+        active = GaugeMetricFamily(
+            "recto_alerts_active", "Sessions at work with this alert.", labels=["alert", "grade"]
+        )
         for name in _ALERTS:
             for grade in _GRADES:
                 active.add_metric([name, grade], standing.alerts.get((name, grade), 0))

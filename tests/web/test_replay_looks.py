@@ -1,0 +1,39 @@
+"""The page of a replay in a real browser: nothing runs or is asked for; it can be read on a phone and in the dark."""
+
+from __future__ import annotations
+
+import pytest
+from tests.hostile_texts import MARKUP
+from tests.web.browsing import PHONE, WIDE
+
+from recto.cli.replay_page import page
+from recto.engine.backtesting import Backtest
+from recto.engine.ways import Curve, Outcome, Way
+
+RESULT = Backtest(turns=90, tokens=900_000, unchanged=700_000, cache_read=700_000, picodollars=10**12, fetched_again=3)
+
+
+@pytest.fixture
+def written(tmp_path):
+    curve = Curve(turns=90, room=28_000, tokens=tuple(range(1_000, 46_000, 500)))
+    ways = [Way(name="none", is_baseline=True), *(Way(name=name, mode="zones") for name in MARKUP)]
+    made = [
+        Outcome(place=place, file=MARKUP[place], way=way, result=RESULT, curve=None if place else curve)
+        for place in range(2)
+        for way in ways
+    ]
+    file = tmp_path / "replay.html"
+    file.write_text(page(made, files=2, asked={"model": "m" * 300}), encoding="utf-8")
+    return file.as_uri()
+
+
+@pytest.mark.parametrize(("viewport", "scheme"), [(PHONE, "light"), (WIDE, "dark")])
+def test_names_that_would_run_are_only_read_and_nothing_is_wider_than_the_screen(visiting, written, viewport, scheme):
+    with visiting(written, viewport=viewport, color_scheme=scheme) as visit:
+        visit.page.goto(written)
+        visit.page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert visit.page.get_by_role("img").count() > 4
+        drawn = "getComputedStyle(document.querySelector('rect.cached')).fill"
+        assert visit.page.evaluate(drawn) == {"light": "rgb(42, 100, 200)", "dark": "rgb(122, 167, 247)"}[scheme]
+        visit.shot(f"replay-{scheme}")

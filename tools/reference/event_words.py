@@ -1,0 +1,87 @@
+"""Each kind of event in one sentence, and the page that tells more. The code has the names; people need a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from recto.core.audit import Topic
+
+TOPICS: Mapping[Topic, str] = {
+    "decision": "What left the prompt or became shorter",
+    "undo": "What was undone",
+    "pin": "What was pinned",
+    "memory": "Memory",
+    "continuity": "Continuity",
+    "recall": "Recall",
+    "pressure": "Pressure and budgets",
+    "failure": "What went wrong",
+    "session": "The session itself",
+    "note": "Notes",
+    "bookkeeping": "Bookkeeping",
+    "other": "Others",
+}
+"""How the topics of an audit are headed."""
+KINDS: Mapping[str, tuple[str, str]] = {
+    "auto_compact_required": (
+        "The room is full: a compaction is carried out now.",
+        "compression.md#three-modes",
+    ),
+    "auto_compact_warning": ("A compaction is near; checkpoint and handoff are written.", "compression.md#three-modes"),
+    "branch": ("Where this session parted from another.", "library.md#other-ways-from-the-same-point"),
+    "budget_violation": ("A component has passed its budget.", "window.md#pressure-and-budget"),
+    "budget_warning": ("A component has passed 80 % of its budget.", "window.md#pressure-and-budget"),
+    "checkpoint_saved": ("Where the work stands, for programs.", "continuity.md#checkpoints"),
+    "checkpoint_unsaved": ("The files of a checkpoint could not be written; why.", "continuity.md#checkpoints"),
+    "compaction": ("All but the newest messages left; a summary stands for them.", "compression.md"),
+    "consolidated": ("How far a session was reviewed for memory.", "memory.md#consolidation"),
+    "consolidation_finished": ("What a cycle of consolidation did.", "memory.md#consolidation"),
+    "content_compressed": ("Results or exchanges became shorter texts.", "compression.md#five-ways-to-be-shorter"),
+    "context_window_pruned": ("Whole units left, oldest first.", "window.md#when-something-leaves"),
+    "conversation_opened": (
+        "A client opened a conversation.",
+        "gateway.md#histories-that-are-held-here",
+    ),
+    "delegated": ("A sub-agent was asked: its session, and how it ended.", "compression.md"),
+    "delegated_from": ("Which session this one, of a sub-agent, was asked by.", "compression.md"),
+    "erasure_finished": ("An erasure has come to its end.", "transcript.md#erasing"),
+    "fidelity_judged": ("A model compared what the prompt still knows with all that was said.", "compression.md"),
+    "fidelity_low": ("A summary, or a judged prompt, holds too little of what it stands for.", "compression.md"),
+    "handoff_replayed": ("A handoff was shown, behind which question.", "continuity.md#handoff"),
+    "handoff_written": ("Where the work stands, for readers.", "continuity.md#handoff"),
+    "host_compacted": ("A host let go of entries of its own history; which.", "continuity.md#handoff"),
+    "imported": ("The end of an import: which file, and its digest.", "files.md"),
+    "index_failed": ("The index of recall failed; what stays in the prompt for it.", "recall.md#events"),
+    "instructions_given": ("System text that a client sent to the gateway, once for each.", "gateway.md"),
+    "lineage": ("Under which history a session is known to the gateway.", "gateway.md"),
+    "memory_applied": ("A memory was of use.", "memory.md#events"),
+    "memory_approved": ("A proposal became memory; by whom.", "memory.md#proposals-and-approvals"),
+    "memory_noted": ("Where a proposal stands.", "memory.md#events"),
+    "memory_proposed": ("Something that should be remembered, with its sources.", "memory.md#proposals-and-approvals"),
+    "memory_rejected": ("A proposal was rejected for good; by whom and why.", "memory.md#proposals-and-approvals"),
+    "memory_retired": ("A memory is found no longer; by whom and why.", "memory.md#age"),
+    "model_changed": ("Known, and written by no part of this version.", "versioning.md"),
+    "note": ("Something that was written down for later.", "compression.md"),
+    "pinned": ("Messages that stay in the prompt until they are unpinned.", "window.md#what-stays"),
+    "recall_injected": ("What came back for a question, with scores.", "recall.md#events"),
+    "recall_miss": ("Nothing came back for a question; how near the best was.", "recall.md#events"),
+    "recall_used": ("Which recalled entries an answer made use of.", "recall.md#events"),
+    "reply_cut": ("An answer that did not come to its end; what came of it is stored.", "gateway.md"),
+    "report": ("Known, and written by no part of this version.", "versioning.md"),
+    "restored": ("A decision was undone.", "window.md#when-something-leaves"),
+    "session_erased": ("A session was removed on purpose: its end, by whom and why.", "transcript.md#erasing"),
+    "session_opened": ("Known, and written by no part of this version.", "versioning.md"),
+    "standing_changed": ("What stands before everything else.", "window.md#what-stands-before-everything-else"),
+    "tool_results_trimmed": ("Old tool results shrank to a placeholder.", "window.md#when-something-leaves"),
+    "tools_offered": ("Tools that a client sent to the gateway, once for each list.", "gateway.md"),
+    "units_evicted": ("Units left by their score.", "window.md#when-something-leaves"),
+    "units_merged": ("Units that say the same became one.", "window.md#when-something-leaves"),
+    "unpinned": ("Messages that may leave again.", "window.md#what-stays"),
+    "upstream_failed": ("The model could not be asked, or broke off.", "gateway.md#errors"),
+    "usage_reported": ("What the provider counted, beside what was counted here.", "library.md#counting"),
+    "velocity_spike": ("A turn added more than three times the usual.", "window.md#pressure-and-budget"),
+    "window_opened": ("A new window: everything left that may, and a summary stands for it.", "continuity.md#resume"),
+    "window_overflow": ("What must not leave does not fit; names the largest.", "window.md#events"),
+    "window_snapshot": ("The state of the window, so that opening reads little.", "window.md#how-it-stays-fast"),
+    "zone_changed": ("Pressure came into another zone.", "window.md#pressure-and-budget"),
+}
+"""Every kind that Recto knows."""

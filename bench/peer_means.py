@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from bench.peer_judging import Part, texts_of
@@ -30,6 +31,8 @@ class Means:
     held: Callable[[Adapter], Iterable[Part]]
     search: str = ""
     found: Callable[[Adapter, str], list[str]] | None = None
+    read_on: Callable[[Adapter, str], list[str]] | None = None
+    """What is found together with what stands around it, where the peer can read on from a hit."""
 
 
 def of_recto(peer: Adapter) -> Iterable[Part]:
@@ -37,10 +40,10 @@ def of_recto(peer: Adapter) -> Iterable[Part]:
     return peer.parts(entries)
 
 
-def found_by_recto(peer: Adapter, query: str) -> list[str]:
-    """The hits are read from the transcript by their pointers, each with its neighbours: a call with its result."""
+def found_by_recto(peer: Adapter, query: str, around: int = 0) -> list[str]:
+    """The hits, read from the transcript by their pointers."""
     hits = peer.session.recall(query, most=MOST).hits
-    entries = [entry for hit in hits for entry in peer.session.window.read(hit.pointer, around=1)]
+    entries = [entry for hit in hits for entry in peer.session.window.read(hit.pointer, around=around)]
     return texts_of(peer.parts(json.loads(entry.content) for entry in entries if entry.kind == "message"))
 
 
@@ -83,7 +86,13 @@ def of_openai_agents(peer: Adapter) -> Iterable[Part]:
 
 LIST = Means(by="the caller's list", held=lambda peer: peer.parts(peer.h))
 STATE = Means(by="its state", held=lambda peer: peer.parts(peer.state["messages"]))
-TRANSCRIPT = Means(by="its transcript", held=of_recto, search="recall", found=found_by_recto)
+TRANSCRIPT = Means(
+    by="its transcript",
+    held=of_recto,
+    search="recall",
+    found=found_by_recto,
+    read_on=partial(found_by_recto, around=1),  # a call comes with its result
+)
 AGENT = Means(by="its agent", held=lambda peer: peer.parts(peer.a.messages))
 STORE = Means(by="its store", held=of_openai_agents)
 MEANS: dict[str | tuple[str, str], Means] = {

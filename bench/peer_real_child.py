@@ -111,11 +111,13 @@ class Replay:
     def looked(self, need: dict, shown: Shown) -> dict:
         """For each of the messages that were needed: does it stand in the prompt, does the peer's search find it."""
         back = Shown(self.means.found(self.peer, need["query"]) if self.means and self.means.found else ())
+        further = Shown(self.means.read_on(self.peer, need["query"])) if self.means and self.means.read_on else back
         return {
             "kind": need["kind"],
             "whole": [shown.whole(text) for text in need["texts"]],
             "lines": [shown.lines(text) for text in need["texts"]],
             "found": [back.whole(text) for text in need["texts"]],
+            "read_on": [further.whole(text) for text in need["texts"]],
         }
 
     def told(self, said: list[common.Msg], looked: list[dict]) -> dict:

@@ -164,8 +164,10 @@ BACK = (
     "evidence in the prompt",
     "its lines",
     "reached",
+    "reading on",
     "files in the prompt",
     "reached",
+    "reading on",
     "read back exactly",
     "from",
     "own search",
@@ -209,8 +211,10 @@ def back_line(row: dict) -> tuple[str, ...]:
         share_of(asked, "whole"),
         share_of(asked, "lines"),
         share_of(asked, "reached"),
+        share_of(asked, "read_on"),
         share_of(files, "whole"),
         share_of(files, "reached"),
+        share_of(files, "read_on"),
         percent(held(row)),
         row["by"],
         row["search"] or "none",
@@ -350,8 +354,8 @@ def said_of(report: dict) -> list[str]:
         f"{MOST} that the peer's own search returns for the question or for the file's "
         "name. *read back exactly*: of all messages of all sessions, those that the peer still has, text for "
         "text, and *from* where: the caller's list is no store of the peer's, and gone when the process is. "
-        "Recto's search gives pointers, which are read with one neighbour on each side; headroom's own search is "
-        "what the markers in its prompt lead to.",
+        "*reading on*: the same with the neighbour on each side of a hit, which Recto's pointers lead to: a call with "
+        "its result. Headroom's own search is what the markers in its prompt lead to.",
         "Not run: search by meaning, which needs a model (LlamaIndex's vector memory, Letta's server, other "
         "memory services of ADK); the search for one substring in what users said (OpenAI Agents); Strands' "
         "offloading of tool results, which works only where it runs the tools; checkpointers and session files of "

@@ -184,11 +184,13 @@ def growth(sessions_times: Sequence[Sequence[float]]) -> float | None:
 def needed(replays: Iterable[dict], kind: str) -> dict:
     """Of the messages that were needed: how many stood in the prompt, and how many would reach a model.
 
-    That is in a prompt that can be sent, or by the peer's own search. What is in a bad prompt reaches nobody.
+    That is in a prompt that can be sent, or by the peer's own search, or by reading on from what that finds. What is
+    in a bad prompt reaches nobody.
     """
     looked = [each for replay in replays for each in replay["looked"] if each["kind"] == kind]
     whole = [is_so for each in looked for is_so in each["whole"]]
     found = [is_so for each in looked for is_so in each["found"]]
+    read_on = [is_so for each in looked for is_so in each["read_on"]]
     sent = [is_so and each["sound"] for each in looked for is_so in each["whole"]]
     return {
         "messages": len(whole),
@@ -196,6 +198,7 @@ def needed(replays: Iterable[dict], kind: str) -> dict:
         "lines": sum(share for each in looked for share in each["lines"]),
         "found": sum(found),
         "reached": sum(here or there for here, there in zip(sent, found, strict=True)),
+        "read_on": sum(here or there for here, there in zip(sent, read_on, strict=True)),
     }
 
 

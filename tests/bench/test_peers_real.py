@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from bench.peer_judging import texts_of
-from bench.peer_means import found_by_recto, of_recto
+from bench.peer_means import TRANSCRIPT, found_by_recto, of_recto
 from bench.recall_data import Turn
 
 import recto
@@ -28,7 +28,7 @@ SESSION = [
     ("assistant", "answer"),
     ("user", "never answered"),
 ]
-NOTHING = {"messages": 0, "whole": 0, "lines": 0, "found": 0, "reached": 0}
+NOTHING = {"messages": 0, "whole": 0, "lines": 0, "found": 0, "reached": 0, "read_on": 0}
 
 
 def written(folder: Path) -> Path:
@@ -118,12 +118,26 @@ def test_what_went_wrong_and_what_is_still_there_are_added_up_over_the_sessions(
 
 def test_what_was_needed_is_reached_in_a_prompt_that_can_be_sent_or_by_search():
     looked = [
-        {"kind": "questions", "whole": [True, False], "lines": [1.0, 0.5], "found": [False, True], "sound": True},
-        {"kind": "files", "whole": [False, True], "lines": [0.0, 1.0], "found": [False, False], "sound": False},
+        {
+            "kind": "questions",
+            "whole": [True, False],
+            "lines": [1.0, 0.5],
+            "found": [False, True],
+            "read_on": [False, True],
+            "sound": True,
+        },
+        {
+            "kind": "files",
+            "whole": [False, True],
+            "lines": [0.0, 1.0],
+            "found": [False, False],
+            "read_on": [True, False],
+            "sound": False,
+        },
     ]
     row = summed(replayed([0], looked=looked))
-    assert row["questions"] == {"messages": 2, "whole": 1, "lines": 1.5, "found": 1, "reached": 2}
-    assert row["files"] == {"messages": 2, "whole": 1, "lines": 1.0, "found": 0, "reached": 0}
+    assert row["questions"] == {"messages": 2, "whole": 1, "lines": 1.5, "found": 1, "reached": 2, "read_on": 2}
+    assert row["files"] == {"messages": 2, "whole": 1, "lines": 1.0, "found": 0, "reached": 0, "read_on": 1}
 
 
 def test_growth_is_the_last_tenth_over_the_first():
@@ -176,4 +190,5 @@ def test_recto_gives_back_all_that_was_said_and_finds_a_result_beside_its_call()
         session.append_all(said)
         peer = SimpleNamespace(session=session, parts=parts)
         assert texts_of(of_recto(peer)) == [each["content"] for each in said]
-        assert "total = 4711" in found_by_recto(peer, "src/ledger.py")
+        assert "total = 4711" not in found_by_recto(peer, "src/ledger.py")
+        assert "total = 4711" in TRANSCRIPT.read_on(peer, "src/ledger.py")

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 
 from tests.gateway.listening import DEADLINE, asked, connected, listening, status
 
@@ -94,6 +95,15 @@ def test_those_who_wait_for_the_clock_are_let_in_when_it_is_time():
         return through
 
     assert asyncio.run(meet()) == ["good", *["bad"] * 20]
+
+
+def test_connections_that_come_at_once_speak_one_after_the_other_and_one_that_comes_alone_at_once():
+    door = server.Door()
+    waits = [door.wait(100.0) for _ in range(50)]
+    assert waits[0] == 0
+    assert all(0 < later - sooner < 0.01 for sooner, later in pairwise(waits))
+    assert door.wait(200.0) == 0
+    assert door.wait(200.0) > 0
 
 
 class Endless:

@@ -16,7 +16,7 @@ from recto.wire.refusals import OVERLOADED
 
 _SMALL = 1 << 20
 """Bytes of a body that come in without asking: nearly all requests are smaller."""
-_ROOM = 12 << 20
+_ROOM = 10 << 20
 """Bytes for all that have more, beside the one that may always go on."""
 _SHARE = 2
 """One key has one part of so many of it."""

@@ -41,6 +41,9 @@ _BACKLOG = 1_024
 """Connections that wait in the system to be taken."""
 _TAKEN = 4
 """Connections taken before those who are here get their turn; by itself the loop takes all that wait."""
+_BETWEEN = 0.003
+"""Seconds between two new connections that are read from. More of them could not be served, and a hundred that come at
+once would all stand before those who are here."""
 _SWITCH = 0.001
 """Seconds for which a thread may go on while the event loop wants to: all clients wait for the loop."""
 _UNSENT = 4 * 1024
@@ -61,6 +64,19 @@ _LAST_WORDS = 5.0
 _UNIX = "unix:"
 _ARENA_MAX = -8
 """What glibc calls M_ARENA_MAX."""
+
+
+class Door:
+    """Lets new connections of one server speak one after the other."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def wait(self, now: float) -> float:
+        """The seconds until one that came just now may speak."""
+        turn = max(now, self._next)
+        self._next = turn + _BETWEEN
+        return turn - now
 
 
 class Unread:
@@ -88,9 +104,17 @@ class Unread:
 class Protocol(H11Protocol):
     """One connection. Headers, waiting and reading have their times."""
 
-    def __init__(self, *args: Any, gateway: Gateway, unread: Unread, **kwargs: Any) -> None:  # noqa: ANN401  # uvicorn's
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401  # uvicorn's
+        gateway: Gateway,
+        door: Door,
+        unread: Unread,
+        **kwargs: Any,  # noqa: ANN401  # uvicorn's
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._gateway = gateway
+        self._door = door
         self._unread_by = unread
         self._headers_due: asyncio.TimerHandle | None = None
         self._reading_due: asyncio.TimerHandle | None = None
@@ -108,6 +132,9 @@ class Protocol(H11Protocol):
         if sock := transport.get_extra_info("socket"):
             _hold_little(sock)
         self._expect_headers()
+        if wait := self._door.wait(self.loop.time()):
+            transport.pause_reading()
+            self.loop.call_later(wait, transport.resume_reading)
 
     def data_received(self, data: bytes) -> None:
         """Takes bytes in. From the first byte of a request on, its headers have their time."""
@@ -186,7 +213,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 cast(Any, app),
                 loop="asyncio",
-                http=cast(Any, partial(Protocol, gateway=gateway, unread=Unread())),
+                http=cast(Any, partial(Protocol, gateway=gateway, door=Door(), unread=Unread())),
                 ws="none",
                 lifespan="on",
                 interface="asgi3",

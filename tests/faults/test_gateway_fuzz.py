@@ -230,7 +230,7 @@ def run(folder: Path, seed: int, many: int) -> tuple[list[Any], int]:
 
 @pytest.mark.promise
 def test_bent_requests_are_answered_or_refused_and_no_upstream_gets_one_that_it_would_refuse(swift_folder, scale):
-    many = scale(200, ci=2_000, release=200_000)
+    many = scale(200, ci=1_000, release=200_000)
     wrong, answered = run(swift_folder, 1, many)
     assert wrong == []
     assert answered > many // 20

@@ -186,13 +186,13 @@ def wired(rule: Rule, given: list[tuple[bytes, bytes]]) -> bytes:
 @pytest.mark.promise
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_no_wrong_key_opens_anything(swift_folder, shard, scale):
-    many = scale(3_600, ci=900_000, release=900_000) // SHARDS
+    many = scale(3_600, ci=980_000, release=900_000) // SHARDS
     assert asyncio.run(tried(swift_folder, random.Random(10 + shard), many)) == []
 
 
 @pytest.mark.promise
 def test_no_wrong_key_opens_anything_over_a_connection(swift_folder, scale):
-    many = scale(400, ci=100_000, release=100_000)
+    many = scale(400, ci=20_000, release=100_000)
     assert asyncio.run(tried_over_connections(swift_folder, random.Random(20), many)) == []
 
 

@@ -98,7 +98,7 @@ STORE = Means(by="its store", held=of_openai_agents)
 MEANS: dict[str | tuple[str, str], Means] = {
     "Recto": TRANSCRIPT,
     "RectoZones": TRANSCRIPT,
-    "RectoWithoutRecall": replace(TRANSCRIPT, search="", found=None),
+    "RectoWithoutRecall": replace(TRANSCRIPT, search="", found=None, read_on=None),
     "Trimming": Means(by="the caller's list", held=lambda peer: peer.parts(peer.kept)),
     "Everything": Means(by="the caller's list", held=lambda peer: peer.parts(peer.kept)),
     "TrimApprox": LIST,

@@ -174,7 +174,7 @@ def test_a_peer_that_fails_is_told_and_not_dropped(error, said, monkeypatch, tmp
     assert report["rows"] == [{"variant": "llamaindex MemFile", "error": said}]
 
 
-def test_recto_gives_back_all_that_was_said_and_finds_a_result_beside_its_call():
+def test_recto_gives_back_all_that_was_said_and_finds_a_result_with_its_call():
     call = {"id": "c1", "type": "function", "function": {"name": "Read", "arguments": '{"file_path": "src/ledger.py"}'}}
     said = [
         {"role": "user", "content": "Look at the ledger."},
@@ -190,5 +190,6 @@ def test_recto_gives_back_all_that_was_said_and_finds_a_result_beside_its_call()
         session.append_all(said)
         peer = SimpleNamespace(session=session, parts=parts)
         assert texts_of(of_recto(peer)) == [each["content"] for each in said]
-        assert "total = 4711" not in found_by_recto(peer, "src/ledger.py")
-        assert "total = 4711" in TRANSCRIPT.read_on(peer, "src/ledger.py")
+        assert "total = 4711" in found_by_recto(peer, "src/ledger.py")
+        assert "Thanks." not in found_by_recto(peer, "src/ledger.py")
+        assert "Thanks." in TRANSCRIPT.read_on(peer, "src/ledger.py")

@@ -20,10 +20,10 @@ from recto.core.ranking import (
     WORDS_ALONE,
     Calibration,
     Candidate,
+    Ranker,
     Weights,
     calibration_for,
     grouped,
-    rank,
 )
 from recto.core.recall import Mark
 
@@ -39,12 +39,12 @@ def said(seq: int, **more) -> Candidate:
 
 
 def order(*candidates: Candidate, weights: Weights | None = None) -> list[int]:
-    ranked = rank(candidates, weights=weights or Weights(), curve=ARCTIC, now=NOW)
+    ranked = Ranker(candidates, weights=weights or Weights(), curve=ARCTIC, now=NOW).ranked()
     return [one.candidate.seq for one in ranked]
 
 
 def part(candidate: Candidate, name: str, *beside: Candidate) -> float:
-    ranked = rank([candidate, *beside], weights=Weights(), curve=ARCTIC, now=NOW)
+    ranked = Ranker([candidate, *beside], weights=Weights(), curve=ARCTIC, now=NOW).ranked()
     return next(one for one in ranked if one.candidate == candidate).parts.get(name, 0.0)
 
 
@@ -79,7 +79,7 @@ def test_the_order_in_which_candidates_come_changes_nothing(found, rng: random.R
     one, other = (
         {
             (each.candidate.session, each.candidate.seq): each
-            for each in rank(given, weights=Weights(), curve=ARCTIC, now=NOW)
+            for each in Ranker(given, weights=Weights(), curve=ARCTIC, now=NOW).ranked()
         }
         for given in (found, shuffled)
     )
@@ -91,7 +91,7 @@ def test_the_order_in_which_candidates_come_changes_nothing(found, rng: random.R
 
 @given(candidates, st.integers(-(2**62), 2**62))
 def test_every_score_is_a_number_and_the_sum_of_its_parts_and_the_best_comes_first(found, now):
-    ranked = rank(found, weights=Weights(), curve=ARCTIC, now=now)
+    ranked = Ranker(found, weights=Weights(), curve=ARCTIC, now=now).ranked()
     assert sorted(ranked, key=lambda one: -one.score) == ranked
     for one in ranked:
         assert isfinite(one.score)
@@ -101,7 +101,7 @@ def test_every_score_is_a_number_and_the_sum_of_its_parts_and_the_best_comes_fir
 
 @given(candidates)
 def test_every_candidate_is_in_one_group_and_groups_are_finite_and_ordered(found):
-    ranked = rank(found, weights=Weights(), curve=ARCTIC, now=NOW)
+    ranked = Ranker(found, weights=Weights(), curve=ARCTIC, now=NOW).ranked()
     groups = grouped(ranked, lambda one: (one.session, one.exchange), share=0.6)
     members = [one.candidate for group in groups for one in group.members]
     assert sorted(members, key=id) == sorted((one.candidate for one in ranked), key=id)
@@ -188,16 +188,15 @@ def test_the_best_of_many_passages_is_less_near_than_the_only_one():
 
 def test_without_any_vectors_words_count_whole():
     bare = [said(1, cosine=None), said(2, cosine=None, bm25=9.0, strength=0.9)]
-    first, last = rank(bare, weights=Weights(), curve=ARCTIC, now=NOW)
+    first, last = Ranker(bare, weights=Weights(), curve=ARCTIC, now=NOW).ranked()
     assert (first.candidate.seq, first.parts["meaning"], last.parts["meaning"]) == (2, 0.0, 0.0)
     assert first.parts["words"] == pytest.approx(1.0)
     assert first.chance == WORDS_ALONE.chance(first.candidate)
 
 
 def test_a_message_without_a_vector_is_neither_near_nor_far():
-    ranked = rank(
-        [said(1, cosine=None), said(2, cosine=0.9), said(3, cosine=0.1)], weights=Weights(), curve=ARCTIC, now=NOW
-    )
+    found = [said(1, cosine=None), said(2, cosine=0.9), said(3, cosine=0.1)]
+    ranked = Ranker(found, weights=Weights(), curve=ARCTIC, now=NOW).ranked()
     by_seq = {one.candidate.seq: one.parts["meaning"] for one in ranked}
     assert by_seq[3] < by_seq[1] == 0.0 < by_seq[2]
 
@@ -228,7 +227,7 @@ def test_a_group_of_several_that_are_near_comes_before_one_that_is_near_by_chanc
     lone = said(1, exchange=1, cosine=0.75)
     pair = [said(2, exchange=2, cosine=0.74), said(3, exchange=2, cosine=0.74)]
     far = [said(seq, exchange=seq, cosine=0.3, bm25=1.0, strength=0.1) for seq in range(4, 9)]
-    ranked = rank([lone, *pair, *far], weights=Weights(), curve=ARCTIC, now=NOW)
+    ranked = Ranker([lone, *pair, *far], weights=Weights(), curve=ARCTIC, now=NOW).ranked()
     assert ranked[0].candidate.seq == 1
     assert grouped(ranked, lambda one: one.exchange, share=0.6)[0].key == 2
 
@@ -236,18 +235,18 @@ def test_a_group_of_several_that_are_near_comes_before_one_that_is_near_by_chanc
 def test_the_best_words_of_a_group_count_most():
     best = [said(1, exchange=1, bm25=9.0), said(2, exchange=1, bm25=1.0)]
     even = [said(3, exchange=2, bm25=5.0), said(4, exchange=2, bm25=5.0)]
-    ranked = rank([*best, *even], weights=Weights(), curve=ARCTIC, now=NOW)
+    ranked = Ranker([*best, *even], weights=Weights(), curve=ARCTIC, now=NOW).ranked()
     assert grouped(ranked, lambda one: one.exchange, share=0.6)[0].key == 1
 
 
 def test_the_words_of_a_whole_group_count_where_they_are_known():
-    ranked = rank([said(1, session="a"), said(2, session="b")], weights=Weights(), curve=ARCTIC, now=NOW)
+    ranked = Ranker([said(1, session="a"), said(2, session="b")], weights=Weights(), curve=ARCTIC, now=NOW).ranked()
     for winner in "ab":
         assert grouped(ranked, lambda one: one.session, share=0.6, whole={winner: 3.0})[0].key == winner
 
 
 def test_nothing_is_ranked_where_nothing_was_found():
-    assert rank([], weights=Weights(), curve=ARCTIC, now=NOW) == []
+    assert Ranker([], weights=Weights(), curve=ARCTIC, now=NOW).ranked() == []
     assert grouped([], lambda one: one.session, share=0.6) == []
 
 

@@ -11,6 +11,7 @@ import pytest
 import recto
 from recto.core.entries import Draft
 from recto.core.quoting import FOOTER, HEADER
+from recto.core.recall import Asked
 from recto.core.scopes import pointer_to
 from recto.engine.drafts import to_json
 from recto.errors import EmbedderFailed, InputError, WindowOverflow
@@ -364,6 +365,76 @@ def test_tool_calls_and_results_are_searchable_and_come_with_their_question():
         hit = session.recall("ERR_4711").hits[0]
         assert hit.seq == result.seq
         assert hit.context == (1,)
+
+
+def worked(session, question, path, output):
+    """A request, the call it leads to, what the tool said, and an answer that says nothing of it."""
+    session.append({"role": "user", "content": question})
+    call = {"id": f"c{session.head.seq}", "type": "function"}
+    call["function"] = {"name": "read_file", "arguments": json.dumps({"path": path})}
+    session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+    told = session.append({"role": "tool", "tool_call_id": call["id"], "content": output})
+    session.append({"role": "assistant", "content": "I have seen it."})
+    return told
+
+
+def test_the_output_of_a_call_comes_with_the_call():
+    """The call has the words of the question and the output has none of them: it is the output that is wanted."""
+    with opened(recall=WORDS) as session:
+        told = worked(session, "Have a look.", "mill/quay/buffer.py", "HALF = 5210796\n" + "pad = 0\n" * 60)
+        worked(session, "Have a look.", "other/place.py", "HALF = 1")
+        found = session.recall("What stands in mill/quay/buffer.py?", most=4)
+        by_seq = {hit.seq: hit for hit in found.hits}
+        call, output = by_seq[told.seq - 1], by_seq[told.seq]
+        assert output.parts["comes along"] > 0
+        assert output.score == pytest.approx(sum(output.parts.values())) == pytest.approx(call.score)
+        assert (output.chance, output.context) == (call.chance, (told.seq - 2,))
+        chatter(session, 40)
+        back = quotation(say(session, "What stands in mill/quay/buffer.py?"))
+        assert "HALF = 5210796" in back
+        assert pointer_to(session.key, told.seq) in back
+
+
+def test_of_what_a_request_led_to_that_output_comes_which_speaks_of_the_question():
+    with opened(recall=WORDS) as session:
+        session.append({"role": "user", "content": "ALARM: the quarry pump is slow."})
+        outputs = []
+        for number, said in enumerate(
+            ("all quiet", "INFO ok\n" * 300 + "first fault 77123: a disk went away", "load 3")
+        ):
+            call = {"id": f"c{number}", "type": "function", "function": {"name": "check", "arguments": "{}"}}
+            session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            outputs.append(session.append({"role": "tool", "tool_call_id": f"c{number}", "content": said}))
+        idle = worked(session, "ALARM: the quarry pump is slow once more.", "today.log", "all quiet again")
+        found = session.recall("Which first fault made the quarry pump slow?")
+        assert {1, outputs[1].seq} <= {hit.seq for hit in found.hits}
+        assert not {outputs[0].seq, outputs[2].seq, idle.seq} & {hit.seq for hit in found.hits}
+
+
+def test_an_output_that_stands_in_the_prompt_does_not_come_along():
+    with opened(recall=WORDS) as session:
+        told = worked(session, "Have a look.", "mill/quay/buffer.py", "HALF = 5210796")
+        recall = session.window._recollection.recall
+        recall.catch_up()
+        asked = Asked(text="What stands in mill/quay/buffer.py?", now=0)
+        assert told.seq in {hit.seq for hit in recall.search(asked, most=9).hits}
+        assert told.seq not in {hit.seq for hit in recall.search(asked, most=9, hidden={told.seq}).hits}
+
+
+def test_what_is_asked_every_day_leaves_room_for_what_was_said_once():
+    """Thirty questions have the words of the question. The message that answers it has two of them."""
+    with opened(recall=WORDS) as session:
+        session.append({"role": "user", "content": "On 3 May the grey dynamo had its first fault, number 77123."})
+        for part in range(30):
+            name = f"{chr(97 + part % 26) * 5}{part}"
+            session.append({"role": "user", "content": f"For the report on {name}: which fault set off the alarms?"})
+        found = session.recall("For the report on the grey dynamo: which fault set off the alarms?", most=24)
+        order = [hit.seq for hit in found.hits]
+        assert 1 in order[:3]
+        assert len(order) == 24
+        assert len({hit.text for hit in found.hits}) == 24
+        assert sum("much alike" in hit.parts for hit in found.hits) == 21
+        assert all(hit.score == pytest.approx(sum(hit.parts.values())) for hit in found.hits)
 
 
 def test_the_index_is_not_asked_anew_for_each_hit(monkeypatch):

@@ -7,7 +7,7 @@ be read as a tag of a chat template is taken out, secrets are left out. It is no
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from recto.core.secrets import masked
@@ -51,16 +51,20 @@ class Excerpt:
     """What must be known beside it, such as what superseded it."""
 
 
-def quote(excerpts: Sequence[Excerpt], more: str = "") -> str:
-    """The excerpts as one block of text, in the order given; `more` says what else there is and how to get it."""
-    lines = [HEADER]
-    for excerpt in excerpts:
-        spoken = f"{_name(excerpt.who)} {moment(excerpt.when)}".strip()
-        lines.append(" · ".join(part for part in (_name(excerpt.pointer), spoken, _name(excerpt.note)) if part))
-        lines += (_PREFIX + line for line in _LINES.split(masked(harmless(excerpt.text))))
-    if more:
-        lines.append(f"({_name(more)})")
-    return "\n".join((*lines, FOOTER))
+def quoted(excerpt: Excerpt) -> str:
+    """One excerpt as it stands in a quotation."""
+    spoken = f"{_name(excerpt.who)} {moment(excerpt.when)}".strip()
+    heading = " · ".join(part for part in (_name(excerpt.pointer), spoken, _name(excerpt.note)) if part)
+    return "\n".join((heading, *(_PREFIX + line for line in _LINES.split(masked(harmless(excerpt.text))))))
+
+
+def quote(excerpts: Sequence[Excerpt], more: str = "", *, each: Callable[[Excerpt], str] = quoted) -> str:
+    """The excerpts as one block of text, in the order given; `more` says what else there is and how to get it.
+
+    Who quotes the same excerpts several times gives an `each` that remembers.
+    """
+    told = [f"({_name(more)})"] if more else []
+    return "\n".join((HEADER, *map(each, excerpts), *told, FOOTER))
 
 
 def harmless(text: str) -> str:

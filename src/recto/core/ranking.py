@@ -139,24 +139,41 @@ class Ranked:
     parts: Mapping[str, float]
 
 
-def rank(candidates: Sequence[Candidate], *, weights: Weights, curve: Calibration, now: int) -> list[Ranked]:
-    """The candidates, best first. Of equal ones the newer comes first."""
-    words = _Scale.of([one.words for one in candidates])
-    near = [one.likeness for one in candidates if one.likeness is not None]
-    meaning, share = _Scale.of(near), weights.meaning if near else 0.0
-    found = []
-    for one in candidates:
-        chance = (WORDS_ALONE if one.likeness is None else curve).chance(one)
-        like = 0.0 if one.likeness is None else meaning(one.likeness)
-        parts = {"words": (1 - share) * words(one.words), "meaning": share * like}
-        parts |= {name: value * chance for name, value in _beside(one, weights, now).items() if value}
+class Ranker:
+    """Ranks the candidates of one question. Likeness is on one scale over all of them."""
+
+    def __init__(self, candidates: Sequence[Candidate], *, weights: Weights, curve: Calibration, now: int) -> None:
+        self._candidates = candidates
+        self._weights = weights
+        self._curve = curve
+        self._now = now
+        self._words = _Scale.of([one.words for one in candidates])
+        near = [one.likeness for one in candidates if one.likeness is not None]
+        self._meaning, self._share = _Scale.of(near), weights.meaning if near else 0.0
+
+    def ranked(self) -> list[Ranked]:
+        """All of them, best first. Of equal ones the newer comes first."""
+        return _best_first([self._ranked(one) for one in self._candidates])
+
+    def ranked_again(self, known: Sequence[Candidate], rest: Sequence[Ranked]) -> list[Ranked]:
+        """The same, where of some candidates more is known now; their words and their meaning are as they were."""
+        return _best_first([*map(self._ranked, known), *rest])
+
+    def _ranked(self, one: Candidate) -> Ranked:
+        weights = self._weights
+        chance = (WORDS_ALONE if one.likeness is None else self._curve).chance(one)
+        like = 0.0 if one.likeness is None else self._meaning(one.likeness)
+        parts = {"words": (1 - self._share) * self._words(one.words), "meaning": self._share * like}
+        parts |= {name: value * chance for name, value in _beside(one, weights, self._now).items() if value}
         if one.phrases:
             parts["phrases"] = weights.phrases * one.phrases
         if one.in_span:
             parts["date"] = weights.date
-        score = sum(parts.values())
-        found.append(Ranked(candidate=one, score=score, chance=chance, parts=MappingProxyType(parts)))
-    return sorted(found, key=lambda ranked: (-ranked.score, -ranked.candidate.ts, -ranked.candidate.seq))
+        return Ranked(candidate=one, score=sum(parts.values()), chance=chance, parts=MappingProxyType(parts))
+
+
+def _best_first(ranked: Sequence[Ranked]) -> list[Ranked]:
+    return sorted(ranked, key=lambda one: (-one.score, -one.candidate.ts, -one.candidate.seq))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,39 +7,28 @@ statement that was taken back later never comes alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import inf
 
-from recto.core.entries import MESSAGE, Entry
+from recto.core.entries import Entry
 from recto.core.passages import excerpt
-from recto.core.quoting import Excerpt, moment, quote
-from recto.core.ranking import Ranked
-from recto.core.recall import Asked, Confirmed, Found, Hit, Injection, Mark, Scope
+from recto.core.quoting import Excerpt, moment, quote, quoted
+from recto.core.recall import Asked, Confirmed, Found, Hit, Injection, Scope
 from recto.core.references import terms as references
 from recto.core.scopes import parse_pointer, pointer_to, within
-from recto.core.similarity import Vector, cosine, vector
-from recto.core.statements import supersedes
+from recto.engine.hits import Messages, Selection
 from recto.engine.indexing import Indexer
-from recto.engine.lanes.facts import Facts
 from recto.engine.memory_authority import MemoryAuthority
 from recto.engine.memory_events import memory_session
 from recto.engine.reading import text_of
 from recto.engine.searching import Ranking, Searcher
 from recto.errors import InputError
-from recto.wire import read
 
 _ALONG = 0.1
 """How much less likely others may be that come along with one that is likely enough."""
-_SHORTLIST = 40
-"""Candidates whose texts are looked at."""
 _MOST_SESSIONS = 1000
 """Sessions a search of an agent or a tenant goes through."""
-_CORRECTIONS = 50
-"""Corrections, newest first, that are held against what was found."""
-_TAKEN_BACK = 0.5
-_SAME = 0.95
-"""Likeness, word for word, from which on two texts are one."""
 _USUAL_EXCERPT = 120
 """Tokens an excerpt may have even where the share is small: two or three sentences."""
 _LEAST_EXCERPT = 60
@@ -48,8 +37,6 @@ _CHARACTERS = 4
 """Characters of a token, to begin with; what is made is counted."""
 _USED_TERMS = 2
 """Names and numbers of a recalled text that an answer must repeat to have made use of it."""
-_LOOK_BACK, _LOOK_AHEAD = 16, 8
-"""Entries around a hit in which its question and its answer are looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +72,8 @@ class Recall:
         self.session = session
         self.rules = rules
         self._owns_indexer = owns_indexer
-        self._authority = authority
+        self._remembers = authority is not None
+        self._messages = Messages(searcher.indexer, authority)
 
     @property
     def indexer(self) -> Indexer:
@@ -120,7 +108,9 @@ class Recall:
         def look() -> tuple[Ranking, list[Hit]]:
             self.indexer.recognise(self.session)
             ranking = self.searcher.find(asked, self._sessions(scope), {self.session: hidden})
-            return ranking, self._hits(ranking, most, shown, hidden, alone=scope == "session")
+            taken_back = self.searcher.weights.taken_back
+            chosen = Selection(self._messages, ranking, self.session, taken_back=taken_back, shown=shown, hidden=hidden)
+            return ranking, chosen.hits(most, alone=scope == "session")
 
         ranking, hits = self.indexer.mended(look, after=self.catch_up)
         behind, bare = self.indexer.behind(self.session)
@@ -177,118 +167,16 @@ class Recall:
     def _memory(self) -> list[str]:
         """The session that holds what this session's agent remembers for good: within its reach, whatever the scope."""
         key = memory_session(self.session)
-        head = self.indexer.store.head(key).seq if self._authority is not None and key != self.session else 0
+        head = self.indexer.store.head(key).seq if self._remembers and key != self.session else 0
         if head:
             self.indexer.take_words(key, head, self.rules.index_seconds)
         return [key] if head else []
-
-    def _hits(
-        self, ranking: Ranking, most: int, shown: Collection[int], hidden: Collection[int], *, alone: bool
-    ) -> list[Hit]:
-        """The best, each once. A session `alone` has nothing of others but what was approved as memory."""
-        hits: list[Hit] = []
-        seen = _Seen()
-        for ranked in ranking.ranked[:_SHORTLIST]:
-            if len(hits) >= most:
-                break
-            entry = self._entry(ranked.candidate.session, ranked.candidate.seq)
-            if entry is None:
-                continue
-            hit = self._hit(entry, ranked, shown)
-            if alone and hit.session != self.session and not hit.note:
-                continue
-            if not seen.again(hit.text):
-                hits.append(hit)
-            elif hit.note:  # what was approved stands for what was only said
-                hits = [hit if one.text == hit.text else one for one in hits]
-        return self._with_corrections(hits, ranking, shown, hidden)
-
-    def _hit(self, entry: Entry, ranked: Ranked, shown: Collection[int]) -> Hit:
-        return Hit(
-            session=entry.session,
-            seq=entry.seq,
-            pointer=pointer_to(entry.session, entry.seq),
-            role=entry.role,
-            ts=entry.ts,
-            text=text_of(entry),
-            score=ranked.score,
-            chance=ranked.chance,
-            parts=dict(ranked.parts),
-            marks=ranked.candidate.marks,
-            in_prompt=entry.session == self.session and entry.seq in shown,
-            note=self._noted(entry.session, entry.seq) or "",
-            context=tuple(one.seq for one in self._neighbours(entry)),
-        )
-
-    def _neighbours(self, entry: Entry) -> list[Entry]:
-        """The question of an answer or of a tool's output; the answer to a question."""
-        store = self.indexer.store
-        if entry.role == "user":
-            for later in store.read(entry.session, entry.seq + 1, entry.seq + _LOOK_AHEAD):
-                if later.kind == MESSAGE and later.role == "user":
-                    return []
-                if later.kind == MESSAGE and later.role == "assistant" and _says_something(later):
-                    return [later]
-            return []
-        earlier = list(store.read(entry.session, max(entry.seq - _LOOK_BACK, 1), entry.seq - 1))
-        question = next((one for one in reversed(earlier) if one.kind == MESSAGE and one.role == "user"), None)
-        return [question] if question is not None else []
-
-    def _with_corrections(
-        self, hits: list[Hit], ranking: Ranking, shown: Collection[int], hidden: Collection[int]
-    ) -> list[Hit]:
-        """Each statement that was taken back stands behind what took it back, found or not."""
-        known = {(hit.session, hit.seq): hit for hit in hits}
-        scores = {(one.candidate.session, one.candidate.seq): one for one in ranking.ranked}
-        # Asked for once and not for each hit: each time is a question to the index, and many hits are of one session.
-        facts = {session: self.indexer.words.facts(session) for session in {hit.session for hit in hits}}
-        said = cache(self._said)  # the corrections that come after one hit mostly come after the next one too
-        for hit in hits:
-            correction = next(iter(_corrections(hit, facts[hit.session], said)), None)
-            if correction is None:
-                continue
-            if correction.session == self.session and correction.seq in hidden:
-                del known[hit.session, hit.seq]  # the prompt says it right already
-                continue
-            later = known.get((correction.session, correction.seq))
-            if later is None:
-                like = scores.get((correction.session, correction.seq)) or scores[hit.session, hit.seq]
-                later = self._hit(correction, replace(like, parts={**like.parts, "takes back": 0.0}), shown)
-            known[later.session, later.seq] = replace(
-                later,
-                score=max(later.score, hit.score),
-                chance=max(later.chance, hit.chance),
-                supersedes=(*later.supersedes, hit.seq),
-            )
-            known[hit.session, hit.seq] = self._taken_back(known[hit.session, hit.seq], correction)
-        return sorted(
-            known.values(), key=lambda hit: (-hit.score, hit.superseded_by is not None, hit.session, -hit.seq)
-        )
-
-    def _taken_back(self, hit: Hit, correction: Entry) -> Hit:
-        weight = self.searcher.weights.taken_back
-        parts = {**hit.parts, "taken back": weight}
-        return replace(hit, score=hit.score + weight, parts=parts, superseded_by=correction.seq)
-
-    def _entry(self, session: str, seq: int) -> Entry | None:
-        entry = next(iter(self.indexer.store.read(session, seq, seq)), None)
-        # Memory that was retired, or has no page any more, is not brought back.
-        if entry is None or entry.kind != MESSAGE or self._noted(session, seq) is None:
-            return None
-        return entry
-
-    def _said(self, session: str, seq: int) -> tuple[Entry, str] | None:
-        """A message of the user, and its text."""
-        entry = self._entry(session, seq)
-        return (entry, text_of(entry)) if entry is not None and entry.role == "user" else None
-
-    def _noted(self, session: str, seq: int) -> str | None:
-        return self._authority.note(session, seq) if self._authority is not None else ""
 
     def _fitted(self, asked: Asked, hits: Sequence[Hit], room: int, count: Callable[[str], int]) -> Injection | None:
         """As many of the hits as fit, each cut to what it says about the question; told in the order they were said."""
         matters = self._matters(asked.text)
         share = max(room // 8, _USUAL_EXCERPT)
+        each = cache(quoted)
         chosen: list[tuple[Hit, list[Excerpt]]] = []
         best: Injection | None = None
         for hit in hits[: self.rules.most]:
@@ -299,10 +187,10 @@ class Recall:
             if limit < _LEAST_EXCERPT:
                 break
             tried = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS, matters))]
-            made = _injection(tried, count)
+            made = _injection(tried, count, each)
             if made.tokens > room:
                 tried = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS // 2, matters)[-1:])]
-                made = _injection(tried, count)
+                made = _injection(tried, count, each)
             if made.tokens <= room:
                 chosen, best = tried, made
         return best
@@ -325,7 +213,7 @@ class Recall:
             note = f"takes back {', '.join(pointer_to(hit.session, seq) for seq in hit.supersedes)}"
         made = []
         if hit.role != "user" and hit.context:
-            question = self._entry(hit.session, hit.context[0])
+            question = self._messages.at(hit.session, hit.context[0])
             if question is not None:
                 text = excerpt(text_of(question), matters, max(characters // 4, 80))
                 made.append(Excerpt(pointer_to(hit.session, question.seq), question.role, question.ts, text))
@@ -334,15 +222,9 @@ class Recall:
         return made
 
 
-def _corrections(hit: Hit, facts: Facts, said: Callable[[str, int], tuple[Entry, str] | None]) -> Iterable[Entry]:
-    """Later messages of the user that take a statement back, newest first."""
-    for seq in facts.marked(Mark.CORRECTION, after=hit.seq)[:_CORRECTIONS]:
-        found = said(hit.session, int(seq))
-        if found is not None and supersedes(found[1], hit.text) >= _TAKEN_BACK:
-            yield found[0]
-
-
-def _injection(chosen: Sequence[tuple[Hit, list[Excerpt]]], count: Callable[[str], int]) -> Injection:
+def _injection(
+    chosen: Sequence[tuple[Hit, list[Excerpt]]], count: Callable[[str], int], each: Callable[[Excerpt], str]
+) -> Injection:
     """In the order in which it was said; a question that stands there already is not said twice."""
     by_pointer: dict[str, tuple[int, Excerpt]] = {}
     for hit, excerpts in chosen:
@@ -351,42 +233,8 @@ def _injection(chosen: Sequence[tuple[Hit, list[Excerpt]]], count: Callable[[str
             if is_hit or one.pointer not in by_pointer:
                 by_pointer[one.pointer] = (hit.seq if is_hit else hit.context[0], one)
     ordered = sorted(by_pointer.values(), key=lambda held: (held[1].when, held[0]))
-    text = quote([one for _, one in ordered])
+    text = quote([one for _, one in ordered], each=each)
     return Injection(text=text, tokens=count(text), hits=tuple(hit for hit, _ in chosen))
-
-
-class _Seen:
-    """The texts that were found already, for telling the same one again. Each is taken apart once at most."""
-
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._vectors: dict[str, Vector] = {}
-
-    def again(self, text: str) -> bool:
-        """Whether it is one of them, word for word or nearly so; if not, it is from now on."""
-        if any(self._are_same(text, other) for other in self._texts):
-            return True
-        self._texts.append(text)
-        return False
-
-    def _are_same(self, one: str, other: str) -> bool:
-        shorter, longer = sorted((len(one), len(other)))
-        if one == other or shorter <= _SAME * longer:
-            return one == other
-        return cosine(self._vector(one), self._vector(other)) >= _SAME
-
-    def _vector(self, text: str) -> Vector:
-        if text not in self._vectors:
-            self._vectors[text] = vector(text)
-        return self._vectors[text]
-
-
-def _says_something(entry: Entry) -> bool:
-    try:
-        message = read(entry.content, entry.wire)
-    except InputError:
-        return False
-    return any(part.kind == "text" and part.text.strip() for part in message.parts)
 
 
 def _days(start: int, end: int) -> str:

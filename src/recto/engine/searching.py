@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recto.core.entries import MAX_SEQ
+from recto.core.entries import MAX_SEQ, Entry
 from recto.core.passages import passages
-from recto.core.ranking import WORDS_ALONE, Candidate, Group, Ranked, Weights, calibration_for, grouped, rank
+from recto.core.ranking import WORDS_ALONE, Candidate, Group, Ranked, Ranker, Weights, calibration_for, grouped
 from recto.core.recall import Asked
 from recto.engine.dates import Span, spans_in
 from recto.engine.indexing import Indexer
@@ -83,6 +83,10 @@ class Ranking:
     notes: tuple[str, ...]
     whole: Mapping[Hashable, float]
     """What the words of each session are worth, taken together, where several were searched."""
+    scored: Mapping[str, Scored]
+    """What words found in each session."""
+    entries: Mapping[Place, Entry]
+    """The best candidates, as far as there are entries."""
 
     def exchanges(self, share: float = 0.6) -> list[Group]:
         """The exchanges that were found, best first."""
@@ -113,17 +117,20 @@ class Searcher:
         self._by_meaning(search)
         self._by_date(search)
         candidates = self._candidates(search)
-        ranked = rank(candidates, weights=self.weights, curve=self.curve, now=asked.now)
-        looked_at = self._looked_at(asked, [one.candidate for one in ranked[:_LOOKED_AT]])
-        if looked_at:
-            candidates = [looked_at.get((one.session, one.seq), one) for one in candidates]
-            ranked = rank(candidates, weights=self.weights, curve=self.curve, now=asked.now)
+        ranker = Ranker(candidates, weights=self.weights, curve=self.curve, now=asked.now)
+        ranked = ranker.ranked()
+        best = [one.candidate for one in ranked[:_LOOKED_AT]]
+        entries = self._entries(best)
+        if looked_at := self._looked_at(asked, best, entries):
+            ranked = ranker.ranked_again(looked_at, ranked[_LOOKED_AT:])
         return Ranking(
             ranked=ranked,
             spans=search.spans,
             searched=search.tally.documents,
             notes=tuple(search.notes),
             whole=self._whole(search),
+            scored=search.scored,
+            entries=entries,
         )
 
     def _by_words(self, search: _Search) -> None:
@@ -224,31 +231,33 @@ class Searcher:
             )
         return found
 
-    def _looked_at(self, asked: Asked, candidates: Sequence[Candidate]) -> dict[Place, Candidate]:
+    def _looked_at(
+        self, asked: Asked, candidates: Sequence[Candidate], entries: Mapping[Place, Entry]
+    ) -> list[Candidate]:
         """The candidates with what only their texts tell: phrases of the question, and words of the task."""
         lexicon = self.indexer.lexicon
         wanted, task = set(pairwise(lexicon.sequence(asked.text))), lexicon.terms(asked.task[:_PHRASED]).keys()
         if not wanted and not task:
-            return {}
+            return []
         has: list[tuple[Candidate, set[tuple[int, int]], float]] = []
-        texts = self._texts(candidates)
         for one in candidates:
-            said = lexicon.sequence(texts.get((one.session, one.seq), ""))
+            entry = entries.get((one.session, one.seq))
+            said = lexicon.sequence(text_of(entry)[:_PHRASED] if entry is not None else "")
             serves = len(task & set(said)) / len(task) if task else 0.0
             has.append((one, wanted.intersection(pairwise(said)), serves))
         worth = _worth([pairs for _, pairs, _ in has])
-        return {
-            (one.session, one.seq): replace(one, phrases=min(sum(map(worth.__getitem__, pairs)), 2.0), task=serves)
+        return [
+            replace(one, phrases=min(sum(map(worth.__getitem__, pairs)), 2.0), task=serves)
             for one, pairs, serves in has
-        }
+        ]
 
-    def _texts(self, candidates: Sequence[Candidate]) -> dict[Place, str]:
-        """How the entries of candidates begin, as far as there are entries; those of a session are read together."""
+    def _entries(self, candidates: Sequence[Candidate]) -> dict[Place, Entry]:
+        """The entries of candidates; those of a session are read together."""
         wanted: dict[str, list[int]] = {}
         for one in candidates:
             wanted.setdefault(one.session, []).append(one.seq)
         return {
-            (session, entry.seq): text_of(entry)[:_PHRASED]
+            (session, entry.seq): entry
             for session, seqs in wanted.items()
             for entry in self.indexer.store.pick(session, seqs)
         }

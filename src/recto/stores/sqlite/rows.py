@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -22,6 +23,7 @@ _NAME = "SELECT session FROM sessions WHERE session_no = ?"
 _HEAD = "SELECT pos, hash FROM entries WHERE pos BETWEEN ? AND ? ORDER BY pos DESC LIMIT 1"
 _HASH = "SELECT hash FROM entries WHERE pos = ?"
 _PAGE = f"SELECT {_COLUMNS} FROM entries WHERE pos BETWEEN ? AND ? ORDER BY pos LIMIT ?"  # noqa: S608  # a constant
+_PICKED = f"SELECT {_COLUMNS} FROM entries WHERE pos IN (SELECT value FROM json_each(?)) ORDER BY pos"  # noqa: S608  # a constant
 _TAIL = f"SELECT {_COLUMNS} FROM entries WHERE pos BETWEEN ? AND ? ORDER BY pos DESC LIMIT ?"  # noqa: S608  # a constant
 _BY_ID = f"SELECT {_COLUMNS} FROM entries WHERE session_no = ? AND id = ?"  # noqa: S608  # a constant
 _BY_KEY = f"SELECT {_COLUMNS} FROM entries WHERE session_no = ? AND key = ?"  # noqa: S608  # a constant
@@ -102,6 +104,12 @@ def page(connection: apsw.Connection, session: str, number: int, start: int, sto
             break
     cursor.close()  # ends the read transaction, also where rows are left
     return found
+
+
+def picked(connection: apsw.Connection, session: str, number: int, seqs: Iterable[int]) -> list[Entry]:
+    """The entries of these numbers that there are, in order."""
+    rows = connection.execute(_PICKED, (json.dumps([number << 32 | seq for seq in seqs]),))
+    return [_entry(session, row) for row in rows]
 
 
 def tail(connection: apsw.Connection, session: str, number: int, count: int) -> list[Entry]:

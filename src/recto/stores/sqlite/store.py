@@ -101,8 +101,10 @@ class SqliteStore:
             del entries  # before the next page is read, not after
 
     def pick(self, session: str, seqs: Collection[int]) -> list[Entry]:
-        """The entries of these numbers that there are, in order."""
-        return [entry for seq in sorted(set(seqs)) if seq > 0 for entry in self.read(session, seq, seq)]
+        """The entries of these numbers that there are, in order; asked for together."""
+        there = {seq for seq in seqs if 0 < seq <= MAX_SEQ}
+        with self._reading(session) as (connection, number):
+            return rows.picked(connection, session, number, there) if number is not None and there else []
 
     def tail(self, session: str, count: int) -> list[Entry]:
         """The last entries, oldest first."""

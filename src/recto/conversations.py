@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakValueDictionary
 
 from recto.core.budget import Budget
 from recto.core.entries import DEFAULT_SESSION
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from recto.engine.indexing import Indexer
 
 _OPEN = 256
-"""Conversations that are kept open at once; the one that was not used for longest is closed."""
+"""Conversations that are kept open where nobody holds them; the one that was not asked for for longest is let go."""
 _LONGEST = 120
 """Characters of a name that are kept as they are."""
 
@@ -62,7 +63,9 @@ class Conversations:
         self._meter = meter
         self._pin = pin
         self._surface = surface
-        self._open: OrderedDict[str, Following] = OrderedDict()
+        self._recent: OrderedDict[str, Following] = OrderedDict()
+        self._open: WeakValueDictionary[str, Following] = WeakValueDictionary()
+        """All that are open, those included that somebody holds: a conversation is never open twice."""
         self._lock = threading.Lock()
 
     def of(self, session_id: str = "") -> Following:
@@ -74,9 +77,10 @@ class Conversations:
                 opened = self._session(name)
                 following = Following(opened, self._session, pin=self._pin, surface=self._surface, wire=self.wire)
                 self._open[name] = following
-            self._open.move_to_end(name)
-            while len(self._open) > _OPEN:
-                self._open.popitem(last=False)[1].close()
+            self._recent[name] = following
+            self._recent.move_to_end(name)
+            while len(self._recent) > _OPEN:
+                self._recent.popitem(last=False)  # who still holds it can go on; it closes when nobody does
             return following
 
     @cached_property
@@ -90,9 +94,10 @@ class Conversations:
     def close(self) -> None:
         """Closes every conversation, and the store, if it was opened here."""
         with self._lock:
-            for following in self._open.values():
+            for following in list(self._open.values()):
                 following.close()
             self._open.clear()
+            self._recent.clear()
         if "_indexer" in self.__dict__ and self._indexer is not None:
             self._indexer.close()
         if self._owns_store:

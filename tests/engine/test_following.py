@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -284,3 +286,13 @@ def test_what_is_new_in_a_list_is_told_without_storing_it_and_a_list_that_parts_
         assert conversation.new_in(history[:-2]) == []
         assert conversation.new_in([*history[:3], {"role": "user", "content": "No."}]) is None
         assert spoken(conversation.session) == history[1:-2]
+
+
+def test_a_conversation_that_somebody_holds_is_not_let_go_for_others(monkeypatch):
+    monkeypatch.setattr("recto.conversations._OPEN", 2)
+    with following() as conversations:
+        held = conversations.of("held")
+        others = [weakref.ref(conversations.of(f"other{number}")) for number in range(5)]
+        gc.collect()
+        assert [one() is None for one in others] == [True, True, True, False, False]
+        assert conversations.of("held") is held

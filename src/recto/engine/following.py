@@ -248,6 +248,10 @@ class Following:
         """Closes the session."""
         self.session.close()
 
+    def __del__(self) -> None:
+        if "session" in self.__dict__:  # not where it could not be opened
+            self.close()
+
 
 def _leading(messages: Sequence[bytes]) -> int:
     """How many of the messages are system text before everything else."""

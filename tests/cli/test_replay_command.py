@@ -186,7 +186,7 @@ def test_who_stops_it_is_left_with_nothing_that_runs(recorded):
     assert json.loads(process.stdout.readline())["file"] == "again-0.json"
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does, which tells the whole group
     _, complained = process.communicate(timeout=60)  # ends when nobody holds the other end any more, workers included
-    assert process.returncode == 130
+    assert process.returncode == 130, complained
     assert "Traceback" not in complained
 
 

@@ -114,7 +114,7 @@ def test_nothing_that_is_quoted_gets_out_of_its_fence(shard, scale):
     assert hunt(shard, scale(10_000, ci=100_000, release=1_000_000) // SHARDS) == []
 
 
-def careless(excerpts):
+def careless(excerpts, **_):
     """What one would write without thinking: only \\n ends a line, and what is quoted is taken as it is."""
     lines = [HEADER]
     for one in excerpts:

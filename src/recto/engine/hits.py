@@ -5,7 +5,7 @@ The output of a call comes with the call, and a statement that was taken back la
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -87,39 +87,20 @@ class Selection:
 
     def hits(self, most: int, *, alone: bool) -> list[Hit]:
         """The best. A session `alone` has nothing of others but what was approved as memory."""
-        hits: list[Hit] = []
-        later: list[Hit] = []
-        seen = _Seen()
-        for ranked in self._best():
-            if len(hits) >= most:
-                break
-            entry = self._entry_of(ranked.candidate)
-            if entry is None:
-                continue
-            hit = self._hit(entry, ranked)
-            if alone and hit.session != self._session and not hit.note:
-                continue
-            alike = seen.alike(hit.text)
-            if alike is None:
-                if hit.note:  # what was approved stands for what was only said
-                    hits = [hit if one.text == hit.text else one for one in hits]
-            elif alike < _OF_ONE_FORM:
-                hits.append(hit)
-            else:
-                later.append(_lowered(hit, "much alike", _LATER * (alike - _OF_ONE_FORM + 1)))
-        return self._with_corrections([*hits, *later[: most - len(hits)]])
-
-    def _best(self) -> Iterator[Ranked]:
-        """The best candidates, each followed by the output that comes along with it."""
-        along = set[Place]()
+        taken = _Taken()
         for ranked in self._ranking.ranked[:_SHORTLIST]:
-            if _place(ranked.candidate) in along:
-                continue
-            yield ranked
-            output = self._output_of(ranked)
-            if output is not None and _place(output.candidate) not in along:
-                along.add(_place(output.candidate))
-                yield output
+            if taken.in_place >= most:
+                break
+            hit = taken.add(self._hit_of(ranked, alone=alone))
+            output = self._output_of(replace(ranked, score=hit.score)) if hit is not None else None
+            if output is not None:
+                taken.add(self._hit_of(output, alone=alone))
+        return self._with_corrections(taken.best(most))
+
+    def _hit_of(self, ranked: Ranked, *, alone: bool) -> Hit | None:
+        entry = self._entry_of(ranked.candidate)
+        hit = self._hit(entry, ranked) if entry is not None else None
+        return None if hit is None or (alone and hit.session != self._session and not hit.note) else hit
 
     def _output_of(self, ranked: Ranked) -> Ranked | None:
         session, around = ranked.candidate.session, self._around(ranked.candidate.session)
@@ -215,6 +196,36 @@ def _place(one: Candidate) -> Place:
 
 def _lowered(hit: Hit, why: str, by: float) -> Hit:
     return replace(hit, score=hit.score + by, parts={**hit.parts, why: by})
+
+
+class _Taken:
+    """The hits that were chosen so far, each once, no form too often."""
+
+    def __init__(self) -> None:
+        self._hits: dict[Place, Hit] = {}
+        self._seen = _Seen()
+        self.in_place = 0
+        """How many stand where their scores put them."""
+
+    def add(self, hit: Hit | None) -> Hit | None:
+        """The hit as it was taken; None where there is none, or where it is there already."""
+        if hit is None or (hit.session, hit.seq) in self._hits:
+            return None
+        alike = self._seen.alike(hit.text)
+        if alike is None:
+            if hit.note:  # what was approved stands for what was only said
+                self._hits = {place: hit if one.text == hit.text else one for place, one in self._hits.items()}
+            return None
+        if alike < _OF_ONE_FORM:
+            self.in_place += 1
+        else:
+            hit = _lowered(hit, "much alike", _LATER * (alike - _OF_ONE_FORM + 1))
+        self._hits[hit.session, hit.seq] = hit
+        return hit
+
+    def best(self, most: int) -> list[Hit]:
+        """The best of them."""
+        return sorted(self._hits.values(), key=lambda hit: (-hit.score, hit.session, -hit.seq))[:most]
 
 
 class _Seen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -419,6 +420,20 @@ def test_an_output_that_stands_in_the_prompt_does_not_come_along():
         asked = Asked(text="What stands in mill/quay/buffer.py?", now=0)
         assert told.seq in {hit.seq for hit in recall.search(asked, most=9).hits}
         assert told.seq not in {hit.seq for hit in recall.search(asked, most=9, hidden={told.seq}).hits}
+        before = replace(asked, before=told.seq - 1)  # as it was found when the output was not there yet
+        assert {told.seq - 1} <= {hit.seq for hit in recall.search(before, most=9).hits} <= {1, told.seq - 1}
+
+
+def test_a_question_is_shown_with_the_answer_that_ends_its_exchange():
+    with opened(recall=WORDS) as session:
+        worked(session, "What does the harbour master say?", "harbour.txt", "He says nothing.")
+        assert next(hit for hit in session.recall("harbour master").hits if hit.seq == 1).context == (4,)
+        session.append({"role": "user", "content": "And the lighthouse keeper?"})
+        for number in range(40):
+            call = {"id": f"l{number}", "type": "function", "function": {"name": "ask", "arguments": "{}"}}
+            session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            session.append({"role": "tool", "tool_call_id": f"l{number}", "content": "Wait."})
+        assert next(hit for hit in session.recall("lighthouse keeper").hits if hit.seq == 5).context == ()
 
 
 def test_what_is_asked_every_day_leaves_room_for_what_was_said_once():

@@ -26,11 +26,16 @@ class Surroundings:
 
     facts: Facts
     scored: Scored
+    upto: int
+    """What came after this entry does not count, so that the same question finds the same again."""
 
     def context_of(self, one: Candidate, hidden: Collection[int]) -> tuple[int, ...]:
         """The question of an answer or of an output, the answer to a question; nothing that is hidden."""
         if one.role == "user":
-            *_, (last, role) = (one.seq, "user"), *self._after(one.seq)
+            exchange = list(self._after(one.seq))
+            if not 0 < len(exchange) < _LOOK_AHEAD:
+                return ()
+            last, role = exchange[-1]
             return (last,) if role == "assistant" and last not in hidden else ()
         is_near = 0 < one.exchange < one.seq <= one.exchange + _LOOK_BACK
         return (one.exchange,) if is_near and one.exchange not in hidden else ()
@@ -57,8 +62,7 @@ class Surroundings:
             known = self.facts.of(seq)
             if known is None:
                 return None
-            exchange = parent.candidate.seq if parent.candidate.role == "user" else parent.candidate.exchange
-            session = parent.candidate.session
+            session, exchange = parent.candidate.session, parent.candidate.exchange
             one = Candidate(
                 session=session, seq=seq, ts=known.ts, role=known.role, marks=known.marks, exchange=exchange
             )
@@ -72,7 +76,7 @@ class Surroundings:
         start = int(self.facts.seqs.searchsorted(seq, side="right"))
         end = start + _LOOK_AHEAD
         for later, role in zip(self.facts.seqs[start:end].tolist(), self.facts.roles[start:end].tolist(), strict=True):
-            if ROLES[role] == "user":
+            if ROLES[role] == "user" or later > self.upto:
                 return
             yield later, ROLES[role]
 

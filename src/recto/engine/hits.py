@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache
 
-from recto.core.entries import MESSAGE, Entry
+from recto.core.entries import MAX_SEQ, MESSAGE, Entry
 from recto.core.ranking import Candidate, Ranked
 from recto.core.recall import Hit, Mark
 from recto.core.scopes import pointer_to
@@ -71,14 +71,19 @@ class Selection:
         session: str,
         *,
         taken_back: float,
-        shown: Collection[int] = (),
-        hidden: Collection[int] = (),
+        upto: int,
+        shown: Collection[int],
+        hidden: Collection[int],
     ) -> None:
-        """`taken_back` is what a hit weighs less that was. `hidden` messages of the session come along with none."""
+        """`taken_back` is what a hit weighs less that was. `hidden` messages of the session come along with none.
+
+        What came after entry `upto` of the session belongs to none either.
+        """
         self._messages = messages
         self._ranking = ranking
         self._session = session
         self._taken_back = taken_back
+        self._upto = upto
         self._shown = shown
         self._hidden = hidden
         self._ranked = {_place(one.candidate): one for one in ranking.ranked}
@@ -133,7 +138,8 @@ class Selection:
         )
 
     def _around(self, session: str) -> Surroundings:
-        return Surroundings(self._facts(session), self._ranking.scored[session])
+        upto = self._upto if session == self._session else MAX_SEQ
+        return Surroundings(self._facts(session), self._ranking.scored[session], upto)
 
     def _hidden_of(self, session: str) -> Collection[int]:
         return self._hidden if session == self._session else ()

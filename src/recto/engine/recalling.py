@@ -108,8 +108,15 @@ class Recall:
         def look() -> tuple[Ranking, list[Hit]]:
             self.indexer.recognise(self.session)
             ranking = self.searcher.find(asked, self._sessions(scope), {self.session: hidden})
-            taken_back = self.searcher.weights.taken_back
-            chosen = Selection(self._messages, ranking, self.session, taken_back=taken_back, shown=shown, hidden=hidden)
+            chosen = Selection(
+                self._messages,
+                ranking,
+                self.session,
+                taken_back=self.searcher.weights.taken_back,
+                upto=asked.before,
+                shown=shown,
+                hidden=hidden,
+            )
             return ranking, chosen.hits(most, alone=scope == "session")
 
         ranking, hits = self.indexer.mended(look, after=self.catch_up)

@@ -239,6 +239,23 @@ def tab_to(page: Page, name: str, most: int = 60) -> None:
     raise AssertionError(f"'{name}' is not reached with the tab key")
 
 
+def test_an_address_that_is_opened_while_the_page_is_being_drawn_is_gone_to(changing: Visit, fresh: World):
+    page = changing.page
+    page.goto(changing.url)
+    page.get_by_label("Key").fill(fresh.key)
+    page.evaluate(
+        """(address) => new MutationObserver((_, observer) => {
+            if (!document.querySelector("nav[aria-label=Views]")) return;
+            observer.disconnect();
+            location.hash = address;
+        }).observe(document.body, { childList: true, subtree: true })""",
+        f"#/chat?session={OTHER}",
+    )
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="Chat")).to_be_visible()
+    expect(page.locator(".session-name")).to_have_text(OTHER)
+
+
 def test_everything_is_done_by_the_keyboard_alone(changing: Visit, fresh: World):
     page = changing.page
     page.goto(changing.url)

@@ -24,6 +24,7 @@ export function App() {
       setKey(given);
     };
     addEventListener("hashchange", moved);
+    moved(); // one may have come when nobody listened yet
     return () => removeEventListener("hashchange", moved);
   }, [key]);
   const api = useMemo(() => new Api(key), [key]);

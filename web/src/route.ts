@@ -1,5 +1,5 @@
 // Where the page is: `#/<view>?session=…`, in the address, so that it can be bookmarked and gone back to.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 
 export interface Route {
   view: string;
@@ -23,13 +23,14 @@ export function link(view: string, given: Given): string {
 }
 
 export function useRoute(): Route {
-  const [now, set] = useState(route);
+  const [hash, set] = useState(location.hash);
   useEffect(() => {
-    const moved = () => set(route());
+    const moved = () => set(location.hash);
     addEventListener("hashchange", moved);
+    moved(); // it may have changed since it was drawn, when nobody listened yet
     return () => removeEventListener("hashchange", moved);
   }, []);
-  return now;
+  return useMemo(route, [hash]);
 }
 
 /** A key that came in the address (`#key=rk-…`); it is taken out of it at once. */

@@ -25,8 +25,8 @@ PICTURES = Path("docs/pictures")
 SECTION = "Beside the peers"
 WIDTH = 118
 WHY = {
-    "growth": "At every turn of the user Recto searches all that was said. Plan: read what a search looks at in one "
-    "go, and keep its words instead of finding them again.",
+    "growth": "At every turn of the user Recto searches all that was said. Plan: keep the words of what a search looks "
+    "at instead of finding them again.",
     "dollars": "The cheaper ones send less, or let go of so much at once that the prefix changes less often; what "
     "stands for what left is a fixed text that costs nothing to write here. Plan: weigh a lower floor, and less "
     "recall, against what is still reached.",

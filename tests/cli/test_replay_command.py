@@ -173,7 +173,9 @@ def test_who_stops_it_is_left_with_nothing_that_runs(recorded):
     files = [recorded / f"again-{number}.json" for number in range(60)]
     for file in files:
         file.write_bytes((recorded / "1.json").read_bytes())
-    program = "from recto.cli.main import main; main()"
+    # As a terminal starts it: what a shell starts in the background would not hear of Ctrl-C.
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "from recto.cli.main import main; main()"
     asked = ["replay", *map(str, files), "--window", "4k", "--jobs", "2", "--json"]
     process = subprocess.Popen(
         [sys.executable, "-c", program, *asked],

@@ -412,6 +412,18 @@ def test_of_what_a_request_led_to_that_output_comes_which_speaks_of_the_question
         assert not {outputs[0].seq, outputs[2].seq, idle.seq} & {hit.seq for hit in found.hits}
 
 
+def test_an_output_that_nobody_found_stands_no_higher_than_its_call():
+    """Also where the call stands low: its score is below nothing, as half of all are."""
+    with opened(recall=WORDS) as session:
+        outputs = [worked(session, "Have a look.", f"mill/{chr(97 + n) * 5}.py", f"{n} = {n}").seq for n in range(9)]
+        session.append({"role": "user", "content": "The mill of the mill has a mill wheel, a mill pond, a mill race."})
+        found = session.recall("Where is the mill wheel, the mill pond, the mill race?", most=30)
+        hits = {hit.seq: hit for hit in found.hits}
+        low = [seq for seq in outputs if seq in hits and hits[seq - 1].score < 0]
+        assert low
+        assert all(hits[seq].score == hits[seq - 1].score for seq in low)
+
+
 def test_an_output_that_stands_in_the_prompt_does_not_come_along():
     with opened(recall=WORDS) as session:
         told = worked(session, "Have a look.", "mill/quay/buffer.py", "HALF = 5210796")

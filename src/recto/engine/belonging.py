@@ -67,9 +67,9 @@ class Surroundings:
                 session=session, seq=seq, ts=known.ts, role=known.role, marks=known.marks, exchange=exchange
             )
             own = Ranked(candidate=one, score=0.0, chance=0.0, parts={})
-        score = max(own.score, parent.score)  # the same to the last bit, so that their order hangs on nothing else
-        parts = {**own.parts, "comes along": score - own.score}
-        return replace(own, score=score, chance=max(own.chance, parent.chance), parts=parts)
+        parts = {**own.parts, "comes along": parent.score - own.score}
+        # Given and not added up: the same to the last bit, so that their order hangs on nothing else.
+        return replace(own, score=parent.score, chance=max(own.chance, parent.chance), parts=parts)
 
     def _after(self, seq: int) -> Iterator[tuple[int, str]]:
         """What comes after a message in its exchange, as far as one looks."""

@@ -19,10 +19,8 @@ from recto.engine.belonging import Surroundings
 from recto.engine.indexing import Indexer
 from recto.engine.memory_authority import MemoryAuthority
 from recto.engine.reading import text_of
-from recto.engine.searching import Place, Ranking
+from recto.engine.searching import LOOKED_AT, Place, Ranking
 
-_SHORTLIST = 50
-"""Candidates whose texts are looked at."""
 _CORRECTIONS = 50
 """Corrections, newest first, that are held against what was found."""
 _TAKEN_BACK = 0.5
@@ -93,7 +91,7 @@ class Selection:
     def hits(self, most: int, *, alone: bool) -> list[Hit]:
         """The best. A session `alone` has nothing of others but what was approved as memory."""
         taken = _Taken()
-        for ranked in self._ranking.ranked[:_SHORTLIST]:
+        for ranked in self._ranking.ranked[:LOOKED_AT]:
             if taken.in_place >= most:
                 break
             hit = taken.add(self._hit_of(ranked, alone=alone))
@@ -113,7 +111,7 @@ class Selection:
         if seq is None:
             return None
         own = self._ranked.get((session, seq))
-        # What stands higher by itself has come before.
+        # What stands higher by itself needs nobody to come with.
         return around.along(ranked, seq, own) if own is None or own.score <= ranked.score else None
 
     def _entry_of(self, one: Candidate) -> Entry | None:

@@ -34,8 +34,8 @@ MOST = 200
 _MOST_TERMS = 64
 """Terms of a long question that are looked for: the rarest ones."""
 _QUERY_PASSAGES = 3
-_LOOKED_AT = 50
-"""Candidates whose texts are looked at for phrases of the question."""
+LOOKED_AT = 50
+"""Candidates whose texts are looked at, for phrases of the question and to be shown."""
 _PHRASED = 4000
 """Characters of a message that are looked at for them."""
 _TERMS_OF_A_PASSAGE, _MOST_PASSAGES = 90, 6
@@ -119,10 +119,10 @@ class Searcher:
         candidates = self._candidates(search)
         ranker = Ranker(candidates, weights=self.weights, curve=self.curve, now=asked.now)
         ranked = ranker.ranked()
-        best = [one.candidate for one in ranked[:_LOOKED_AT]]
+        best = [one.candidate for one in ranked[:LOOKED_AT]]
         entries = self._entries(best)
         if looked_at := self._looked_at(asked, best, entries):
-            ranked = ranker.ranked_again(looked_at, ranked[_LOOKED_AT:])
+            ranked = ranker.ranked_again(looked_at, ranked[LOOKED_AT:])
         return Ranking(
             ranked=ranked,
             spans=search.spans,

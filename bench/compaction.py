@@ -17,17 +17,16 @@ from rich.progress import track
 
 from bench.compaction_data import Compaction, Recorded, recorded
 from bench.measure import figures, progress
-from recto.core.fidelity import fidelity_of, salient
-from recto.core.ledger import facts_of
-from recto.core.told import Told
-from recto.core.touched import touched_in
+from recto.config import load
+from recto.config.factory import chat_for, open_session
+from recto.context.compaction.fidelity import fidelity_of, salient
+from recto.context.compaction.protocols import ChatModel
+from recto.context.facts.extraction import facts_of
+from recto.context.facts.files import touched_in
+from recto.context.facts.types import Told, told_in
 from recto.engine.session import Session
-from recto.engine.telling import told_in
 from recto.models import weights
-from recto.ports import ChatModel
-from recto.settings import load
 from recto.stores.memory import MemoryStore
-from recto.wiring import chat_for, open_session
 
 MODEL = "gpt-4o"
 HUGE = {MODEL: {"window": 4_000_000, "max_input": 4_000_000}}

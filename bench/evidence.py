@@ -18,23 +18,23 @@ from pathlib import Path
 from shutil import copytree, rmtree
 from tempfile import TemporaryDirectory
 
+from recto.recall.protocols import Embedder
 from rich.progress import track
 
 from bench.measure import figures, progress
 from bench.recall import WHEN, draft, embedder
 from bench.recall_data import DATA, Chat, ChatQuestion, Conversation, Turn, chat_questions, chats, conversations
-from recto.core.entries import Draft, Entry
-from recto.core.scopes import pointer_to
-from recto.engine.indexing import Indexer
+from recto.config import Settings, load
+from recto.config.factory import open_session
 from recto.engine.session import Session
-from recto.models.lexicon import PorterLexicon
-from recto.ports import Embedder
-from recto.settings import Settings, load
+from recto.formats import read
+from recto.formats.message import CHAT
+from recto.recall.indexer import Indexer
+from recto.recall.stemmer import PorterLexicon
 from recto.stores.memory import MemoryStore
-from recto.stores.sqlite.recall import SqliteIndex
-from recto.wire import read
-from recto.wire.names import CHAT
-from recto.wiring import open_session
+from recto.stores.sqlite.index import SqliteIndex
+from recto.transcript.entries import Draft, Entry
+from recto.transcript.session_keys import pointer_to
 
 WINDOWS = (8_192, 32_768)
 MODEL = "gpt-4o"

@@ -25,10 +25,9 @@ from bench.gateway_lag import lags
 from bench.gateway_load import Load, Took
 from bench.gateway_peer import Running
 from bench.measure import figures, percentile, progress, row
-from recto.core.keys import Key
-from recto.engine.keys import Keys
+from recto.config.factory import SystemClock
+from recto.gateway.api_keys import Key, Keys
 from recto.stores.sqlite import SqliteStore
-from recto.wiring import SystemClock
 
 MANY = {STALLED: 1_000, SLOW: 1_000, LARGE: 8, STORM: 50}
 TITLES = {

@@ -15,11 +15,11 @@ import numpy as np
 
 from bench.measure import percentile, row, seconds
 from bench.recall_scale import DIMS, SESSION
-from recto.engine.lanes.vectors import Vectors
-from recto.engine.searching import MOST
+from recto.recall.index.vectors import Vectors
+from recto.recall.search import MOST
 
 if TYPE_CHECKING:
-    from recto.ports import Matrix
+    from recto.recall.protocols import Matrix
 
 TOPICS, DIRECTIONS = 5_000, 32
 _BESIDE, _ANYWHERE = 0.5, 0.3

@@ -21,8 +21,8 @@ from bench.measure import percentile, row
 from bench.turns import MODEL, counted, exchanges, filled
 from recto import Session
 from recto import open as open_session
-from recto.telemetry.logs import Log
-from recto.telemetry.metrics import Metrics
+from recto.health.exporters.json_log import Log
+from recto.health.exporters.prometheus import Metrics
 
 WARM = 10
 """Turns before anything is measured."""

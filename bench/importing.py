@@ -9,12 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 from bench.measure import row, seconds
-from recto.engine.exporting import export_recto
-from recto.engine.verify import verify
-from recto.settings import load
-from recto.storing import open_store
+from recto.config import load
+from recto.config.factory import importer_for, open_store
+from recto.engine.exporter import export_recto
+from recto.engine.verification import verify
 from recto.testing import scripted_session
-from recto.wiring import importer_for
 
 DATA = Path(os.environ.get("RECTO_TEST_DATA", "../shared/data"))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from recto.ports import Embedder, Matrix
+    from recto.recall.protocols import Embedder, Matrix
 
 FILE = Path("build/embeddings.db")
 _SCHEMA = """

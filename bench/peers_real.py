@@ -20,10 +20,10 @@ from statistics import median
 from bench import peers_sessions as sessions
 from bench.measure import percentile
 from bench.prefix import MODEL
-from recto.core.caching import bill, stable_prefix
-from recto.core.cards import ModelCard
-from recto.settings import load
-from recto.wiring import card_for
+from recto.config import load
+from recto.config.factory import card_for
+from recto.context.window.cache_cost import bill, stable_prefix
+from recto.tokens.model_card import ModelCard
 
 BUDGETS = (32_000, 16_000)
 LONGEST = 900

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 import psutil
 import psycopg
+from recto.recall.protocols import RecallIndex
 from rich.progress import track
 
 from bench.graphs import Nearest, Topical, Topics, rows_of
@@ -35,15 +36,16 @@ from bench.recall_scale import KINDS, PAGE, SESSION, Made
 from bench.storing import drafts
 from recto import Session
 from recto import open as open_session
-from recto.core.lanes import Covered
-from recto.core.recall import Asked, Document, Mark
-from recto.engine.indexing import Indexer
-from recto.engine.lanes.graphs import LONG
-from recto.engine.searching import Searcher
-from recto.models.lexicon import PorterLexicon
-from recto.ports import RecallIndex, TranscriptStore
-from recto.settings import load
-from recto.storing import index_for, open_store
+from recto.config import load
+from recto.config.factory import index_for, open_store
+from recto.context.facts.types import Mark
+from recto.recall.index.ann import LONG
+from recto.recall.index_types import Covered
+from recto.recall.indexer import Indexer
+from recto.recall.search import Searcher
+from recto.recall.stemmer import PorterLexicon
+from recto.recall.types import Asked, Document
+from recto.transcript.protocols import TranscriptStore
 
 CLIENTS = (1, 8, 32, 64)
 APPENDS, TURNS, LENGTH = 2_000, 400, 10

@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Protocol
 
 from bench.measure import row
-from recto.core.caching import bill, stable_prefix
-from recto.core.cards import ModelCard
-from recto.core.prompt import arrange
-from recto.core.tokens import Meter
-from recto.core.units import Line
-from recto.engine.material import Material
+from recto.config import Settings, load
+from recto.config.factory import card_for, meter_for, open_session
+from recto.context.window.cache_cost import bill, stable_prefix
+from recto.context.window.units import Line
+from recto.engine.prompt_builder import Material
 from recto.errors import WindowOverflow
-from recto.settings import Settings, load
-from recto.wire import read
-from recto.wire.files import read_file
-from recto.wire.making import render_arrangement
-from recto.wire.names import ANTHROPIC
-from recto.wire.validity import problems
-from recto.wiring import card_for, meter_for, open_session
+from recto.formats import read
+from recto.formats.edits import render_arrangement
+from recto.formats.message import ANTHROPIC
+from recto.formats.ordering import arrange
+from recto.formats.session_files import read_file
+from recto.formats.validation import problems
+from recto.tokens.meter import Meter
+from recto.tokens.model_card import ModelCard
 
 DATA = Path(os.environ.get("RECTO_TEST_DATA", "../shared/data"))
 MODEL = "claude-sonnet-4-5"

@@ -14,6 +14,7 @@ from functools import cache, partial
 from multiprocessing import get_context
 from typing import TypeAlias
 
+from recto.recall.protocols import Embedder
 from rich.progress import track
 
 from bench.kept_vectors import KeptVectors, opened
@@ -34,17 +35,15 @@ from bench.recall_data import (
     recall_any,
     share,
 )
-from recto.core.entries import Draft
-from recto.core.recall import Asked
-from recto.engine.drafts import to_json
-from recto.engine.indexing import Indexer
-from recto.engine.searching import Ranking, Searcher
+from recto.formats.message import CHAT
 from recto.models.embedders import EmbedderChoice, embedder_for
-from recto.models.lexicon import PorterLexicon
-from recto.ports import Embedder
-from recto.stores.memory import MemoryStore
-from recto.stores.memory_index import MemoryIndex
-from recto.wire.names import CHAT
+from recto.recall.indexer import Indexer
+from recto.recall.search import Ranking, Searcher
+from recto.recall.stemmer import PorterLexicon
+from recto.recall.types import Asked
+from recto.stores.memory import MemoryIndex, MemoryStore
+from recto.transcript.entries import Draft
+from recto.transcript.events import to_json
 
 WORDS, DEFAULT, DATED = "Recto, words alone", "Recto", "Recto, with dates"
 HAYSTACK, POOL = "LME-48", "LME-pool"

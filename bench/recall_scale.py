@@ -24,20 +24,21 @@ import numpy as np
 from rich.progress import track
 
 from bench.measure import percentile, progress, row, seconds
-from recto.core.entries import Draft
-from recto.core.lanes import Covered
-from recto.core.recall import Asked, Document, Mark
-from recto.engine.drafts import to_json
-from recto.engine.indexing import Indexer
-from recto.engine.searching import Searcher
+from recto.context.facts.types import Mark
+from recto.formats.message import CHAT
 from recto.models.embedders import EmbedderChoice, embedder_for
-from recto.models.lexicon import PorterLexicon
+from recto.recall.index_types import Covered
+from recto.recall.indexer import Indexer
+from recto.recall.search import Searcher
+from recto.recall.stemmer import PorterLexicon
+from recto.recall.types import Asked, Document
 from recto.stores.sqlite import SqliteStore
-from recto.stores.sqlite.recall import SqliteIndex
-from recto.wire.names import CHAT
+from recto.stores.sqlite.index import SqliteIndex
+from recto.transcript.entries import Draft
+from recto.transcript.events import to_json
 
 if TYPE_CHECKING:
-    from recto.ports import Matrix
+    from recto.recall.protocols import Matrix
 
 SIZES = (10_000, 100_000, 1_000_000)
 BESIDE = (10_000, 100_000)

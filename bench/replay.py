@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.measure import figures, peak_memory_mb, row
-from recto.cli.processes import in_processes
-from recto.cli.replay import Replay
-from recto.cli.replay_ways import variants
-from recto.cli.replay_work import Task, replayed
-from recto.cli.screen import Advance
-from recto.engine.ways import Outcome, Standing, dollars, standings
-from recto.settings import load
+from recto.cli.console import Advance
+from recto.config import load
+from recto.lab.commands.replay import Replay
+from recto.lab.process_pool import in_processes
+from recto.lab.recordings import Task, replayed
+from recto.lab.results import Outcome, Standing, dollars, standings
+from recto.lab.variants import variants
 
 DATA = Path(os.environ.get("RECTO_TEST_DATA", "../shared/data"))
 MODEL = "claude-sonnet-4-5"

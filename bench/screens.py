@@ -24,9 +24,9 @@ import httpx2
 from bench.measure import figures, percentile, progress, row
 from bench.turns import MODEL, counted, exchanges, filled
 from recto import open as open_session
-from recto.gateway.inspection.table import OPERATIONS, PREFIX, Operation
-from recto.gateway.nearby import Reached, nearby
-from recto.settings import load
+from recto.config import load
+from recto.gateway.inspection.operations import OPERATIONS, PREFIX, Operation
+from recto.gateway.local import Reached, nearby
 
 SESSION = "agent:bench:0"
 PAGE = Path(str(files("recto"))) / "web"

@@ -18,13 +18,11 @@ from time import process_time
 from rich.progress import track
 
 from bench.measure import figures, progress
-from recto.core.known_needs import NEED_KINDS, Fared, KnownTurn, NeedKind, together
+from recto.config import Settings, load
+from recto.config.factory import indexer_for, open_session, open_store
 from recto.engine.session import Session
-from recto.engine.walking import Walked, counted, walk
-from recto.settings import Settings, load
-from recto.storing import open_store
-from recto.testing.simulation import AGENTS, simulate
-from recto.wiring import indexer_for, open_session
+from recto.lab.probes import NEED_KINDS, Fared, KnownTurn, NeedKind, Walked, counted, together, walk
+from recto.lab.simulation import AGENTS, simulate
 
 MODEL = "gpt-4o"
 WINDOW = 16_000

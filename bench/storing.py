@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.measure import percentile, row, seconds
-from recto.core.entries import Draft
-from recto.engine.verify import verify
+from recto.engine.verification import verify
 from recto.stores.sqlite import SqliteStore
+from recto.transcript.entries import Draft
 
 SESSION = "agent:bench:main"
 TEXT = "The ledger is written before the queue is told, so that a crash between the two loses nothing. " * 6

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from bench.measure import row
-from recto.models.tokenizers import FAMILIES, counter_named
 from recto.testing import scripted_session
+from recto.tokens.tokenizers import FAMILIES, counter_named
 
 DATA = Path(os.environ.get("RECTO_TEST_DATA", "../shared/data"))
 ENOUGH = 2_000_000

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from bench.compaction_data import DATA
 from bench.measure import figures
-from recto.cli.tune import Asked, Sizes, subject_for, tuned_on
-from recto.engine.tuning import Gain, Tuned
-from recto.settings import load
+from recto.config import load
+from recto.lab.commands.tune import Asked, Sizes, subject_for, tuned_on
+from recto.lab.tune import Gain, Tuned
 
 MODEL = "claude-sonnet-4-5"
 WINDOWS = (16_000, 32_000)

@@ -18,11 +18,11 @@ from pathlib import Path
 from bench.measure import percentile, row, seconds
 from recto import Session
 from recto import open as open_session
-from recto.core.entries import Draft
-from recto.engine.drafts import to_json
+from recto.formats import detect, read
 from recto.stores.sqlite import SqliteStore
 from recto.testing import scripted_session
-from recto.wire import detect, read
+from recto.transcript.entries import Draft
+from recto.transcript.events import to_json
 
 MODEL = "gpt-4o"
 BATCH = 1000

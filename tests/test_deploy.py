@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from recto.cli.main import recto
-from recto.gateway.authority import TABLE
-from recto.settings import load
+from recto.config import load
+from recto.gateway.middleware.auth import TABLE
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"

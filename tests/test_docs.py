@@ -14,7 +14,7 @@ import pytest
 from tests.cli.calling import called
 
 from recto.cli.main import recto
-from recto.settings import Settings
+from recto.config import Settings
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -61,7 +61,7 @@ def test_every_console_example_runs(elsewhere, text):
 
 @pytest.mark.parametrize("text", examples("yaml"))
 def test_every_settings_example_is_accepted(elsewhere, text):
-    from recto.settings import load
+    from recto.config import load
 
     Path("recto.yaml").write_text(text)
     assert load(environ={}) != Settings()

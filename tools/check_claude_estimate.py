@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from recto.core.calibration import Calibration, prompt_tokens
-from recto.core.estimates import CLAUDE, CLAUDE_4_7, ClaudeFormula
-from recto.core.messages import Message, Part
-from recto.core.tokens import Meter, frame_of
-from recto.models.tokenizers import counter_named
+from recto.formats.message import Message, Part
+from recto.tokens.calibration import Calibration, prompt_tokens
+from recto.tokens.estimates import CLAUDE, CLAUDE_4_7, ClaudeFormula
+from recto.tokens.meter import Meter, frame_of
+from recto.tokens.tokenizers import counter_named
 
 Row = tuple[int, int]
 

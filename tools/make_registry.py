@@ -1,4 +1,4 @@
-"""Writes src/recto/models/registry.json anew from two packages' data.
+"""Writes src/recto/tokens/model_registry.json anew from two packages' data.
 
     python tools/make_registry.py --litellm model_prices_and_context_window_backup.json --litellm-version 1.108.4
 
@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).parent.parent / "src" / "recto" / "models" / "registry.json"
+TARGET = Path(__file__).parent.parent / "src" / "recto" / "tokens" / "model_registry.json"
 
 PROVIDERS = {  # litellm's name: ours
     "openai": "openai",

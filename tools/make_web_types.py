@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recto.gateway.inspection.openapi import description
-from recto.gateway.inspection.table import OPERATIONS
+from recto.gateway.inspection.operations import OPERATIONS
 
 FILE = Path(__file__).parent.parent / "web" / "src" / "answers.ts"
 _HEAD = "// What the inspection API answers. Made of its description by tools/make_web_types.py; do not edit.\n"

@@ -13,8 +13,7 @@ from llama_index.core.tools import FunctionTool
 
 from bench.adapters import scenario
 from bench.adapters.led import NAMES, Led, arguments_of, told
-from recto.adapters.llama_index import RectoMemory
-from recto.adapters.llama_index_messages import written
+from recto.adapters.llama_index import RectoMemory, written
 
 
 def look_up(shelf: str) -> str:

@@ -11,8 +11,7 @@ from pydantic_ai.models.function import FunctionModel
 
 from bench.adapters import scenario
 from bench.adapters.led import NAMES, Led, arguments_of, told
-from recto.adapters.pydantic_ai import RectoHistory
-from recto.adapters.pydantic_ai_messages import written
+from recto.adapters.pydantic_ai import RectoHistory, written
 
 NEWEST = 100
 

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from recto.core.messages import Message
-from recto.core.tokens import Meter
-from recto.settings import Settings
-from recto.wire import read
-from recto.wire.names import CHAT
-from recto.wire.validity import problems
-from recto.wiring import meter_for
+from recto.config import Settings
+from recto.config.factory import meter_for
+from recto.formats import read
+from recto.formats.message import CHAT, Message
+from recto.formats.validation import problems
+from recto.tokens.meter import Meter
 
 MODEL = "gpt-4o"
 WINDOW = 16_000

@@ -7,39 +7,38 @@ from typing import TYPE_CHECKING
 
 from recto import errors
 from recto.errors import RectoError
+from recto.version import __version__
 
 if TYPE_CHECKING:
-    from recto.adapters.plain import bounded
-    from recto.conversations import Conversations, follow
-    from recto.core.entries import Entry, Head
+    from recto.adapters.conversations import Conversations, follow
+    from recto.adapters.decorator import bounded
+    from recto.config import Settings
+    from recto.config.factory import fit, open, open_async
     from recto.engine.async_session import AsyncSession
-    from recto.engine.following import Following
-    from recto.engine.prompts import Prompt
+    from recto.engine.history_sync import Following
+    from recto.engine.prompt import Prompt
     from recto.engine.session import Session
-    from recto.engine.verify import Verification, verify
-    from recto.ports import TranscriptStore
-    from recto.settings import Settings
-    from recto.wiring import fit, open, open_async
-
-__version__ = "0.1.0"
+    from recto.engine.verification import Verification, verify
+    from recto.transcript.entries import Entry, Head
+    from recto.transcript.protocols import TranscriptStore
 
 _HOMES = {
     "AsyncSession": "recto.engine.async_session",
-    "Conversations": "recto.conversations",
-    "Entry": "recto.core.entries",
-    "Following": "recto.engine.following",
-    "Head": "recto.core.entries",
-    "Prompt": "recto.engine.prompts",
+    "Conversations": "recto.adapters.conversations",
+    "Entry": "recto.transcript.entries",
+    "Following": "recto.engine.history_sync",
+    "Head": "recto.transcript.entries",
+    "Prompt": "recto.engine.prompt",
     "Session": "recto.engine.session",
-    "Settings": "recto.settings",
-    "TranscriptStore": "recto.ports",
-    "Verification": "recto.engine.verify",
-    "bounded": "recto.adapters.plain",
-    "fit": "recto.wiring",
-    "follow": "recto.conversations",
-    "open": "recto.wiring",
-    "open_async": "recto.wiring",
-    "verify": "recto.engine.verify",
+    "Settings": "recto.config",
+    "TranscriptStore": "recto.transcript.protocols",
+    "Verification": "recto.engine.verification",
+    "bounded": "recto.adapters.decorator",
+    "fit": "recto.config.factory",
+    "follow": "recto.adapters.conversations",
+    "open": "recto.config.factory",
+    "open_async": "recto.config.factory",
+    "verify": "recto.engine.verification",
 }
 
 __all__ = [

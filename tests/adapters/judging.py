@@ -11,13 +11,13 @@ from typing import Any
 
 from bench.adapters.scenario import TOOLS, batch_of
 
-from recto.core.entries import MESSAGE
+from recto.config import Settings
+from recto.config.factory import meter_for
 from recto.engine.session import Session
-from recto.settings import Settings
-from recto.wire import read
-from recto.wire.names import CHAT
-from recto.wire.validity import problems
-from recto.wiring import meter_for
+from recto.formats import read
+from recto.formats.message import CHAT
+from recto.formats.validation import problems
+from recto.transcript.entries import MESSAGE
 
 MODEL = "gpt-4o"
 WINDOW = 6_000

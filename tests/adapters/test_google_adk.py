@@ -25,8 +25,11 @@ from google.adk.runners import InMemoryRunner, Runner  # noqa: E402
 from google.adk.sessions.sqlite_session_service import SqliteSessionService  # noqa: E402
 from google.genai import types  # noqa: E402
 
-from recto.adapters.google_adk import RectoPlugin  # noqa: E402
-from recto.adapters.google_adk_contents import Telling, read  # noqa: E402
+from recto.adapters.google_adk import (  # noqa: E402
+    RectoPlugin,
+    Telling,
+    read,
+)
 
 SYSTEM = "You look after a warehouse."
 

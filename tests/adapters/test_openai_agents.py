@@ -18,8 +18,8 @@ from tests.adapters.judging import NAMES, Script, fence, knows, question_about, 
 import recto
 from recto.adapters.openai_agents import RectoInputFilter, RectoSession
 from recto.errors import SettingsError, StoreError
-from recto.wire.names import RESPONSES
-from recto.wire.validity import problems
+from recto.formats.message import RESPONSES
+from recto.formats.validation import problems
 
 SYSTEM = "You look after a warehouse."
 set_tracing_disabled(True)

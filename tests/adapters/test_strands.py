@@ -17,11 +17,10 @@ from strands.session.file_session_manager import FileSessionManager
 from tests.adapters.judging import NAMES, Script, fence, knows, question_about, sound, spoken
 
 import recto
-from recto.adapters.strands import RectoConversationManager
-from recto.adapters.strands_messages import read, written
+from recto.adapters.strands import RectoConversationManager, read, written
 from recto.errors import SettingsError, StoreError, WindowOverflow
-from recto.wire.names import ANTHROPIC
-from recto.wire.validity import problems
+from recto.formats.message import ANTHROPIC
+from recto.formats.validation import problems
 
 SYSTEM = "You look after a warehouse."
 

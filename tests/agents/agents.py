@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
 
 PATHS: Mapping[str, str] = {
     "/v1/chat/completions": CHAT,

@@ -19,7 +19,7 @@ from tests.agents.scripts import TASK, Script, is_beside
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, ScriptedUpstream, running
 
-from recto.core.entries import MESSAGE, Entry
+from recto.transcript.entries import MESSAGE, Entry
 
 _SECONDS = 240
 _PAGE = Path(__file__).parent.parent.parent / "docs" / "agents.md"

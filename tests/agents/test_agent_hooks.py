@@ -14,7 +14,7 @@ from tests.agents.installing import packages
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 import recto
-from recto.core.entries import MESSAGE
+from recto.transcript.entries import MESSAGE
 
 _SECONDS = 240
 TURNS: dict[str, list[tuple[str, tuple[str, ...]]]] = {

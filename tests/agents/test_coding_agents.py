@@ -8,14 +8,13 @@ import pytest
 from tests.agents.agents import PATHS
 from tests.agents.scripts import ANSWER, FACT, QUESTION, REPORT, Script, output_of
 
-from recto.core.entries import Entry
-from recto.core.messages import Message
-from recto.engine.verify import verify
-from recto.gateway.asking import open_request
-from recto.models.registry import Registry
-from recto.models.tokenizers import Tokenizers
-from recto.wire import read
-from recto.wire.names import CHAT
+from recto.engine.verification import verify
+from recto.formats import read
+from recto.formats.message import CHAT, Message
+from recto.gateway.request import open_request
+from recto.tokens.model_registry import Registry
+from recto.tokens.tokenizers import Tokenizers
+from recto.transcript.entries import Entry
 
 MARKER = b"earlier messages"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bench.replay import Measured, _course, _figures, _sums, measured
 
-from recto.cli.replay_ways import variants
-from recto.cli.replay_work import Task
-from recto.engine.backtesting import Backtest
-from recto.engine.ways import Outcome, Way
-from recto.settings import load
+from recto.config import load
+from recto.lab.backtest import Backtest
+from recto.lab.recordings import Task
+from recto.lab.results import Outcome, Way
+from recto.lab.variants import variants
 
 
 def test_memory_is_told_as_it_was_at_a_quarter_at_half_and_at_the_end(tmp_path):

@@ -10,8 +10,8 @@ from bench.gateway_load import Load, Talk, Took, measured
 from bench.gateway_upstream import Canned, answer, reply_text
 
 from bench import gateway, gateway_peer
-from recto.wire.names import CHAT
-from recto.wire.validity import problems
+from recto.formats.message import CHAT
+from recto.formats.validation import problems
 
 
 def ran(load: Load) -> Took:

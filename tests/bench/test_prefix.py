@@ -6,9 +6,9 @@ import json
 
 from bench.prefix import Tally, Trimming, replay
 
-from recto.settings import load
-from recto.wire.validity import problems
-from recto.wiring import meter_for
+from recto.config import load
+from recto.config.factory import meter_for
+from recto.formats.validation import problems
 
 METER = meter_for(load(environ={}, arguments={"model": "claude-sonnet-4-5"}))
 

@@ -30,12 +30,12 @@ from bench.recall_data import (
 )
 
 from bench import recall_scale
-from recto.core.recall import Asked
-from recto.engine.searching import Searcher
+from recto.config import load
+from recto.config.factory import open_session
 from recto.models.embedders.hashing import HashingEmbedder
-from recto.settings import load
+from recto.recall.search import Searcher
+from recto.recall.types import Asked
 from recto.stores.memory import MemoryStore
-from recto.wiring import open_session
 
 needs_the_sets = pytest.mark.skipif(not (DATA / "beam_100K").is_dir(), reason="the sets are not here")
 SAID = [

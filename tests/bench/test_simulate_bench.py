@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench import simulate
-from recto.core.known_needs import Fared, together
+from recto.lab.probes import Fared, together
 
 
 def test_every_need_of_the_last_turns_is_counted_once_with_recall_and_without(monkeypatch):

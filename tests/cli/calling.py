@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from recto.cli.console import out
 from recto.cli.main import main
-from recto.cli.screen import out
 
 
 def called(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:

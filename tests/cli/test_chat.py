@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling import called_at
 from starlette.responses import StreamingResponse
-from terminals import Terminal, terminal
+from tests.cli.calling import called_at
+from tests.cli.terminals import Terminal, terminal
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
-from recto.cli.conversation import Conversation, begun
-from recto.cli.screen import out
-from recto.cli.slash import COMMANDS, Quit, find
-from recto.cli.typing_in import SlashCompleter
-from recto.core.entries import MESSAGE
+from recto.cli._conversation import Conversation, begun
+from recto.cli.chat import SlashCompleter
+from recto.cli.console import out
+from recto.cli.slash_commands import COMMANDS, Quit, find
 from recto.errors import InputError, RequestRefused
 from recto.gateway.client import Client
+from recto.transcript.entries import MESSAGE
 
 RECTO = str(Path(sys.executable).parent / "recto")
 MAIN = "agent:default:main"
@@ -299,8 +299,8 @@ def test_commands_and_what_they_take_are_completed(reached, long):
 
 
 def test_the_screens_packages_are_named_where_they_are_missing(reached, tmp_path, monkeypatch):
-    import recto.cli.extras as extras
+    from recto.cli import _common
 
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(_common, "find_spec", lambda name: None)
     for command in ("chat", "tui"):
         assert "pip install 'recto[screens,gateway]'" in called_at(tmp_path, command, code=2)

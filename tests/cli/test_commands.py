@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from calling import called
+from tests.cli.calling import called
 
 RECTO = str(Path(sys.executable).parent / "recto")
 MESSAGES = [

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from calling import called_at
 from click.shell_completion import BashComplete
+from tests.cli.calling import called_at
 
 from recto.cli.main import recto
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from calling import called_at
+from tests.cli.calling import called_at
 
-from recto.settings import load
+from recto.config import load
 
 SECRETS = ("sk-embedder", "sk-webhook", "sk-upstream", "T0/B0/hooked", "ada:hunter2", "sk-header", "sk-query")
 FILE = {

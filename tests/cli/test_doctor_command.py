@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from calling import called
+from tests.cli.calling import called
 
 import recto
-from recto.core.entries import Draft
-from recto.stores.sqlite.sidelock import SideLock
+from recto.stores.sqlite.lock import SideLock
+from recto.transcript.entries import Draft
 
 WELL = "model: gpt-4o\nlimits: {lock_seconds: 0.1}\nrecall: {embedder: {use: none}}\nstore: a.db\n"
 

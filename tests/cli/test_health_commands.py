@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from calling import called
+from tests.cli.calling import called
 
 import recto
 from recto.cli.health import sparkline
-from recto.engine.health import health_of
+from recto.engine.monitor import health_of
 from recto.testing import scripted_session
 
 SMALL = {"gpt-4o": {"window": 8_000, "max_input": 8_000}}

@@ -14,8 +14,8 @@ import pytest
 from tests.cli.calling import called, called_at
 
 import recto
-from recto.core.entries import MESSAGE
-from recto.engine.fold import CHECKPOINT, HANDOFF
+from recto.engine.projection import CHECKPOINT, HANDOFF
+from recto.transcript.entries import MESSAGE
 
 ID = "61cb3ba8-484b-4a21-bf99-34f7dc361170"
 ROLLOUT = "0199a000-0000-7000-8000-000000000001"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from calling import called
+from tests.cli.calling import called
 
-from recto.engine.keys import Keys
+from recto.config.factory import SystemClock
+from recto.gateway.api_keys import Keys
 from recto.stores.sqlite import SqliteStore
 from recto.testing import FakeClock
-from recto.wiring import SystemClock
 
 
 @pytest.fixture

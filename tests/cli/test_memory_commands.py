@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from calling import called
+from tests.cli.calling import called
 
-from recto.cli.screen import out
+from recto.cli.console import out
 
 RECTO = str(Path(sys.executable).parent / "recto")
 KEY = "agent:me:main"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from recto.models import weights
-from recto.models.catalog import KNOWN
+from recto.models.weights import KNOWN
 
 RECTO = str(Path(sys.executable).parent / "recto")
 NAME = "arctic-embed-s"

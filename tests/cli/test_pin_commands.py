@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from calling import called_at
+from tests.cli.calling import called_at
 
 KEY = ("--session", "agent:me:main")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from calling import called
+from tests.cli.calling import called
 
-from recto.core.entries import Draft
-from recto.core.scopes import stored_key
 from recto.stores.sqlite import SqliteStore
+from recto.transcript.entries import Draft
+from recto.transcript.session_keys import stored_key
 
 ACME = stored_key("agent:a:main", "acme")
 REASON = ("--reason", "asked for by the user")

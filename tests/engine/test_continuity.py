@@ -15,23 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recto
-from recto.core.checkpoint_json import checkpoint_from
-from recto.core.claims import folded
-from recto.core.drift import drift_of
-from recto.core.entries import MESSAGE
-from recto.core.fidelity import fidelity_of, salient
-from recto.core.handoff import FOOTER, resume_page
-from recto.core.ledger import facts_of, missing
-from recto.core.task_state import Checkpoint, Environment, Item, Subtask
+from recto.context.compaction.fidelity import fidelity_of, salient
+from recto.context.facts.extraction import facts_of, missing
+from recto.context.facts.grounding import folded
+from recto.context.facts.types import Teller
+from recto.continuity.checkpoints.checkpoint import Checkpoint, Environment, Item, Subtask
+from recto.continuity.checkpoints.drift import drift_of
+from recto.continuity.checkpoints.handoff import FOOTER, resume_page
+from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.engine.checkpoint_files import folder_of, safe_name
+from recto.engine.context_window_manager import ContextWindowManager
 from recto.engine.environment import Lookout
-from recto.engine.forking import fork
-from recto.engine.hooks import ContextWindowManager
-from recto.engine.telling import Teller
+from recto.engine.fork import fork
 from recto.errors import CheckpointRefused, InputError, WindowOverflow
+from recto.formats import read
+from recto.formats.session_files import read_file
 from recto.testing import FakeClock, scripted_session
-from recto.wire import read
-from recto.wire.files import read_file
+from recto.transcript.entries import MESSAGE
 
 SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
 KEY = "agent:default:main"
@@ -640,7 +640,7 @@ def feed(session, messages):
 
 RESUMED = """
 import json, sys
-from recto.engine.resuming import read_checkpoint, resumed
+from recto.engine.continuity import read_checkpoint, resumed
 found = resumed(read_checkpoint(sys.argv[1]), None, most=4_000, count=lambda text: len(text) // 4)
 made = found.checkpoint
 print(json.dumps({

@@ -13,14 +13,14 @@ import pytest
 from tests.cli.calling import called
 
 import recto
-from recto.cli.screen import out
+from recto.cli.console import out
 from recto.engine.doctor import Doctor, Finding
-from recto.engine.indexing import Indexer
 from recto.errors import EmbedderFailed
 from recto.models.embedders.hashing import HashingEmbedder
-from recto.models.lexicon import PorterLexicon
+from recto.recall.indexer import Indexer
+from recto.recall.stemmer import PorterLexicon
 from recto.stores.sqlite import SqliteStore
-from recto.stores.sqlite.recall import SqliteIndex
+from recto.stores.sqlite.index import SqliteIndex
 
 KEYS = ("agent:a:one", "agent:b:two")
 WEAK = f"{HashingEmbedder().name}; it knows letters, not meaning"
@@ -97,7 +97,7 @@ def test_an_index_that_is_gone_is_as_one_that_is_behind(stored):
 
 def test_a_session_that_the_transcript_does_not_have_is_forgotten(stored):
     with SqliteIndex(f"{stored}-recall") as index:
-        from recto.core.lanes import Covered, Row
+        from recto.recall.index_types import Covered, Row
 
         index.put("agent:gone:x", "words/porter", [Row(1, b"x")], Covered(1, 1, b"h"))
     [says] = problems(stored)

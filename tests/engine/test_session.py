@@ -11,9 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recto
-from recto.core.chain import EMPTY
-from recto.engine.drafts import new_id
-from recto.engine.reading import text_of
 from recto.engine.session import Session
 from recto.errors import (
     AppendConflict,
@@ -24,7 +21,10 @@ from recto.errors import (
     StoreUnavailable,
     TooLarge,
 )
+from recto.formats.entry_text import text_of
 from recto.testing import FakeClock, scripted_session
+from recto.transcript.events import new_id
+from recto.transcript.hash_chain import EMPTY
 
 USER = {"role": "user", "content": "hi"}
 ASSISTANT = {"role": "assistant", "content": "hello"}

@@ -9,20 +9,20 @@ from dataclasses import replace
 import pytest
 
 import recto
-from recto.core.policies.evict import Evict
-from recto.core.policies.prune import Prune
-from recto.core.policies.scorers import SCORERS, scorer_named
-from recto.core.quoting import HEADER
-from recto.core.window import seqs_in
-from recto.engine import fold
-from recto.engine.drafts import event
-from recto.engine.fold import DECISIONS
-from recto.engine.hooks import ContextWindowManager
+from recto.config.factory import SystemClock
+from recto.context.policies.evict import Evict
+from recto.context.policies.prune import Prune
+from recto.context.policies.scorers import SCORERS, scorer_named
+from recto.context.window.state import seqs_in
+from recto.engine import projection
+from recto.engine.context_window_manager import ContextWindowManager
+from recto.engine.projection import DECISIONS
 from recto.errors import InputError, SettingsError, WindowOverflow
+from recto.formats.validation import problems
+from recto.recall.quoting import HEADER
 from recto.stores.memory import MemoryStore
 from recto.testing import scripted_session
-from recto.wire.validity import problems
-from recto.wiring import SystemClock
+from recto.transcript.events import event
 
 SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
 TOOLS = [{"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}]
@@ -555,7 +555,10 @@ FORGED = (
 )
 
 
-@pytest.mark.parametrize("kind", sorted(fold.DECISIONS | fold._TOLD | {fold.PINNED, fold.UNPINNED, fold.RESTORED}))
+@pytest.mark.parametrize(
+    "kind",
+    sorted(projection.DECISIONS | projection._TOLD | {projection.PINNED, projection.UNPINNED, projection.RESTORED}),
+)
 def test_an_event_that_only_has_the_name_of_one_of_ours_changes_nothing(kind):
     store = MemoryStore()
     with recto.open(store, model="gpt-4o") as session:
@@ -575,6 +578,8 @@ def test_a_snapshot_that_is_none_of_ours_is_not_gone_by():
         session.append({"role": "user", "content": "one"})
         before = session.prompt().messages
         for number, forged in enumerate(FORGED, 1):
-            store.append(session.key, [event(SystemClock(), fold.SNAPSHOT, forged, fold.snapshot_key(number))])
+            store.append(
+                session.key, [event(SystemClock(), projection.SNAPSHOT, forged, projection.snapshot_key(number))]
+            )
     with recto.open(store, model="gpt-4o") as session:
         assert session.prompt().messages == before

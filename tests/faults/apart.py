@@ -14,10 +14,9 @@ from typing import Any
 
 from chaos import Provider
 
-from recto.core.keys import Key
-from recto.engine.keys import Keys
+from recto.config.factory import SystemClock
+from recto.gateway.api_keys import Key, Keys
 from recto.stores.sqlite import SqliteStore
-from recto.wiring import SystemClock
 
 STARTING = 60
 """Seconds for a gateway to come up on a machine that is busy."""

@@ -20,11 +20,11 @@ from typing import Any
 from starlette.applications import Starlette
 from tests.gateway.upstream import Asked, ScriptedUpstream
 
-from recto.core.keys import Key
+from recto.config import load
+from recto.config.factory import open_store
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.gateway.api_keys import Key
 from recto.gateway.app import Gateway
-from recto.settings import load
-from recto.storing import open_store
-from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
 
 PORT = 8642
 PATHS = {CHAT: "/v1/chat/completions", RESPONSES: "/v1/responses", ANTHROPIC: "/v1/messages"}

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from recto.core.recall import Asked
-from recto.core.window import seqs_in
-from recto.engine.indexing import Indexer
+from recto.config import Settings, load
+from recto.config.factory import open_session
+from recto.context.window.state import seqs_in
 from recto.engine.session import Session
 from recto.errors import EmbedderFailed
-from recto.models.lexicon import PorterLexicon
-from recto.ports import TranscriptStore
-from recto.settings import Settings, load
-from recto.stores.sqlite.recall import SqliteIndex
-from recto.wiring import open_session
+from recto.recall.indexer import Indexer
+from recto.recall.stemmer import PorterLexicon
+from recto.recall.types import Asked
+from recto.stores.sqlite.index import SqliteIndex
+from recto.transcript.protocols import TranscriptStore
 
 DECISIONS = ("context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed")
 SMALL = {"gpt-4o": {"window": 3_000, "max_input": 3_000}}

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from recto.core.entries import Draft
-from recto.core.memory import digest_of
-from recto.core.scopes import pointer_to
-from recto.engine.drafts import to_json
-from recto.engine.memory import Memories
-from recto.engine.memory_events import APPROVED, NOTED, PROPOSED, proposal_id
-from recto.engine.memory_files import MemoryFolder
-from recto.engine.memory_proposals import Proposal, Suggestion
+from recto.config import Settings
+from recto.config.factory import meter_for
+from recto.continuity.memory.events import APPROVED, NOTED, PROPOSED, proposal_id
+from recto.continuity.memory.files import MemoryFolder
+from recto.continuity.memory.manager import Memories
+from recto.continuity.memory.model import digest_of
+from recto.continuity.memory.proposals import Proposal, Suggestion
 from recto.errors import ApprovalRefused
-from recto.settings import Settings
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
-from recto.wiring import meter_for
+from recto.transcript.entries import Draft
+from recto.transcript.events import to_json
+from recto.transcript.session_keys import pointer_to
 
 pytestmark = pytest.mark.timeout(0)
 SESSION = "agent:books:main"
@@ -164,7 +164,7 @@ def test_no_changed_approval_is_accepted(swift_folder, scale):
 
 def test_without_the_digest_the_same_attacks_are_seen_to_work(swift_folder, monkeypatch):
     monkeypatch.setattr(Proposal, "is_bound_to", lambda self, digest: True)
-    monkeypatch.setattr("recto.engine.memory_events._is_bound", lambda home, about: True)
+    monkeypatch.setattr("recto.continuity.memory.events._is_bound", lambda home, about: True)
     made = attack(swift_folder, 2)
     for way in (made.other_digest, made.other_text, made.for_another):
         for _ in range(40):

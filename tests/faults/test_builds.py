@@ -13,17 +13,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from recto.core.plan import Plan
-from recto.core.policies.evict import Evict
-from recto.core.policies.prune import Prune
-from recto.core.policies.scorers import scorer_named
-from recto.core.policies.trim import TrimResults
-from recto.core.relief import Rules, relieve
-from recto.core.tokens import Frame, Meter
-from recto.core.window import Protection, WindowState
-from recto.engine.material import Material
-from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wire.validity import problems
+from recto.context.policies.evict import Evict
+from recto.context.policies.planner import Rules, relieve
+from recto.context.policies.prune import Prune
+from recto.context.policies.scorers import scorer_named
+from recto.context.policies.trim import TrimResults
+from recto.context.window.plan import Plan
+from recto.context.window.state import Protection, WindowState
+from recto.engine.prompt_builder import Material
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.validation import problems
+from recto.tokens.meter import Frame, Meter
 
 SHARDS = 4
 BUILDS = 5

@@ -16,12 +16,12 @@ import pytest
 from witness import Child, findings
 
 import recto
-from recto.core.checkpoint_json import checkpoint_from
-from recto.core.handoff import FOOTER, HEADER
-from recto.core.task_state import Changes
+from recto.continuity.checkpoints.checkpoint import Changes
+from recto.continuity.checkpoints.handoff import FOOTER, HEADER
+from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.engine import checkpoints as saving
 from recto.engine.checkpoint_files import folder_of, write_whole
-from recto.engine.resuming import read_checkpoint
+from recto.engine.continuity import read_checkpoint
 from recto.errors import CheckpointRefused
 from recto.stores.sqlite import SqliteStore
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from witness import Child, draft, findings
 
-from recto.core.chain import link
-from recto.core.entries import Entry
 from recto.errors import StoreFull
 from recto.stores.sqlite import SqliteStore
+from recto.transcript.entries import Entry
+from recto.transcript.hash_chain import link
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
 

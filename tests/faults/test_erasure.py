@@ -15,22 +15,20 @@ import pytest
 from own_postgres import own_server
 from witness import Child, draft, findings
 
-from recto.core.chain import EMPTY
-from recto.core.entries import Head
-from recto.core.scopes import stored_key
-from recto.engine.erasing import ERASED, FINISHED, SESSION, Eraser, erasures, sessions_of
-from recto.engine.verify import verify
+from recto.config import Settings, load
+from recto.config.factory import folders_of, indexer_for
+from recto.engine.erasure import ERASED, FINISHED, SESSION, Eraser, erasures, sessions_of
+from recto.engine.verification import verify
 from recto.errors import IndexCorrupt, InputError, StoreReadOnly, TailCut, UnknownSession
 from recto.gateway.lineage import Lineage, Place
-from recto.settings import Settings, load
-from recto.stores.memory import MemoryStore
-from recto.stores.memory_index import MemoryIndex
+from recto.stores.memory import MemoryIndex, MemoryStore
 from recto.stores.postgres import PostgresStore, granted
 from recto.stores.sqlite import SqliteStore
-from recto.stores.sqlite.recall import SqliteIndex
-from recto.storing import folders_of
+from recto.stores.sqlite.index import SqliteIndex
 from recto.testing import FakeClock
-from recto.wiring import indexer_for
+from recto.transcript.entries import Head
+from recto.transcript.hash_chain import EMPTY
+from recto.transcript.session_keys import stored_key
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(300)]
 CANARY = "zyxwvquetzal"

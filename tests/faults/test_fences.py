@@ -13,9 +13,9 @@ import re
 import pytest
 
 import recto
-from recto.core import quoting
-from recto.core.quoting import FOOTER, HEADER, Excerpt, quote
-from recto.wire.validity import problems
+from recto.formats.validation import problems
+from recto.recall import quoting
+from recto.recall.quoting import FOOTER, HEADER, Excerpt, quote
 
 SHARDS = 2
 POINTER = "recto://agent:default:main/7"
@@ -233,7 +233,7 @@ def test_hostile_text_that_comes_back_is_quoted_as_the_users_and_stays_in_its_fe
 
 
 def test_without_the_fence_the_same_test_sees_it(monkeypatch):
-    monkeypatch.setattr("recto.engine.recalling.quote", careless)
+    monkeypatch.setattr("recto.recall.recall.quote", careless)
     _, wrong = poisoned(CHAT, random.Random(1), 12)
     assert any("outside" in one or "pointers" in one for one in wrong)
     assert any("in clear" in one for one in wrong)

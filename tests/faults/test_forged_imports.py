@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
-from recto.core.chain import EMPTY, entry_hash, link
-from recto.core.entries import Draft, Entry, Head
 from recto.errors import InputError
-from recto.wire.files import lines_of, read_file
-from recto.wire.files.recto_jsonl import read_copies, read_entries, write_header, write_line
+from recto.formats.session_files import lines_of, read_file
+from recto.formats.session_files.recto_jsonl import read_copies, read_entries, write_header, write_line
+from recto.transcript.entries import Draft, Entry, Head
+from recto.transcript.hash_chain import EMPTY, entry_hash, link
 
 PATHS = [
     "../../etc/passwd",

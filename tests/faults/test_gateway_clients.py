@@ -23,12 +23,11 @@ from apart import Process, place
 from chaos import TOOLS, Line, Provider, Reply, clean
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 
-from recto.core.keys import Key
-from recto.engine.keys import Keys
-from recto.engine.verify import verify
+from recto.config.factory import SystemClock
+from recto.engine.verification import verify
+from recto.formats.message import CHAT
+from recto.gateway.api_keys import Key, Keys
 from recto.stores.sqlite import SqliteStore
-from recto.wire.names import CHAT
-from recto.wiring import SystemClock
 
 pytestmark = pytest.mark.timeout(0)
 DEADLINE = 300

@@ -14,9 +14,9 @@ from itertools import pairwise
 from tests.gateway.listening import DEADLINE, asked, connected, listening, status
 
 from recto.gateway import server
-from recto.gateway.lines import _SIP, Lines
 from recto.gateway.proxy import Lanes
-from recto.gateway.turnstile import Turnstile
+from recto.gateway.scheduler import Turnstile
+from recto.gateway.upstreams.connections import _SIP, Lines
 
 HOUR = 3_600.0
 

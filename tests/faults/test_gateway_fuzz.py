@@ -17,9 +17,9 @@ import pytest
 from chaos import PATHS, TOOLS, Answered, Direct, Provider, direct, is_refusal
 from tests.gateway.upstream import Says, ScriptedUpstream
 
-from recto.gateway import proxy, turns
-from recto.gateway.asking import open_request
-from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.gateway import proxy, turn
+from recto.gateway.request import open_request
 
 pytestmark = [pytest.mark.timeout(0), pytest.mark.filterwarnings("ignore:model:UserWarning")]
 AT_ONCE = 16
@@ -238,8 +238,8 @@ def test_bent_requests_are_answered_or_refused_and_no_upstream_gets_one_that_it_
 
 
 def test_a_gateway_that_sends_on_whatever_it_gets_is_caught(swift_folder, monkeypatch):
-    monkeypatch.setattr(turns, "refuse_defects", lambda messages, wire: None)
-    monkeypatch.setattr(turns, "_refuse_empty", lambda asked: None)
+    monkeypatch.setattr(turn, "refuse_defects", lambda messages, wire: None)
+    monkeypatch.setattr(turn, "_refuse_empty", lambda asked: None)
     wrong, _ = run(swift_folder, 1, 200)
     assert [one for one in wrong if one[0] in PATHS], "no upstream got a request that it would refuse"
 

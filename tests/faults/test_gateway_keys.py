@@ -23,12 +23,11 @@ from apart import Process, place
 from chaos import PORT, Direct, Provider, call, direct
 from tests.gateway.upstream import Says, ScriptedUpstream
 
-from recto.core.keys import Key
-from recto.engine.keys import Keys
-from recto.gateway.authority import TABLE, Rule
-from recto.gateway.inspection.table import RULES
+from recto.config.factory import SystemClock
+from recto.gateway.api_keys import Key, Keys
+from recto.gateway.inspection.operations import RULES
+from recto.gateway.middleware.auth import TABLE, Rule
 from recto.stores.sqlite import SqliteStore
-from recto.wiring import SystemClock
 
 pytestmark = pytest.mark.timeout(0)
 SHARDS = 4

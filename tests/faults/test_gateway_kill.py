@@ -22,9 +22,9 @@ from chaos import PATHS, TOOLS, Line, Provider, Reply
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 from witness import findings
 
-from recto.core.entries import MESSAGE
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
 from recto.stores.sqlite import SqliteStore
-from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
+from recto.transcript.entries import MESSAGE
 
 pytestmark = pytest.mark.timeout(0)
 CLIENTS = 32
@@ -34,7 +34,7 @@ MORE = 6
 
 CARELESS = """
 import asyncio
-from recto.gateway.answering import Streamed
+from recto.gateway.responses import Streamed
 
 until_whole, store = Streamed._until_whole, Streamed._store
 

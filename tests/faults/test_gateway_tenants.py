@@ -20,9 +20,9 @@ from chaos import PATHS, TOOLS, Answered, Direct, Provider, direct
 from tests.gateway.inspecting import example
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 
+from recto.formats.message import RESPONSES
 from recto.gateway import lineage
-from recto.gateway.inspection.table import OPERATIONS, PREFIX
-from recto.wire.names import RESPONSES
+from recto.gateway.inspection.operations import OPERATIONS, PREFIX
 
 pytestmark = pytest.mark.timeout(0)
 MAIN = "agent:default:main"

@@ -36,13 +36,13 @@ from chaos import (
 )
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 
-from recto.core.entries import MESSAGE
-from recto.engine.verify import verify
-from recto.gateway import answering
-from recto.gateway.turns import Turns
-from recto.gateway.upstreams import HttpUpstream
-from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wire.sse import SseReader
+from recto.engine.verification import verify
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.sse import SseReader
+from recto.gateway import responses
+from recto.gateway.turn import Turns
+from recto.gateway.upstreams.http import HttpUpstream
+from recto.transcript.entries import MESSAGE
 
 pytestmark = pytest.mark.timeout(0)
 CLIENTS = 12
@@ -270,7 +270,7 @@ def test_an_event_too_long_to_hold_is_let_go_and_what_came_before_is_kept(swift_
         long = b"\n\n".join(events[:3]) + b"\n\ndata: " + b"x" * 4_000_000
         await line.send(Reply(200, reply.headers, long).wired())
 
-    monkeypatch.setattr(answering, "SseReader", partial(SseReader, most=1_000_000))
+    monkeypatch.setattr(responses, "SseReader", partial(SseReader, most=1_000_000))
 
     async def work() -> tuple[Answered, Counter[str]]:
         provider = Provider(ScriptedUpstream(script), lambda asked: endless)

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from recto.core.chain import EMPTY, link
-from recto.core.entries import Draft
-from recto.core.json_text import parse, text_of
 from recto.errors import InputError
-from recto.wire import FORMATS, canonical, detect, open_body, read, read_reply, render
-from recto.wire.files import lines_of, read_file
-from recto.wire.files.recto_jsonl import read_entries, write_header, write_line
+from recto.formats import FORMATS, canonical, detect, open_body, read, read_reply, render
+from recto.formats.json_spans import parse, text_of
+from recto.formats.session_files import lines_of, read_file
+from recto.formats.session_files.recto_jsonl import read_entries, write_header, write_line
+from recto.transcript.entries import Draft
+from recto.transcript.hash_chain import EMPTY, link
 
 WIRES = sorted(FORMATS)
 SHARDS = 4

@@ -23,18 +23,18 @@ from leaving import DECISIONS, Moody, batched, entered, left, speak, unfindable
 from lossy_disk import Disk, Trace, TracingDisk
 from witness import Child
 
-from recto.core.entries import Entry
-from recto.core.lanes import is_covered
-from recto.core.recall import Asked, Confirmed
-from recto.core.window import seqs_in
-from recto.engine.indexing import Indexer
-from recto.engine.recalling import Recall
-from recto.engine.searching import Searcher
+from recto.context.window.state import seqs_in
 from recto.errors import RectoError, WindowOverflow
-from recto.models.lexicon import PorterLexicon
+from recto.recall.index_types import is_covered
+from recto.recall.indexer import Indexer
+from recto.recall.recall import Recall
+from recto.recall.search import Searcher
+from recto.recall.stemmer import PorterLexicon
+from recto.recall.types import Asked, Confirmed
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteOptions, SqliteStore
-from recto.stores.sqlite.recall import SqliteIndex
+from recto.stores.sqlite.index import SqliteIndex
+from recto.transcript.entries import Entry
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
 S = "agent:default:main"

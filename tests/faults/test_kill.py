@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from witness import Child, draft, findings
 
-from recto.core.chain import EMPTY, Break, follow
-from recto.core.entries import Draft, Head
 from recto.stores.sqlite import SqliteStore
+from recto.transcript.entries import Draft, Head
+from recto.transcript.hash_chain import EMPTY, Break, follow
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
 

@@ -28,14 +28,13 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 from tests.postgres import database
 from witness import findings
 
-from recto.core.entries import MESSAGE
-from recto.core.keys import Key
-from recto.core.scopes import is_own
-from recto.engine.keys import Keys
-from recto.ports import TranscriptStore
+from recto.config.factory import SystemClock
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.gateway.api_keys import Key, Keys
 from recto.stores.postgres import PostgresStore
-from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wiring import SystemClock
+from recto.transcript.entries import MESSAGE
+from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import is_own
 
 pytestmark = pytest.mark.timeout(0)
 GATEWAYS = 4

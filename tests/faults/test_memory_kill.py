@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 from witness import Child, findings
 
-from recto.core.memory_page import amended, read_page
-from recto.engine import memory_files
-from recto.engine.memory import Memories
-from recto.engine.memory_files import MemoryFolder
-from recto.engine.memory_proposals import Suggestion
-from recto.settings import Settings
+from recto.config import Settings
+from recto.config.factory import SystemClock, meter_for
+from recto.continuity.memory import files
+from recto.continuity.memory.files import MemoryFolder
+from recto.continuity.memory.manager import Memories
+from recto.continuity.memory.markdown import amended, read_page
+from recto.continuity.memory.proposals import Suggestion
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
 from recto.testing import FakeClock
-from recto.wiring import SystemClock, meter_for
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
 SESSION = "agent:books:main"
@@ -162,7 +162,7 @@ def dying(monkeypatch, at: int) -> list[str]:
         return step
 
     for name in STEPS:
-        monkeypatch.setattr(memory_files.os, name, counted(name, getattr(os, name)))
+        monkeypatch.setattr(files.os, name, counted(name, getattr(os, name)))
     return done
 
 

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 import recto
-from recto.core.memory_kinds import KINDS
-from recto.engine import memory_review
-from recto.engine.memory import Memories
-from recto.engine.memory_events import APPROVED
+from recto.config import Settings, load
+from recto.config.factory import consolidator_for, importer_for, memory_for, open_session
+from recto.continuity.memory import extraction
+from recto.continuity.memory.events import APPROVED
+from recto.continuity.memory.manager import Memories
+from recto.continuity.memory.model import KINDS
 from recto.engine.session import Session
-from recto.settings import Settings, load
 from recto.stores.memory import MemoryStore
 from recto.testing import ScriptedModel
-from recto.wiring import consolidator_for, importer_for, memory_for, open_session
 
 pytestmark = pytest.mark.timeout(0)
 HONEST = "I prefer short answers in plain words."
@@ -242,19 +242,19 @@ def test_no_poison_becomes_memory_without_an_approval(channel, swift_folder, sca
 
 @pytest.mark.parametrize("channel", ["tool", "web"])
 def test_a_rule_that_believes_what_tools_say_is_caught(channel, swift_folder, monkeypatch):
-    real = memory_review.heard
+    real = extraction.heard
 
     def believing(entries, teller):
         return (replace(one, role="user", calls=()) if one.role == "tool" else one for one in real(entries, teller))
 
-    monkeypatch.setattr(memory_review, "heard", believing)
-    monkeypatch.setattr("recto.engine.consolidating.is_own_words", lambda *_: True)
+    monkeypatch.setattr(extraction, "heard", believing)
+    monkeypatch.setattr("recto.continuity.memory.consolidation.is_own_words", lambda *_: True)
     memories, _, _ = attacked(swift_folder, channel, 20)
     assert [trace for trace in remembered(memories) if "evil" in trace]
 
 
 def test_a_rule_that_believes_everything_under_the_users_name_is_caught(swift_folder, monkeypatch):
-    monkeypatch.setattr("recto.engine.consolidating.is_own_words", lambda *_: True)
+    monkeypatch.setattr("recto.continuity.memory.consolidation.is_own_words", lambda *_: True)
     memories, _, _ = attacked(swift_folder, "paste", 40)
     assert [trace for trace in remembered(memories) if "evil" in trace]
 

@@ -9,12 +9,12 @@ import pytest
 from own_postgres import ROLE, Server, own_server
 from witness import draft, findings
 
-from recto.core.scopes import stored_key
-from recto.engine.copying import copy
-from recto.engine.verify import verify
+from recto.engine.store_copy import copy
+from recto.engine.verification import verify
 from recto.errors import TailCut
 from recto.stores.postgres import PostgresStore
 from recto.stores.sqlite import SqliteStore
+from recto.transcript.session_keys import stored_key
 
 pytestmark = pytest.mark.timeout(300)
 ACME = stored_key("agent:a:main", "acme")

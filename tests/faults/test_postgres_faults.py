@@ -20,9 +20,9 @@ import pytest
 from own_postgres import own_server
 from witness import draft, findings
 
-from recto.core.entries import Draft
 from recto.errors import AppendConflict, StoreError, StoreFull, StoreUnavailable
 from recto.stores.postgres import PostgresStore
+from recto.transcript.entries import Draft
 
 pytestmark = pytest.mark.timeout(300)
 _SOCKET = ".s.PGSQL.5432"

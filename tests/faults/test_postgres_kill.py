@@ -15,8 +15,8 @@ import pytest
 from own_postgres import Server, own_server
 from witness import Child, draft, findings
 
-from recto.core.entries import Draft
-from recto.stores.postgres import PostgresStore, link
+from recto.stores.postgres import PostgresStore, pool
+from recto.transcript.entries import Draft
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
 LAZY = ("synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=1GB", "wal_buffers=16MB")
@@ -31,7 +31,7 @@ def batch(writer: int, number: int) -> list[Draft]:
 
 def write(url: str, writer: int, acknowledge: Callable[[str], None], *, insists: bool) -> None:
     if not insists:
-        link._INSIST = "SELECT 1"  # the protection, switched off
+        pool._INSIST = "SELECT 1"  # the protection, switched off
     with PostgresStore(url, lock_timeout=60, connections=2) as store:
         for number in itertools.count():
             entries = store.append(f"s{writer % SESSIONS}", batch(writer, number))

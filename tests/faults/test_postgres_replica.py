@@ -24,12 +24,12 @@ from tests.gateway.gateways import Running, gateway
 from tests.gateway.inspecting import example
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
-from recto.core.entries import Draft
 from recto.errors import StoreReadOnly
-from recto.gateway.inspection.table import OPERATIONS, PREFIX, STALENESS
+from recto.formats.message import CHAT
+from recto.gateway.inspection.operations import OPERATIONS, PREFIX, STALENESS
 from recto.stores.postgres import PostgresReplica, PostgresStore
 from recto.stores.sqlite import SqliteStore
-from recto.wire.names import CHAT
+from recto.transcript.entries import Draft
 
 pytestmark = pytest.mark.timeout(300)
 DEADLINE = 60

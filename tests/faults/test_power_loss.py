@@ -17,9 +17,9 @@ import pytest
 from lossy_disk import Disk, Operation, Trace, TracingDisk
 from witness import draft, findings
 
-from recto.core.entries import Entry
 from recto.errors import StoreError
 from recto.stores.sqlite import SqliteOptions, SqliteStore
+from recto.transcript.entries import Entry
 
 pytestmark = pytest.mark.timeout(0)
 NAME = "transcript.db"

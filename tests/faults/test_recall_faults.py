@@ -12,10 +12,10 @@ import apsw
 import pytest
 from leaving import DECISIONS, Moody, decisions, entered, events, left, settings, speak, unfindable
 
+from recto.config.factory import open_session
 from recto.errors import EmbedderFailed, WindowOverflow
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
-from recto.wiring import open_session
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -24,6 +24,7 @@ from tests.cli.calling import called
 from tests.faults.sitting import DEADLINE, Terminal
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
+from tests.health.sample_turns import alert, event, turn
 from tests.hostile_texts import (
     FORMULAS,
     LINES,
@@ -40,16 +41,15 @@ from tests.hostile_texts import (
     spoil,
     storable,
 )
-from tests.telemetry.turns_told import alert, event, turn
 
 import recto
+from recto.cli.console import one_line, out, safe
 from recto.cli.main import COMMANDS
-from recto.cli.screen import one_line, out, safe
-from recto.core.audit import COLUMNS, cells
-from recto.telemetry.logs import Log
-from recto.telemetry.metrics import Metrics
-from recto.tui import words
-from recto.tui.frame import PLACES
+from recto.health.exporters.json_log import Log
+from recto.health.exporters.prometheus import Metrics
+from recto.transcript.audit import COLUMNS, cells
+from recto.tui import formatting
+from recto.tui.widgets.header import PLACES
 
 FUNCTION_KEYS = (
     "\x1bOP",
@@ -110,8 +110,8 @@ def test_no_text_acts_on_a_terminal(shard, scale):
     count = scale(40_000, ci=1_000_000, release=10_000_000) // SHARDS
     assert hunt(safe, shard, count) == []
     assert hunt(line, shard, count // 4, lines=False) == []
-    assert hunt(lambda text: words.shown(text).plain, shard, count // 20) == []
-    assert hunt(lambda text: words.cell(text).plain, shard, count // 20, lines=False) == []
+    assert hunt(lambda text: formatting.shown(text).plain, shard, count // 20) == []
+    assert hunt(lambda text: formatting.cell(text).plain, shard, count // 20, lines=False) == []
 
 
 def only_escapes(text: str) -> str:

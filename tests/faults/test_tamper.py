@@ -18,10 +18,10 @@ import apsw
 import pytest
 from witness import draft, findings
 
-from recto.core.chain import EMPTY, link
-from recto.core.entries import Draft, Head
 from recto.errors import StoreError
 from recto.stores.sqlite import SqliteStore
+from recto.transcript.entries import Draft, Head
+from recto.transcript.hash_chain import EMPTY, link
 
 pytestmark = pytest.mark.timeout(0)
 NEIGHBOURS = ("", "-heads")

@@ -18,19 +18,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from recto.recall.protocols import RecallIndex
 
-from recto.core.scopes import Reach, pointer_to, stored_key
-from recto.engine import recalling
-from recto.engine.indexing import Indexer
+from recto.config import Settings, load
+from recto.config.factory import open_session
 from recto.engine.session import Session
 from recto.errors import InputError
-from recto.models.lexicon import PorterLexicon
-from recto.ports import RecallIndex, TranscriptStore
-from recto.settings import Settings, load
+from recto.recall import recall as recalling
+from recto.recall.indexer import Indexer
+from recto.recall.stemmer import PorterLexicon
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
-from recto.stores.sqlite.recall import SqliteIndex
-from recto.wiring import open_session
+from recto.stores.sqlite.index import SqliteIndex
+from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import Reach, pointer_to, stored_key
 
 pytestmark = pytest.mark.timeout(0)
 SHARDS = 2
@@ -279,7 +280,7 @@ def test_what_breaks_over_one_tenants_text_is_not_told_to_another(settings):
             return np.zeros((1, 4), np.float32)
 
     store, told = MemoryStore(), {}
-    from recto.stores.memory_index import MemoryIndex
+    from recto.stores.memory import MemoryIndex
 
     indexer = Indexer(store, MemoryIndex(), lexicon=PorterLexicon(), embedder=Loud(), in_background=False)
     for tenant in ("a", "b"):

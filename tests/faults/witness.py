@@ -9,9 +9,9 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from recto.core.chain import EMPTY, Break, follow
-from recto.core.entries import Draft, Head
-from recto.ports import TranscriptStore
+from recto.transcript.entries import Draft, Head
+from recto.transcript.hash_chain import EMPTY, Break, follow
+from recto.transcript.protocols import TranscriptStore
 
 
 def draft(name: str, content: bytes | None = None, *, key: bool = True, ts: int = 1) -> Draft:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recto.core.keys import Key
+from recto.config import load
+from recto.config.factory import open_store
+from recto.gateway.api_keys import Key
 from recto.gateway.app import Gateway
 from recto.gateway.server import Server
-from recto.settings import load
-from recto.storing import open_store
 
 
 @dataclass

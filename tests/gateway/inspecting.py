@@ -13,19 +13,16 @@ from jsonschema import Draft202012Validator
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from recto.core.keys import Key
-from recto.engine.keys import Keys
-from recto.gateway.authority import TABLE, Authority
-from recto.gateway.guard import Guard
+from recto.config import Settings, load
+from recto.config.factory import SystemClock, indexer_for, open_store
+from recto.gateway.api_keys import Key, Keys
 from recto.gateway.inspection.openapi import description
-from recto.gateway.inspection.reads import Inspection
+from recto.gateway.inspection.operations import OPERATIONS, PREFIX, RULES, Operation
+from recto.gateway.inspection.queries import Inspection
 from recto.gateway.inspection.routes import routes
 from recto.gateway.inspection.sources import Sources
-from recto.gateway.inspection.table import OPERATIONS, PREFIX, RULES, Operation
-from recto.gateway.sessions import Sessions
-from recto.settings import Settings, load
-from recto.storing import open_store
-from recto.wiring import SystemClock, indexer_for
+from recto.gateway.middleware.auth import TABLE, Authority, Guard
+from recto.gateway.session_pool import Sessions
 
 MAIN = "agent:books:main"
 ODD = "chat/one?&=%2F #ü"

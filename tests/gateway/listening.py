@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from recto.config.settings import Gateway
 from recto.gateway.server import Server
-from recto.settings.operating import Gateway
 
 DEADLINE = 30
 PORT = 8642

@@ -8,12 +8,12 @@ import pytest
 from tests.gateway.gateways import gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
-from recto.engine.keys import SESSION as KEYS
+from recto.config import load
+from recto.config.factory import open_store
 from recto.errors import RequestRefused
+from recto.gateway.api_keys import SESSION as KEYS
 from recto.gateway.client import Client
-from recto.gateway.nearby import nearby
-from recto.settings import load
-from recto.storing import open_store
+from recto.gateway.local import nearby
 
 MAIN = "agent:default:main"
 

@@ -10,7 +10,7 @@ import pytest
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
-from recto.core.entries import MESSAGE
+from recto.transcript.entries import MESSAGE
 
 TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
 

@@ -11,11 +11,11 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from tests.gateway.inspecting import ALL, CANARIES, KEYS, MAIN, ODD, example, named, world
 
-from recto.core.scopes import stored_key
-from recto.engine.drafts import asked_by, event
-from recto.gateway.inspection.table import PREFIX
+from recto.config.factory import memory_for
+from recto.gateway.inspection.operations import PREFIX
 from recto.testing import FakeClock
-from recto.wiring import memory_for
+from recto.transcript.events import asked_by, event
+from recto.transcript.session_keys import stored_key
 
 READS = [one for one in ALL if one.right == "read"]
 CHANGES = [one for one in ALL if one.right == "change"]

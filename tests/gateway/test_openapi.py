@@ -22,10 +22,10 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.gateway.inspecting import MAIN, example, named, world
 
-from recto.gateway.authority import TABLE, Authority
 from recto.gateway.inspection.openapi import description
-from recto.gateway.inspection.table import OPERATIONS, PREFIX, RULES
-from recto.gateway.inspection.values import Refused, plain, schema_of
+from recto.gateway.inspection.operations import OPERATIONS, PREFIX, RULES
+from recto.gateway.inspection.schemas import Refused, plain, schema_of
+from recto.gateway.middleware.auth import TABLE, Authority
 
 CHECKS = [
     not_a_server_error,

@@ -13,7 +13,7 @@ import pytest
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
-from recto.core.entries import MESSAGE
+from recto.transcript.entries import MESSAGE
 
 PATHS = {"chat": "chat/completions", "responses": "responses", "messages": "messages"}
 FORMATS = tuple(PATHS)

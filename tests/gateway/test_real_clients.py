@@ -17,7 +17,7 @@ from tests.gateway.clients import ABOUT, MODEL, PARAMETERS, SPOKEN, Agent, file
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
-from recto.core.entries import MESSAGE
+from recto.transcript.entries import MESSAGE
 
 WINDOW = 8_000
 FORMATS = ("chat", "responses", "messages")

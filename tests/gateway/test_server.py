@@ -18,12 +18,11 @@ from pathlib import Path
 import pytest
 from listening import DEADLINE, Behind, answered, asked, connected, listening, status, until_closed
 
-from recto.core.keys import Key
-from recto.engine.keys import Keys
+from recto.config.settings import Gateway
 from recto.errors import SettingsError
-from recto.gateway.guard import Guard
+from recto.gateway.api_keys import Key, Keys
+from recto.gateway.middleware.auth import Guard
 from recto.gateway.server import listen, refuse_public
-from recto.settings.operating import Gateway
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
 
@@ -279,11 +278,11 @@ def test_a_request_that_was_not_answered_yet_is_told_to_come_back():
 PROGRAM = """
 import sys
 from starlette.applications import Starlette
-from recto.engine.keys import Keys
+from recto.gateway.api_keys import Keys
 from recto.gateway.server import serve
-from recto.settings.operating import Gateway
+from recto.config.settings import Gateway
 from recto.stores.memory import MemoryStore
-from recto.wiring import SystemClock
+from recto.config.factory import SystemClock
 say = lambda text: print(text, flush=True)
 serve(Starlette(), Gateway(port=0), Keys(MemoryStore(), SystemClock()), ready=say, draining=lambda: say("draining"))
 say("closed")

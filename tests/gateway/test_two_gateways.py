@@ -19,13 +19,13 @@ from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 from tests.postgres import database, server
 
-from recto.core.entries import MESSAGE, Entry
-from recto.core.keys import Key
-from recto.engine.forking import BRANCH
+from recto.config import load
+from recto.engine.fork import BRANCH
 from recto.errors import TurnTaken
+from recto.gateway.api_keys import Key
 from recto.gateway.app import Gateway
-from recto.settings import load
 from recto.stores.memory import MemoryStore
+from recto.transcript.entries import MESSAGE, Entry
 
 TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
 DEADLINE = 30

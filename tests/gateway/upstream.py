@@ -20,8 +20,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wire.validity import problems
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.validation import problems
 
 _REPEATED: dict[str, Any] = {
     "previous_response_id": None,

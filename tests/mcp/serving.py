@@ -19,11 +19,9 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 import recto
-from recto.core.keys import Key
-from recto.engine.keys import Keys
-from recto.settings import load
-from recto.storing import open_store
-from recto.wiring import SystemClock
+from recto.config import load
+from recto.config.factory import SystemClock, open_store
+from recto.gateway.api_keys import Key, Keys
 
 PROGRAM = str(Path(sys.executable).with_name("recto"))
 MAIN = "agent:default:main"

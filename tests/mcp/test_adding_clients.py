@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.calling import called_at
 
-from recto.mcp.clients import ASKED, CLIENTS, Client
+from recto.mcp.client_config import ASKED, CLIENTS, Client
 
 URL = "http://127.0.0.1:8642"
 JSON = [client for client in CLIENTS if client.form == "json"]

@@ -8,15 +8,14 @@ from string import ascii_lowercase
 
 import pytest
 
-from recto.core.quoting import harmless
-from recto.core.secrets import masked
-from recto.mcp import asked, reading
-from recto.mcp.desk import Desk
-from recto.mcp.local import desk_for
-from recto.mcp.pages import MOST
-from recto.settings import load
-from recto.storing import open_store
-from recto.wiring import indexer_for, open_session
+from recto.config import load
+from recto.config.factory import indexer_for, open_session, open_store
+from recto.mcp import params, queries
+from recto.mcp.context import Desk
+from recto.mcp.pagination import MOST
+from recto.mcp.stdio import desk_for
+from recto.text.secrets import masked
+from recto.text.unicode import harmless
 
 LARGEST, LARGEST_QUOTATION = 40_000, 24_500
 HELD = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
@@ -42,7 +41,7 @@ def whole(desk: Desk, pointer: str) -> str:
     parts: list[str] = []
     start: int | None = 0
     while start is not None:
-        found = reading.read(desk, asked.Read(pointer=pointer, start=start))
+        found = queries.read(desk, params.Read(pointer=pointer, start=start))
         assert len(found.quotation) <= LARGEST
         lines = found.quotation.split("\n")[2:-1]
         assert all(line.startswith("> ") for line in lines)
@@ -56,13 +55,13 @@ def whole(desk: Desk, pointer: str) -> str:
 def test_no_answer_is_larger_than_is_promised_whatever_was_said(desk):
     said(desk, *TEXTS, *(f"{letter}\n" * 370 for letter in ascii_lowercase))
     for most in (1, 6, 20):
-        found = reading.recall(desk, asked.Recall(query="kestrel", most=most))
+        found = queries.recall(desk, params.Recall(query="kestrel", most=most))
         assert found.hits
         assert len(found.words()) <= LARGEST_QUOTATION
     for seq in range(1, len(TEXTS) + 1):
-        around = reading.read(desk, asked.Read(pointer=f"recto://{desk.own}/{seq}", around=3))
+        around = queries.read(desk, params.Read(pointer=f"recto://{desk.own}/{seq}", around=3))
         assert len(around.words()) <= LARGEST
-    text, following = reading.transcript(desk, "", 0)
+    text, following = queries.transcript(desk, "", 0)
     assert len(text) <= LARGEST
     assert following == 10
 
@@ -87,6 +86,6 @@ def test_no_page_cuts_a_secret_in_two(before):
 
 def test_a_page_begins_nowhere_beyond_the_end(desk):
     said(desk, "short")
-    (page,) = reading.read(desk, asked.Read(pointer=f"recto://{desk.own}/1", start=10**9)).pages
+    (page,) = queries.read(desk, params.Read(pointer=f"recto://{desk.own}/1", start=10**9)).pages
     assert page.start == page.characters
     assert page.next is None

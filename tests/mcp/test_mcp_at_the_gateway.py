@@ -12,8 +12,8 @@ from tests.gateway.gateways import Running, gateway
 from tests.hostile_texts import acts, spoil
 from tests.mcp.serving import MAIN, MODEL, SECONDS, Asking, asking, opened, over_http
 
-from recto.core.own_tools import TOOLS
-from recto.core.quoting import FOOTER, HEADER
+from recto.formats.recto_tools import TOOLS
+from recto.recall.quoting import FOOTER, HEADER
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 ACCEPTS = {"accept": "application/json, text/event-stream"}

@@ -26,8 +26,8 @@ from tests.mcp.serving import (
     served,
 )
 
-from recto.core.own_tools import TOOLS
-from recto.core.quoting import FOOTER, HEADER
+from recto.formats.recto_tools import TOOLS
+from recto.recall.quoting import FOOTER, HEADER
 
 LONG = "\n".join(f"line {number} of the log of kestrel" for number in range(3_200))
 """More than 100,000 characters."""

@@ -12,7 +12,7 @@ import apsw
 from tests.mcp.serving import ENVIRONMENT, MAIN, PROGRAM, SECONDS, Asking, asking, opened, over_stdio
 
 import recto
-from recto.engine.fold import NOTE
+from recto.engine.projection import NOTE
 
 ROUNDS = 10
 

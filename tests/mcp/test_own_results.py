@@ -7,7 +7,7 @@ import json
 import pytest
 
 import recto
-from recto.core.own_tools import TOOLS, is_own_tool
+from recto.formats.recto_tools import TOOLS, is_own_tool
 from recto.mcp import tools
 
 RESULT = "What was said about kestrel, word for word. " * 120

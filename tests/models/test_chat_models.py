@@ -13,10 +13,10 @@ from dataclasses import replace
 import pytest
 from serving import SLOW, Answer, Handler, Server, all_answers_are_through, cut, free_address, raw, serving, status
 
-from recto.core.chat import Reply, Request
+from recto.context.compaction.protocols import Reply, Request
 from recto.errors import ModelFailed, SettingsError
-from recto.models.chat import ChatChoice, chat_model_for, hosted
-from recto.models.chat.hosted import HostedModel
+from recto.models.chat import ChatChoice, chat_model_for, http
+from recto.models.chat.http import HostedModel
 from recto.testing import ScriptedModel
 
 KEY = "sk-very-secret-0123456789"
@@ -207,7 +207,7 @@ def test_counts_that_are_none_count_for_nothing(server, use):
 
 @BOTH
 def test_an_answer_without_end_is_given_up(server, use, monkeypatch):
-    monkeypatch.setattr(hosted, "ANSWER_MOST", 100_000)
+    monkeypatch.setattr(http, "ANSWER_MOST", 100_000)
     server.answers = [raw(b" " * 1_000_000)]
     model = make(server, use)
     assert "longer than 100,000 bytes" in failure(model)

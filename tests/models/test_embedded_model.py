@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from recto.core.chat import Reply, Request
+from recto.context.compaction.protocols import Reply, Request
 from recto.errors import ModelFailed, SettingsError
 from recto.models import weights
 from recto.models.chat import SMALL, ChatChoice, chat_model_for
-from recto.models.chat.embedded import EmbeddedModel, _Answer, _Call
 from recto.models.chat.gguf import control_tokens, trained_context
+from recto.models.chat.llama_cpp import EmbeddedModel, _Answer, _Call
 
 ASK = Request(system="Be brief.", text="Count from one to one hundred.", max_tokens=3, seconds=60)
 LONG = Request(system="", text="Tell a very long story about a lighthouse.", max_tokens=4000, seconds=250)
@@ -157,7 +157,7 @@ def test_a_process_may_end_while_it_writes_and_nothing_is_printed():
         "from contextlib import suppress\n"
         "from recto.errors import ModelFailed\n"
         "from recto.models.chat import ChatChoice, chat_model_for\n"
-        "from recto.core.chat import Request\n"
+        "from recto.context.compaction.protocols import Request\n"
         "model = chat_model_for(ChatChoice(use='embedded', path=FILE, context=512))\n"
         "model.tokens('loaded')\n"
         "seen = threading.Event()\n"

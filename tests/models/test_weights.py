@@ -17,7 +17,7 @@ import pytest
 
 from recto.errors import SettingsError, WeightsNotTaken
 from recto.models import weights
-from recto.models.catalog import KNOWN, Package, Piece, Weights, WeightsFile
+from recto.models.weights import KNOWN, Package, Piece, Weights, WeightsFile
 
 MODEL, TOKENIZER = random.Random(1).randbytes(3_000_000), b'{"model": "tiny"}'
 DISTRIBUTION = "tiny_weights-1.0"

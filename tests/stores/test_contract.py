@@ -1,4 +1,4 @@
-"""The contract of `recto.ports.TranscriptStore`, kept by every store. A new store is one more line in `STORES`."""
+"""The contract of `TranscriptStore`, kept by every store. A new store is one more line in `STORES`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.postgres import emptied
 from together import in_threads
 
-from recto.core.chain import EMPTY, GENESIS, follow
-from recto.core.entries import MAX_NAME, Draft, Entry, Head, SessionSummary
 from recto.errors import AppendConflict, InputError, KeyReused, StoreUnavailable
-from recto.ports import TranscriptStore
 from recto.stores.memory import MemoryStore
 from recto.stores.postgres import PostgresStore
 from recto.stores.sqlite import SqliteStore
+from recto.transcript.entries import MAX_NAME, Draft, Entry, Head, SessionSummary
+from recto.transcript.hash_chain import EMPTY, GENESIS, follow
+from recto.transcript.protocols import TranscriptStore
 
 STORES: dict[str, Callable[[Path], TranscriptStore]] = {
     "memory": lambda folder: MemoryStore(),

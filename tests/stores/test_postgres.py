@@ -10,9 +10,6 @@ import pytest
 from tests.postgres import database, named, server
 from together import in_threads
 
-from recto.core.chain import EMPTY, follow
-from recto.core.entries import Draft
-from recto.core.lanes import Covered, Row
 from recto.errors import (
     AppendConflict,
     StoreError,
@@ -22,8 +19,11 @@ from recto.errors import (
     StoreUnavailable,
     TailCut,
 )
+from recto.recall.index_types import Covered, Row
 from recto.stores.postgres import PostgresStore, granted, upgraded
 from recto.stores.postgres.schema import shipped_steps
+from recto.transcript.entries import Draft
+from recto.transcript.hash_chain import EMPTY, follow
 
 MAIN = "agent:default:main"
 NORTH, SOUTH = "tenant:north/agent:a:main", "tenant:south/agent:a:main"

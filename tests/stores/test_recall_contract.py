@@ -1,4 +1,4 @@
-"""The contract of `recto.ports.RecallIndex`, kept by every index. A new index is one more line in `INDEXES`."""
+"""The contract of `RecallIndex`, kept by every index. A new index is one more line in `INDEXES`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.postgres import emptied
 from together import in_threads
 
-from recto.core.lanes import Covered, Glance, LaneSize, Row, Sealed, gaps, is_covered, joined
 from recto.errors import IndexCorrupt, IndexFailed, IndexUnavailable, InputError, StoreError
-from recto.ports import RecallIndex
-from recto.stores.memory_index import MemoryIndex
+from recto.recall.index_types import Covered, Glance, LaneSize, Row, Sealed, gaps, is_covered, joined
+from recto.recall.protocols import RecallIndex
+from recto.stores.memory import MemoryIndex
 from recto.stores.postgres import PostgresStore
-from recto.stores.postgres.recall import PostgresIndex
+from recto.stores.postgres.index import PostgresIndex
 from recto.stores.sqlite import SqliteStore
-from recto.stores.sqlite.recall import SqliteIndex
+from recto.stores.sqlite.index import SqliteIndex
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 

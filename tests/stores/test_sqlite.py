@@ -15,8 +15,6 @@ from pathlib import Path
 import apsw
 import pytest
 
-from recto.core.chain import EMPTY, follow
-from recto.core.entries import Draft
 from recto.errors import (
     InputError,
     KeyReused,
@@ -30,6 +28,8 @@ from recto.errors import (
 )
 from recto.stores.sqlite import Migration, SqliteOptions, SqliteStore, shipped_migrations
 from recto.stores.sqlite.connection import connect, guard, refuse_affected_sqlite
+from recto.transcript.entries import Draft
+from recto.transcript.hash_chain import EMPTY, follow
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -669,7 +669,7 @@ def test_messages_of_100_mb_are_kept_with_little_more_memory_than_their_size(pat
 
 
 def test_more_than_sqlite_can_hold_is_refused_before_it_is_tried(path, monkeypatch):
-    monkeypatch.setattr("recto.core.entries.MAX_BYTES", 1000)
+    monkeypatch.setattr("recto.transcript.entries.MAX_BYTES", 1000)
     with SqliteStore(path) as store, pytest.raises(InputError, match="1,001 bytes"):
         store.append(MAIN, [draft(4, content=bytes(999))])
 

@@ -16,11 +16,11 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 from textual.pilot import Pilot
 from textual.strip import Strip
 
-from recto.core.keys import Key
+from recto.config.factory import memory_for
+from recto.gateway.api_keys import Key
 from recto.gateway.client import Client
 from recto.testing import scripted_session
 from recto.tui.app import RectoApp
-from recto.wiring import memory_for
 
 MAIN = "agent:default:main"
 SMALL = {"gpt-4o": {"window": 12_000, "max_output": 1_000}}

@@ -6,7 +6,7 @@ import asyncio
 
 from tests.tui.driving import MAIN, drawn, driven, press, settled
 
-from recto.wiring import memory_for
+from recto.config.factory import memory_for
 
 
 def events_of(made, kind: str) -> list[int]:

@@ -8,11 +8,11 @@ from tests.gateway.upstream import Says
 from tests.hostile_texts import TERMINAL, TURNED, UNSEEN, acts, storable
 from tests.tui.driving import drawn, driven, press, settled, strips, talking
 
-from recto.core.keys import Key
-from recto.core.scopes import pointer_to
-from recto.core.shown_text import safe
-from recto.tui.frame import PLACES
-from recto.wiring import memory_for
+from recto.config.factory import memory_for
+from recto.gateway.api_keys import Key
+from recto.text.unicode import safe
+from recto.transcript.session_keys import pointer_to
+from recto.tui.widgets.header import PLACES
 
 EVIL = (
     "[bold red]alarm[/] [@click=app.quit]quit[/] \x1b]52;c;cm0gLXJmIH4K\x07\x9d52;c;eA==\x9c\x9b2J\u202egnp.exe\u2066"

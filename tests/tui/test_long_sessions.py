@@ -8,9 +8,9 @@ import json
 import pytest
 from tests.tui.driving import MAIN, drawn, driven, press, settled, talking
 
-from recto.core.entries import Draft
-from recto.tui.entry_list import EntryList
-from recto.tui.frame import PLACES
+from recto.transcript.entries import Draft
+from recto.tui.widgets.entry_list import EntryList
+from recto.tui.widgets.header import PLACES
 
 _BATCH = 5_000
 

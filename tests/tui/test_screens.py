@@ -9,8 +9,8 @@ from tests.tui.driving import MAIN, compared, drawn, driven, photographed, press
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from recto.tui.entry_list import EntryList
-from recto.tui.frame import PLACES, Gauge, Place
+from recto.tui.widgets.entry_list import EntryList
+from recto.tui.widgets.header import PLACES, Gauge, Place
 
 
 def test_every_screen_looks_as_it_did(shown):

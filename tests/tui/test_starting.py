@@ -11,7 +11,7 @@ import time
 
 _PROGRAM = """
 import sys
-from recto.settings import load
+from recto.config import load
 from recto.tui.app import run
 upstream = {"main": {"url": "http://127.0.0.1:9/v1", "speaks": ["chat"], "key": "sk-none"}}
 given = {"store": sys.argv[1], "gateway": {"upstreams": upstream}, "recall": {"embedder": {"use": "hashing"}}}

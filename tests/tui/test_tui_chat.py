@@ -12,9 +12,8 @@ from tests.gateway.upstream import Says, ScriptedUpstream, running
 from tests.tui.driving import MAIN, SMALL, drawn, driven, press, settled
 from textual import events
 
-from recto.gateway.turns import CUT
-from recto.tui.chat import Composer
-from recto.tui.conversation import Said
+from recto.gateway.turn import CUT
+from recto.tui.screens.chat import Composer, Said
 
 
 def kinds(made, session: str = MAIN) -> list[tuple[str, str]]:

@@ -23,8 +23,8 @@ from tests.web.conftest import Visiting
 from tests.web.worlds import SETTINGS, Held, World, world
 
 import recto
-from recto.core.keys import Key
-from recto.gateway.pages import POLICY
+from recto.gateway.api_keys import Key
+from recto.gateway.static import POLICY
 
 SPOILT = "agent:default:spoilt"
 NAMED = f"agent:default:<img src=x onerror={RUN}>"

@@ -15,12 +15,12 @@ from tests.web.conftest import Visiting
 from tests.web.worlds import SETTINGS, World, world
 
 import recto
-from recto.core.entries import Draft
-from recto.engine.drafts import to_json
-from recto.settings import load
-from recto.storing import open_store
+from recto.config import load
+from recto.config.factory import open_store
+from recto.formats import detect
 from recto.testing import scripted_session
-from recto.wire import detect
+from recto.transcript.entries import Draft
+from recto.transcript.events import to_json
 
 pytestmark = pytest.mark.promise
 LARGE = "agent:default:large"

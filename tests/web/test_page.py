@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from tests.web.browsing import Visit
 from tests.web.worlds import MAIN, OTHER, PROPOSALS, Held, World
 
-from recto.core.keys import Key
+from recto.gateway.api_keys import Key
 
 MEMORY = "agent:default:memory"
 LONG = "Please read this log before you answer. " + "The ledger was closed and opened again at noon. " * 420

@@ -6,9 +6,9 @@ import pytest
 from tests.hostile_texts import MARKUP
 from tests.web.browsing import PHONE, WIDE
 
-from recto.cli.replay_page import page
-from recto.engine.backtesting import Backtest
-from recto.engine.ways import Curve, Outcome, Way
+from recto.lab.backtest import Backtest
+from recto.lab.html_report import page
+from recto.lab.results import Curve, Outcome, Way
 
 RESULT = Backtest(turns=90, tokens=900_000, unchanged=700_000, cache_read=700_000, picodollars=10**12, fetched_again=3)
 

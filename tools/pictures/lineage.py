@@ -11,7 +11,7 @@ from typing import Final
 
 import recto
 from pictures.drawing import Picture, shortened
-from recto.core.entries import MESSAGE
+from recto.transcript.entries import MESSAGE
 
 _SENT: Final = (
     ("1", "the first request", ("Where is order 4711?",), "It left Lisbon."),

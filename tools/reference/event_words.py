@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from recto.core.audit import Topic
+from recto.transcript.audit import Topic
 
 TOPICS: Mapping[Topic, str] = {
     "decision": "What left the prompt or became shorter",

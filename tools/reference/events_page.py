@@ -12,18 +12,18 @@ from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry
 
-from recto.core.alerts import KINDS as ALERTS
-from recto.core.audit import Topic
-from recto.core.entries import Entry, Role
-from recto.core.health import Alert, TurnHealth
-from recto.engine.auditing import TOPICS
+from recto.config import Settings
+from recto.engine.audit import TOPICS
 from recto.gateway.metrics import RequestMetrics
 from recto.gateway.proxy import Asking
-from recto.settings import Settings
-from recto.telemetry.facts import COMPONENTS, DECISIONS, FIELDS, POLICIES, ZONES
-from recto.telemetry.logs import Log
-from recto.telemetry.metrics import Metrics
-from recto.telemetry.webhook import CONTENT_TYPE, body_of
+from recto.health.alerts import KINDS as ALERTS
+from recto.health.exporters.fields import COMPONENTS, DECISIONS, FIELDS, POLICIES, ZONES
+from recto.health.exporters.json_log import Log
+from recto.health.exporters.prometheus import Metrics
+from recto.health.exporters.webhook import CONTENT_TYPE, body_of
+from recto.health.metrics import Alert, TurnHealth
+from recto.transcript.audit import Topic
+from recto.transcript.entries import Entry, Role
 from reference.event_words import KINDS as WORDS
 from reference.event_words import TOPICS as TOPIC_WORDS
 from reference.markdown import cell, code, fence, page, table
@@ -78,7 +78,7 @@ def written() -> str:
         table(("`what`", "fields"), _lines()),
         _levels(),
         "## Metrics",
-        "At the gateway's `/metrics`, and by `recto.telemetry.serving.serve_metrics`.",
+        "At the gateway's `/metrics`, and by `recto.health.exporters.prometheus_server.serve_metrics`.",
         table(("metric", "kind", "labels", "tells"), _metrics()),
         "## Webhook",
         f"Where `health.webhook.url` says, by POST as `{CONTENT_TYPE}`. `type` is `recto.alert.ended` when it is over.",

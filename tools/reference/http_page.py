@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
-from recto.gateway.authority import TABLE
 from recto.gateway.inspection.openapi import description
-from recto.gateway.inspection.table import OPERATIONS, PREFIX
-from recto.gateway.inspection.values import Refused
+from recto.gateway.inspection.operations import OPERATIONS, PREFIX
+from recto.gateway.inspection.schemas import Refused
 from recto.gateway.mcp import RULES as MCP_RULES
+from recto.gateway.middleware.auth import TABLE
 from reference.markdown import cell, code, code_cell, page, prose, slug, table
 from reference.reading import attribute_texts
 

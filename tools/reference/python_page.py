@@ -21,42 +21,53 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         for name in sorted(recto.__all__, key=lambda name: (name[0].isupper(), name))
         if name not in ("__version__", "errors", "RectoError")
     ],
-    "Loops and sub-agents": ["recto.engine.hooks.ContextWindowManager", "recto.ports.Dispatcher"],
-    "What a session tells": [
-        "recto.core.report.Report",
-        "recto.core.recall.Found",
-        "recto.core.recall.Hit",
-        "recto.core.trends.HealthReport",
-        "recto.core.health.TurnHealth",
-        "recto.core.health.Alert",
-        "recto.core.task_state.Checkpoint",
-        "recto.core.told.Fact",
-        "recto.core.notes.Note",
-        "recto.core.delegation.Delegated",
-        "recto.core.fidelity.JudgedFidelity",
-        "recto.core.fidelity.Question",
+    "Loops and sub-agents": [
+        "recto.engine.context_window_manager.ContextWindowManager",
+        "recto.context.compaction.protocols.Dispatcher",
     ],
-    "Settings": ["recto.settings.load"],
-    "Memory": ["recto.wiring.memory_for", "recto.wiring.consolidator_for", "recto.engine.memory.Memories"],
-    "Audit": ["recto.engine.auditing.audit", "recto.core.audit.Asked", "recto.core.audit.AuditLine"],
+    "What a session tells": [
+        "recto.context.window.report.Report",
+        "recto.recall.types.Found",
+        "recto.recall.types.Hit",
+        "recto.health.trends.HealthReport",
+        "recto.health.metrics.TurnHealth",
+        "recto.health.metrics.Alert",
+        "recto.continuity.checkpoints.checkpoint.Checkpoint",
+        "recto.context.facts.types.Fact",
+        "recto.context.window.notes.Note",
+        "recto.context.compaction.protocols.Delegated",
+        "recto.context.compaction.fidelity.JudgedFidelity",
+        "recto.context.compaction.fidelity.Question",
+    ],
+    "Settings": ["recto.config.load"],
+    "Memory": [
+        "recto.config.factory.memory_for",
+        "recto.config.factory.consolidator_for",
+        "recto.continuity.memory.manager.Memories",
+    ],
+    "Audit": ["recto.engine.audit.audit", "recto.transcript.audit.Asked", "recto.transcript.audit.AuditLine"],
     "Models and embedders": [
         "recto.models.chat.ChatChoice",
         "recto.models.chat.chat_model_for",
         "recto.models.embedders.EmbedderChoice",
         "recto.models.embedders.embedder_for",
-        "recto.core.chat.Request",
-        "recto.core.chat.Reply",
-        "recto.ports.ChatModel",
-        "recto.ports.Embedder",
-        "recto.ports.TokenCounter",
-        "recto.ports.Clock",
+        "recto.context.compaction.protocols.Request",
+        "recto.context.compaction.protocols.Reply",
+        "recto.context.compaction.protocols.ChatModel",
+        "recto.recall.protocols.Embedder",
+        "recto.tokens.protocols.TokenCounter",
+        "recto.transcript.protocols.Clock",
     ],
-    "Telemetry": ["recto.ports.HealthSink", "recto.telemetry.metrics.Metrics", "recto.telemetry.serving.serve_metrics"],
+    "Telemetry": [
+        "recto.health.protocols.HealthSink",
+        "recto.health.exporters.prometheus.Metrics",
+        "recto.health.exporters.prometheus_server.serve_metrics",
+    ],
     "For tests": [
         "recto.testing.FakeClock",
         "recto.testing.ScriptedModel",
         "recto.testing.scripted_session",
-        "recto.testing.simulation.simulate",
+        "recto.lab.simulation.simulate",
     ],
 }
 _WIDEST = 100
@@ -79,7 +90,7 @@ def written() -> str:
 
 
 def named(path: str) -> Any:  # noqa: ANN401  # whatever has that name
-    """What a name such as `recto.core.report.Report` stands for."""
+    """What a name such as `recto.context.window.report.Report` stands for."""
     module, _, name = path.rpartition(".")
     return getattr(import_module(module), name)
 

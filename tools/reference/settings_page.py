@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from recto.settings import Settings
+from recto.config import Settings
 from reference.markdown import cell, code, code_cell, page, prose, table
 from reference.reading import attribute_texts
 

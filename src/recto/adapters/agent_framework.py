@@ -13,10 +13,10 @@ from typing import Any
 
 from agent_framework import ChatContext, ChatMiddleware, ChatResponse, Content, Message
 
-from recto.adapters.chat import Blocks, as_text, calls_in, text_in
-from recto.conversations import Conversations, follow
+from recto.adapters._messages import Blocks, as_text, calls_in, text_in
+from recto.adapters.conversations import Conversations, follow
 from recto.engine.async_session import on_a_thread
-from recto.engine.following import ChatMessage, Following
+from recto.engine.history_sync import ChatMessage, Following
 
 _COUNTS = {"prompt_tokens": "input_token_count", "completion_tokens": "output_token_count"}
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain_core.language_models import BaseChatModel
 
-from recto.adapters.langchain_messages import (
+from recto.adapters._langchain_messages import (
     counter_of_texts,
     name_of,
     read,
@@ -25,11 +25,11 @@ from recto.adapters.langchain_messages import (
     writer_of,
     written,
 )
-from recto.adapters.langchain_trimming import trim_messages
-from recto.conversations import Conversations, follow
+from recto.adapters.conversations import Conversations, follow
+from recto.adapters.langchain_trim import trim_messages
 from recto.engine.async_session import on_a_thread
-from recto.engine.following import Following
-from recto.ports import TranscriptStore
+from recto.engine.history_sync import Following
+from recto.transcript.protocols import TranscriptStore
 
 __all__ = ["RectoMiddleware", "trim_messages"]
 

@@ -16,22 +16,22 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli.completing import sessions
-from recto.cli.files import write_out
-from recto.cli.reading import open_to_look
-from recto.cli.screen import one_line, out, progress, safe, when
-from recto.cli.transcripts import known_session
-from recto.core.audit import COLUMNS, Asked, AuditLine, cells
-from recto.core.entries import Head, session_key
-from recto.core.scopes import stored_key
-from recto.engine.erasing import ERASED
-from recto.engine.erasing import SESSION as ERASURES
+from recto.cli._common import open_to_look
+from recto.cli.completion import sessions
+from recto.cli.console import one_line, out, progress, safe, when
+from recto.cli.import_export import write_out
+from recto.cli.sessions import known_session
+from recto.config import Settings
+from recto.config.factory import open_store
+from recto.engine.erasure import ERASED
+from recto.engine.erasure import SESSION as ERASURES
 from recto.errors import InputError
-from recto.settings import Settings
-from recto.storing import open_store
+from recto.transcript.audit import COLUMNS, Asked, AuditLine, cells
+from recto.transcript.entries import Head, session_key
+from recto.transcript.session_keys import stored_key
 
 if TYPE_CHECKING:
-    from recto.ports import TranscriptStore
+    from recto.transcript.protocols import TranscriptStore
 
 _AGO = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -145,7 +145,7 @@ def _asked(given: Mapping[str, Any]) -> Asked:
 
 
 def _keys(store: TranscriptStore, settings: Settings, session: str | None, every: bool) -> list[str]:
-    from recto.engine.auditing import reached  # noqa: PLC0415  # it knows all of memory's events
+    from recto.engine.audit import reached  # noqa: PLC0415  # it knows all of memory's events
 
     name = session or settings.session
     key = stored_key(name, settings.tenant) if settings.tenant else session_key(name)
@@ -160,7 +160,7 @@ def _rows(
     store: TranscriptStore, heads: Sequence[tuple[str, Head]], asked: Asked, advance: Callable[[int], None]
 ) -> Iterator[dict[str, Any]]:
     """The lines of each session, and after them the head they were read up to."""
-    from recto.engine.auditing import audit, closing  # noqa: PLC0415
+    from recto.engine.audit import audit, closing  # noqa: PLC0415
 
     for key, head in heads:
         lines = 0
@@ -192,7 +192,7 @@ def _csv(values: Sequence[str]) -> bytes:
 
 
 def _show(store: TranscriptStore, keys: Sequence[str], asked: Asked) -> None:
-    from recto.engine.auditing import audit  # noqa: PLC0415
+    from recto.engine.audit import audit  # noqa: PLC0415
 
     for key in keys:
         table = Table(
@@ -235,7 +235,7 @@ def _cells(line: AuditLine) -> tuple[str | Text, ...]:
 
 def _checked(store: TranscriptStore, file: Path) -> None:
     """Holds an export against the transcript."""
-    from recto.engine.auditing import differences  # noqa: PLC0415
+    from recto.engine.audit import differences  # noqa: PLC0415
 
     found = list(differences(store, lambda: _read(file), _same))
     for one in found:

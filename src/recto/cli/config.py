@@ -10,12 +10,12 @@ import click
 import yaml
 from rich.text import Text
 
-from recto.cli.completing import keys, nearest_key
-from recto.cli.screen import err, out, safe
+from recto.cli.completion import keys, nearest_key
+from recto.cli.console import err, out, safe
+from recto.config import FILES, Settings, settings_file
+from recto.config.loader import layers
+from recto.config.sources import Setting, all_settings
 from recto.errors import SettingsError
-from recto.settings import FILES, Settings, settings_file
-from recto.settings.loading import layers
-from recto.settings.origins import Setting, all_settings
 
 EXIT_FOUND = 1
 _COMMENT_AT = 46

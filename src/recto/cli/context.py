@@ -10,11 +10,11 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli.completing import models, sessions
-from recto.cli.compress import opened, print_compression
-from recto.cli.screen import one_line, out, safe
-from recto.core.report import Holder, Report
-from recto.settings import Settings
+from recto.cli.compact import opened, print_compression
+from recto.cli.completion import models, sessions
+from recto.cli.console import one_line, out, safe
+from recto.config import Settings
+from recto.context.window.report import Holder, Report
 
 ZONES = {"green": "green", "yellow": "yellow", "orange": "dark_orange", "red": "red"}
 

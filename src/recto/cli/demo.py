@@ -13,17 +13,16 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from recto.cli.screen import one_line, out, progress, safe
-from recto.core.entries import MESSAGE, Entry
-from recto.core.quoting import HEADER
-from recto.engine.exporting import export_recto
-from recto.engine.reading import text_of
+from recto.cli.console import one_line, out, progress, safe
+from recto.config import load
+from recto.config.factory import card_for, importer_for, open_session, open_store
+from recto.engine.exporter import export_recto
 from recto.engine.session import Session
-from recto.engine.verify import verify
-from recto.settings import load
-from recto.storing import open_store
+from recto.engine.verification import verify
+from recto.formats.entry_text import text_of
+from recto.recall.quoting import HEADER
 from recto.testing import scripted_session
-from recto.wiring import card_for, importer_for, open_session
+from recto.transcript.entries import MESSAGE, Entry
 
 _MODEL = "gpt-4o"
 _SESSION = "agent:demo:main"

@@ -3,20 +3,270 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
+import yaml
 from rich.text import Text
 
-from recto.cli.checks import checks_for, of_the_store
-from recto.cli.screen import out, progress, safe
-from recto.engine.examining import Finding, isolated, worst_first
+from recto.cli.console import out, progress, safe
+from recto.config import FILES, Settings
+from recto.config.factory import MEMORY, SystemClock, chat_for, indexer_for, is_database, open_store, replica_of
+from recto.config.modes import rules_for
+from recto.context.window.budget import Budget
+from recto.engine.doctor_checks import (
+    Address,
+    Finding,
+    clock,
+    disk,
+    isolated,
+    reach,
+    reached_by_others,
+    rights,
+    worst_first,
+)
 from recto.errors import RectoError, SettingsError, StoreError
-from recto.settings import Settings
-from recto.storing import open_store
-from recto.wiring import indexer_for
+from recto.tokens.model_registry import Registry
+from recto.tokens.tokenizers import Tokenizers
+
+if TYPE_CHECKING:
+    from recto.transcript.protocols import TranscriptStore
+
+
+Check: TypeAlias = Callable[[], Iterable[Finding]]
+
+_BESIDE = ("", "-wal", "-shm", "-heads", "-lock", "-recall", "-recall-wal", "-recall-shm", "-recall-lock", "-memory")
+_LOCK_SECONDS = 2.0
+_SECONDS = 5.0
+_LEAST_ROOM = 2_000
+"""Tokens below which a prompt has room for hardly more than its question."""
+_LOOPBACK = ("127.", "localhost", "::1")
+_MOST_SETTINGS = 1 << 20
+
+
+def checks_for(settings: Settings, config: str | None, *, offline: bool) -> Iterator[tuple[str, Check]]:
+    """Every check that needs no store, with what it is about."""
+    yield "settings", lambda: settings_file(settings, config)
+    yield "settings", lambda: window(settings)
+    yield "settings", lambda: named_files(settings)
+    yield "settings", lambda: gateway(settings)
+    yield "models", lambda: models(settings)
+    if settings.store != MEMORY and not is_database(settings):
+        yield "disk", lambda: room(settings)
+        yield "rights", lambda: rights(_files(settings))
+        yield "rights", lambda: lock(settings)
+    if not offline:
+        yield "reach", lambda: reach(addresses(settings))
+
+
+def of_the_store(settings: Settings, store: TranscriptStore, *, offline: bool) -> Iterator[tuple[str, Check]]:
+    """Every check that reads what is stored."""
+    yield "clock", lambda: clock(SystemClock(), store.sessions())
+    if settings.replica.url and not offline:
+        yield "replica", lambda: replica(settings, store)
+
+
+def replica(settings: Settings, store: TranscriptStore) -> Iterator[Finding]:
+    """How far the replica is behind, and whether that may be."""
+    found = replica_of(settings, store)
+    if found is None:
+        return
+    with closing(found):
+        found.look()
+        behind, most = found.behind, settings.replica.staleness_seconds
+        if found.age() is not None:
+            says = f"{found.location}: at most {behind:.1f} s behind; it may be {most:g} s"
+            yield Finding(grade="fine", about="replica", says=says)
+            return
+        late = f"{found.location}: it has not replayed what the store had written a moment ago"
+        cure = "see to the replica; until then the store itself is read"
+        yield Finding(grade="problem", about="replica", says=found.fault or late, cure=cure)
+
+
+def settings_file(settings: Settings, config: str | None) -> Iterator[Finding]:
+    """Which file was read, and whether its keys are for the owner alone."""
+    named = config or os.environ.get("RECTO_CONFIG")
+    candidates = [Path(name).expanduser() for name in ((named,) if named else FILES)]
+    file = next((one for one in candidates if one.is_file()), None)
+    if file is None:
+        yield Finding(grade="fine", about="settings", says="no settings file: defaults, environment and arguments")
+        return
+    secrets = list(_keys_in(yaml.safe_load(file.read_bytes()[:_MOST_SETTINGS])))
+    mode = file.stat().st_mode
+    if secrets and mode & 0o044 and reached_by_others(file):
+        says = f"'{file}' holds {', '.join(secrets)} and can be read by other users of this machine"
+        cure = f"chmod 600 '{file}', or give keys in the environment: RECTO_{secrets[0].upper().replace('.', '__')}"
+        yield Finding(grade="problem", about="settings", says=says, cure=cure)
+    else:
+        yield Finding(grade="fine", about="settings", says=f"read from '{file}'")
+
+
+def _keys_in(tree: object, path: str = "") -> Iterator[str]:
+    """The settings that hold a key, by name."""
+    for name, value in tree.items() if isinstance(tree, Mapping) else ():
+        where = f"{path}{name}"
+        if name == "key" and isinstance(value, str) and value:
+            yield where
+        else:
+            yield from _keys_in(value, f"{where}.")
+
+
+def window(settings: Settings) -> Iterator[Finding]:
+    """Whether the model is known, and leaves room for a prompt."""
+    card = Registry(overrides=settings.models).card(settings.model, warn=False)  # the finding says it
+    if not settings.model:
+        says = f"no model is named, so its window is taken to be {card.window:,} tokens"
+        yield Finding(grade="note", about="settings", says=says, cure="set 'model', such as RECTO_MODEL=gpt-4o")
+    elif not card.known:
+        says = f"model '{settings.model}' is not known; its window is taken to be {card.window:,} tokens"
+        cure = f"set 'models: {{{settings.model}: {{window: …, max_output: …, tokenizer: …}}}}'"
+        yield Finding(grade="problem", about="settings", says=says, cure=cure)
+    given = settings.window
+    budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
+    rules_for(settings, budget, card)
+    Tokenizers(settings.tokenizers).meter_for(card)
+    if budget.room < _LEAST_ROOM:
+        says = (
+            f"of a window of {card.window:,} tokens, {budget.reserve:,} are kept for the answer: {budget.room:,} left"
+        )
+        cure = "lower 'window.reserve', or use a model with a larger window"
+        yield Finding(grade="problem", about="settings", says=says, cure=cure)
+    elif card.known:
+        name = settings.model or "the model"
+        yield Finding(grade="fine", about="settings", says=f"{name}: prompts may have {budget.room:,} tokens")
+    if given.reserve > card.max_output:
+        says = f"window.reserve is {given.reserve:,}, but the model answers with at most {card.max_output:,}"
+        cure = f"set 'window.reserve' to at most {card.max_output}"
+        yield Finding(grade="problem", about="settings", says=says, cure=cure)
+    if not settings.recall.enabled and settings.window.mode == "sliding_window":
+        says = "recall is off: what leaves the prompt is kept, but does not come back by itself"
+        yield Finding(grade="note", about="settings", says=says, cure="set 'recall.enabled' to true")
+
+
+def named_files(settings: Settings) -> Iterator[Finding]:
+    """Whether files and folders that the settings name are there and can be used."""
+    for name in settings.standing.files:
+        if not Path(name).expanduser().is_file():
+            says = f"standing.files names '{name}', which is not there"
+            yield Finding(
+                grade="problem", about="settings", says=says, cure="make it, or take it out of 'standing.files'"
+            )
+    folders = {"memory.folder": settings.memory.folder, "continuity.folder": settings.continuity.folder}
+    if settings.health.log not in ("", "stderr"):
+        folders["health.log"] = str(Path(settings.health.log).expanduser().parent)
+    for setting, name in folders.items():
+        if name and not _usable(Path(name).expanduser()):
+            says = f"{setting}: nothing can be written in '{name}'"
+            yield Finding(grade="problem", about="settings", says=says, cure=f"mkdir -p '{name}', or set '{setting}'")
+
+
+def _usable(folder: Path) -> bool:
+    """Whether files can be made there; a folder that is not there yet is made when it is needed."""
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
+def gateway(settings: Settings) -> Iterator[Finding]:
+    """Whether the gateway is not open to more than is meant, and has the keys it needs."""
+    given = settings.gateway
+    if not given.host.startswith(_LOOPBACK) and not given.hosts:
+        says = f"the gateway listens on {given.host}, but no name is known that requests may be addressed to"
+        cure = "set 'gateway.hosts', or 'gateway.host' to 127.0.0.1"
+        yield Finding(grade="problem", about="gateway", says=says, cure=cure)
+    for name, about in given.upstreams.items():
+        where = f"gateway.upstreams.{name}"
+        variable = about.get("key_env") if isinstance(about, Mapping) else None
+        if not isinstance(about, Mapping) or not isinstance(about.get("url"), str):
+            says = f"{where} has no address"
+            yield Finding(grade="problem", about="gateway", says=says, cure=f"set '{where}.url'")
+        elif isinstance(variable, str) and variable and not os.environ.get(variable):
+            says = f"{where}: the environment has no '{variable}'"
+            yield Finding(grade="problem", about="gateway", says=says, cure=f"export {variable}=…")
+
+
+def models(settings: Settings) -> Iterator[Finding]:
+    """Whether models that run on this machine are here and whole, and whether those elsewhere are named rightly."""
+    from recto.models import weights  # noqa: PLC0415  # only for who asks
+    from recto.models.chat import SMALL  # noqa: PLC0415
+    from recto.models.embedders import ARCTIC  # noqa: PLC0415
+
+    wanted = {}
+    embedder, writer = settings.recall.embedder, settings.compress.model
+    named = embedder.use == "arctic" and not embedder.path
+    if named or (embedder.use == "auto" and weights.find(ARCTIC) is not None):
+        wanted[ARCTIC] = "recall.embedder.use"
+    if writer.use == "embedded" and not writer.path:
+        wanted[writer.model or SMALL] = "compress.model.use"
+    for name, setting in wanted.items():
+        try:
+            weights.checked(name)
+        except RectoError as error:
+            yield Finding(grade="problem", about="models", says=str(error), cure=f"recto models get {name}")
+        else:
+            yield Finding(grade="fine", about="models", says=f"{setting}: the weights of {name} are here and whole")
+    if writer.use == "none":
+        says = "no model writes shorter texts; sentences are picked by rule, as the settings say"
+        yield Finding(grade="note", about="models", says=says, cure="set 'compress.model.use' to have one")
+    else:
+        chat_for(settings)
+        yield Finding(grade="fine", about="models", says=f"compress.model: {writer.use} {writer.model}".rstrip())
+
+
+def room(settings: Settings) -> Iterator[Finding]:
+    """Whether there is room on the disk where transcripts and their index are kept."""
+    path = Path(settings.store).expanduser()
+    folder = next(one for one in path.absolute().parents if one.exists())
+    yield from disk(folder, "transcripts and index")
+
+
+def lock(settings: Settings) -> Iterator[Finding]:
+    """Whether nobody holds the store so that nothing can be written."""
+    from recto.stores.sqlite.lock import SideLock  # noqa: PLC0415
+
+    file = Path(os.path.realpath(Path(settings.store).expanduser()) + "-lock")
+    if not file.exists():
+        return
+    side = SideLock(file)
+    try:
+        with side.held(min(_LOCK_SECONDS, settings.limits.lock_seconds)):
+            yield Finding(grade="fine", about="rights", says="the store is not held by another program")
+    except TimeoutError:
+        says = f"another program has held '{file}' for {_LOCK_SECONDS:g} s; nothing can be written meanwhile"
+        yield Finding(grade="problem", about="rights", says=says, cure=f"see who it is: fuser -v '{file}'")
+    finally:
+        side.close()
+
+
+def addresses(settings: Settings) -> list[Address]:
+    """Every address the settings name."""
+    from recto.models.chat import anthropic  # noqa: PLC0415
+
+    found = []
+    embedder, writer, webhook = settings.recall.embedder, settings.compress.model, settings.health.webhook
+    if embedder.use == "endpoint":
+        found.append(("recall.embedder.url", embedder.url, embedder.seconds))
+    if writer.use in ("openai", "anthropic"):
+        found.append(
+            ("compress.model.url", writer.url or (anthropic.URL if writer.use == "anthropic" else ""), _SECONDS)
+        )
+    if webhook.url:
+        found.append(("health.webhook.url", webhook.url, webhook.seconds))
+    for name, about in settings.gateway.upstreams.items():
+        url = about.get("url") if isinstance(about, Mapping) else None
+        if isinstance(url, str):
+            found.append((f"gateway.upstreams.{name}.url", url, settings.gateway.connect_seconds))
+    return [Address(setting=setting, url=url, seconds=min(seconds, _SECONDS)) for setting, url, seconds in found]
+
+
+def _files(settings: Settings) -> list[Path]:
+    path = Path(os.path.realpath(Path(settings.store).expanduser()))
+    return [path.parent, *(path.with_name(path.name + ending) for ending in _BESIDE)]
+
 
 _SIGNS = {"fine": ("✓ ", "green"), "note": ("· ", "yellow"), "problem": ("✗ ", "red")}
 

@@ -11,15 +11,14 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli.completing import sessions
-from recto.cli.screen import out, safe, when
-from recto.cli.transcripts import known_session
-from recto.core.health import Alert, TurnHealth
-from recto.core.scopes import stored_key
-from recto.core.trends import HealthReport, Trend
-from recto.settings import Settings
-from recto.storing import open_store
-from recto.wiring import health_for
+from recto.cli.completion import sessions
+from recto.cli.console import out, safe, when
+from recto.cli.sessions import known_session
+from recto.config import Settings
+from recto.config.factory import health_for, open_store
+from recto.health.metrics import Alert, TurnHealth
+from recto.health.trends import HealthReport, Trend
+from recto.transcript.session_keys import stored_key
 
 _GRADES = {"critical": ("✗ ", "red"), "degradation": ("▲ ", "yellow"), "anomaly": ("· ", "cyan")}
 _ARROWS = {"rising": "↑", "falling": "↓", "steady": "→"}

@@ -15,15 +15,23 @@ from pathlib import Path
 
 import click
 
-from recto.adapters import claude_code, codex
-from recto.adapters.coding_agents import CodingAgent, Told, answered
-from recto.adapters.hook_files import file_of, hooks_for, install, remove
-from recto.cli.programs import started_as
-from recto.cli.screen import out, safe
+from recto.adapters.coding_agents import (
+    CLAUDE_CODE,
+    CODEX,
+    CodingAgent,
+    Told,
+    answered,
+    file_of,
+    hooks_for,
+    install,
+    remove,
+)
+from recto.cli._common import started_as
+from recto.cli.console import out, safe
+from recto.config import Settings
 from recto.errors import RectoError
-from recto.settings import Settings
 
-AGENTS = {agent.name: agent for agent in (claude_code.AGENT, codex.AGENT)}
+AGENTS = {agent.name: agent for agent in (CLAUDE_CODE, CODEX)}
 _MOST_TOLD = 1 << 20
 _agent = click.argument("agent", type=click.Choice(list(AGENTS)))
 _project = click.option("--project", is_flag=True, help="The settings of the project in this folder.")

@@ -11,12 +11,10 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from recto.cli.screen import err, out, safe, when
-from recto.core.keys import RIGHTS, Key, Right
-from recto.engine.keys import Keys
-from recto.settings import Settings
-from recto.storing import open_store
-from recto.wiring import SystemClock
+from recto.cli.console import err, out, safe, when
+from recto.config import Settings
+from recto.config.factory import SystemClock, open_store
+from recto.gateway.api_keys import RIGHTS, Key, Keys, Right
 
 _DAY = 24 * 60 * 60 * 1_000_000
 

@@ -12,52 +12,52 @@ from importlib import import_module
 
 import click
 
-from recto import __version__
-from recto.cli.screen import err, safe
+from recto.cli.console import err, safe
+from recto.config import load
 from recto.errors import InputError, RectoError, RequestRefused, SettingsError, StoreError, UnknownSession
-from recto.settings import load
+from recto.version import __version__
 
 EXIT_FOUND, EXIT_USAGE, EXIT_INPUT, EXIT_STORE = 1, 2, 3, 4
 COMMANDS = {
-    "audit": "audit",
-    "bench": "bench",
-    "chat": "chat",
-    "checkpoint": "continuity",
-    "compact": "compress",
-    "completion": "completion",
-    "config": "config",
-    "consolidate": "memory",
-    "context": "context",
-    "demo": "demo",
-    "doctor": "doctor",
-    "export": "files",
-    "facts": "compress",
-    "fidelity": "fidelity",
-    "fork": "fork",
-    "health": "health",
-    "hook": "hook",
-    "import": "files",
-    "index": "recall",
-    "keys": "keys",
-    "mcp": "mcp",
-    "memory": "memory",
-    "models": "models",
-    "note": "compress",
-    "pin": "pin",
-    "read": "recall",
-    "recall": "recall",
-    "replay": "replay",
-    "restore": "compress",
-    "resume": "continuity",
-    "serve": "serve",
-    "sessions": "transcripts",
-    "show": "transcripts",
-    "simulate": "simulate",
-    "store": "store",
-    "tui": "tui",
-    "tune": "tune",
-    "unpin": "pin",
-    "verify": "transcripts",
+    "audit": "recto.cli.audit",
+    "bench": "recto.lab.commands.bench",
+    "chat": "recto.cli.chat",
+    "checkpoint": "recto.cli.checkpoint",
+    "compact": "recto.cli.compact",
+    "completion": "recto.cli.completion",
+    "config": "recto.cli.config",
+    "consolidate": "recto.cli.memory",
+    "context": "recto.cli.context",
+    "demo": "recto.cli.demo",
+    "doctor": "recto.cli.doctor",
+    "export": "recto.cli.import_export",
+    "facts": "recto.cli.compact",
+    "fidelity": "recto.lab.commands.fidelity",
+    "fork": "recto.cli.sessions",
+    "health": "recto.cli.health",
+    "hook": "recto.cli.hook",
+    "import": "recto.cli.import_export",
+    "index": "recto.cli.recall",
+    "keys": "recto.cli.keys",
+    "mcp": "recto.cli.mcp",
+    "memory": "recto.cli.memory",
+    "models": "recto.cli.models",
+    "note": "recto.cli.compact",
+    "pin": "recto.cli.pin",
+    "read": "recto.cli.recall",
+    "recall": "recto.cli.recall",
+    "replay": "recto.lab.commands.replay",
+    "restore": "recto.cli.compact",
+    "resume": "recto.cli.checkpoint",
+    "serve": "recto.cli.serve",
+    "sessions": "recto.cli.sessions",
+    "show": "recto.cli.sessions",
+    "simulate": "recto.lab.commands.simulate",
+    "store": "recto.cli.store",
+    "tui": "recto.cli.tui",
+    "tune": "recto.lab.commands.tune",
+    "unpin": "recto.cli.pin",
+    "verify": "recto.cli.sessions",
 }
 """Each command, and the module it is in; only that of the one that is called is loaded."""
 _WITHOUT_SETTINGS = ("doctor", "completion", "hook")
@@ -75,7 +75,7 @@ class Late(click.Group):
         """The one with a name."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"recto.cli.{COMMANDS[cmd_name]}")
+        module = import_module(COMMANDS[cmd_name])
         found: click.Command = getattr(module, f"{cmd_name}_command")
         return found
 

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import click
 
-from recto.cli.completing import models, sessions
-from recto.cli.extras import MCP, need
-from recto.cli.programs import started_as
-from recto.cli.screen import out, safe
-from recto.mcp.adding import add, remove, text_for
-from recto.mcp.clients import BY_NAME, CLIENTS, Client, Local, Remote, Server
-from recto.settings import Settings
+from recto.cli._common import MCP, need, started_as
+from recto.cli.completion import models, sessions
+from recto.cli.console import out, safe
+from recto.config import Settings
+from recto.mcp.client_config import BY_NAME, CLIENTS, Client, Local, Remote, Server, add, remove, text_for
 
 _client = click.argument("client", type=click.Choice([one.name for one in CLIENTS]))
 _file = click.option(
@@ -45,7 +43,7 @@ def mcp_command(context: click.Context, session: str | None, model: str | None, 
     if context.invoked_subcommand is not None:
         return
     need("mcp", MCP, "mcp")
-    from recto.mcp.local import serve  # noqa: PLC0415  # only for who has the packages
+    from recto.mcp.stdio import serve  # noqa: PLC0415  # only for who has the packages
 
     settings: Settings = context.obj
     chosen = replace(settings, session=session or settings.session, model=model or settings.model)

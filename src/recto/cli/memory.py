@@ -18,23 +18,20 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli.completing import sessions
-from recto.cli.screen import err, one_line, out, progress, safe, when
-from recto.cli.transcripts import known_session
-from recto.core.memory import strength
-from recto.core.memory_kinds import KINDS, MemoryKind
-from recto.core.memory_text import shown
-from recto.core.scopes import session_in, stored_key, tenant_of, within
-from recto.engine.consolidating import Consolidator, Cycle
-from recto.engine.memory import Memories, Remembered
-from recto.engine.memory_check import look, propose_changes, restore_pages
-from recto.engine.memory_events import is_memory_session
-from recto.engine.memory_proposals import Proposal
+from recto.cli.completion import sessions
+from recto.cli.console import err, one_line, out, progress, safe, when
+from recto.cli.sessions import known_session
+from recto.config import Settings
+from recto.config.factory import consolidator_for, indexer_for, memory_for, open_store
+from recto.continuity.memory.consolidation import Consolidator, Cycle
+from recto.continuity.memory.lint import look, propose_changes, restore_pages
+from recto.continuity.memory.manager import Memories, Remembered
+from recto.continuity.memory.model import KINDS, MemoryKind, strength
+from recto.continuity.memory.proposals import Proposal
 from recto.errors import InputError
-from recto.ports import TranscriptStore
-from recto.settings import Settings
-from recto.storing import open_store
-from recto.wiring import consolidator_for, indexer_for, memory_for
+from recto.text.unicode import shown
+from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import is_memory_session, session_in, stored_key, tenant_of, within
 
 _session_option = click.option(
     "--session", metavar="KEY", shell_complete=sessions, help="The agent of this session. [default: the settings']"

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 from rich.table import Column, Table
 
-from recto.cli.screen import out, progress, safe
+from recto.cli.console import out, progress, safe
 from recto.models import weights
-from recto.models.catalog import KNOWN
+from recto.models.weights import KNOWN
 
 
 @click.group("models")

@@ -6,13 +6,13 @@ import json
 
 import click
 
-from recto.cli.completing import sessions
-from recto.cli.compress import opened
-from recto.cli.screen import err
-from recto.core.entries import MESSAGE, Entry
+from recto.cli.compact import opened
+from recto.cli.completion import sessions
+from recto.cli.console import err
+from recto.config import Settings
 from recto.engine.session import Session
 from recto.errors import InputError
-from recto.settings import Settings
+from recto.transcript.entries import MESSAGE, Entry
 
 _session_option = click.option(
     "--session", metavar="KEY", shell_complete=sessions, help="This session. [default: the one in the settings]"

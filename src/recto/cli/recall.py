@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from recto.cli.completing import sessions
-from recto.cli.screen import one_line, out, progress, safe, when
-from recto.cli.transcripts import as_json_row, known_session, print_whole
-from recto.core.lanes import gaps
-from recto.core.passages import passages
-from recto.core.recall import Asked, Found, Hit, Scope
-from recto.core.scopes import is_own, parse_pointer, session_in, stored_key, tenant_of, within
-from recto.engine.reading import listed, text_of
+from recto.cli.completion import sessions
+from recto.cli.console import one_line, out, progress, safe, when
+from recto.cli.sessions import as_json_row, known_session, print_whole
+from recto.config import Settings
+from recto.config.factory import SystemClock, indexer_for, open_session, open_store, recall_for
 from recto.errors import EmbedderFailed, InputError, SettingsError
-from recto.ports import Lexicon, TranscriptStore
-from recto.settings import Settings
-from recto.storing import open_store
-from recto.wiring import SystemClock, indexer_for, open_session, recall_for
+from recto.formats.entry_text import listed, text_of
+from recto.recall.chunking import passages
+from recto.recall.index_types import gaps
+from recto.recall.protocols import Lexicon
+from recto.recall.types import Asked, Found, Hit
+from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import Scope, is_own, parse_pointer, session_in, stored_key, tenant_of, within
 
 if TYPE_CHECKING:
-    from recto.engine.indexing import Indexer
+    from recto.recall.indexer import Indexer
 
 _VECTOR_SECONDS = 3.0
 """How long a question waits for vectors that are missing; the rest is found by its words."""

@@ -10,14 +10,13 @@ from dataclasses import replace
 
 import click
 
-from recto.cli.completing import models
-from recto.cli.extras import GATEWAY, need
-from recto.cli.screen import err, out, safe
-from recto.core.keys import Key
+from recto.cli._common import GATEWAY, need
+from recto.cli.completion import models
+from recto.cli.console import err, out, safe
+from recto.config import Settings
+from recto.config.factory import SystemClock, open_store
+from recto.gateway.api_keys import Key
 from recto.sample import SESSION, load_sample
-from recto.settings import Settings
-from recto.storing import open_store
-from recto.wiring import SystemClock
 
 _TRY = (
     "curl {url}/v1/chat/completions -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' "

@@ -10,16 +10,15 @@ from dataclasses import asdict, replace
 
 import click
 
-from recto.cli.completing import sessions as known_sessions
-from recto.cli.screen import err, out, progress, safe
-from recto.core.entries import session_key
-from recto.core.scopes import is_own, stored_key
-from recto.engine.copying import copy, size_of
-from recto.engine.erasing import Eraser, Erasure, sessions_of
+from recto.cli.completion import sessions as known_sessions
+from recto.cli.console import err, out, progress, safe
+from recto.config import Settings
+from recto.config.factory import SystemClock, folders_of, grant, index_for, is_database, open_store, upgrade_database
+from recto.engine.erasure import Eraser, Erasure, sessions_of
+from recto.engine.store_copy import copy, size_of
 from recto.errors import SettingsError, UnknownSession
-from recto.settings import Settings
-from recto.storing import folders_of, grant, index_for, is_database, open_store, upgrade_database
-from recto.wiring import SystemClock
+from recto.transcript.entries import session_key
+from recto.transcript.session_keys import is_own, stored_key
 
 _STAYS = (
     "Until it is written over, a database keeps bytes of removed rows in the gaps of its tables: --vacuum writes the "

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import click
 
+from recto.cli._common import CLIENT, GATEWAY, need
 from recto.cli.chat import EXTRA
-from recto.cli.completing import sessions
-from recto.cli.extras import CLIENT, GATEWAY, need
-from recto.core.entries import session_key
-from recto.settings import Settings
+from recto.cli.completion import sessions
+from recto.config import Settings
+from recto.transcript.entries import session_key
 
 
 @click.command("tui")

@@ -15,25 +15,25 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from recto.core.budget import Verdict
-from recto.core.delegation import Delegated
-from recto.core.entries import Entry, Head
-from recto.core.health import Alert
-from recto.core.notes import NoteKind
-from recto.core.recall import Found, Scope
-from recto.core.report import Report
-from recto.core.told import Fact
-from recto.core.trends import HealthReport
-from recto.engine.prompts import Prompt
+from recto.context.compaction.protocols import ChatModel, Delegated
+from recto.context.facts.types import Fact
+from recto.context.window.budget import Verdict
+from recto.context.window.notes import NoteKind
+from recto.context.window.report import Report
+from recto.engine.prompt import Prompt
 from recto.engine.session import MessageLike, Session
-from recto.engine.verify import Verification
-from recto.ports import ChatModel, HealthSink
+from recto.engine.verification import Verification
+from recto.health.metrics import Alert
+from recto.health.protocols import HealthSink
+from recto.health.trends import HealthReport
+from recto.recall.types import Found
+from recto.transcript.entries import Entry, Head
+from recto.transcript.session_keys import Scope
 
 if TYPE_CHECKING:
-    from recto.core.fidelity import JudgedFidelity, Question
-    from recto.core.memory import Memory
-    from recto.core.memory_kinds import MemoryKind
-    from recto.engine.memory_proposals import Proposal
+    from recto.context.compaction.fidelity import JudgedFidelity, Question
+    from recto.continuity.memory.model import Memory, MemoryKind
+    from recto.continuity.memory.proposals import Proposal
 
 _T = TypeVar("_T")
 _PAGE = 200

@@ -1,7 +1,7 @@
 """Checkpoints in the life of a window: filled from the transcript, numbered, kept as events and as files.
 
 What is known of the work is a fold that reads each entry once. Events are numbered by their keys, so that two writers
-cannot both write the same version. What stands in a checkpoint is put together by `recto.core.checkpoint`.
+cannot both write the same version. `recto.continuity.checkpoints.builder` puts a checkpoint together.
 """
 
 from __future__ import annotations
@@ -13,27 +13,25 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from recto.core.checkpoint import carried, changed, checkpoint_of, services_in, taken_over, with_given
-from recto.core.checkpoint_json import checkpoint_from
-from recto.core.claims import folded
-from recto.core.continuity import Continuity
-from recto.core.entries import MESSAGE, Draft, Entry
-from recto.core.handoff import handoff_of, page_for_people
-from recto.core.ledger import facts_of
-from recto.core.scopes import pointer_to
-from recto.core.task_state import Changes, Checkpoint, Environment, Given
-from recto.core.told import Fact, Touched
-from recto.core.touched import touched_in
-from recto.core.window import WindowState
+from recto.context.facts.extraction import facts_of
+from recto.context.facts.files import touched_in
+from recto.context.facts.grounding import folded
+from recto.context.facts.types import Fact, Teller, Touched
+from recto.context.window.state import WindowState
+from recto.continuity.checkpoints.builder import carried, changed, checkpoint_of, services_in, taken_over, with_given
+from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Continuity, Environment, Given
+from recto.continuity.checkpoints.handoff import handoff_of, page_for_people
+from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.engine.checkpoint_files import HANDOFF as HANDOFF_FILE
 from recto.engine.checkpoint_files import JSON, PAGE, folder_of, write_whole
 from recto.engine.environment import Lookout
-from recto.engine.fold import CHECKPOINT, HANDOFF, checkpoint_key, last_numbered, replay_key
-from recto.engine.material import Material
-from recto.engine.telling import Teller
+from recto.engine.projection import CHECKPOINT, HANDOFF, checkpoint_key, last_numbered, replay_key
+from recto.engine.prompt_builder import Material
 from recto.errors import CheckpointRefused, InputError
-from recto.ports import TranscriptStore
-from recto.wire import read
+from recto.formats import read
+from recto.transcript.entries import MESSAGE, Draft, Entry
+from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import pointer_to
 
 _HEARD = 5_000
 """Entries that are read at most where nobody wrote down what is known of those that left."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from recto.core.entries import Entry
-from recto.engine.examining import Finding, isolated, worst_first
-from recto.engine.indexing import Indexer
-from recto.engine.intake import is_raw
-from recto.engine.reading import listed
+from recto.engine.doctor_checks import Finding, isolated, worst_first
 from recto.errors import EmbedderFailed, RectoError
-from recto.ports import VectorGraphs
+from recto.formats.entry_text import listed
+from recto.recall.documents import is_raw
+from recto.recall.indexer import Indexer
+from recto.recall.protocols import VectorGraphs
+from recto.transcript.entries import Entry
 
 __all__ = ["Doctor", "Finding"]
 

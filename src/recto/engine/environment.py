@@ -16,9 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recto.core.checkpoint import address_in
-from recto.core.continuity import LOOPBACK
-from recto.core.task_state import Environment, FileState, Service
+from recto.continuity.checkpoints.builder import address_in
+from recto.continuity.checkpoints.checkpoint import LOOPBACK, Environment, FileState, Service
 from recto.errors import InputError
 
 _HASHED = 1_000_000

@@ -13,43 +13,42 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from recto.core.budget import Verdict
-from recto.core.calibration import Calibration, prompt_tokens
-from recto.core.delegation import Delegated
-from recto.core.entries import Draft, Entry, Head, session_key
-from recto.core.health import Alert, MadeOf
-from recto.core.messages import Message
-from recto.core.notes import Note, NoteKind
-from recto.core.recall import Found, Scope
-from recto.core.report import Report
-from recto.core.scopes import stored_key, tenant_of
-from recto.core.summary import ALARM
-from recto.core.task_state import changes_given
-from recto.core.tokens import Meter
-from recto.core.told import Fact
-from recto.core.trends import HealthReport
-from recto.core.units import Line
-from recto.engine.drafts import event, new_id, to_json
-from recto.engine.fold import FIDELITY_LOW, JUDGED, USAGE
-from recto.engine.forking import fork
-from recto.engine.health import NUMBERS, AlertsOnly, Monitor
-from recto.engine.inspect import ledger, report
-from recto.engine.prompts import Prompt
-from recto.engine.telling import told_in
-from recto.engine.verify import Verification, verify
+from recto.context.compaction.protocols import ChatModel, Delegated
+from recto.context.facts.types import Fact, told_in
+from recto.context.window.budget import Verdict
+from recto.context.window.notes import Note, NoteKind
+from recto.context.window.report import Report
+from recto.context.window.summary import ALARM
+from recto.context.window.units import Line
+from recto.continuity.checkpoints.checkpoint import changes_given
+from recto.engine.fork import fork
+from recto.engine.monitor import NUMBERS, AlertsOnly, Monitor
+from recto.engine.projection import FIDELITY_LOW, JUDGED, USAGE
+from recto.engine.prompt import Prompt
+from recto.engine.report import ledger, report
+from recto.engine.verification import Verification, verify
 from recto.engine.window import Window
 from recto.errors import InputError, TooLarge
-from recto.ports import ChatModel, Clock, HealthSink, TranscriptStore
-from recto.wire import Usage, detect, read
-from recto.wire.replies import usage_in
+from recto.formats import Usage, detect, read
+from recto.formats.message import Message
+from recto.formats.response import usage_in
+from recto.health.metrics import Alert, MadeOf
+from recto.health.protocols import HealthSink
+from recto.health.trends import HealthReport
+from recto.recall.types import Found
+from recto.tokens.calibration import Calibration, prompt_tokens
+from recto.tokens.meter import Meter
+from recto.transcript.entries import Draft, Entry, Head, session_key
+from recto.transcript.events import event, new_id, to_json
+from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.session_keys import Scope, stored_key, tenant_of
 
 if TYPE_CHECKING:
-    from recto.core.fidelity import JudgedFidelity, Question
-    from recto.core.memory import Memory
-    from recto.core.memory_kinds import MemoryKind
-    from recto.engine.delegating import Delegator
-    from recto.engine.memory import Memories
-    from recto.engine.memory_proposals import Proposal
+    from recto.context.compaction.fidelity import JudgedFidelity, Question
+    from recto.continuity.memory.manager import Memories
+    from recto.continuity.memory.model import Memory, MemoryKind
+    from recto.continuity.memory.proposals import Proposal
+    from recto.engine.delegation import Delegator
 
 MessageLike = Mapping[str, Any] | bytes
 """A message as a dict, or as the exact JSON bytes it arrived in."""
@@ -332,7 +331,7 @@ class Session:
         """
         if source is None:
             return self.window.next()
-        from recto.engine.resuming import read_checkpoint  # noqa: PLC0415  # only for who has a file
+        from recto.engine.continuity import read_checkpoint  # noqa: PLC0415  # only for who has a file
 
         known = self.window.continuing.newest()
         newest = (known.version, known.window) if known else None
@@ -356,7 +355,7 @@ class Session:
         Without questions, some are made from what is known of the conversation. The result is kept as an event, and
         stands in the report.
         """
-        from recto.engine.judging import judged  # noqa: PLC0415  # only for who has a judge
+        from recto.engine.llm_judge import judged  # noqa: PLC0415  # only for who has a judge
 
         found = judged(self.window, model, questions)
         if any(answer.score is not None for answer in found.answers):

@@ -9,15 +9,15 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from recto.core.entries import MESSAGE, Entry
-from recto.core.pressure import Zone
-from recto.core.units import Line
-from recto.core.window import WindowState
-from recto.engine.fold import DECISIONS, RESTORED, Fold
-from recto.engine.material import Material
-from recto.engine.recollection import INJECTED, MISSED
+from recto.context.window.pressure import Zone
+from recto.context.window.state import WindowState
+from recto.context.window.units import Line
+from recto.engine.projection import DECISIONS, RESTORED, Fold
+from recto.engine.prompt_builder import Material
+from recto.engine.recall_injection import INJECTED, MISSED
 from recto.engine.window import Window
 from recto.errors import InputError
+from recto.transcript.entries import MESSAGE, Entry
 
 MOST = 2_000
 """Entries that one timeline goes through at most."""

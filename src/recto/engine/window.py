@@ -1,7 +1,8 @@
 """The live window of a session: relieves it when it is too full, builds the prompt, pins, undoes.
 
-What is in the prompt is the fold of the transcript (`recto.engine.fold`); what should leave is planned by
-`recto.core.relief`. Here the two meet: plans are stored as decisions before they count, and every change is an event.
+What is in the prompt is the fold of the transcript (`recto.engine.projection`); what should leave is planned by
+`recto.context.policies.planner`. Here the two meet: plans are
+stored as decisions before they count, and every change is an event.
 """
 
 from __future__ import annotations
@@ -15,24 +16,18 @@ from functools import cached_property, wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from recto.core.budget import Budget, Usage, Verdict
-from recto.core.caching import stable_prefix
-from recto.core.continuity import Continuity
-from recto.core.entries import Draft, Entry
-from recto.core.health import MadeOf
-from recto.core.notes import KINDS, LONGEST, NoteKind
-from recto.core.policies.compact import Compact
-from recto.core.pressure import Reading
-from recto.core.recall import Asked, Found, Hit, Scope
-from recto.core.relief import Rules
-from recto.core.scopes import pointer_to
-from recto.core.task_state import Changes, Checkpoint
-from recto.core.tokens import Meter
-from recto.core.units import Line
-from recto.core.window import WindowState, seqs_in
-from recto.engine.continuing import Continuing, at_once
-from recto.engine.drafts import event, to_json
-from recto.engine.fold import (
+from recto.context.policies.compact import Compact
+from recto.context.policies.planner import Rules
+from recto.context.window.budget import Budget, Usage, Verdict
+from recto.context.window.cache_cost import stable_prefix
+from recto.context.window.notes import KINDS, LONGEST, NoteKind
+from recto.context.window.pressure import Reading
+from recto.context.window.state import WindowState, seqs_in
+from recto.context.window.units import Line
+from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Continuity
+from recto.engine.continuity import Continuing, at_once
+from recto.engine.gauge import Gauge
+from recto.engine.projection import (
     CHECKPOINT,
     DECISIONS,
     NOTE,
@@ -45,21 +40,37 @@ from recto.engine.fold import (
     Fold,
     snapshot_key,
 )
-from recto.engine.material import Material
-from recto.engine.measuring import Gauge
-from recto.engine.overflow import overflow
-from recto.engine.prompts import Prompt, marker
-from recto.engine.recollection import Recollection
-from recto.engine.relieving import Reliever
-from recto.engine.standing import STANDING, StandingContext
-from recto.errors import AppendConflict, InputError, KeyReused
-from recto.ports import Clock, TranscriptStore
-from recto.wire.names import ANTHROPIC, CHAT
+from recto.engine.prompt import Prompt, marker
+from recto.engine.prompt_builder import Material
+from recto.engine.recall_injection import Recollection
+from recto.engine.relief import Reliever
+from recto.engine.standing_context import STANDING, StandingContext
+from recto.errors import AppendConflict, InputError, KeyReused, WindowOverflow
+from recto.formats.message import ANTHROPIC, CHAT
+from recto.health.metrics import MadeOf
+from recto.recall.types import Asked, Found, Hit
+from recto.tokens.meter import Meter
+from recto.transcript.entries import Draft, Entry
+from recto.transcript.events import event, to_json
+from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.session_keys import Scope, pointer_to
 
 if TYPE_CHECKING:
-    from recto.core.quoting import Excerpt
-    from recto.engine.compressing import Compressor
-    from recto.engine.recalling import Recall
+    from recto.engine.compactor import Compressor
+    from recto.recall.quoting import Excerpt
+    from recto.recall.recall import Recall
+
+
+def overflow(state: WindowState, material: Material, room: int, kept_by: str = "") -> WindowOverflow:
+    """The error that says by how much a prompt is too long, what holds the space, and why it may not leave."""
+    holders = [(f"entry {seq} ({line.role})", state.cost(seq)) for seq, line in state.lines.items()]
+    holders.append(("tools and frame", material.fixed - material.beside - material.answer))
+    holders.append(("system text", material.beside))
+    holders.append(("the answer", material.answer))
+    holders = [holder for holder in holders if holder[1]]
+    holders.sort(key=lambda holder: -holder[1])
+    return WindowOverflow(material.used(state), room, holders, kept_by)
+
 
 _ATTEMPTS = 8
 _AHEAD = 0.5

@@ -14,40 +14,37 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from recto.core.keys import Key
+from recto.config import Settings
+from recto.config.factory import SystemClock, embedded_for, indexer_for, metrics_for, replica_of, sinks_for
 from recto.engine.async_session import on_a_thread
-from recto.engine.keys import SESSION as KEYS_SESSION
-from recto.engine.keys import Keys
 from recto.errors import InputError, RectoError
-from recto.gateway.asking import open_request
-from recto.gateway.authority import TABLE, Authority
-from recto.gateway.declining import refused, said_no
-from recto.gateway.embedded import EmbeddedUpstream
-from recto.gateway.guard import Guard
-from recto.gateway.holding import Holding
-from recto.gateway.identity import OWN_HEADER, named_session
-from recto.gateway.inspection.reads import Inspection
+from recto.formats.errors import TIMED_OUT, UPSTREAM_FAILED
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.gateway.api_keys import SESSION as KEYS_SESSION
+from recto.gateway.api_keys import Key, Keys
+from recto.gateway.errors import refused, said_no
+from recto.gateway.inspection.operations import RULES
+from recto.gateway.inspection.queries import Inspection
 from recto.gateway.inspection.routes import routes as inspection_routes
 from recto.gateway.inspection.sources import Sources
-from recto.gateway.inspection.table import RULES
-from recto.gateway.listing import Listing
 from recto.gateway.mcp import RULES as MCP_RULES
 from recto.gateway.mcp import McpDoor
 from recto.gateway.metrics import RequestMetrics
-from recto.gateway.pages import Pages
-from recto.gateway.placing import Named
+from recto.gateway.middleware.auth import TABLE, Authority, Guard
+from recto.gateway.models_api import Listing
 from recto.gateway.proxy import Asking, Lanes, Proxy
-from recto.gateway.sessions import Sessions
-from recto.gateway.turns import Turns
-from recto.gateway.upstreams import Upstream, UpstreamUnreachable, upstreams_for
-from recto.models.registry import Registry
-from recto.ports import HealthSink, TranscriptStore
-from recto.settings import Settings
-from recto.sinks import metrics_for, sinks_for
-from recto.storing import replica_of
-from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wire.refusals import TIMED_OUT, UPSTREAM_FAILED
-from recto.wiring import SystemClock, embedded_for, indexer_for
+from recto.gateway.request import open_request
+from recto.gateway.responses_state import Holding
+from recto.gateway.session_id import OWN_HEADER, named_session
+from recto.gateway.session_pool import Sessions
+from recto.gateway.session_resolver import Named
+from recto.gateway.static import Pages
+from recto.gateway.turn import Turns
+from recto.gateway.upstreams.embedded import EmbeddedUpstream
+from recto.gateway.upstreams.http import Upstream, UpstreamUnreachable, upstreams_for
+from recto.health.protocols import HealthSink
+from recto.tokens.model_registry import Registry
+from recto.transcript.protocols import TranscriptStore
 
 _Handler = Callable[[Request], Awaitable[Response]]
 

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from recto.engine.drafts import event
 from recto.errors import AppendConflict, KeyReused
-from recto.ports import Clock, TranscriptStore
+from recto.transcript.events import event
+from recto.transcript.protocols import Clock, TranscriptStore
 
 _NOTED = "lineage"
 _TRIES = 4

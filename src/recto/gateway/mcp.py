@@ -12,15 +12,15 @@ from importlib.util import find_spec
 from starlette.requests import Request
 from starlette.routing import Route
 
-from recto.core.keys import Key
-from recto.core.scopes import stored_key
 from recto.engine.session import Session
-from recto.gateway.authority import Rule
-from recto.gateway.denying import MCP_PATH
-from recto.gateway.identity import own_name
-from recto.gateway.inspection.reads import Inspection
-from recto.mcp.desk import Desk
-from recto.mcp.mounting import Mounted
+from recto.gateway.api_keys import Key
+from recto.gateway.errors import MCP_PATH
+from recto.gateway.inspection.queries import Inspection
+from recto.gateway.middleware.auth import Rule
+from recto.gateway.session_id import own_name
+from recto.mcp.context import Desk
+from recto.mcp.http import Mounted
+from recto.transcript.session_keys import stored_key
 
 RULES: tuple[Rule, ...] = (Rule("POST", MCP_PATH, "read"),) if find_spec("mcp_types") else ()
 """Reading is enough to come in; a tool that changes something asks for the right to."""

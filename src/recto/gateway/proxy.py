@@ -16,24 +16,23 @@ from typing import Any, Final
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recto.core.keys import Key
-from recto.core.limits import limits_in_error
 from recto.engine.async_session import on_a_thread
 from recto.errors import CannotCross, InputError, RectoError, TurnTaken
-from recto.gateway.answering import GONE, STOPPED, Crossing, Streamed, Whole, finished, unless_gone, whole_body
-from recto.gateway.asking import Asked, open_request
-from recto.gateway.declining import answer_headers, refused, said_no, spelled
-from recto.gateway.identity import OWN_HEADER, named_session
-from recto.gateway.naming import Naming, held_names, with_names
-from recto.gateway.placing import Named, compacted_in
-from recto.gateway.turns import Turn, Turns, refuse_defects
-from recto.gateway.turnstile import Turnstile
-from recto.gateway.upstreams import Answer, Upstream, Upstreams, UpstreamUnreachable
-from recto.wire import Reply, read_reply
-from recto.wire.crossing import Ids, StreamCrossing, cross_reply, cross_request
-from recto.wire.names import ANTHROPIC, CHAT, RESPONSES
-from recto.wire.parts import object_in
-from recto.wire.refusals import MALFORMED, OVERFLOW, TIMED_OUT, UPSTREAM_FAILED, refusal, thread_unsupported
+from recto.formats import Reply, read_reply
+from recto.formats.convert import Ids, StreamCrossing, cross_reply, cross_request
+from recto.formats.errors import MALFORMED, OVERFLOW, TIMED_OUT, UPSTREAM_FAILED, refusal, thread_unsupported
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, object_in
+from recto.gateway.api_keys import Key
+from recto.gateway.errors import answer_headers, refused, said_no, spelled
+from recto.gateway.request import Asked, open_request
+from recto.gateway.responses import GONE, STOPPED, Crossing, Streamed, Whole, finished, unless_gone, whole_body
+from recto.gateway.responses_state import Naming, held_names, with_names
+from recto.gateway.scheduler import Turnstile
+from recto.gateway.session_id import OWN_HEADER, named_session
+from recto.gateway.session_resolver import Named, compacted_in
+from recto.gateway.turn import Turn, Turns, refuse_defects
+from recto.gateway.upstreams.http import Answer, Upstream, Upstreams, UpstreamUnreachable
+from recto.tokens.limits import limits_in_error
 
 _log = logging.getLogger("recto.gateway")
 _WHOLE: Final = 64 * 1024 * 1024

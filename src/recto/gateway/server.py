@@ -29,10 +29,10 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import HANDLED_SIGNALS
 
-from recto.engine.keys import Keys
+from recto.config.settings import Gateway
 from recto.errors import SettingsError
-from recto.gateway.addressing import is_loopback
-from recto.settings.operating import Gateway
+from recto.gateway.api_keys import Keys
+from recto.gateway.middleware.origin import is_loopback
 
 _HEADER_BYTES = 32 * 1024
 _KEEP_ALIVE = 15

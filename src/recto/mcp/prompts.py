@@ -8,9 +8,9 @@ from typing import Final
 from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
 from recto.errors import RequestRefused
-from recto.mcp import reading
-from recto.mcp.answers import plain
-from recto.mcp.desk import Desk
+from recto.mcp import queries
+from recto.mcp.context import Desk
+from recto.mcp.results import plain
 
 _SESSION = PromptArgument(
     name="session",
@@ -51,7 +51,7 @@ def given(desk: Desk, name: str, arguments: Mapping[str, str]) -> GetPromptResul
             404, "not_found", "there is no such prompt: there are 'handoff' and 'resume', of a 'session'"
         )
     session = arguments.get(_SESSION.name, "")
-    page = reading.standing(desk, session) or _NONE
+    page = queries.standing(desk, session) or _NONE
     where = f" (session '{plain(session)}')" if session else ""
     asks = _HANDOFF if name == "handoff" else _RESUME
     text = f"{page}\n\n{asks.format(where=where)}"

@@ -13,12 +13,12 @@ from urllib.parse import parse_qs, quote, unquote
 
 from mcp_types import ListResourcesResult, Resource, ResourceTemplate, TextResourceContents
 
-from recto.core.entries import MAX_SEQ
-from recto.core.scopes import session_in
 from recto.errors import RequestRefused
-from recto.mcp import asked, reading, tools
-from recto.mcp.answers import plain
-from recto.mcp.desk import Desk
+from recto.mcp import params, queries, tools
+from recto.mcp.context import Desk
+from recto.mcp.results import plain
+from recto.transcript.entries import MAX_SEQ
+from recto.transcript.session_keys import session_in
 
 SESSIONS: Final = "recto://sessions"
 _SESSION: Final = "recto://session/"
@@ -79,15 +79,15 @@ def read(desk: Desk, uri: str) -> TextResourceContents:
     """What is at an address."""
     at = _address(uri)
     if at.part == "sessions":
-        page = reading.sessions(desk, asked.Sessions(after=at.after))
+        page = queries.sessions(desk, params.Sessions(after=at.after))
         return _json(uri, tools.plain(tools.BY_NAME["sessions"], page))
     if at.part == "report":
-        report = reading.context_report(desk, asked.Report(session=at.session))
+        report = queries.context_report(desk, params.Report(session=at.session))
         return _json(uri, tools.plain(tools.BY_NAME["context_report"], report))
     after = at.after or "0"
     if not (after.isascii() and after.isdigit() and int(after[:20]) <= MAX_SEQ):
         raise _not_there()
-    text, following = reading.transcript(desk, at.session, int(after))
+    text, following = queries.transcript(desk, at.session, int(after))
     more = (
         ""
         if following is None

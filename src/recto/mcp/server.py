@@ -31,12 +31,12 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from recto import __version__
-from recto.core.own_tools import SERVER
 from recto.engine.async_session import on_a_thread
 from recto.errors import AppendConflict, KeyReused, RectoError, StoreError
+from recto.formats.recto_tools import SERVER
 from recto.mcp import prompts, resources, tools
-from recto.mcp.desk import Desk
+from recto.mcp.context import Desk
+from recto.version import __version__
 
 _log = logging.getLogger(__name__)
 Context = ServerRequestContext[Any, Any]

@@ -16,8 +16,8 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
+from recto.context.compaction.protocols import Cancelled
 from recto.errors import SettingsError
-from recto.ports import Cancelled
 
 if TYPE_CHECKING:
     import httpx2
@@ -279,3 +279,30 @@ def _seconds_to_wait(asked: str) -> float | None:
         return max(parsedate_to_datetime(asked).timestamp() - time.time(), 0.0)
     except (ValueError, OverflowError):
         return None
+
+
+_POSTING_RESPONSE_BYTES = 64 * 1024
+
+
+class Posting:
+    """Sends a body within so many seconds, other attempts included.
+
+    Any 2xx means that it was taken. Redirects are not followed, and the key goes into one header and nowhere else.
+    """
+
+    def __init__(
+        self, url: str, *, setting: str, key: str = "", seconds: float = 5.0, content_type: str = "application/json"
+    ) -> None:
+        slash = "/" if url.partition("?")[0].endswith("/") else ""  # an address is used as it was written
+        headers = {"Content-Type": content_type}
+        self._endpoint = Endpoint(url=url, path=slash, setting=setting, key=key, headers=headers)
+        self._seconds = seconds
+
+    def __call__(self, body: Mapping[str, Any], cancelled: Cancelled) -> str:
+        """Nothing where it was taken, else why not."""
+        got = self._endpoint.post(body, seconds=self._seconds, most=_POSTING_RESPONSE_BYTES, cancelled=cancelled)
+        return "" if isinstance(got, bytes) or 200 <= got.status < 300 else got.reason
+
+    def close(self) -> None:
+        """Lets go of its connections."""
+        self._endpoint.close()

@@ -9,6 +9,7 @@ known here what the files are for.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -19,13 +20,99 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from recto.errors import SettingsError, WeightsNotTaken
-from recto.models.catalog import KNOWN, Package, Piece, Weights, WeightsFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A package that carries weights."""
+
+    name: str
+    version: str
+    bytes: int
+    """Of its file."""
+    sha256: str
+
+    @property
+    def requirement(self) -> str:
+        """The package with its hash, as pip reads it."""
+        return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A file in a package: one of the weights' files, or a part of one."""
+
+    package: str
+    member: str
+    """Its path in the package."""
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsFile:
+    """One file of weights, joined from its pieces."""
+
+    to: str
+    """Its name in the folder of the weights."""
+    size: int
+    sha256: str
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Weights that can be had, and everything needed to know them again."""
+
+    name: str
+    title: str
+    licence: str
+    packages: tuple[Package, ...]
+    files: tuple[WeightsFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes on the disk."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def download(self) -> int:
+        """Bytes that are fetched."""
+        return sum(package.bytes for package in self.packages)
+
+    def pieces_of(self, package: Package) -> list[Piece]:
+        """What is taken out of a package."""
+        return [piece for file in self.files for piece in file.pieces if piece.package == package.name]
+
+
+def _weights(name: str, tree: dict[str, Any]) -> Weights:
+    return Weights(
+        name=name,
+        title=tree["title"],
+        licence=tree["licence"],
+        packages=tuple(Package(**package) for package in tree["packages"]),
+        files=tuple(
+            WeightsFile(**{**file, "pieces": tuple(Piece(**piece) for piece in file["pieces"])})
+            for file in tree["files"]
+        ),
+    )
+
+
+_DATA = resources.files("recto.models").joinpath("weights.json")
+KNOWN = {name: _weights(name, tree) for name, tree in json.loads(_DATA.read_text(encoding="utf-8")).items()}
+"""By name."""
+
 
 MOST_SECONDS = 3600.0
 """How long pip may take; it gives up by itself where nothing comes any more."""

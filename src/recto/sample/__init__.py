@@ -11,17 +11,17 @@ import random
 from contextlib import closing, suppress
 from dataclasses import fields, replace
 
-from recto.core.entries import MESSAGE, Draft, Entry
-from recto.core.scopes import pointer_to
+from recto.config import Settings, load
+from recto.config.factory import memory_for, open_session
 from recto.engine.session import Session
 from recto.errors import AppendConflict, SettingsError
-from recto.ports import TranscriptStore
-from recto.sample.story import PROPOSED
-from recto.sample.week import DAY, Week
-from recto.settings import Settings, load
+from recto.sample.player import DAY, Week
+from recto.sample.script import PROPOSED
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
-from recto.wiring import memory_for, open_session
+from recto.transcript.entries import MESSAGE, Draft, Entry
+from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import pointer_to
 
 SESSION = "agent:default:sample"
 MODEL = "gpt-4"

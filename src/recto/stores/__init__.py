@@ -1,1 +1,1 @@
-"""Where transcripts are kept: in memory or in SQLite, under one contract (`recto.ports.TranscriptStore`)."""
+"""Transcript stores (memory, SQLite, PostgreSQL) under one contract: `recto.transcript.protocols.TranscriptStore`."""

@@ -1,7 +1,7 @@
 """Stand-ins at the seams, for Recto's own tests and for yours.
 
 A clock you set, a model that answers from a script, and a session made from a seed; agents whose needs are known are in
-`recto.testing.simulation`.
+`recto.lab.simulation`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from recto.core.chat import Reply, Request
+from recto.context.compaction.protocols import Cancelled, Reply, Request
 from recto.errors import ModelFailed
-from recto.ports import Cancelled
 
 
 @dataclass(slots=True)

@@ -15,27 +15,27 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen, Screen
 from textual.timer import Timer
 
+from recto.config import Settings
 from recto.errors import RectoError
 from recto.gateway.client import Client
-from recto.gateway.nearby import nearby
-from recto.settings import Settings
-from recto.tui.asks import Choice, Line
-from recto.tui.chat import ChatView
-from recto.tui.decisions import DecisionsView
-from recto.tui.entry import EntryScreen
-from recto.tui.frame import PLACES
-from recto.tui.health import HealthView
-from recto.tui.help import HelpScreen, own_keys
-from recto.tui.here import Changed, GoTo, Here, OpenSession, ShowEntry
-from recto.tui.memory import MemoryView
-from recto.tui.notes import NotesView
-from recto.tui.recall import RecallView
-from recto.tui.sessions import SessionsView
-from recto.tui.timeline import TimelineView
-from recto.tui.transcript import TranscriptView
-from recto.tui.view import View
-from recto.tui.window import WindowView
-from recto.tui.working import beside
+from recto.gateway.local import nearby
+from recto.tui.dialogs import Choice, Line
+from recto.tui.screens.base import View
+from recto.tui.screens.chat import ChatView
+from recto.tui.screens.decisions import DecisionsView
+from recto.tui.screens.entry import EntryScreen
+from recto.tui.screens.health import HealthView
+from recto.tui.screens.help import HelpScreen, own_keys
+from recto.tui.screens.memory import MemoryView
+from recto.tui.screens.notes import NotesView
+from recto.tui.screens.recall import RecallView
+from recto.tui.screens.sessions import SessionsView
+from recto.tui.screens.timeline import TimelineView
+from recto.tui.screens.transcript import TranscriptView
+from recto.tui.screens.window import WindowView
+from recto.tui.state import Changed, GoTo, Here, OpenSession, ShowEntry
+from recto.tui.widgets.header import PLACES
+from recto.tui.workers import beside
 
 _VIEWS: Mapping[str, Callable[[Here], View]] = {
     view.PLACE: view

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from recto import __version__
-from recto.gateway.inspection.asked import Kinds
-from recto.gateway.inspection.table import DESCRIPTION, PREFIX, STALENESS, Operation
-from recto.gateway.inspection.values import Refused, schema_of
+from recto.gateway.inspection.operations import DESCRIPTION, PREFIX, STALENESS, Operation
+from recto.gateway.inspection.params import Kinds
+from recto.gateway.inspection.schemas import Refused, schema_of
+from recto.version import __version__
 
 _REFUSALS = {
     "400": "The request cannot be read, or names something that is not taken here.",

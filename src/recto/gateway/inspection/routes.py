@@ -15,7 +15,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from recto.core.keys import Key
 from recto.engine.async_session import on_a_thread
 from recto.errors import (
     AppendConflict,
@@ -30,12 +29,13 @@ from recto.errors import (
     TooLarge,
     WindowOverflow,
 )
-from recto.gateway.inspection import values
-from recto.gateway.inspection.asked import MOST_BYTES, Call, body_of, query_of
+from recto.gateway.api_keys import Key
+from recto.gateway.inspection import schemas
 from recto.gateway.inspection.openapi import description
-from recto.gateway.inspection.reads import Inspection
+from recto.gateway.inspection.operations import DESCRIPTION, OPERATIONS, PREFIX, STALENESS, Operation
+from recto.gateway.inspection.params import MOST_BYTES, Call, body_of, query_of
+from recto.gateway.inspection.queries import Inspection
 from recto.gateway.inspection.sources import Sources
-from recto.gateway.inspection.table import DESCRIPTION, OPERATIONS, PREFIX, STALENESS, Operation
 
 
 def routes(sources: Sources) -> list[Route]:
@@ -81,7 +81,7 @@ class _Endpoint:
         body = {} if one.body is None else body_of(await _body(request), one.body)
         answer = await on_a_thread(self._sources.answer, one, Call(key=key, query=query, body=body))
         told = {} if answer.age is None else {STALENESS: f"{answer.age:.3f}"}
-        return _json(200, values.plain(answer.found), told)
+        return _json(200, schemas.plain(answer.found), told)
 
 
 async def _body(request: Request) -> bytes:
@@ -99,8 +99,8 @@ async def _body(request: Request) -> bytes:
 def refusal(error: RectoError) -> Response:
     """What a typed error is answered with."""
     status, code, says = _told(error)
-    told = values.Refused(error=values.Problem(code=code, message=says))
-    return _json(status, values.plain(told), {"www-authenticate": "Bearer"} if status == 401 else None)
+    told = schemas.Refused(error=schemas.Problem(code=code, message=says))
+    return _json(status, schemas.plain(told), {"www-authenticate": "Bearer"} if status == 401 else None)
 
 
 def _told(error: RectoError) -> tuple[int, str, str]:

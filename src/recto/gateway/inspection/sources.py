@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recto.errors import RectoError, StoreError
-from recto.gateway.inspection.asked import Call
-from recto.gateway.inspection.reads import Inspection
-from recto.gateway.inspection.table import Operation
-from recto.ports import Replica
+from recto.gateway.inspection.operations import Operation
+from recto.gateway.inspection.params import Call
+from recto.gateway.inspection.queries import Inspection
+from recto.transcript.protocols import Replica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

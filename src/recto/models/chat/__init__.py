@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from recto.errors import SettingsError
 from recto.models import weights
 from recto.models.chat import anthropic, openai
-from recto.models.chat.embedded import USUAL_CONTEXT, EmbeddedModel
 from recto.models.chat.gguf import trained_context
-from recto.models.chat.hosted import HostedModel
+from recto.models.chat.http import HostedModel
+from recto.models.chat.llama_cpp import USUAL_CONTEXT, EmbeddedModel
 from recto.models.http import Endpoint
 
 if TYPE_CHECKING:
-    from recto.ports import ChatModel
+    from recto.context.compaction.protocols import ChatModel
 
 USES = ("none", "openai", "anthropic", "embedded")
 SMALL = "smollm2"

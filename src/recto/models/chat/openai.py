@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recto.core.chat import Ending, Reply, Request
-from recto.core.estimates import whole
-from recto.models.chat.hosted import joined_text, tokens_in
+from recto.context.compaction.protocols import Ending, Reply, Request
+from recto.models.chat.http import joined_text, tokens_in
+from recto.tokens.estimates import whole
 
 PATH = "/chat/completions"
 _ENDINGS: dict[object, Ending] = {"stop": "stop", "length": "length", "content_filter": "refused"}

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, get_args
 
 from recto.errors import SettingsError
 from recto.models import weights
-from recto.models.embedders.endpoint import EndpointEmbedder
 from recto.models.embedders.hashing import HashingEmbedder
+from recto.models.embedders.http import EndpointEmbedder
 from recto.models.embedders.onnx import TOKENIZER_FILE, OnnxEmbedder, Pooling, fingerprint, model_file
 
 if TYPE_CHECKING:
-    from recto.ports import Embedder
+    from recto.recall.protocols import Embedder
 
 USES = ("auto", "arctic", "onnx", "endpoint", "hashing", "none")
 ARCTIC = "arctic-embed-s"

@@ -16,13 +16,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from recto.core.estimates import whole
+from recto.tokens.estimates import whole
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from recto.ports import Matrix
+    from recto.recall.protocols import Matrix
 
     Hashes = NDArray[np.uint32]
 

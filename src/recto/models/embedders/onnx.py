@@ -16,14 +16,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from recto.core.estimates import whole
 from recto.errors import EmbedderFailed, RectoError
+from recto.tokens.estimates import whole
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from recto.ports import Matrix
+    from recto.recall.protocols import Matrix
 
 T = TypeVar("T")
 

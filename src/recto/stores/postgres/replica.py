@@ -13,7 +13,7 @@ from collections import deque
 from typing import Final
 
 from recto.errors import StoreError, StoreUnavailable
-from recto.stores.postgres.link import EVERYBODY, Link
+from recto.stores.postgres.pool import EVERYBODY, Link
 from recto.stores.postgres.store import PostgresStore
 
 _SAME = """

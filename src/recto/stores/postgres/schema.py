@@ -10,10 +10,57 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Final
 
 import psycopg
+from psycopg import sql
 
 from recto.errors import StoreTooNew, StoreUnavailable
+from recto.stores.postgres.errors import named, translate
+from recto.stores.postgres.pool import EVERYBODY, Link
+
+_GUARDED: Final = ("entries", "heads", "kept_heads")
+_TRIGGERS: Final = {
+    "entries": {"entries_follow", "entries_keep", "entries_stay"},
+    "heads": {"heads_advance", "heads_stay"},
+    "kept_heads": {"kept_heads_stay"},
+}
+_FOUND = """
+SELECT c.relname, t.tgname, t.tgenabled <> 'D' FROM pg_trigger AS t
+JOIN pg_class AS c ON c.oid = t.tgrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = 'recto' AND NOT t.tgisinternal
+"""
+_WALLS = """
+SELECT c.relname, c.relrowsecurity AND c.relforcerowsecurity FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = 'recto' AND c.relname = ANY(%(tables)s)
+"""
+_ASTRAY = """
+SELECT h.session, h.seq FROM recto.heads AS h
+LEFT JOIN recto.entries AS e ON e.session = h.session AND e.seq = h.seq
+WHERE h.seq > 0 AND e.hash IS DISTINCT FROM h.hash ORDER BY h.session LIMIT 20
+"""
+_PARTS = 16
+
+
+async def damage_in(link: Link) -> list[str]:
+    """What is wrong, in words; empty when nothing."""
+    triggers = await link.fetched(EVERYBODY, _FOUND)
+    walls: dict[str, bool] = dict(await link.fetched(EVERYBODY, _WALLS, {"tables": list(_GUARDED)}))
+    astray = await link.fetched(EVERYBODY, _ASTRAY)
+    live = {(table, name) for table, name, is_on in triggers if is_on}
+    wanted = {
+        (f"{table}{part}", name)
+        for table, names in _TRIGGERS.items()
+        for name in names
+        for part in ("", *(f"_{number}" for number in range(_PARTS)))
+    }
+    wanted |= {(f"{table}_{number}", "stay_whole") for table in _GUARDED for number in range(_PARTS)}
+    gone = [
+        f"the trigger '{name}' of table '{table}' is missing or switched off" for table, name in sorted(wanted - live)
+    ]
+    open_ = [f"table '{table}' is not walled off by tenant" for table in _GUARDED if not walls.get(table)]
+    return [*gone, *open_, *(f"session '{session}': entry {seq}, its end, is not there" for session, seq in astray)]
+
 
 _FILE_NAME = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
 _RUNNER = 0x526374_6F0001
@@ -96,3 +143,42 @@ def prepared(url: str, location: str, *, create: bool, seconds: float) -> None:
         if {(version, "pre") for version in known} <= done:
             return
         upgrade(connection)
+
+
+_SECONDS = 30
+_HAS_GRAPHS = "SELECT to_regclass('recto.near') IS NOT NULL"
+_CAN_MAKE_GRAPHS = "SELECT to_regprocedure('recto.make_graphs()') IS NOT NULL"
+_MAKE_GRAPHS = "SELECT recto.make_graphs()"
+
+
+def upgraded(url: str, *, finish: bool) -> list[Step]:
+    """The steps that were missing, and are carried out now."""
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=_SECONDS) as connection:
+            return upgrade(connection, finish=finish)
+    except psycopg.Error as error:
+        raise translate(error, named(url), _SECONDS) from error
+
+
+def graphs_made(url: str) -> str:
+    """What came of making the graphs of vectors, in words; nothing where they were there already."""
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=_SECONDS) as connection:
+            if connection.execute(_HAS_GRAPHS).fetchone() == (True,):
+                return ""
+            [lacking] = connection.execute(_MAKE_GRAPHS).fetchone() or [""]
+            return f"no graphs of vectors: {lacking}" if lacking else "graphs of vectors: made"
+    except psycopg.Error as error:
+        raise translate(error, named(url), _SECONDS) from error
+
+
+def granted(url: str, role: str) -> None:
+    """Gives a role what a gateway needs."""
+    text = (resources.files(__package__) / "grants.sql").read_text("utf-8")
+    try:
+        with psycopg.connect(url, connect_timeout=_SECONDS) as connection:
+            connection.execute(sql.SQL(text).format(role=sql.Identifier(role)))
+            if connection.execute(_CAN_MAKE_GRAPHS).fetchone() == (True,):
+                connection.execute(_MAKE_GRAPHS)  # it gives the same rights on them
+    except psycopg.Error as error:
+        raise translate(error, named(url), _SECONDS) from error

@@ -18,18 +18,18 @@ import psycopg
 from psycopg import errors
 from psycopg.rows import TupleRow
 
-from recto.core.chain import EMPTY, already_stored, link
-from recto.core.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
-from recto.core.scopes import tenant_of
 from recto.errors import AppendConflict, StoreCorrupt, StoreError, TailCut
-from recto.stores.postgres import rows
-from recto.stores.postgres.faults import is_lost, named, translate
-from recto.stores.postgres.link import EVERYBODY, Link
-from recto.stores.postgres.recall import PostgresIndex
+from recto.stores.postgres import queries
+from recto.stores.postgres.codec import number, of_bytes, of_numbers
+from recto.stores.postgres.errors import is_lost, named, translate
+from recto.stores.postgres.index import PostgresIndex
+from recto.stores.postgres.leases import LEASE, Turns
+from recto.stores.postgres.pool import EVERYBODY, Link
+from recto.stores.postgres.queries import Standing, standing_of
 from recto.stores.postgres.schema import prepared
-from recto.stores.postgres.sending import number, of_bytes, of_numbers
-from recto.stores.postgres.standing import Standing, standing_of
-from recto.stores.postgres.turns import LEASE, Turns
+from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
+from recto.transcript.hash_chain import EMPTY, already_stored, link
+from recto.transcript.session_keys import tenant_of
 
 _PAUSE = 0.02
 _MOST_TIPS = 10_000
@@ -97,7 +97,7 @@ class PostgresStore:
         """The end of a session; `EMPTY` where there is none. Who has its turn knows without asking."""
         if (known := self._turns.head(session)) is not None:
             return known
-        found = self._fetched(session, rows.HEAD)
+        found = self._fetched(session, queries.HEAD)
         return Head(found[0][0], bytes(found[0][1])) if found else EMPTY
 
     def written(self, session: str) -> int:
@@ -109,36 +109,36 @@ class PostgresStore:
         """Entries from `start` up to and including `stop`, in order; nothing is held between two pages."""
         start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
         while start <= stop:
-            found = self._fetched(session, rows.PAGE, start=number(start), stop=number(stop))
+            found = self._fetched(session, queries.PAGE, start=number(start), stop=number(stop))
             if not found:
                 return
             start = found[-1][0] + 1
             for row in found:
-                yield rows.entry_of(session, row)
+                yield queries.entry_of(session, row)
             del found
 
     def pick(self, session: str, seqs: Collection[int]) -> list[Entry]:
         """The entries of these numbers that there are, in order; asked for together."""
         there = of_numbers(seq for seq in set(seqs) if 0 < seq <= MAX_SEQ)
-        return [rows.entry_of(session, row) for row in self._fetched(session, rows.PICKED, seqs=there)]
+        return [queries.entry_of(session, row) for row in self._fetched(session, queries.PICKED, seqs=there)]
 
     def tail(self, session: str, count: int) -> list[Entry]:
         """The last entries, oldest first."""
-        found = self._fetched(session, rows.TAIL, count=number(min(max(count, 0), MAX_SEQ)))
-        return [rows.entry_of(session, row) for row in reversed(found)]
+        found = self._fetched(session, queries.TAIL, count=number(min(max(count, 0), MAX_SEQ)))
+        return [queries.entry_of(session, row) for row in reversed(found)]
 
     def get(self, session: str, id: str) -> Entry | None:
         """The entry with an id."""
-        return self._one(session, rows.BY_ID, "ids", id)
+        return self._one(session, queries.BY_ID, "ids", id)
 
     def find(self, session: str, key: str) -> Entry | None:
         """The entry stored under an idempotency key."""
-        return self._one(session, rows.BY_KEY, "keys", key)
+        return self._one(session, queries.BY_KEY, "keys", key)
 
     def sessions(self, after: str = "", limit: int | None = None) -> list[SessionSummary]:
         """Sessions by key, from the first after `after`."""
         given = {"after": after, "limit": None if limit is None else max(limit, 0)}
-        found = self._link.do(lambda: self._link.fetched(tenant_of(after) or EVERYBODY, rows.SUMMARIES, given))
+        found = self._link.do(lambda: self._link.fetched(tenant_of(after) or EVERYBODY, queries.SUMMARIES, given))
         return [
             SessionSummary(session=session, entries=seq, first_ts=first, last_ts=last)
             for session, seq, first, last in found
@@ -146,7 +146,7 @@ class PostgresStore:
 
     def kept_heads(self) -> Mapping[str, Head]:
         """The heads kept apart from the transcript."""
-        found = self._link.do(lambda: self._link.fetched(EVERYBODY, rows.KEPT))
+        found = self._link.do(lambda: self._link.fetched(EVERYBODY, queries.KEPT))
         return {session: Head(seq, bytes(digest)) for session, seq, digest in found}
 
     def accept_heads(self) -> None:
@@ -154,26 +154,26 @@ class PostgresStore:
 
         async def accept() -> None:
             async with self._link.batch(EVERYBODY) as connection:
-                await connection.execute(rows.ACCEPT)
+                await connection.execute(queries.ACCEPT)
 
         self._link.do(lambda: self._link.again(accept))
 
     def erase(self, session: str, *, expect: int | None = None) -> Head:
         """Removes a whole session for good, when nobody has its turn; gives back where it ended."""
-        from recto.stores.postgres.erasing import erased  # noqa: PLC0415  # hardly ever
+        from recto.stores.postgres.erasure import erased  # noqa: PLC0415  # hardly ever
 
         self._tips.pop(session, None)
         return erased(self.url, session, expect=expect, seconds=self._link.patience)
 
     def scrub(self, sessions: Sequence[str]) -> None:
         """Leaves nothing of erased sessions in the gaps of its tables; the server's own log is the server's."""
-        from recto.stores.postgres.erasing import TRANSCRIPT, written_anew  # noqa: PLC0415
+        from recto.stores.postgres.erasure import TRANSCRIPT, written_anew  # noqa: PLC0415
 
         written_anew(self.url, TRANSCRIPT, sessions, seconds=self._link.patience)
 
     def damage(self) -> list[str]:
         """Which of its guards are gone, and which heads do not stand at the end of their session."""
-        from recto.stores.postgres.guards import damage_in  # noqa: PLC0415  # only for who looks
+        from recto.stores.postgres.schema import damage_in  # noqa: PLC0415  # only for who looks
 
         return self._link.do(lambda: damage_in(self._link))
 
@@ -190,7 +190,7 @@ class PostgresStore:
             found = self._fetched(session, statement, **{what: of_bytes([name.encode()])})
         except UnicodeEncodeError:
             return None
-        return rows.entry_of(session, found[0]) if found else None
+        return queries.entry_of(session, found[0]) if found else None
 
     def _fetched(self, session: str, statement: str, **given: object) -> list[TupleRow]:
         if not session.isprintable():
@@ -253,9 +253,9 @@ class PostgresStore:
             try:
                 async with self._link.batch(tenant) as connection:
                     if entries[0].seq == 1:
-                        await connection.execute(rows.OPEN, {"session": session, "tenant": tenant})
-                    given = rows.appended(session, entries, None if turn is None else turn.epoch)
-                    done = await connection.execute(rows.APPEND, given)
+                        await connection.execute(queries.OPEN, {"session": session, "tenant": tenant})
+                    given = queries.appended(session, entries, None if turn is None else turn.epoch)
+                    done = await connection.execute(queries.APPEND, given)
                 if done.rowcount != len(entries):
                     return False
                 if turn is not None:

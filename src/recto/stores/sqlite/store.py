@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Self
 
 import apsw
 
-from recto.core.chain import EMPTY
-from recto.core.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
 from recto.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
-from recto.stores.sqlite import rows
-from recto.stores.sqlite.connection import SqliteOptions, connect
-from recto.stores.sqlite.faults import translating
-from recto.stores.sqlite.heads import HeadsFile, read_heads
-from recto.stores.sqlite.readers import Readers
+from recto.stores.sqlite import queries
+from recto.stores.sqlite.connection import Readers, SqliteOptions, connect
+from recto.stores.sqlite.errors import translating
+from recto.stores.sqlite.heads_file import HeadsFile, read_heads
+from recto.stores.sqlite.lock import SideLock
 from recto.stores.sqlite.schema import FileVersion, expected_objects, objects_of, upgrade, version_of
-from recto.stores.sqlite.sidelock import SideLock
 from recto.stores.sqlite.writer import Writer
+from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
+from recto.transcript.hash_chain import EMPTY
 
 if TYPE_CHECKING:
-    from recto.stores.sqlite.erasing import Eraser
+    from recto.stores.sqlite.erasure import Eraser
 
 
 class SqliteStore:
@@ -86,14 +85,14 @@ class SqliteStore:
     def head(self, session: str) -> Head:
         """The end of a session; `EMPTY` where there is none."""
         with self._reading(session) as (connection, number):
-            return rows.head_of(connection, number) if number is not None else EMPTY
+            return queries.head_of(connection, number) if number is not None else EMPTY
 
     def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
         """Entries from `start` up to and including `stop`, in order; no lock is held between two pages."""
         start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
         while start <= stop:
             with self._reading(session) as (connection, number):
-                entries = rows.page(connection, session, number, start, stop) if number is not None else []
+                entries = queries.page(connection, session, number, start, stop) if number is not None else []
             if not entries:
                 return
             start = entries[-1].seq + 1
@@ -104,27 +103,27 @@ class SqliteStore:
         """The entries of these numbers that there are, in order; asked for together."""
         there = {seq for seq in seqs if 0 < seq <= MAX_SEQ}
         with self._reading(session) as (connection, number):
-            return rows.picked(connection, session, number, there) if number is not None and there else []
+            return queries.picked(connection, session, number, there) if number is not None and there else []
 
     def tail(self, session: str, count: int) -> list[Entry]:
         """The last entries, oldest first."""
         with self._reading(session) as (connection, number):
-            return rows.tail(connection, session, number, count) if number is not None and count > 0 else []
+            return queries.tail(connection, session, number, count) if number is not None and count > 0 else []
 
     def get(self, session: str, id: str) -> Entry | None:
         """The entry with an id."""
         with self._reading(session) as (connection, number):
-            return rows.by_id(connection, session, number, id) if number is not None else None
+            return queries.by_id(connection, session, number, id) if number is not None else None
 
     def find(self, session: str, key: str) -> Entry | None:
         """The entry stored under an idempotency key."""
         with self._reading(session) as (connection, number):
-            return rows.by_key(connection, session, number, key) if number is not None else None
+            return queries.by_key(connection, session, number, key) if number is not None else None
 
     def sessions(self, after: str = "", limit: int | None = None) -> list[SessionSummary]:
         """Sessions by key, from the first after `after`."""
         with self._reading() as (connection, _):
-            return rows.summaries(connection, after, -1 if limit is None else max(limit, 0))
+            return queries.summaries(connection, after, -1 if limit is None else max(limit, 0))
 
     def kept_heads(self) -> Mapping[str, Head]:
         """The heads kept in the neighbouring file, also of sessions that are no longer in this one."""
@@ -133,7 +132,7 @@ class SqliteStore:
             for kept in read_heads(self._heads_path).kept:
                 name = kept.name
                 if name is None:  # too long to keep whole: the database knows it, if it is still there
-                    name = rows.name_of(connection, kept.number)
+                    name = queries.name_of(connection, kept.number)
                     name = name if name is not None and kept.is_of(name) else f"{kept.start}…"
                 found[name if name not in found else f"{name} (number {kept.number})"] = kept.head
         return found
@@ -146,7 +145,7 @@ class SqliteStore:
         try:
             with self._reading() as (connection, _), lock.held(self._lock_timeout):
                 heads.create(late=False)
-                heads.rewrite(rows.all_heads(connection))
+                heads.rewrite(queries.all_heads(connection))
         finally:
             heads.close()
             lock.close()
@@ -169,7 +168,7 @@ class SqliteStore:
                 for (line,) in connection.execute("PRAGMA integrity_check(20)"):
                     if line != "ok":
                         problems.append(f"SQLite: {line}")
-                problems += [f"session number {lost} has lost its name" for lost in rows.lost_numbers(connection)]
+                problems += [f"session number {lost} has lost its name" for lost in queries.lost_numbers(connection)]
                 if self._newer is None:
                     problems += self._changed_guards(connection)
         except StoreCorrupt as error:
@@ -187,7 +186,7 @@ class SqliteStore:
         self._readers.close()
 
     def _eraser(self) -> Eraser:
-        from recto.stores.sqlite.erasing import Eraser  # noqa: PLC0415  # hardly ever
+        from recto.stores.sqlite.erasure import Eraser  # noqa: PLC0415  # hardly ever
 
         self._refuse_fork()
         if self._newer is not None:
@@ -205,7 +204,7 @@ class SqliteStore:
         """A connection, and the number of the session where there is one."""
         self._refuse_fork()
         with translating(self._path, self._lock_timeout), self._readers.lent() as connection:
-            yield connection, rows.number_of(connection, session) if session is not None else None
+            yield connection, queries.number_of(connection, session) if session is not None else None
 
     def _opened(self, create: bool) -> StoreTooNew | None:
         """Makes or upgrades the file where needed. Where it is from a newer Recto, why it can only be read."""

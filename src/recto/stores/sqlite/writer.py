@@ -16,14 +16,14 @@ from queue import Empty, SimpleQueue
 
 import apsw
 
-from recto.core.chain import EMPTY, already_stored, link
-from recto.core.entries import MAX_SEQ, Draft, Entry, Head
 from recto.errors import AppendConflict, RectoError, StoreCorrupt, StoreLocked, StoreUnavailable, TailCut
-from recto.stores.sqlite import rows
+from recto.stores.sqlite import queries
 from recto.stores.sqlite.connection import SqliteOptions, connect, guard
-from recto.stores.sqlite.faults import is_unsynced, translate
-from recto.stores.sqlite.heads import HeadsFile
-from recto.stores.sqlite.sidelock import SideLock
+from recto.stores.sqlite.errors import is_unsynced, translate
+from recto.stores.sqlite.heads_file import HeadsFile
+from recto.stores.sqlite.lock import SideLock
+from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head
+from recto.transcript.hash_chain import EMPTY, already_stored, link
 
 _MAX_TIPS = 1000
 MAX_GROUP_JOBS = 1000
@@ -194,9 +194,9 @@ class Writer:
                 continue
             if new:
                 if tip.is_new:
-                    rows.add_session(connection, tip.number, job.session)
+                    queries.add_session(connection, tip.number, job.session)
                     tip.is_new = False
-                rows.add_entries(connection, tip.number, new)
+                queries.add_entries(connection, tip.number, new)
                 tip.head = Head(new[-1].seq, new[-1].hash)
                 tip.added |= {entry.key: entry for entry in new if entry.key is not None}
                 moved[job.session] = self._tips[job.session] = tip
@@ -208,7 +208,7 @@ class Writer:
         stored: dict[str, Entry] = {}
         if tip.head.seq:
             for key in [draft.key for draft in job.drafts if draft.key is not None]:
-                entry = tip.added.get(key) or rows.by_key(connection, job.session, tip.number, key)
+                entry = tip.added.get(key) or queries.by_key(connection, job.session, tip.number, key)
                 if entry is not None:
                     stored[key] = entry
         found = already_stored(job.session, job.drafts, stored, tip.head, job.expect)
@@ -220,18 +220,18 @@ class Writer:
 
     def _tip(self, connection: apsw.Connection, session: str) -> _Tip:
         """Where the session ends; refuses where that is not where it ended when it was last written."""
-        number = rows.number_of(connection, session)
+        number = queries.number_of(connection, session)
         if number is None:
             lost = self._heads.number_of(session)
             if lost is not None and (kept := self._heads.kept(lost)):
                 raise TailCut(session, kept.head.seq, 0)
-            number = max(rows.last_number(connection), self._heads.last_number()) + 1
+            number = max(queries.last_number(connection), self._heads.last_number()) + 1
             return _Tip(number, EMPTY, None, True)
-        head, kept = rows.head_of(connection, number), self._heads.kept(number)
+        head, kept = queries.head_of(connection, number), self._heads.kept(number)
         if kept is not None and kept.is_of(session):
             if kept.head.seq > head.seq:
                 raise TailCut(session, kept.head.seq, head.seq)
-            there = head.hash if kept.head.seq == head.seq else rows.hash_at(connection, number, kept.head.seq)
+            there = head.hash if kept.head.seq == head.seq else queries.hash_at(connection, number, kept.head.seq)
             if there != kept.head.hash:
                 detail = f"session '{session}' was written anew: entry {kept.head.seq} is not the one acknowledged"
                 raise StoreCorrupt(str(self._path), detail)
@@ -254,12 +254,12 @@ class Writer:
         if isinstance(error, apsw.ConstraintError):
             with suppress(apsw.Error, OSError, UnicodeDecodeError):  # looking for the reason must not spoil other jobs
                 connection = self._connected()
-                number = rows.number_of(connection, job.session) or 0
+                number = queries.number_of(connection, job.session) or 0
                 for draft in job.drafts:
-                    entry = rows.by_id(connection, job.session, number, draft.id)
+                    entry = queries.by_id(connection, job.session, number, draft.id)
                     if entry is not None and (entry.key is None or entry.key != draft.key):
                         reason = f"id '{draft.id}' is already entry {entry.seq}"
-                        return AppendConflict(job.session, job.expect, rows.head_of(connection, number).seq, reason)
+                        return AppendConflict(job.session, job.expect, queries.head_of(connection, number).seq, reason)
         return self._in_words(error)
 
     def _roll_back(self, error: BaseException) -> None:

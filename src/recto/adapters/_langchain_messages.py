@@ -1,0 +1,111 @@
+"""LangChain's messages, tools, counters and models in Recto's words: for its middleware and for `trim_messages`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel, BaseLanguageModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
+from langchain_core.messages.utils import convert_to_openai_messages, count_tokens_approximately
+from langchain_core.runnables.config import ensure_config
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from recto.adapters.options import Size
+from recto.engine.history_sync import ChatMessage
+from recto.errors import SettingsError
+
+
+def written(message: BaseMessage) -> list[ChatMessage]:
+    """A message as Chat messages: one, or several where results of tools stand in it."""
+    found: list[ChatMessage]
+    try:
+        found = convert_to_openai_messages([message])
+    except ValueError:  # a block that has no place in Chat: it is stored as it is written
+        told = json.dumps(message.content, ensure_ascii=False, default=str)
+        found = convert_to_openai_messages([message.model_copy(update={"content": told})])
+    return found
+
+
+def read(made: Sequence[ChatMessage]) -> list[BaseMessage]:
+    """Messages that Recto wrote or changed."""
+    found: list[BaseMessage] = convert_to_messages(made)
+    return found
+
+
+def schemas(tools: Sequence[Any]) -> list[dict[str, Any]]:
+    """Tools as they are sent; those that a provider runs itself are schemas already."""
+    return [dict(tool) if isinstance(tool, Mapping) else convert_to_openai_tool(tool) for tool in tools]
+
+
+def usage_of(message: BaseMessage) -> dict[str, Any] | None:
+    """What a provider said that an answer cost."""
+    told = message.usage_metadata if isinstance(message, AIMessage) else None
+    if not told:
+        return None
+    cached = told.get("input_token_details", {}).get("cache_read", 0)
+    return {
+        "prompt_tokens": told["input_tokens"],
+        "completion_tokens": told["output_tokens"],
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def thread_here() -> str:
+    """The thread that the configuration of the running graph or chain names."""
+    named = ensure_config().get("configurable", {})
+    return str(named.get("thread_id") or named.get("session_id") or "")
+
+
+def size(name: str, given: Any) -> Size | None:  # noqa: ANN401  # LangChain takes tuples, dicts and lists of them
+    """One threshold, however it is written."""
+    if given is None or isinstance(given, tuple):
+        return given
+    if isinstance(given, Mapping) and len(given) == 1:
+        return next(iter(given.items()))
+    if isinstance(given, list) and len(given) == 1:
+        return size(name, given[0])
+    raise SettingsError(name, 'is one threshold here: ("tokens", 4000) or ("fraction", 0.8)')
+
+
+def counter_of_lists(counter: Any) -> Callable[[list[BaseMessage]], int]:  # noqa: ANN401  # all that LangChain takes
+    """A `token_counter` as a function of a list of messages."""
+    if counter == "approximate":
+        counter = count_tokens_approximately
+    if isinstance(counter, BaseLanguageModel):
+        return counter.get_num_tokens_from_messages  # type: ignore[no-any-return]
+    first = next(iter(inspect.signature(counter).parameters.values()), None)
+    if first is not None and first.annotation in (BaseMessage, "BaseMessage"):
+        return lambda messages: sum(counter(message) for message in messages)
+    return counter  # type: ignore[no-any-return]
+
+
+def counter_of_texts(counter: Any) -> Callable[[str], int] | None:  # noqa: ANN401  # all that LangChain takes
+    """A `token_counter` as a function of one text."""
+    if counter is None:
+        return None
+    count = counter_of_lists(counter)
+
+    @wraps(count)
+    def text_counter(text: str) -> int:
+        return count([HumanMessage(text)]) if text else 0
+
+    return text_counter
+
+
+def writer_of(summarizer: Any) -> Any:  # noqa: ANN401  # a model of LangChain's, or what `follow` takes
+    """A chat model of LangChain's as a function from text to text."""
+    if not isinstance(summarizer, BaseChatModel):
+        return summarizer
+    return lambda text: str(summarizer.invoke(text).text)
+
+
+def name_of(model: Any) -> str:  # noqa: ANN401  # a name, or a model of LangChain's
+    """The name of a model as the registry knows it: LangChain writes `provider:model`."""
+    if not isinstance(model, str):
+        return str(getattr(model, "model_name", "") or getattr(model, "model", ""))
+    provider, _, own = model.partition(":")
+    return f"{provider}/{own}" if own and provider.replace("_", "").isalpha() else model

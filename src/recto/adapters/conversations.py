@@ -1,0 +1,192 @@
+"""Conversations that others keep, over one store: what framework adapters and plain loops plug into.
+
+conversations = recto.follow("agent.db", model="gpt-4o", max_tokens=32_000)
+messages = conversations.of("thread-1").fitted(messages)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakValueDictionary
+
+from recto.adapters.options import Familiar, Size, Summarizer, joined, meter_of
+from recto.config import Settings, load
+from recto.config.factory import card_for, indexer_for, open_session, open_store
+from recto.context.compaction.protocols import ChatModel
+from recto.context.window.budget import Budget
+from recto.engine.history_sync import ChatMessage, Following
+from recto.engine.session import Session
+from recto.errors import InputError
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.tokens.meter import Meter
+from recto.transcript.entries import DEFAULT_SESSION
+from recto.transcript.protocols import TranscriptStore
+
+if TYPE_CHECKING:
+    from recto.recall.indexer import Indexer
+
+_OPEN = 256
+"""Conversations that are kept open where nobody holds them; the one that was not asked for for longest is let go."""
+_LONGEST = 120
+"""Characters of a name that are kept as they are."""
+
+
+class Conversations:
+    """The conversations of one application, each in a session of its own."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: TranscriptStore | None = None,
+        *,
+        writer: ChatModel | None = None,
+        meter: Meter | None = None,
+        pin: Callable[[ChatMessage], bool] | None = None,
+        surface: str = "library",
+        wire: str = CHAT,
+    ) -> None:
+        self.settings = settings
+        self.wire = wire
+        """The format in which messages are given and taken."""
+        self._owns_store = store is None
+        self._store = open_store(settings) if store is None else store
+        self._writer = writer
+        self._meter = meter
+        self._pin = pin
+        self._surface = surface
+        self._recent: OrderedDict[str, Following] = OrderedDict()
+        self._open: WeakValueDictionary[str, Following] = WeakValueDictionary()
+        """All that are open, those included that somebody holds: a conversation is never open twice."""
+        self._lock = threading.Lock()
+
+    def of(self, session_id: str = "") -> Following:
+        """The conversation with an id of the host's; without one, the session that the settings name."""
+        name = named_session(session_id, self.settings.session)
+        with self._lock:
+            following = self._open.get(name)
+            if following is None:
+                opened = self._session(name)
+                following = Following(opened, self._session, pin=self._pin, surface=self._surface, wire=self.wire)
+                self._open[name] = following
+            self._recent[name] = following
+            self._recent.move_to_end(name)
+            while len(self._recent) > _OPEN:
+                self._recent.popitem(last=False)  # who still holds it can go on; it closes when nobody does
+            return following
+
+    @cached_property
+    def _indexer(self) -> Indexer | None:
+        return indexer_for(self.settings, self._store) if self.settings.recall.enabled else None
+
+    def _session(self, name: str) -> Session:
+        settings = replace(self.settings, session=name)
+        return open_session(settings, self._store, self._indexer, model=self._writer, meter=self._meter)
+
+    def close(self) -> None:
+        """Closes every conversation, and the store, if it was opened here."""
+        with self._lock:
+            for following in list(self._open.values()):
+                following.close()
+            self._open.clear()
+            self._recent.clear()
+        if "_indexer" in self.__dict__ and self._indexer is not None:
+            self._indexer.close()
+        if self._owns_store:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def named_session(session_id: str, usual: str) -> str:
+    """The session of an id: as it is where it is a session's name, else one of the usual session's agent."""
+    if not session_id:
+        return usual
+    if session_id.startswith("agent:"):
+        return session_id
+    agent = (usual if usual.startswith("agent:") else DEFAULT_SESSION).split(":")[1]
+    plain = session_id.isprintable() and "~" not in session_id and session_id == session_id.strip()
+    if not plain or len(session_id) > _LONGEST:
+        session_id = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"agent:{agent}:{session_id}"
+
+
+def follow(  # noqa: PLR0913  # names that people know, each on its own
+    store: str | os.PathLike[str] | TranscriptStore | None = None,
+    *,
+    model: str = "",
+    max_tokens: int | None = None,
+    session_id: str = "",
+    tenant: str | None = None,
+    config: str | os.PathLike[str] | None = None,
+    trigger: Size | None = None,
+    keep: Size | None = None,
+    keep_tokens: int | None = None,
+    preserve_recent: int | None = None,
+    exclude_tools: Sequence[str] = (),
+    placeholder: str = "",
+    clear_at_least: int | None = None,
+    token_counter: Callable[[str], int] | None = None,
+    summarizer: Callable[[str], str] | ChatModel | None = None,
+    pin: Callable[[ChatMessage], bool] | None = None,
+    surface: str = "library",
+    wire: str = CHAT,
+    **more: Mapping[str, Any],
+) -> Conversations:
+    """Follows conversations that an application keeps itself; see `Conversations.of` and `Following`.
+
+    `max_tokens` is the size of the window where the model is not known or should have less than it could. `pin` says
+    of which messages never to let go. `summarizer` writes shorter texts: a function from text to text, or a model;
+    with it, and no mode given, what is old becomes a summary. Groups of settings can be given by name as in `open`.
+    `wire` is the format of the messages where it is not that of OpenAI Chat: `"anthropic.messages"`,
+    `"openai.responses"`.
+    """
+    if wire not in (CHAT, RESPONSES, ANTHROPIC):
+        raise InputError(f"'{wire}' is not a wire format; known are {CHAT}, {RESPONSES}, {ANTHROPIC}")
+    named, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
+    wishes = Familiar(
+        trigger=trigger,
+        keep=keep,
+        keep_tokens=keep_tokens,
+        preserve_recent=preserve_recent,
+        exclude_tools=exclude_tools,
+        placeholder=placeholder,
+        clear_at_least=clear_at_least,
+    )
+    session = named_session(session_id, DEFAULT_SESSION) if session_id else None
+    arguments: dict[str, Any] = {"store": named, "session": session, "model": model or None, "tenant": tenant}
+    path = None if config is None else Path(config)
+    known = load(path=path, arguments={**arguments, **more})
+    if max_tokens is not None:
+        more = joined({"models": {known.model: {"window": max_tokens, "max_input": max_tokens}}}, more)
+        known = load(path=path, arguments={**arguments, **more})
+    card, given = card_for(known), known.window
+    room = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced).room
+    ours = wishes.window(room)
+    if summarizer is not None and "mode" not in ours:
+        ours["mode"] = "auto_compact"
+    settings = load(path=path, arguments={**arguments, **joined({"window": ours}, more)})
+    writer = Summarizer(summarizer) if callable(summarizer) and not hasattr(summarizer, "complete") else summarizer
+    return Conversations(
+        settings,
+        opened,
+        writer=writer,  # type: ignore[arg-type]  # a function is none any more
+        meter=None if token_counter is None else meter_of(token_counter),
+        pin=pin,
+        surface=surface,
+        wire=wire,
+    )

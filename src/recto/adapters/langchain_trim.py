@@ -1,0 +1,123 @@
+"""`trim_messages` with LangChain's own signature: what is left is valid, keeps the task, and says how much is missing.
+
+It keeps nothing from one call to the next, unless it is given conversations: then what leaves is stored, and comes back
+when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from langchain_core.messages import BaseMessage, SystemMessage, convert_to_messages
+from langchain_core.messages.utils import trim_messages as langchains_own
+from langchain_core.runnables import RunnableLambda
+
+from recto.adapters._langchain_messages import counter_of_lists, counter_of_texts, read, thread_here, written
+from recto.adapters.conversations import Conversations
+from recto.config import load
+from recto.config.factory import meter_for
+from recto.engine.fit import fit_messages
+from recto.errors import SettingsError
+from recto.tokens.meter import Frame, Meter
+
+_BARE = Frame(message=0, prompt=0, name=0, thinking=0, call=0, result=0, tools=0, tool=0)
+_EACH = Frame(message=1, prompt=0, name=0, thinking=0, call=0, result=0, tools=0, tool=0)
+_TRIES = 8
+Kinds = str | type[BaseMessage] | Sequence[str | type[BaseMessage]] | None
+
+
+def trim_messages(  # noqa: PLR0913  # LangChain's own signature
+    messages: Iterable[Any] | None = None,
+    *,
+    max_tokens: int | None = None,
+    token_counter: Any = None,  # noqa: ANN401  # everything that LangChain takes
+    strategy: Literal["first", "last"] = "last",
+    allow_partial: bool = False,
+    end_on: Kinds = None,
+    start_on: Kinds = None,
+    include_system: bool = True,
+    text_splitter: Any = None,  # noqa: ANN401
+    model: str = "",
+    conversations: Conversations | None = None,
+    session_id: str = "",
+) -> Any:  # noqa: ANN401  # a list, or a runnable where no messages are given
+    """The newest messages that fit `max_tokens`; without messages, a runnable that does it.
+
+    Without a `token_counter`, tokens are counted as `model` counts them. With `conversations`, their window is the
+    bound, and the conversation is `session_id` or the thread that is running.
+    """
+    names: dict[str, Any] = {
+        "strategy": strategy,
+        "allow_partial": allow_partial,
+        "end_on": end_on,
+        "start_on": start_on,
+    }
+    names |= {"include_system": include_system, "text_splitter": text_splitter, "token_counter": token_counter}
+    if messages is None:
+        later = {**names, "max_tokens": max_tokens, "model": model}
+        later |= {"conversations": conversations, "session_id": session_id}
+        return RunnableLambda(lambda given: trim_messages(given, **later), name="trim_messages")
+    if (conversations is None) == (max_tokens is None):
+        raise SettingsError("trim_messages", "takes max_tokens, or conversations, whose window is the bound")
+    given = convert_to_messages(messages)
+    if end_on is not None:
+        given = _until(given, end_on)
+    if conversations is not None:
+        return conversations.of(session_id or thread_here()).working_set(given, written, read)
+    if strategy == "first" or allow_partial:
+        counter = token_counter if token_counter is not None else "approximate"
+        names |= {"token_counter": counter, "include_system": include_system and strategy == "last"}
+        return langchains_own(given, max_tokens=max_tokens, **names)
+    left = _fitted(given, max_tokens or 0, token_counter, model)
+    if not include_system and len(left) < len(given):
+        left = [one for one in left if not isinstance(one, SystemMessage)]
+    return left if start_on is None else _since(left, start_on)
+
+
+def _fitted(given: list[BaseMessage], limit: int, token_counter: Any, model: str) -> list[BaseMessage]:  # noqa: ANN401
+    if token_counter is None:
+        return _pruned(given, limit, meter_for(load(arguments={"model": model or None})))
+    count = counter_of_lists(token_counter)
+    if count(given) <= limit:
+        return given
+    by_text = counter_of_texts(token_counter)
+    assert by_text is not None  # noqa: S101  # there is a counter
+    each = Meter(name="messages", count=lambda _: 0, frame=_EACH)
+    meter = each if token_counter is len else Meter(name="own", count=by_text, frame=_BARE)
+    room = limit
+    for _ in range(_TRIES):
+        left = _pruned(given, room, meter)
+        over = count(left) - limit
+        if over <= 0 or over >= room:
+            break
+        room -= over  # a counter of lists may see more than the sum of its texts
+    return left
+
+
+def _pruned(given: list[BaseMessage], limit: int, meter: Meter) -> list[BaseMessage]:
+    chats = [(chat, message) for message in given for chat in written(message)]
+    owners = {id(chat): message for chat, message in chats}
+    left: list[BaseMessage] = []
+    for chat in fit_messages([chat for chat, _ in chats], max_tokens=limit, meter=meter, threshold=1.0):
+        owner = owners.get(id(chat)) or read([chat])[0]
+        if not left or left[-1] is not owner:
+            left.append(owner)
+    return left
+
+
+def _is(message: BaseMessage, kinds: Kinds) -> bool:
+    each = [kinds] if isinstance(kinds, str | type) else list(kinds or ())
+    return any(message.type == kind if isinstance(kind, str) else isinstance(message, kind) for kind in each)
+
+
+def _until(messages: list[BaseMessage], kinds: Kinds) -> list[BaseMessage]:
+    last = max((place for place, one in enumerate(messages) if _is(one, kinds)), default=-1)
+    return messages[: last + 1]
+
+
+def _since(messages: list[BaseMessage], kinds: Kinds) -> list[BaseMessage]:
+    system = [one for one in messages[:1] if isinstance(one, SystemMessage)]
+    rest = messages[len(system) :]
+    first = next((place for place, one in enumerate(rest) if _is(one, kinds)), len(rest))
+    return system + rest[first:]

@@ -1,0 +1,179 @@
+"""Commands that let work go on in a new window, in another process or elsewhere: checkpoint, resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from rich.text import Text
+
+from recto.cli.compact import opened
+from recto.cli.completion import sessions
+from recto.cli.console import out, safe
+from recto.config import Settings
+from recto.config.factory import continuity_for, meter_for, open_session, open_store
+from recto.continuity.checkpoints.checkpoint import Checkpoint
+from recto.engine.checkpoint_files import folder_of
+from recto.engine.projection import checkpoint_key
+from recto.errors import InputError, StoreError, UnknownSession
+from recto.transcript.session_keys import pointer_to, session_in, stored_key, tenant_of
+
+if TYPE_CHECKING:
+    from recto.engine.continuity import Resumed
+
+EXIT_FOUND = 1
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_SET = ("goal", "success_criteria")
+"""What `--set` can set; the rest has options of its own."""
+
+
+def _several(name: str, what: str, text: str) -> Callable[[_Command], _Command]:
+    return click.option(name, what, metavar="TEXT", multiple=True, help=text)
+
+
+@click.command("checkpoint")
+@click.option(
+    "--session", metavar="KEY", shell_complete=sessions, help="This session. [default: the one in the settings]"
+)
+@click.option("--set", "set_", metavar="NAME=TEXT", multiple=True, help="Set goal or success_criteria.")
+@_several("--plan", "plan", "A subtask that is planned.")
+@_several("--doing", "doing", "The subtask that is worked on; a few words of it are enough.")
+@_several("--done", "done", "A subtask that is done.")
+@_several("--issue", "issues", "Something that is broken.")
+@_several("--solved", "solved", "An issue that is over; a few words of it are enough.")
+@_several("--decision", "decisions", "Something that was decided.")
+@_several("--learned", "learnings", "Something that should not have to be found out again.")
+@click.option("--service", "services", metavar="HOST:PORT", multiple=True, help="What has to listen.")
+@click.option("--expect", metavar="VERSION", type=int, help="Refuse unless this is the newest version.")
+@click.option("--json", "as_json", is_flag=True, help="The checkpoint as one JSON object.")
+@click.pass_obj
+def checkpoint_command(
+    settings: Settings,
+    /,
+    session: str | None,
+    set_: tuple[str, ...],
+    expect: int | None,
+    as_json: bool,
+    **given: tuple[str, ...],
+) -> None:
+    """Writes down where the work of a session stands, and shows it.
+
+    What is known is filled in from the task list, facts and notes; options say what is known better. An update that
+    expects another version than the newest is refused, and nothing is written.
+
+    \b
+    Examples:
+      recto checkpoint
+      recto checkpoint --json | jq .open_issues
+      recto checkpoint --done "rename the helper" --doing "run the tests" --expect 3
+      recto checkpoint --set goal="All tests of billing pass" --service localhost:5432
+    """
+    changes: dict[str, str | list[str]] = {name: list(texts) for name, texts in given.items() if texts}
+    changes |= _set(set_)
+    with opened(settings, session) as found:
+        entry = found.checkpoint(expect=expect, **changes)
+        if as_json:
+            click.echo(entry.content.decode())
+            return
+        handoff = next(found.read(entry.seq + 1, entry.seq + 1))
+        out.print(Text(safe(json.loads(handoff.content)["text"])), soft_wrap=True)
+        version = json.loads(entry.content)["version"]
+        where = f", {folder_of(settings.continuity.folder, found.key)}" if settings.continuity.folder else ""
+        out.print(Text(safe(f"version {version}, entry {entry.seq}{where}")), soft_wrap=True)
+
+
+@click.command("resume")
+@click.argument("session", required=False, shell_complete=sessions)
+@click.option("--from", "source", metavar="FILE", help="From this checkpoint.json; the transcript need not be here.")
+@click.option("--json", "as_json", is_flag=True, help="Checkpoint, drift and text as one JSON object.")
+@click.pass_context
+def resume_command(context: click.Context, session: str | None, source: str | None, as_json: bool) -> None:
+    """Shows where the work of a session stands, to go on from: the first page of a new window.
+
+    The newest checkpoint is validated and held against the directory, git, files and services as they are now; what
+    has changed is told as drift, and makes the exit code 1. Nothing is stored.
+
+    \b
+    Examples:
+      recto resume
+      recto resume agent:default:main --json | jq .drift
+      recto resume --from checkpoints/agent_default_main-9f8b3c2d1e0a/checkpoint.json
+    """
+    from recto.engine.checkpoints import lookout_for  # noqa: PLC0415  # other commands need not wait for it
+    from recto.engine.continuity import resumed  # noqa: PLC0415
+
+    settings: Settings = context.obj
+    checkpoint, pointer = _from_file(settings, session, source) if source else _from_store(settings, session)
+    found = resumed(
+        checkpoint,
+        lookout_for(continuity_for(settings)),
+        most=settings.continuity.resume_tokens,
+        count=meter_for(settings).count,
+        pointer=pointer,
+    )
+    _print(found, as_json)
+    if found.drift:
+        context.exit(EXIT_FOUND)
+
+
+def _print(found: Resumed, as_json: bool) -> None:
+    if as_json:
+        told = {
+            "checkpoint": found.checkpoint.to_json(),
+            "drift": [asdict(one) for one in found.drift],
+            "text": found.page.text,
+            "omitted": found.page.omitted,
+        }
+        click.echo(json.dumps(told))
+    else:
+        out.print(Text(safe(found.page.text)), soft_wrap=True)
+
+
+def _from_store(settings: Settings, session: str | None) -> tuple[Checkpoint, str]:
+    with opened(settings, session) as found:
+        checkpoint = found.window.continuing.newest()
+        entry = found.store.find(found.key, checkpoint_key(checkpoint.version)) if checkpoint else None
+        if checkpoint is None or entry is None:
+            raise InputError(f"there is no checkpoint of session '{found.key}' yet; 'recto checkpoint' writes one")
+        return checkpoint, pointer_to(found.key, entry.seq)
+
+
+def _from_file(settings: Settings, session: str | None, source: str) -> tuple[Checkpoint, str]:
+    """The checkpoint in a file, which must not be older than what the transcript has, if that is here."""
+    from recto.engine.continuity import read_checkpoint  # noqa: PLC0415
+
+    key = stored_key(session, settings.tenant) if session else ""
+    checkpoint = read_checkpoint(source, session=key)
+    newest: Checkpoint | None = None
+    with suppress(StoreError, UnknownSession), closing(open_store(settings, create=False)) as store:
+        if store.head(checkpoint.session).seq and tenant_of(checkpoint.session) == settings.tenant:
+            known = _of(settings, checkpoint.session)
+            with open_session(known, store) as found:
+                newest = found.window.continuing.newest()
+    if newest is not None:
+        checkpoint = read_checkpoint(source, session=key, newest=(newest.version, newest.window))
+    return checkpoint, source
+
+
+def _of(settings: Settings, key: str) -> Settings:
+    """The settings for the session with a stored key."""
+    return replace(settings, session=session_in(key), tenant=tenant_of(key))
+
+
+def _set(given: tuple[str, ...]) -> dict[str, str | list[str]]:
+    found: dict[str, str | list[str]] = {}
+    for one in given:
+        name, separator, text = one.partition("=")
+        if not separator or name not in _SET:
+            raise InputError(f"--set takes {' or '.join(f'{known}=TEXT' for known in _SET)}, not {one!r:.80}")
+        if name == "goal":
+            found["goal"] = text
+        else:
+            several = found.setdefault(name, [])
+            assert isinstance(several, list)  # noqa: S101  # only the goal is one text
+            several.append(text)
+    return found

@@ -1,0 +1,195 @@
+"""Commands that make a prompt smaller and show what was kept of it: compact, facts, note, restore."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
+
+import click
+from rich.table import Column, Table
+from rich.text import Text
+
+from recto.cli.completion import models, sessions
+from recto.cli.console import err, one_line, out, safe
+from recto.cli.sessions import known_session
+from recto.config import Settings
+from recto.config.factory import open_session, open_store
+from recto.context.window.notes import KINDS, NoteKind, rendered
+from recto.context.window.report import Compression
+from recto.engine.report import compressions
+from recto.engine.session import Session
+from recto.transcript.session_keys import session_in, stored_key, tenant_of
+
+_session_option = click.option(
+    "--session", metavar="KEY", shell_complete=sessions, help="This session. [default: the one in the settings]"
+)
+_model_option = click.option("--model", metavar="NAME", shell_complete=models, help="As this model would see it.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+
+
+@contextmanager
+def opened(settings: Settings, session: str | None, model: str | None = None) -> Iterator[Session]:
+    """A session that exists, open for changes."""
+    chosen = replace(settings, session=session or settings.session, model=model or settings.model)
+    with closing(open_store(settings, create=False)) as store:
+        name = stored_key(chosen.session, chosen.tenant) if chosen.tenant else chosen.session
+        key = known_session(store, name)
+        with open_session(replace(chosen, session=session_in(key), tenant=tenant_of(key)), store) as found:
+            yield found
+
+
+@click.command("compact")
+@click.argument("focus", required=False, default="")
+@_session_option
+@_model_option
+@_json_option
+@click.pass_obj
+def compact_command(settings: Settings, focus: str, session: str | None, model: str | None, as_json: bool) -> None:
+    """Makes the prompt of a session smaller now, and says what was kept.
+
+    All but the newest messages leave. A summary stands for them, checked against them; FOCUS says what it should keep
+    above all. Nothing is deleted: 'recto restore' brings all of it back.
+
+    \b
+    Examples:
+      recto compact --model gpt-4o
+      recto compact "the database migration" --session agent:default:main --model gpt-4o
+    """
+    with opened(settings, session, model) as found:
+        decisions = found.compact(focus)
+        told = [one for one in compressions(found.window) if one.seq in {entry.seq for entry in decisions}]
+        if as_json:
+            for one in told:
+                click.echo(json.dumps(asdict(one)))
+        elif not told:
+            out.print("Nothing to compact: what is older than the newest messages is not worth a summary.")
+        else:
+            for one in told:
+                print_compression(one)
+            summary = found.window.state.summary
+            if summary is not None:
+                out.print(Text(safe(summary.text)), soft_wrap=True)
+
+
+@click.command("facts")
+@_session_option
+@click.option("--all", "everything", is_flag=True, help="What is settled, answered or superseded too.")
+@_json_option
+@click.pass_obj
+def facts_command(settings: Settings, session: str | None, everything: bool, as_json: bool) -> None:
+    """Lists what must not be lost: constraints, decisions, approvals, open errors, in the words they were said in.
+
+    \b
+    Examples:
+      recto facts
+      recto facts --all --json | jq -r .text
+    """
+    table = Table("kind", Column("entry", justify="right"), "who", "what", "")
+    with opened(settings, session) as found:
+        for fact in found.facts():
+            if not (fact.open or everything):
+                continue
+            if as_json:
+                click.echo(json.dumps(asdict(fact)))
+            replaced = f"superseded by {fact.superseded_by}" if fact.superseded_by else "" if fact.open else "settled"
+            table.add_row(fact.kind, str(fact.seq), fact.role, Text(one_line(fact.text, 100)), replaced)
+    if not as_json:
+        out.print(table if table.row_count else "Nothing was found that must not be lost.")
+
+
+@click.group("note")
+def note_command() -> None:
+    """Writes down and shows what an agent should not have to work out again.
+
+    \b
+    Examples:
+      recto note add decisions "We use SQLite, because there is no server to run"
+      recto note list
+    """
+
+
+@note_command.command("add")
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("text")
+@click.option("--critical", is_flag=True, help="Show it before all others.")
+@_session_option
+@_json_option
+@click.pass_obj
+def add_command(
+    settings: Settings, kind: NoteKind, text: str, critical: bool, session: str | None, as_json: bool
+) -> None:
+    """Writes a note into a session.
+
+    \b
+    Examples:
+      recto note add constraints "Never touch migrations/" --critical
+    """
+    with opened(settings, session) as found:
+        entry = found.note(kind, text, critical=critical)
+        if as_json:
+            click.echo(json.dumps({"seq": entry.seq, "kind": kind}))
+        else:
+            out.print(f"kept as entry {entry.seq}", markup=False)
+
+
+@note_command.command("list")
+@_session_option
+@_json_option
+@click.pass_obj
+def list_command(settings: Settings, session: str | None, as_json: bool) -> None:
+    """Shows the notes of a session, the most important first.
+
+    \b
+    Examples:
+      recto note list
+    """
+    with opened(settings, session) as found:
+        notes = found.notes
+        if as_json:
+            for note in notes:
+                click.echo(json.dumps(asdict(note)))
+        else:
+            for line in rendered(notes, sum(len(note.text) for note in notes)) or ["There are no notes."]:
+                out.print(Text(safe(line)))
+
+
+@click.command("restore")
+@click.argument("decision", type=int)
+@_session_option
+@_json_option
+@click.pass_obj
+def restore_command(settings: Settings, decision: int, session: str | None, as_json: bool) -> None:
+    """Undoes a decision: what left is in the prompt again and stays, what shrank is whole again.
+
+    \b
+    Examples:
+      recto context detail
+      recto restore 57
+    """
+    with opened(settings, session) as found:
+        entry = found.restore(decision)
+        if as_json:
+            click.echo(json.dumps({"seq": entry.seq, "decision": decision}))
+            return
+        err.print(
+            f"entry {decision} is undone (entry {entry.seq}); 'recto context list' shows the prompt", markup=False
+        )
+
+
+def print_compression(one: Compression) -> None:
+    """How something became shorter, in a few lines."""
+    scored = "" if one.fidelity is None else f", fidelity {one.fidelity:.2f}"
+    out.print(
+        f"entry {one.seq}: {one.kind} by {safe(one.engine)}, {one.tokens_from:,} tokens to {one.tokens_to:,} "
+        f"({one.ratio:.1f} times shorter){scored}",
+        markup=False,
+        soft_wrap=True,
+    )
+    for attempt in one.attempts:
+        out.print(f"  {safe(attempt)}", markup=False, soft_wrap=True)
+    lost = ", ".join(f"{number:,} {kind}{'s' if number > 1 else ''}" for kind, number in one.lost.items() if number)
+    if lost:
+        told = f"  not in the prompt any more: {lost}; where each is now stands in the entry"
+        out.print(told, markup=False, soft_wrap=True)

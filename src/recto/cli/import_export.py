@@ -1,0 +1,157 @@
+"""Commands that move sessions in and out: import, export."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from recto.cli.completion import models, sessions
+from recto.cli.console import err, out, progress, safe
+from recto.cli.sessions import known_session
+from recto.config import Settings
+from recto.config.factory import importer_for, open_store
+from recto.engine.exporter import Advance, export_messages, export_original, export_recto
+from recto.engine.importer import Imported
+from recto.errors import InputError, RectoError
+from recto.formats.entry_text import listed
+from recto.transcript.protocols import TranscriptStore
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--session",
+    metavar="KEY",
+    shell_complete=sessions,
+    help="Import into this session. [default: as the file names it]",
+)
+@click.option(
+    "--model",
+    metavar="NAME",
+    shell_complete=models,
+    help="Count tokens as this model does. [default: as the file names it]",
+)
+@click.option("--keep-going", is_flag=True, help="Keep unreadable lines as they are, report them, and read the rest.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a file.")
+@click.pass_obj
+def import_command(
+    settings: Settings, files: tuple[Path, ...], session: str | None, model: str | None, keep_going: bool, as_json: bool
+) -> None:
+    """Takes session files in: Claude Code, Codex, message arrays (JSON or JSONL), Recto's own JSONL.
+
+    A file is recognised by what is in it. Importing it again stores only what is new. A file with a line that cannot
+    be read is not imported at all, unless you say --keep-going.
+
+    \b
+    Examples:
+      recto import session.json
+      recto import ~/.claude/projects/*/*.jsonl
+      recto import --session agent:research:main --model gpt-4o session.json
+    """
+    problems = 0
+    with closing(open_store(settings)) as store:
+        importer = importer_for(settings, store, model)
+        with progress("importing", 2 * sum(file.stat().st_size for file in files), of_bytes=True) as advance:
+            for file in files:
+                done = importer.take(file, session=session, keep_going=keep_going, advance=advance)
+                problems += len(done.problems)
+                _tell(done, as_json)
+    if problems:
+        click.get_current_context().exit(1)
+
+
+@click.command("export")
+@click.argument("sessions", nargs=-1, shell_complete=sessions)
+@click.option("--all", "every", is_flag=True, help="Every session of the store (only as recto).")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["recto", "messages", "original"]),
+    default="recto",
+    show_default=True,
+    help="recto: every field, losslessly. messages: the messages alone. original: the file it was imported from.",
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here. [default: stdout]")
+@click.option("--force", is_flag=True, help="Replace the output file if there is one.")
+@click.pass_obj
+def export_command(
+    settings: Settings, sessions: tuple[str, ...], every: bool, form: str, output: Path | None, force: bool
+) -> None:
+    """Gives sessions out again.
+
+    \b
+    Examples:
+      recto export agent:default:main -o session.jsonl
+      recto export agent:default:main --as messages
+      recto export --all -o everything.jsonl
+    """
+    if output and output.exists() and not force:
+        raise click.UsageError(f"'{output}' exists; replace it with --force")
+    with closing(open_store(settings, create=False)) as store:
+        keys = [known_session(store, name) for name in sessions or (() if every else (settings.session,))]
+        if every:
+            keys = [summary.session for summary in listed(store)]
+        if len(keys) != 1 and form != "recto":
+            raise click.UsageError(f"--as {form} takes one session")
+        total = sum(store.head(key).seq for key in keys)
+        with progress("exporting", total) as advance:
+            write_out(_export(store, keys, form, advance), output)
+
+
+def _export(store: TranscriptStore, keys: list[str], form: str, advance: Advance) -> Iterator[bytes]:
+    match form:
+        case "messages":
+            return export_messages(store, keys[0], advance)
+        case "original":
+            return export_original(store, keys[0], advance)
+        case _:
+            return export_recto(store, keys, advance)
+
+
+def write_out(pieces: Iterable[bytes], output: Path | None) -> None:
+    """All of it or nothing: a file appears under its name only when it is whole and on the disk."""
+    if output is None:
+        sys.stdout.buffer.writelines(pieces)
+        return
+    try:
+        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+    except OSError as error:
+        raise InputError(f"cannot write to '{output.parent}': {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(output)
+    except (RectoError, OSError) as error:
+        Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise InputError(f"cannot write '{output}': {error.strerror}; nothing was left behind") from None
+        raise
+
+
+def _tell(done: Imported, as_json: bool) -> None:
+    if as_json:
+        problems = [{"line": problem.line, "reason": problem.reason} for problem in done.problems]
+        row = {"file": done.source, "format": done.reader, "sessions": done.sessions, "entries": done.entries}
+        click.echo(json.dumps(row | {"new": done.new, "problems": problems}))
+        return
+    where = done.sessions[0] if len(done.sessions) == 1 else f"{len(done.sessions):,} sessions"
+    out.print(
+        f"{safe(done.source)}: {done.entries:,} entries ({done.new:,} new) into {safe(where)}",
+        markup=False,
+        soft_wrap=True,
+    )
+    for problem in done.problems:
+        err.print(
+            f"{safe(done.source)}, line {problem.line}: kept as it is: {safe(problem.reason)}",
+            markup=False,
+            soft_wrap=True,
+        )

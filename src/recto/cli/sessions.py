@@ -1,0 +1,254 @@
+"""Commands that look at what is stored: sessions, show, verify."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+from rich.table import Column, Table
+from rich.text import Text
+
+from recto.cli._common import open_to_look
+from recto.cli.completion import sessions
+from recto.cli.console import one_line, out, progress, safe, when
+from recto.config import Settings
+from recto.config.factory import SystemClock, open_store
+from recto.engine.fork import fork
+from recto.engine.verification import verify
+from recto.errors import MalformedFile, UnknownSession
+from recto.formats.entry_text import listed, text_of
+from recto.transcript.entries import Entry, Head, SessionSummary, session_key
+from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import is_own, stored_key
+
+_STYLES = {"system": "magenta", "user": "bold cyan", "assistant": "green", "tool": "yellow", "event": "dim"}
+
+
+@click.command("sessions")
+@click.option("--after", default="", metavar="KEY", help="Start after this session.")
+@click.option("--limit", default=1000, show_default=True, help="How many at most.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.pass_obj
+def sessions_command(settings: Settings, after: str, limit: int, as_json: bool) -> None:
+    """Lists the sessions of the store.
+
+    \b
+    Examples:
+      recto sessions
+      recto sessions --json | jq -r .session
+    """
+    with open_to_look(settings) as store:
+        found = listed(store, after, limit + 1)
+    if as_json:
+        for summary in found[:limit]:
+            click.echo(json.dumps(asdict(summary)))
+        return
+    if not found:
+        out.print("Nothing is stored here yet. 'recto import FILE' takes a session in.")
+        return
+    print_sessions(found[:limit])
+    if len(found) > limit:
+        out.print(f"There are more: recto sessions --after '{safe(found[limit - 1].session)}'", markup=False)
+
+
+@click.command("show")
+@click.argument("session", required=False, shell_complete=sessions)
+@click.option("--last", default=20, show_default=True, metavar="N", help="The last N entries.")
+@click.option("--from", "start", type=int, metavar="SEQ", help="From this entry on.")
+@click.option("--to", "stop", type=int, metavar="SEQ", help="Up to and including this entry.")
+@click.option("--full", is_flag=True, help="Whole texts, not only their beginnings.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, with the text and the exact content.")
+@click.pass_obj
+def show_command(
+    settings: Settings, session: str | None, last: int, start: int | None, stop: int | None, full: bool, as_json: bool
+) -> None:
+    """Shows the entries of a session.
+
+    \b
+    Examples:
+      recto show agent:default:main
+      recto show agent:default:main --from 100 --to 120 --full
+      recto show agent:default:main --json | jq -r .text
+    """
+    with open_to_look(settings) as store:
+        key = known_session(store, session or settings.session)
+        is_range = start is not None or stop is not None
+        entries = store.read(key, start or 1, stop) if is_range else iter(store.tail(key, last))
+        for entry in entries:
+            if as_json:
+                click.echo(json.dumps(as_json_row(entry)))
+            elif full:
+                print_whole(entry, text_of(entry))
+            else:
+                _print_line(entry)
+
+
+@click.command("verify")
+@click.argument("session", required=False, shell_complete=sessions)
+@click.option("--heads", type=click.Path(dir_okay=False, path_type=Path), help="Heads you kept: compare with them too.")
+@click.option("--write-heads", type=click.Path(dir_okay=False, path_type=Path), help="Write the heads here, to keep.")
+@click.option("--accept", is_flag=True, help="Take the store as it stands for true, after a copy was put back.")
+@click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
+@click.pass_obj
+def verify_command(
+    settings: Settings, session: str | None, heads: Path | None, write_heads: Path | None, accept: bool, as_json: bool
+) -> None:
+    """Re-derives every hash chain and names the first entry that is not what was stored.
+
+    A chain shows any edit. That its end is missing, or that all of it was written anew, is shown by heads kept
+    elsewhere: Recto keeps them beside the store; keep a copy on another machine with --write-heads.
+
+    \b
+    Examples:
+      recto verify
+      recto verify --write-heads /backup/heads.json
+      recto verify --heads /backup/heads.json
+    """
+    with closing(open_store(settings, create=False)) as store:
+        key = None if session is None else session_key(session)
+        total = sum(summary.entries for summary in store.sessions()) if key is None else store.head(key).seq
+        if accept:
+            store.accept_heads()
+        with progress("verifying", total) as advance:
+            result = verify(store, key, _read_heads(heads) if heads else None, advance)
+        if write_heads:
+            _write_heads(store, write_heads)
+    if as_json:
+        rows = [{"session": found.session, "seq": found.seq, "problem": found.problem} for found in result.findings]
+        told = {"ok": result.ok, "entries": result.entries, "findings": rows, "erased": result.erased}
+        click.echo(json.dumps(told))
+    else:
+        for found in result.findings:
+            where = f"{found.session or 'the store'}" + (f", entry {found.seq}" if found.seq else "")
+            out.print(Text.assemble(("BROKEN ", "red"), (safe(where), "bold"), ": ", safe(found.problem)))
+        verdict = "all as stored" if result.ok else f"{len(result.findings)} found"
+        out.print(f"{result.entries:,} entries in {result.sessions:,} sessions: {verdict}")
+        if result.erased:
+            gone = f"{len(result.erased):,} of the heads are of sessions that were erased on purpose"
+            out.print(f"{gone}: see 'recto audit --erased', and write heads anew")
+    if not result.ok:
+        click.get_current_context().exit(1)
+
+
+def print_sessions(found: Sequence[SessionSummary], current: str = "") -> None:
+    """A table of sessions; the one that is talked in has a mark."""
+    table = Table("session", Column("entries", justify="right"), "first", "last")
+    for one in found:
+        name = Text(safe(one.session)).append(" ◀" if one.session == current else "")
+        table.add_row(name, f"{one.entries:,}", when(one.first_ts), when(one.last_ts))
+    out.print(table)
+
+
+def known_session(store: TranscriptStore, name: str) -> str:
+    """The key of a session that exists; names the nearest one where it does not."""
+    key = session_key(name)
+    if is_own(key) or not store.head(key).seq:
+        nearest = get_close_matches(key, [summary.session for summary in listed(store, limit=10_000)], n=1)
+        raise UnknownSession(key, nearest[0] if nearest else None)
+    return key
+
+
+def as_json_row(entry: Entry) -> dict[str, Any]:
+    """An entry as programs read it: its text and its exact content."""
+    return {
+        "session": entry.session,
+        "seq": entry.seq,
+        "id": entry.id,
+        "ts": entry.ts,
+        "role": entry.role,
+        "kind": entry.kind,
+        "wire": entry.wire,
+        "surface": entry.surface,
+        "tokens": entry.tokens,
+        "counter": entry.counter,
+        "text": text_of(entry),
+        "content": entry.content.decode(errors="replace"),
+        "hash": entry.hash.hex(),
+    }
+
+
+class Spoken(Protocol):
+    """An entry, as far as it is drawn: a stored one, or one that a gateway told of."""
+
+    @property
+    def seq(self) -> int: ...  # noqa: D102
+    @property
+    def ts(self) -> int: ...  # noqa: D102
+    @property
+    def role(self) -> str: ...  # noqa: D102
+    @property
+    def kind(self) -> str: ...  # noqa: D102
+    @property
+    def tokens(self) -> int: ...  # noqa: D102
+
+
+def _title(entry: Spoken) -> Text:
+    label = safe(entry.role if entry.role != "event" else entry.kind)
+    counted = f"{entry.tokens:,} tok" if entry.tokens else ""
+    return Text.assemble(
+        (f"{entry.seq:>7} ", "dim"), (f"{label:<10} ", _STYLES.get(entry.role, "")), (f"{counted:>11}  ", "dim")
+    )
+
+
+def _print_line(entry: Entry) -> None:
+    title = _title(entry)
+    room = max(out.width - title.cell_len, 20)
+    out.print(title.append(one_line(text_of(entry), room)), no_wrap=True, overflow="ellipsis")
+
+
+def print_whole(entry: Spoken, text: str) -> None:
+    """An entry as people read it, all of it."""
+    out.print(_title(entry).append(when(entry.ts), "dim"))
+    out.print(Text(safe(text)), soft_wrap=True)
+
+
+def _read_heads(path: Path) -> dict[str, Head]:
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return {session: Head(int(row["seq"]), bytes.fromhex(row["hash"])) for session, row in rows.items()}
+    except OSError as error:
+        raise click.UsageError(f"cannot read '{path}': {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise MalformedFile(str(path), 1, "not a file of heads as --write-heads writes it") from None
+
+
+def _write_heads(store: TranscriptStore, path: Path) -> None:
+    heads = {}
+    for summary in store.sessions():
+        head = store.head(summary.session)
+        heads[summary.session] = {"seq": head.seq, "hash": head.hash.hex()}
+    path.write_text(json.dumps(heads, indent=1) + "\n", encoding="utf-8")
+
+
+@click.command("fork")
+@click.argument("source", shell_complete=sessions)
+@click.argument("target")
+@click.option("--at", type=click.IntRange(1), metavar="N", help="Copy up to entry N. [default: all of it]")
+@click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
+@click.pass_obj
+def fork_command(settings: Settings, source: str, target: str, at: int | None, as_json: bool) -> None:
+    """Begins a session as a copy of another, to try something else from there.
+
+    Both record where they parted, and neither is changed by what happens in the other. A fork that was cut off goes on
+    where it ended when it is asked for again.
+
+    \b
+    Examples:
+      recto fork agent:default:main agent:default:other-way
+      recto fork agent:default:main agent:default:before --at 40
+    """
+    with closing(open_store(settings, create=False)) as store:
+        key = known_session(store, stored_key(source, settings.tenant) if settings.tenant else source)
+        copy = stored_key(target, settings.tenant) if settings.tenant else target
+        with progress(f"copying {key}", at or store.head(key).seq) as advance:
+            entry = fork(store, key, copy, clock=SystemClock(), at=at, tell=advance)
+    if as_json:
+        click.echo(json.dumps({"session": copy, "source": key, "entries": entry.seq - 1}))
+    else:
+        out.print(f"{safe(copy)}: {entry.seq - 1:,} entries as in {safe(key)}", markup=False, soft_wrap=True)

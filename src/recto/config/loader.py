@@ -1,0 +1,163 @@
+"""Reads settings: each layer overrides the one before."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_origin, get_type_hints
+
+import yaml
+
+from recto.config.settings import Settings
+from recto.errors import SettingsError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Node = TypeVar("_Node", bound="DataclassInstance")
+Origin = Literal["default", "file", "environment", "argument"]
+"""Where a value comes from."""
+_PREFIX = "RECTO_"
+_NOT_SETTINGS = ("RECTO_CONFIG", "RECTO_KEY", "RECTO_TEST_")
+"""Names that mean something else: the file of settings, the key of a gateway that is asked, tests."""
+FILES = ("recto.yaml", "~/.recto/recto.yaml")
+"""Where a settings file is looked for when none is named; the first that exists is read."""
+
+
+def load(
+    *,
+    path: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings as the file, the environment and the arguments make them. Arguments that are None are not given."""
+    settings = Settings()
+    for layer in layers(path=path, environ=environ, arguments=arguments):
+        settings = _merge(settings, layer.tree, "")
+    return settings
+
+
+def over(settings: Settings, tree: Mapping[str, Any]) -> Settings:
+    """The settings with some of them changed, by name. Raises `SettingsError` where they do not allow it."""
+    return _merge(settings, tree, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """What one source sets."""
+
+    origin: Origin
+    name: str
+    """Which file it is; empty for the others."""
+    tree: Mapping[str, Any]
+
+
+def layers(
+    *,
+    path: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> tuple[Layer, ...]:
+    """What is set over the defaults, as it was given: each overrides the one before."""
+    environ = os.environ if environ is None else environ
+    file = settings_file(path, environ)
+    given = {key: value for key, value in (arguments or {}).items() if value is not None}
+    return (
+        Layer(origin="file", name=str(file or ""), tree=_parse_yaml(file) if file else {}),
+        Layer(origin="environment", name="", tree=_from_environment(environ)),
+        Layer(origin="argument", name="", tree=given),
+    )
+
+
+def settings_file(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The file that is read; None where there is none. Raises `SettingsError` where one is named that is not there."""
+    environ = os.environ if environ is None else environ
+    path = path or environ.get("RECTO_CONFIG")
+    candidates = [Path(path)] if path else [Path(name) for name in FILES]
+    for candidate in candidates:
+        file = candidate.expanduser()
+        if file.is_file():
+            return file
+    if path:
+        raise SettingsError("config", f"there is no file '{path}'")
+    return None
+
+
+def _parse_yaml(file: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" at line {where.line + 1}" if where else ""
+        raise SettingsError("config", f"'{file}' is not YAML{line}") from None
+    except OSError as error:
+        raise SettingsError("config", f"'{file}' cannot be read ({error.strerror})") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        raise SettingsError("config", f"'{file}' must hold settings by name")
+    return tree
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, text in environ.items():
+        if not name.startswith(_PREFIX) or name.startswith(_NOT_SETTINGS):
+            continue
+        *parents, last = name.removeprefix(_PREFIX).lower().split("__")
+        branch = tree
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+            if not isinstance(branch, dict):
+                raise SettingsError(name, f"'{parent}' is given both as a value and as a group")
+        try:
+            branch[last] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            branch[last] = text
+    return tree
+
+
+def _merge(node: _Node, tree: Mapping[str, Any], path: str) -> _Node:
+    hints = get_type_hints(type(node))
+    known = {entry.name for entry in fields(node)}
+    changes = {}
+    for key, value in tree.items():
+        where = f"{path}{key}"
+        if key not in known:
+            nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            raise SettingsError(where, "there is no such setting", f"{path}{nearest[0]}" if nearest else None)
+        changes[key] = _value(getattr(node, key), hints[key], value, where)
+    try:
+        return replace(node, **changes)
+    except ValueError as error:
+        raise SettingsError(path.rstrip(".") or "settings", str(error)) from None
+
+
+def _value(current: Any, hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401  # any value of the tree
+    if is_dataclass(current) and not isinstance(current, type):
+        if not isinstance(value, Mapping):
+            raise SettingsError(where, "expects a group of settings")
+        return _merge(current, value, f"{where}.")
+    if get_origin(hint) is Literal:
+        hint = str
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
+            raise SettingsError(where, "expects a list of names")
+        return tuple(value)
+    if get_origin(hint) is not None:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise SettingsError(where, "expects names and their values")
+        return dict(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is str and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if not isinstance(value, hint) or isinstance(value, bool) is not (hint is bool):
+        raise SettingsError(where, f"expects {_WORDS[hint]}, got {value!r}")
+    return value
+
+
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}

@@ -1,0 +1,115 @@
+"""What each mode does, as rules: a mode is a list of policies and a few shares, and not a code path."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from recto.config import Settings
+from recto.config import Window as WindowSettings
+from recto.context.policies.compact import Compact
+from recto.context.policies.evict import Evict
+from recto.context.policies.planner import Rules
+from recto.context.policies.prune import Prune
+from recto.context.policies.scorers import scorer_named
+from recto.context.policies.trim import TrimResults
+from recto.context.window.budget import Budget
+from recto.context.window.plan import Policy
+from recto.context.window.pressure import Thresholds
+from recto.context.window.state import Protection
+from recto.errors import SettingsError
+from recto.tokens.model_card import ModelCard
+
+_LAST = 0.95
+"""The share of the room from which on the cascade's last rungs are asked, and relief is not put off."""
+
+
+def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> Rules:
+    """When relief starts, how far it goes and what it may touch, as the settings say."""
+    window = settings.window
+    leaves = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy, **window.scorer))
+    compact = Compact(
+        keep_recent_tokens=min(window.keep_recent_tokens, budget.room * 2 // 5),
+        summary_tokens=max(min(settings.compress.summary_tokens, budget.room // 8), 1),
+        handoff_tokens=min(settings.compress.handoff_tokens, budget.room // 20),
+    )
+    rules = Rules(
+        room=budget.room,
+        ceiling=window.ceiling_percent / 100,
+        floor=window.floor_percent / 100,
+        protection=Protection(
+            min_recent_messages=window.min_recent_messages,
+            tools=frozenset(window.keep_tools),
+            task=window.protect_task,
+        ),
+        policies=(leaves,),
+        thresholds=_thresholds(window, budget.window),
+        limits={
+            name: budget.limits[name].hard for name in ("results", "history") if window.enforced == "per_component"
+        },
+        mark=window.mark,
+        card=card,
+        cache_aware=window.cache_aware,
+        compact=compact,
+    )
+    if window.mode == "auto_compact":
+        return _auto_compact(rules, window)
+    return _cascade(rules, settings, leaves) if window.mode == "zones" else rules
+
+
+def _auto_compact(rules: Rules, window: WindowSettings) -> Rules:
+    """Everything but the newest is compacted at once; how far that leads is not asked."""
+    target = window.compact_target_percent / 100
+    return replace(
+        rules,
+        ceiling=target,
+        floor=min(rules.floor, 0.9 * target),
+        must=target,
+        warning=window.checkpoint_warning_percent / 100,
+        protection=replace(rules.protection, min_recent_messages=0),
+        policies=(rules.compact,),
+        forced=replace(rules.compact, name="new_window", keep_recent_tokens=0),
+    )
+
+
+def _cascade(rules: Rules, settings: Settings, leaves: Policy) -> Rules:
+    """The cheapest per token freed first; what costs the most, or is lost for the longest, last."""
+    from recto.context.policies.progressive import Progressive  # noqa: PLC0415  # only for who wants the whole cascade
+    from recto.context.policies.summarize_results import SummariseResults  # noqa: PLC0415
+    from recto.context.policies.tool_units import ToolWork  # noqa: PLC0415
+
+    compress, thresholds = settings.compress, rules.thresholds
+    given = TrimResults(**asdict(settings.window.trim))
+    trim = replace(given, clear_at_least=min(given.clear_at_least, rules.room // 20))
+    progressive = Progressive(
+        key_points_turns=compress.key_points_turns,
+        line_turns=compress.line_turns,
+        most_tokens=rules.compact.summary_tokens,
+    )
+    return replace(
+        rules,
+        ceiling=thresholds.orange,
+        floor=min(rules.floor, (thresholds.yellow + thresholds.orange) / 2),
+        must=_LAST,
+        policies=(
+            SummariseResults(above=compress.result_tokens, share=compress.result_share, chosen=trim),
+            trim,
+            ToolWork(leaves),
+            progressive,
+            rules.compact,
+            replace(rules.compact, name="delegate"),
+        ),
+        starts={rules.compact.name: thresholds.red, "delegate": _LAST},
+        forced=replace(rules.compact, name="new_window", keep_recent_tokens=0),
+    )
+
+
+def _thresholds(given: WindowSettings, window: int) -> Thresholds:
+    usual = Thresholds.for_window(window)
+    try:
+        return Thresholds(
+            yellow=given.yellow_percent / 100 or usual.yellow,
+            orange=given.orange_percent / 100 or usual.orange,
+            red=given.red_percent / 100 or usual.red,
+        )
+    except ValueError as error:
+        raise SettingsError("window", str(error)) from None

@@ -1,0 +1,1 @@
+"""Shorter text in place of messages: summaries, digests of tool results, and checks of both."""

@@ -1,0 +1,1 @@
+"""What a conversation states: constraints, decisions, files, errors and open tasks, extracted by rule."""

@@ -1,0 +1,256 @@
+"""Where a piece of work stands, put together from facts, notes and files, and from what was set by hand.
+
+A subtask is done only where its list or somebody's hand says so: what is planned is never told as done, and what was
+done once stays told when a new list takes the place of the old one. Who saves it, and where, is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from recto.context.facts.extraction import critical_first
+from recto.context.facts.grounding import folded
+from recto.context.facts.types import Fact, FactKind, Touched
+from recto.context.facts.user_text import sentences_of
+from recto.context.window.notes import LONGEST, Note, NoteKind
+from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Given, Issue, Item, Speaker, Status, Subtask
+from recto.continuity.checkpoints.decisions import decision_in
+from recto.errors import InputError
+from recto.text.secrets import masked
+
+GOAL = 1_200
+"""Characters of the goal that are kept; the whole stands in its entry."""
+MOST = 60
+"""Items of each kind."""
+_SUBTASKS = 160
+_CARRIED = 40
+"""Subtasks of earlier lists that are still told as done."""
+_FILES = 20
+_CRITERIA = 8
+_STATUS: dict[str, Status] = {"in_progress": "in_progress", "completed": "done"}
+"""What a task list says; everything else is planned."""
+_WANTED = re.compile(
+    r"\b(?:done when|finished when|success(?:ful)? (?:if|when|means|criteri)|acceptance|make sure|ensure|must pass"
+    r"|should pass|until (?:all|every|the) |so that (?:all|every|the) \w+ (?:pass|work)|(?:tests?|checks?|build|suite)"
+    r" (?:must |should |to )?(?:pass|be green|stay green|succeed)|at least \d|no more than \d|within \d)"
+)
+"""How people say when something is done."""
+_ADDRESS = re.compile(r"(?<![\w.:/-])(\[?[A-Za-z0-9.:-]{1,253}\]?):(\d{1,5})(?![\w.:])")
+_T = TypeVar("_T")
+
+
+def checkpoint_of(
+    facts: Sequence[Fact],
+    touched: Sequence[Touched],
+    notes: Sequence[Note],
+    *,
+    goal: str,
+    version: int,
+    window: int,
+    last: int,
+) -> Checkpoint:
+    """The state of a task, from what is known of it."""
+    ordered = [fact for fact in critical_first(facts) if fact.open]
+
+    def of(*kinds: FactKind) -> list[Fact]:
+        return [fact for fact in ordered if fact.kind in kinds]
+
+    def items(*kinds: FactKind) -> tuple[Item, ...]:
+        return tuple(Item(text=fact.text, seq=fact.seq, by=_speaker(fact)) for fact in of(*kinds))
+
+    def noted(kind: NoteKind) -> tuple[Item, ...]:
+        return tuple(Item(text=note.text, seq=note.seq, by="agent") for note in reversed(notes) if note.kind == kind)
+
+    decisions = [decision_in(fact.text, fact.seq, _speaker(fact)) for fact in of("decision")]
+    decisions += [decision_in(note.text, note.seq, "agent") for note in noted("decisions")]
+    issues = [
+        Issue(error=f.text, reproduction="" if f.about == "pasted" else f.about, seq=f.seq, by=_speaker(f))
+        for f in of("error")
+    ]
+    issues += [Issue(error=note.text, seq=note.seq, by="agent") for note in noted("bugs")]
+    newest = sorted(touched, key=lambda file: (file.edits > 0, file.last), reverse=True)
+    return Checkpoint(
+        version=version,
+        window=window,
+        last=last,
+        goal=goal[:GOAL],
+        success_criteria=tuple(Item(text=said) for said in criteria_in(goal)),
+        constraints=(*items("constraint", "preference", "correction", "approval"), *noted("constraints"))[:MOST],
+        subtasks=_listed(facts),
+        decisions=tuple(decisions[:MOST]),
+        open_issues=tuple(issues[:MOST]),
+        promises=items("obligation")[:MOST],
+        questions=items("question")[:MOST],
+        learnings=noted("learnings")[:MOST],
+        files=tuple(file.path for file in newest[:_FILES]),
+        notes=tuple(notes),
+    )
+
+
+def criteria_in(goal: str) -> list[str]:
+    """The sentences of a task that say when it is done."""
+    return [masked(said) for said in sentences_of(goal) if _WANTED.search(said.lower())][:_CRITERIA]
+
+
+def carried(checkpoint: Checkpoint, before: Checkpoint | None) -> Checkpoint:
+    """The checkpoint with what the one before knew to be done, where a new list no longer tells it."""
+    if before is None:
+        return checkpoint
+    listed = {folded(task.text) for task in checkpoint.subtasks}
+    done = [task for task in before.subtasks if task.status == "done" and folded(task.text) not in listed]
+    return replace(checkpoint, subtasks=(*done[-_CARRIED:], *checkpoint.subtasks)[-_SUBTASKS:])
+
+
+def with_given(checkpoint: Checkpoint, given: Given) -> Checkpoint:
+    """The checkpoint with what was set by hand; of two words about one subtask the later one counts."""
+    tasks = {folded(task.text): task for task in checkpoint.subtasks}
+    for task in given.subtasks:
+        known = tasks.get(folded(task.text))
+        if known is None or task.seq >= known.seq:
+            tasks[folded(task.text)] = replace(task, text=known.text if known else task.text)
+    over = {folded(one.text): one.seq for one in given.solved}
+    issues = [
+        issue
+        for issue in _first((*given.issues, *checkpoint.open_issues), [i.error for i in given.issues])
+        if issue.seq > over.get(folded(issue.error), -1)
+    ]
+    return replace(
+        checkpoint,
+        goal=given.goal or checkpoint.goal,
+        goal_seq=0 if given.goal else checkpoint.goal_seq,
+        success_criteria=given.success_criteria or checkpoint.success_criteria,
+        constraints=_once((*checkpoint.constraints, *given.constraints), MOST),
+        subtasks=tuple(tasks.values())[:_SUBTASKS],
+        open_issues=tuple(issues[:MOST]),
+        decisions=(*given.decisions, *checkpoint.decisions)[:MOST],
+        learnings=_once((*given.learnings, *checkpoint.learnings), MOST),
+        given=given,
+    )
+
+
+def changed(given: Given, changes: Changes, checkpoint: Checkpoint, seq: int) -> Given:
+    """What is set by hand after these changes, told in entry `seq`. Raises `InputError` for what cannot be meant."""
+    for text in _texts(changes):
+        if not text.strip() or len(text) > LONGEST:
+            raise InputError(f"what a checkpoint is told has 1 to {LONGEST:,} characters each. Nothing was stored.")
+    for address in changes.services:
+        address_in(address)
+    tasks = {folded(task.text): task for task in given.subtasks}
+    meant: tuple[tuple[Status, tuple[str, ...]], ...] = (
+        ("planned", changes.plan),
+        ("in_progress", changes.doing),
+        ("done", changes.done),
+    )
+    for status, texts in meant:
+        for text in texts:
+            named = text if status == "planned" else _named(text, (*checkpoint.subtasks, *tasks.values()))
+            tasks.pop(folded(named), None)
+            tasks[folded(named)] = Subtask(text=masked(named), status=status, seq=seq)
+    again = {folded(text) for text in changes.issues}
+    before = tuple(one for one in given.solved if folded(one.text) not in again)
+    solved = [_issue_named(text, checkpoint.open_issues) for text in changes.solved]
+    return Given(
+        goal=masked(changes.goal) or given.goal,
+        success_criteria=_said(changes.success_criteria, seq) or given.success_criteria,
+        constraints=given.constraints,
+        subtasks=tuple(tasks.values())[-_SUBTASKS:],
+        issues=(*given.issues, *(Issue(error=masked(text), seq=seq, by="agent") for text in changes.issues))[-MOST:],
+        solved=(*before, *(Item(text=text, seq=seq, by="agent") for text in solved))[-MOST:],
+        decisions=(*(decision_in(masked(text), seq, "agent") for text in changes.decisions), *given.decisions)[:MOST],
+        learnings=(*_said(changes.learnings, seq), *given.learnings)[:MOST],
+        services=tuple(dict.fromkeys((*given.services, *changes.services)))[-MOST:],
+    )
+
+
+def taken_over(checkpoint: Checkpoint) -> Given:
+    """What a checkpoint of another transcript says, as something given: its entry numbers mean nothing here."""
+    return Given(
+        goal=checkpoint.goal,
+        success_criteria=tuple(replace(one, seq=0) for one in checkpoint.success_criteria),
+        constraints=tuple(replace(one, seq=0) for one in checkpoint.constraints),
+        subtasks=tuple(replace(one, seq=0) for one in checkpoint.subtasks),
+        issues=tuple(replace(one, seq=0) for one in checkpoint.open_issues),
+        decisions=tuple(replace(one, seq=0) for one in checkpoint.decisions),
+        learnings=tuple(replace(one, seq=0) for one in checkpoint.learnings),
+        services=tuple(service.address for service in checkpoint.environment.services),
+    )
+
+
+def services_in(notes: Iterable[Note], most: int = 8) -> list[str]:
+    """What notes say listens on this machine."""
+    found: dict[str, None] = {}
+    for note in notes:
+        for host, port in _ADDRESS.findall(note.text):
+            if host.lower() in ("localhost", "127.0.0.1", "[::1]") and 0 < int(port) < 65_536:
+                found[f"{host.lower()}:{int(port)}"] = None
+    return list(found)[-most:]
+
+
+def address_in(text: str) -> tuple[str, int]:
+    """Host and port of a service. Raises `InputError` for everything else."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found[2]) < 65_536:
+        raise InputError(f"{text!r:.80} is not a service; one looks like localhost:5432. Nothing was stored.")
+    return found[1].strip("[]").lower(), int(found[2])
+
+
+def _listed(facts: Sequence[Fact]) -> tuple[Subtask, ...]:
+    tasks = [fact for fact in facts if fact.kind == "progress"]
+    return tuple(
+        Subtask(text=fact.text, status=_STATUS.get(fact.about, "planned"), seq=fact.seq) for fact in tasks[:_SUBTASKS]
+    )
+
+
+def _named(text: str, subtasks: Sequence[Subtask]) -> str:
+    """The subtask that is meant: the one with these words, or the only one that has them in it."""
+    words = folded(text)
+    if any(folded(task.text) == words for task in subtasks):
+        return text
+    found = {folded(task.text): task.text for task in subtasks if words and words in folded(task.text)}
+    within = list(found.values())
+    if len(within) > 1:
+        raise InputError(f"several subtasks say '{text[:80]}': {'; '.join(one[:80] for one in within[:5])}. Say more.")
+    return within[0] if within else text
+
+
+def _issue_named(text: str, issues: Sequence[Issue]) -> str:
+    words = folded(text)
+    within = [issue.error for issue in issues if words and words in folded(issue.error)]
+    if not within:
+        raise InputError(f"no open issue says '{text[:80]}'. Nothing was stored.")
+    return within[0]
+
+
+def _texts(changes: Changes) -> list[str]:
+    several = (
+        changes.success_criteria, changes.plan, changes.doing, changes.done, changes.issues, changes.solved,
+        changes.decisions, changes.learnings, changes.services,
+    )  # fmt: skip
+    return [text for texts in several for text in texts] + ([changes.goal] if changes.goal else [])
+
+
+def _said(texts: Iterable[str], seq: int) -> tuple[Item, ...]:
+    return tuple(Item(text=masked(text), seq=seq, by="agent") for text in texts)
+
+
+def _once(items: Iterable[Item], most: int) -> tuple[Item, ...]:
+    found: dict[str, Item] = {}
+    for item in items:
+        found.setdefault(folded(item.text), item)
+    return tuple(found.values())[:most]
+
+
+def _first(issues: Sequence[Issue], first: Sequence[str]) -> list[Issue]:
+    """Each issue once; those that were named by hand come first."""
+    found: dict[str, Issue] = {}
+    for issue in issues:
+        found.setdefault(folded(issue.error), issue)
+    named = {folded(error) for error in first}
+    return sorted(found.values(), key=lambda issue: folded(issue.error) not in named)
+
+
+def _speaker(fact: Fact) -> Speaker:
+    return "agent" if fact.role == "event" else fact.role

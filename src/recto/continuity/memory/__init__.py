@@ -1,0 +1,1 @@
+"""Durable memory of an agent: proposals, approvals, pages and consolidation."""

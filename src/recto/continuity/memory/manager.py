@@ -1,0 +1,400 @@
+"""The durable memory of one agent: proposals become pages once they are approved, and in no other way.
+
+An approval is an event with the digest of the exact bytes that were shown; it can be used once, and the page is written
+only after it is stored. The events are the truth and the pages follow them: what a killed process left undone is done
+when the memory is opened again. Pages that people change are noticed, and count as approved before until the change is
+approved too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from recto.continuity.memory.events import (
+    APPLIED,
+    APPROVED,
+    REJECTED,
+    RETIRED,
+    Approval,
+    Decisions,
+    Proposer,
+    brought_up,
+    decision_key,
+)
+from recto.continuity.memory.files import Kept, MemoryFolder, Pages
+from recto.continuity.memory.markdown import amended, essence, read_page
+from recto.continuity.memory.model import Memory, MemoryKind, is_known
+from recto.continuity.memory.proposals import Proposal, Proposing, Suggestion, checked_page, proposal_at
+from recto.errors import ApprovalRefused, InputError, KeyReused, MalformedMemory, ProposalRefused
+from recto.formats import read
+from recto.formats.message import CHAT
+from recto.text.unicode import plain
+from recto.tokens.meter import Meter
+from recto.transcript.entries import Draft, Entry
+from recto.transcript.events import event, new_id, to_json
+from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.session_keys import memory_session
+
+How = Literal["person", "rule"]
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRules:
+    """What may happen without being asked, and when memory is old."""
+
+    approve: frozenset[str] = frozenset()
+    """Kinds that a rule may approve, where the user said it in their own words."""
+    half_life_days: float = 90.0
+    retire: str = "propose"
+    """`never`, `propose`, or `unused`."""
+    retire_below: float = 0.1
+    proposals: int = 20
+    """Proposals that one cycle makes of one session, at most."""
+    every_hours: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """A memory, and how its page stands to what was approved."""
+
+    memory: Memory
+    path: str
+    """Its page below the folder; empty where there is none."""
+    approved_by: str
+    how: str
+    approved: int
+    edited: bool
+    """Whether the page was changed since."""
+    retired: str
+    """Why it no longer counts; empty while it does."""
+
+
+class Memories:
+    """The memory of one agent."""
+
+    def __init__(
+        self,
+        store: TranscriptStore,
+        session: str,
+        folder: MemoryFolder,
+        *,
+        clock: Clock,
+        meter: Meter,
+        rules: MemoryRules | None = None,
+    ) -> None:
+        self.store = store
+        self.session = session
+        """The session that evidence is in where no source is named."""
+        self.home = memory_session(session)
+        """The session with the decisions."""
+        self.folder = folder
+        self.clock = clock
+        self.rules = rules or MemoryRules()
+        self.proposing = Proposing(store, session, self.home, clock, self.rules.half_life_days)
+        self._meter = meter
+        self._known = Decisions()
+
+    @property
+    def decisions(self) -> Decisions:
+        """What was decided, as of now."""
+        self._known = brought_up(self._known, self.store, self.home)
+        return self._known
+
+    def remembered(self, *, retired: bool = False) -> list[Remembered]:
+        """What is remembered, oldest first; on request with what was retired."""
+        known, pages = self.decisions, self.folder.pages()
+        return [
+            _remembered(known, approval, pages.by_id.get(id))
+            for id, approval in known.current.items()
+            if retired or not approval.retired
+        ]
+
+    def get(self, id: str) -> Remembered:
+        """The memory with an id, or with the only one that begins so."""
+        known = self.decisions
+        found = [one for one in known.current if one.startswith(id)] if len(id) >= 4 else []
+        if len(found) != 1:
+            raise InputError(f"there is no memory '{id:.40}'; 'recto memory list --all' shows what there is")
+        approval = known.current[found[0]]
+        return _remembered(known, approval, self.folder.kept(approval.memory))
+
+    def proposals(self) -> list[Proposal]:
+        """What waits for a decision, oldest first."""
+        known = self.decisions
+        found = (proposal_at(self.store, known, id) for id in known.noted if id not in known.decided)
+        return [one for one in found if one is not None]
+
+    def proposal(self, id: str) -> Proposal:
+        """The proposal with an id, or with the only one that begins so. Raises `ApprovalRefused`."""
+        known = self.decisions
+        found = [one for one in known.noted if one.startswith(id)] if len(id) >= 4 else []
+        if len(found) != 1:
+            raise ApprovalRefused(id, "there is no such proposal")
+        return self._waiting(found[0])
+
+    def propose(
+        self,
+        kind: MemoryKind,
+        text: str,
+        *,
+        title: str = "",
+        tags: Sequence[str] = (),
+        sources: Sequence[str] = (),
+        critical: bool = False,
+        by: Proposer = "agent",
+        why: str = "",
+    ) -> Proposal:
+        """Proposes that something be remembered; `sources` are pointers to where it was said.
+
+        Nothing is remembered by this. Raises `ProposalRefused` for what holds a secret, says nothing or is too long.
+        """
+        given = Suggestion(kind=kind, text=text, title=title, tags=tags, sources=sources, critical=critical)
+        return self.suggest(given, by=by, why=why)
+
+    def suggest(self, given: Suggestion, *, by: Proposer, why: str) -> Proposal:
+        """`propose`, with everything a memory can have."""
+        return self.proposing.write(self.drafted(given, by=by, why=why))
+
+    def drafted(self, given: Suggestion, *, by: Proposer, why: str) -> Proposal:
+        """A proposal that is not written yet."""
+        page, others = self.proposing.page_for(given), self.decisions.standing
+        return self.proposing.make(page, action="merge" if given.replaces else "keep", by=by, why=why, others=others)
+
+    def knows(self, text: str) -> bool:
+        """Whether this is remembered already, word for word."""
+        return is_known(text, self.decisions.standing)
+
+    def approve(self, proposal: str, digest: str, by: str) -> Approval:
+        """Approves a proposal: `digest` is the SHA-256 of the exact bytes that were shown to whoever approves.
+
+        Raises `ApprovalRefused`, with nothing written, where the bytes are others, or it was decided on before.
+        """
+        return self.settle(self._waiting(proposal), digest, by, "person")
+
+    def settle(self, proposal: Proposal, digest: str, by: str, how: How) -> Approval:
+        """Stores an approval, once, and then writes the page."""
+        if not proposal.is_bound_to(digest):
+            raise ApprovalRefused(proposal.id, "the approval is not of the bytes that were proposed; look at it again")
+        try:
+            checked_page(proposal.text)
+        except ProposalRefused as error:
+            raise ApprovalRefused(proposal.id, error.reason) from None
+        about = {
+            "proposal": proposal.id,
+            "pointer": proposal.pointer,
+            "action": proposal.action,
+            "memory": proposal.memory.id,
+            "text": proposal.text,
+            "digest": digest,
+            "receipt": os.urandom(16).hex(),
+            "by": _name(by),
+            "how": how,
+        }
+        drafts = [self._event(APPROVED, about, decision_key(proposal.id))]
+        if proposal.action != "retire":
+            drafts.append(self._message(proposal.memory))
+        with self.folder.writing(), self._logged("approve", proposal.memory.id, proposal.id):
+            self._decide(proposal.id, drafts)
+            self._write(proposal.memory.id, fresh=proposal.action != "retire")
+            for older in proposal.memory.replaces:
+                self._write(older, fresh=False)
+            self.write_index()
+        return self.decisions.current[proposal.memory.id]
+
+    def reject(self, proposal: str, by: str, why: str = "") -> Entry:
+        """Rejects a proposal for good."""
+        found = self._waiting(proposal)
+        about = {"proposal": found.id, "by": _name(by), "why": plain(why)[:500], "receipt": os.urandom(16).hex()}
+        return self._decide(found.id, [self._event(REJECTED, about, decision_key(found.id))])
+
+    def retire(self, id: str, by: str, why: str = "") -> Entry:
+        """Retires a memory: its page stays and says so, and recall no longer finds it."""
+        found = self.get(id)
+        if found.retired:
+            raise InputError(f"memory '{found.memory.id}' is retired already: {found.retired}")
+        about = {"memory": found.memory.id, "by": _name(by), "why": plain(why)[:500] or "retired"}
+        return self._noted(RETIRED, about, "retire", found.memory.id)
+
+    def applied(self, id: str, times: int = 1, prevented: int = 0, *, key: str | None = None) -> Entry:
+        """Counts that a memory was made use of, and how often that prevented a mistake."""
+        found = self.get(id)
+        if not 0 <= prevented <= times < 10**6:
+            raise InputError("prevented is not above times, and times is below a million")
+        about = {"memory": found.memory.id, "times": times, "prevented": prevented}
+        return self._noted(APPLIED, about, "applied", found.memory.id, key=key)
+
+    def used(self, uses: Sequence[tuple[str, str]]) -> None:
+        """Counts uses that the transcript tells of: ids of memories, each with a key that counts once."""
+        for id in dict.fromkeys(id for id, _ in uses if id in self.decisions.current):
+            about = {"memory": id, "times": 1, "prevented": 0}
+            keys = [key for one, key in uses if one == id and self.store.find(self.home, key) is None]
+            if keys:
+                with self.folder.writing(), self._logged("applied", id):
+                    self.store.append(self.home, [self._event(APPLIED, about, key) for key in dict.fromkeys(keys)])
+                    self._write(id, fresh=False)
+
+    def record(self, kind: str, about: dict[str, Any], key: str | None = None) -> Entry:
+        """Adds an event to the session of the memory."""
+        return self.store.append(self.home, [self._event(kind, about, key)])[0]
+
+    def write_index(self) -> None:
+        """Writes INDEX.md anew from what is remembered."""
+        listed = [(one.path, one.memory) for one in self.remembered() if one.path]
+        self.folder.write_index(listed, self.clock.now())
+
+    def rewrite(self, id: str) -> bool:
+        """Writes the page of an approved memory as it was approved."""
+        approval = self.decisions.current.get(id)
+        if approval is None:
+            return False
+        with self.folder.writing(), self._logged("approve", id, approval.proposal):
+            written = self._write(id, fresh=True)
+            self.write_index()
+        return written
+
+    def reconcile(self) -> list[str]:
+        """Does what a killed process left undone, and takes pages that were removed by hand for retired.
+
+        Returns what was done, in words.
+        """
+        if not self.folder.root.is_dir():
+            return []
+        done: list[str] = []
+        with self.folder.writing():
+            lines = self.folder.logged()
+            ended = {line.get("op") for line in lines if line.get("done")}
+            known = self.decisions
+            for line in lines:
+                id = line.get("memory")
+                if "what" in line and line.get("op") not in ended and isinstance(id, str):
+                    if self._finish(known, id, line):
+                        done.append(f"finished: {line['what']} {id}")
+                    self.folder.log(op=line.get("op"), done=True, again=True)
+            done += self._removed(known, self.folder.pages(), lines)
+            if done:
+                self.write_index()
+        return done
+
+    def _finish(self, known: Decisions, id: str, line: dict[str, Any]) -> bool:
+        approval = known.current.get(id)
+        if approval is None:
+            return False
+        fresh = line.get("what") == "approve" and approval.proposal == line.get("proposal")
+        for older in approval.memory.replaces if fresh else ():
+            self._write(older, fresh=False)
+        return self._write(id, fresh=fresh)
+
+    def _removed(self, known: Decisions, pages: Pages, lines: Sequence[dict[str, Any]]) -> list[str]:
+        """What was approved and written here, and whose page somebody removed. A page that is broken is still there."""
+        if pages.problems:
+            return []
+        written = {line.get("proposal") for line in lines if line.get("what") == "approve"}
+        done = []
+        for id, approval in list(known.current.items()):
+            if not approval.retired and id not in pages.by_id and approval.proposal in written:
+                about = {"memory": id, "by": "person", "why": "its page was removed"}
+                self.store.append(self.home, [self._event(RETIRED, about, f"memory/removed/{approval.proposal}")])
+                done.append(f"retired, its page was removed: {id}")
+        return done
+
+    def _waiting(self, id: str) -> Proposal:
+        known = self.decisions
+        if id not in known.noted:
+            raise ApprovalRefused(id, "there is no such proposal")
+        if id in known.decided:
+            raise ApprovalRefused(id, f"it was {known.decided[id]} already, and a decision counts once")
+        found = proposal_at(self.store, known, id)
+        if found is None:
+            raise ApprovalRefused(id, "what was proposed cannot be read")
+        return found
+
+    def _decide(self, id: str, drafts: list[Draft]) -> Entry:
+        try:
+            return self.store.append(self.home, drafts)[0]
+        except KeyReused:
+            raise ApprovalRefused(id, "it was decided on already, and a decision counts once") from None
+
+    def _noted(self, kind: str, about: dict[str, Any], what: str, id: str, *, key: str | None = None) -> Entry:
+        with self.folder.writing(), self._logged(what, id):
+            entry = self.store.append(self.home, [self._event(kind, about, key)])[0]
+            self._write(id, fresh=False)
+            self.write_index()
+        return entry
+
+    def _write(self, id: str, *, fresh: bool) -> bool:
+        """Brings the page of a memory up to date; a fresh one is written as it was approved, whatever is there."""
+        known = self.decisions
+        approval = known.current.get(id)
+        kept = self.folder.kept(approval.memory) if approval is not None else None
+        if approval is None or (kept is None and not fresh):
+            return False
+        page = read_page(approval.text.encode(), id) if fresh or kept is None else kept.page
+        self.folder.write_page(known.memory(id), amended(page, known.memory(id)), kept.path if kept else "")
+        return True
+
+    @contextmanager
+    def _logged(self, what: str, id: str, proposal: str = "") -> Iterator[None]:
+        """What is begun is logged before, and its end after: so an end that is missing is seen."""
+        op = os.urandom(8).hex()
+        self.folder.log(
+            op=op, ts=self.clock.now(), what=what, memory=id, **({"proposal": proposal} if proposal else {})
+        )
+        try:
+            yield
+        except ApprovalRefused:
+            self.folder.log(op=op, done=True, refused=True)
+            raise
+        self.folder.log(op=op, done=True)
+
+    def _event(self, kind: str, about: dict[str, Any], key: str | None) -> Draft:
+        return event(self.clock, kind, about, key, surface="memory")
+
+    def _message(self, memory: Memory) -> Draft:
+        """The text as recall finds it: what was said, dated by when it was learnt."""
+        begins = memory.text.startswith(memory.title.rstrip("…"))
+        said = memory.text if begins else f"{memory.title}\n\n{memory.text}"
+        raw = to_json({"role": "user", "content": said})
+        return Draft(
+            id=new_id(self.clock),
+            ts=memory.created,
+            role="user",
+            content=raw,
+            wire=CHAT,
+            surface="memory",
+            tokens=self._meter.message(read(raw, CHAT)),
+            counter=self._meter.name,
+            meta=to_json({"memory": memory.id, "kind": memory.kind, "sources": list(memory.sources)}),
+        )
+
+
+def is_edited(approval: Approval, kept: Kept) -> bool:
+    """Whether a page says something else than what was approved."""
+    try:
+        approved = read_page(approval.text.encode(), "approved")
+    except MalformedMemory:
+        return True
+    return essence(approved) != essence(kept.page)
+
+
+def _remembered(known: Decisions, approval: Approval, kept: Kept | None) -> Remembered:
+    return Remembered(
+        memory=known.memory(approval.memory.id),
+        path=kept.path if kept else "",
+        approved_by=approval.by,
+        how=approval.how,
+        approved=approval.ts,
+        edited=kept is not None and is_edited(approval, kept),
+        retired=approval.retired,
+    )
+
+
+def _name(by: str) -> str:
+    found = " ".join(plain(by).split())[:_LONGEST_NAME]
+    if not found:
+        raise InputError("say who decides")
+    return found

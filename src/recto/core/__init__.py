@@ -1,1 +1,0 @@
-"""Pure values and decisions. No I/O, no clock, no randomness."""

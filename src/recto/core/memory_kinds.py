@@ -1,8 +1,0 @@
-"""What kinds of memory there are."""
-
-from __future__ import annotations
-
-from typing import Literal, get_args
-
-MemoryKind = Literal["decision", "lesson", "correction", "preference", "fact", "procedure"]
-KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)

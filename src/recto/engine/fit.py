@@ -1,0 +1,72 @@
+"""`fit`: one stateless call for programs that keep their own history and only want it to fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from recto.context.policies.planner import Rules, relieve
+from recto.context.policies.prune import Prune
+from recto.context.window.state import Protection, WindowState
+from recto.engine.prompt_builder import Material
+from recto.engine.window import overflow
+from recto.errors import SettingsError
+from recto.formats import detect
+from recto.tokens.meter import Meter
+from recto.transcript.events import to_json
+
+M = TypeVar("M", bound=Mapping[str, Any] | bytes)
+_STEP = 0.875
+"""How far below the threshold relief goes, so that the next few messages fit without another cut."""
+
+
+def fit_messages(
+    messages: Sequence[M],
+    *,
+    max_tokens: int,
+    meter: Meter,
+    tools: Sequence[Any] = (),
+    threshold: float = 0.8,
+    keep_turns: int = 3,
+    marker: str = "[{count} earlier messages are not shown here, to keep within the context window.]",
+) -> list[M]:
+    """The messages without the oldest ones, where they would fill more than `threshold` of `max_tokens`."""
+    if max_tokens < 1 or not 0 < threshold <= 1 or keep_turns < 0:
+        raise SettingsError("fit", "max_tokens is at least 1, threshold between 0 and 1, keep_turns not below zero")
+    material = Material(
+        meter=meter,
+        pointer_of=lambda seq: f"message {seq}",
+        marker_of=lambda state: marker.replace("{count}", f"{state.left_messages:,}"),
+        fixed=meter.frame.prompt + (meter.tools(to_json(tools).decode()) if tools else 0),
+    )
+    state = WindowState()
+    given: dict[bytes, M] = {}
+    for seq, message in enumerate(messages, 1):
+        raw = message if isinstance(message, bytes) else to_json(message)
+        given[raw] = message
+        state.add(material.take(seq, str(seq), raw, detect(raw)))
+    rules = Rules(
+        room=max_tokens,
+        ceiling=threshold,
+        floor=threshold * _STEP,
+        protection=Protection(min_recent_messages=_recent(state, keep_turns)),
+        policies=(Prune(),),
+    )
+    relief = relieve(state, rules, material)
+    if relief.after > max_tokens:
+        raise overflow(relief.state, material, max_tokens)
+    as_bytes = bool(messages) and isinstance(messages[0], bytes)
+    built = material.build(relief.state)
+    return [
+        given[raw] if raw in given else cast("M", raw if as_bytes else json.loads(raw))
+        for raw in (*built.system, *built.messages)
+    ]
+
+
+def _recent(state: WindowState, turns: int) -> int:
+    """How many messages the last turns have."""
+    questions = [seq for seq, line in state.lines.items() if line.role == "user"]
+    if not turns or not questions:
+        return 0
+    return len(state.lines) + 1 - questions[-min(turns, len(questions))]

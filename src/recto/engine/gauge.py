@@ -1,0 +1,84 @@
+"""Measures a window: its pressure, its budgets, and what the prompt that is sent is made of."""
+
+from __future__ import annotations
+
+from recto.context.policies.planner import Rules
+from recto.context.window.budget import Budget, Component, Usage, Verdict
+from recto.context.window.pressure import Pressure, Reading, VelocitySpike, changes, measured
+from recto.context.window.state import WindowState, component_of, protected_tokens
+from recto.context.window.units import Line
+from recto.engine.projection import SPIKE, VIOLATION, WARNING, ZONE
+from recto.engine.prompt_builder import Built, Material
+from recto.engine.recall_injection import Telling
+from recto.health.metrics import MadeOf
+
+_LEVELS = ("ok", "warning", "violation")
+
+
+class Gauge:
+    """Reads one window's states. Budget and rules may change between two readings, so they are given each time."""
+
+    def __init__(self, material: Material, tell: Telling) -> None:
+        self._material = material
+        self._tell = tell
+        self._reading: Reading | None = None
+
+    def pressure(self, state: WindowState, room: int, rules: Rules) -> Reading:
+        """The pressure of a state, without telling anybody."""
+        pressure = Pressure(room=room, thresholds=rules.thresholds, growth=state.growth, turns=state.turn)
+        counted = self._material.used(state)
+        if not state.reported:
+            return pressure.read(counted)
+        added, exact = max(counted - state.reported_of, 0), self._material.meter.exact
+        # What was quoted for the last question alone is gone by now, and what the provider counted for it too.
+        gone = max(state.reported_of - counted, 0) * state.reported // max(state.reported_of, 1)
+        return pressure.read(measured(counted, state.reported - gone, added=added, exact=exact).tokens)
+
+    def usage(self, state: WindowState, budget: Budget) -> tuple[Usage, ...]:
+        """How each component stands with its budget."""
+        quoted = self._material.recalled.tokens if self._material.recalled else 0
+        foreword = self._material.foreword_cost(self._material.wire_of(state))
+        system = state.components()["system"] + foreword + self._material.beside
+        beside: dict[Component, int] = {"tools": self._schemas, "memory": quoted, "reserve": budget.reserve}
+        beside["system"] = system
+        return budget.usage({**state.components(), **beside}, state.burn)
+
+    def check(self, line: Line, state: WindowState, budget: Budget) -> Verdict:
+        """Whether one more message keeps its component of the budget within its limits; asked before it is added."""
+        component = component_of(line)
+        return budget.check(component, state.components()[component], line.tokens)
+
+    def measure(self, state: WindowState, budget: Budget, rules: Rules) -> Reading:
+        """The pressure of a state; a new zone, a budget that is passed and a spike are told."""
+        reading = self.pressure(state, budget.room, rules)
+        if reading.zone != state.zone:
+            about = {"before": state.zone, "after": reading.zone, "utilization": round(reading.utilization, 4)}
+            self._tell(ZONE, about)
+        for usage in self.usage(state, budget):
+            told = _LEVELS.index(state.levels.get(usage.component, "ok"))
+            if usage.component != "reserve" and _LEVELS.index(usage.level) > told:  # told once, until something leaves
+                kind = VIOLATION if usage.level == "violation" else WARNING
+                self._tell(kind, {"component": usage.component, "level": usage.level, "used": usage.used})
+        for change in changes(self._reading, reading):
+            if isinstance(change, VelocitySpike):
+                self._tell(SPIKE, {"gain": change.gain, "baseline": round(change.baseline, 1)})
+        self._reading = reading
+        return reading
+
+    def made_of(self, state: WindowState, built: Built, rules: Rules, *, prefix: int, lag: int) -> MadeOf:
+        """What the prompt is made of that is sent now; costs next to nothing, since it is asked at every turn."""
+        return MadeOf(
+            tokens=built.tokens,
+            room=rules.room,
+            prefix=min(prefix, built.tokens),
+            results=state.components()["results"],
+            protected=self._material.fixed + protected_tokens(state, rules.protection),
+            recalled=self._material.recalled.tokens if self._material.recalled else 0,
+            tools=max(self._schemas, 0),
+            lag=lag,
+            model=rules.card.name if rules.card else "",
+        )
+
+    @property
+    def _schemas(self) -> int:
+        return self._material.schemas

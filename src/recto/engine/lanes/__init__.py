@@ -1,5 +1,0 @@
-"""What the bytes of the recall index mean: words, vectors and uses, each a lane over a `recto.ports.RecallIndex`.
-
-A lane seals its fresh rows into blocks. A block never changes and has a random number of its own, so what is kept in
-memory of it cannot be stale, whoever else writes: either the block is still in the directory, or it is not asked for.
-"""

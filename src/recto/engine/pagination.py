@@ -1,0 +1,183 @@
+"""A transcript a page at a time, for people and screens: its entries and its decisions, wherever they are now; and
+the sessions of a tenant, by name.
+
+Whatever the length of a session, a page reads a bounded number of its entries and says where the next one begins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from recto.context.window.report import Decided
+from recto.engine.projection import DECISIONS, RESTORED
+from recto.engine.report import came_back, decided_in
+from recto.engine.window import Window
+from recto.errors import InputError
+from recto.formats.entry_text import text_of
+from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry, SessionSummary
+from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import parse_pointer, stored_key, within
+
+Place = Literal["in", "trimmed", "out", "recalled", "event"]
+"""Where a message is now: in the prompt, in it and made shorter, not in it, or not in it and quoted for this turn."""
+
+LOOKED_AT = 2_000
+"""Entries that one page looks through at most for a word or for a decision."""
+_UNDONE = 10_000
+"""Entries back from the end in which it is looked for whether a decision was undone."""
+_CHUNK = 200
+_TENANTS = "tenant:"
+_PAST_TENANTS = f"{_TENANTS}\U0010ffff"
+"""Behind every key of a tenant: no name holds this character."""
+_LONGEST = 2_000
+"""Characters of a text on a page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """An entry on a page."""
+
+    seq: int
+    id: str
+    ts: int
+    role: str
+    kind: str
+    surface: str
+    tokens: int
+    text: str
+    cut: bool
+    """Whether the text goes on; the entry itself has all of it."""
+    place: Place
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryPage:
+    """Entries in the order that was asked for."""
+
+    entries: tuple[Shown, ...]
+    next: int | None
+    """The entry the next page begins with; none where this is the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionPage:
+    """Decisions, newest first."""
+
+    decisions: tuple[Decided, ...]
+    next: int | None
+
+
+class Places:
+    """Where the entries of a session are, as of one moment."""
+
+    def __init__(self, window: Window) -> None:
+        with window.turn:
+            state = window.state
+            self._in, self._shrunk, self._pins = frozenset(state.lines), frozenset(state.shrunk), frozenset(state.pins)
+            self._recalled = frozenset(_quoted(window))
+
+    def show(self, entry: Entry, most: int = _LONGEST) -> Shown:
+        """An entry, with where it is."""
+        text = text_of(entry)
+        return Shown(
+            seq=entry.seq,
+            id=entry.id,
+            ts=entry.ts,
+            role=entry.role,
+            kind=entry.kind,
+            surface=entry.surface,
+            tokens=entry.tokens,
+            text=text[:most],
+            cut=len(text) > most,
+            place=self._place(entry),
+            pinned=entry.seq in self._pins,
+        )
+
+    def _place(self, entry: Entry) -> Place:
+        if entry.kind != MESSAGE:
+            return "event"
+        if entry.seq in self._in:
+            return "trimmed" if entry.seq in self._shrunk else "in"
+        return "recalled" if entry.seq in self._recalled else "out"
+
+
+def entries_from(
+    window: Window, start: int | None = None, *, limit: int = 50, newest_first: bool = False, words: str = ""
+) -> EntryPage:
+    """A page of the transcript from an entry on, in either direction; with words, only entries that say them."""
+    places, wanted = Places(window), words.casefold()
+    found: list[Shown] = []
+    for looked, entry in enumerate(_walk(window, start, newest_first=newest_first)):
+        if len(found) >= limit or looked >= LOOKED_AT:
+            return EntryPage(entries=tuple(found), next=entry.seq)
+        if not wanted or wanted in text_of(entry).casefold():
+            found.append(places.show(entry))
+    return EntryPage(entries=tuple(found), next=None)
+
+
+def decisions_before(
+    window: Window, start: int | None = None, *, limit: int = 50, scores: bool = False
+) -> DecisionPage:
+    """A page of decisions, from an entry on towards the beginning. What was undone long ago may not be told as such."""
+    made: list[Entry] = []
+    undone: set[int] = set()
+    following: int | None = None
+    for looked, entry in enumerate(_walk(window, start, newest_first=True)):
+        if len(made) >= limit or looked >= LOOKED_AT:
+            following = entry.seq
+            break
+        if entry.kind in DECISIONS:
+            made.append(entry)
+        elif entry.kind == RESTORED:
+            undone.add(json.loads(entry.content)["decision"])
+    if made and start is not None:
+        later = window.store.read(window.session, max(start, window.store.head(window.session).seq - _UNDONE))
+        undone |= {json.loads(entry.content)["decision"] for entry in later if entry.kind == RESTORED}
+    told = (decided_in(entry, undone=entry.seq in undone, scores=scores) for entry in made)
+    return DecisionPage(decisions=tuple(told), next=following)
+
+
+def sessions_after(store: TranscriptStore, tenant: str, after: str, most: int) -> Iterator[SessionSummary]:
+    """A tenant's sessions by name, from the first after one; other tenants' are passed over in one step."""
+    own = f"{_TENANTS}{tenant}/" if tenant else ""
+    reach = within(stored_key(DEFAULT_SESSION, tenant), "tenant")
+    at, count = own + after, 0
+    while page := store.sessions(at, most):
+        at = page[-1].session
+        for one in page:
+            if reach.holds(one.session) and count < most:
+                count += 1
+                yield one
+        if count >= most or (own and not at.startswith(own)):
+            return
+        if not own and at.startswith(_TENANTS):
+            at = _PAST_TENANTS
+
+
+def _walk(window: Window, start: int | None, *, newest_first: bool) -> Iterator[Entry]:
+    """Entries from one on, to the end or back to the beginning; a little at a time, so that few are ever held."""
+    store, session = window.store, window.session
+    if not newest_first:
+        yield from store.read(session, start or 1)
+        return
+    head = store.head(session).seq
+    last = head if start is None else min(start, head)
+    while last > 0:
+        first = max(last - _CHUNK + 1, 1)
+        yield from reversed(list(store.read(session, first, last)))
+        last = first - 1
+
+
+def _quoted(window: Window) -> Iterator[int]:
+    """Entries of this session that came back for the question in flight."""
+    for back in came_back(window)[0]:
+        try:
+            session, seq = parse_pointer(back.pointer)
+        except InputError:
+            continue
+        if session == window.session:
+            yield seq

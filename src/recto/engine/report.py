@@ -1,0 +1,179 @@
+"""What one prompt is made of, for people and screens. Whoever draws it computes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from recto.context.facts.types import Fact, told_in
+from recto.context.policies.planner import relieve
+from recto.context.window.cache_cost import bill
+from recto.context.window.report import CacheEstimate, CameBack, Compression, Decided, Report, holders_of
+from recto.context.window.state import WindowState, split
+from recto.engine.projection import DECISIONS, JUDGED, RESTORED, WRITTEN
+from recto.engine.prompt_builder import Built
+from recto.engine.recall_injection import INJECTED
+from recto.engine.window import Window
+from recto.transcript.entries import MESSAGE, Entry
+
+_REACH = 2000
+"""How many entries back decisions are listed."""
+_LEDGER_REACH = 5000
+"""How many entries back facts are looked for, where nobody wrote down what is known of what left."""
+_RECALL_REACH = 400
+"""How many entries back the last recall is looked for: the length of a long turn."""
+
+
+def report(window: Window, tools: Sequence[Any] = (), largest: int = 20) -> Report:
+    """What the next prompt would be made of, and what would not be in it. Changes nothing."""
+    with window.turn:
+        return _report(window, tools, largest)
+
+
+def preview(window: Window, tools: Sequence[Any] = ()) -> Built:
+    """The prompt as it would be sent now, before anything new is recalled or written for it. Changes nothing."""
+    with window.turn:
+        return _planned(window, tools)[1]
+
+
+def _planned(window: Window, tools: Sequence[Any]) -> tuple[WindowState, Built]:
+    window.offer(tools)
+    state = relieve(window.state, window.rules, window.material).state
+    return state, window.material.build(state)
+
+
+def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
+    material, budget = window.material, window.budget
+    state, built = _planned(window, tools)
+    frame = material.meter.frame.prompt
+    beside = {"tools": material.schemas, "system": material.beside, "answer": material.answer, "frame": frame}
+    protected = split(state, window.rules.protection).protected
+    recalled, recalled_tokens = came_back(window)
+    recent = window.store.tail(window.session, _REACH)
+    return Report(
+        session=window.session,
+        model=window.rules.card.name if window.rules.card else "",
+        window=budget.window,
+        room=budget.room,
+        tokens=built.tokens,
+        messages=len(state.lines),
+        reading=window.pressure_of(state),
+        components=window.usage(state),
+        largest=tuple(holders_of(state, beside, built.tokens)[:largest]),
+        protected_tokens=material.fixed + sum(state.cost(seq) for unit in protected for seq in unit.seqs),
+        left_messages=state.left_messages,
+        left_tokens=state.left_tokens,
+        left_first=state.left_first,
+        left_last=state.left_last,
+        recalled=recalled,
+        recalled_tokens=recalled_tokens,
+        decisions=tuple(_decisions(recent)),
+        compressions=tuple(_compressions(recent)),
+        judged=_judged(recent),
+        marker_tokens=material.marker_cost(state),
+        summary_tokens=material.meter.count(state.summary.text) if state.summary else state.promised,
+        notes=len(state.notes),
+        omitted=tuple(f"entry {left.seq}: {left.reason}" for left in built.arrangement.omitted),
+        cache=_cache(window, built),
+    )
+
+
+def decisions(window: Window, reach: int = _REACH, *, scores: bool = False) -> Iterator[Decided]:
+    """The decisions among the last entries, newest first; with every score that went into them where asked."""
+    return _decisions(window.store.tail(window.session, reach), scores=scores)
+
+
+def _decisions(recent: Sequence[Entry], *, scores: bool = False) -> Iterator[Decided]:
+    undone = {json.loads(entry.content)["decision"] for entry in recent if entry.kind == RESTORED}
+    made = (entry for entry in reversed(recent) if entry.kind in DECISIONS)
+    return (decided_in(entry, undone=entry.seq in undone, scores=scores) for entry in made)
+
+
+def decided_in(entry: Entry, *, undone: bool, scores: bool = False) -> Decided:
+    """A decision as its entry tells it."""
+    from recto.engine.audit import line_of  # noqa: PLC0415  # it knows every event there is; a prompt needs none
+
+    line = line_of(entry)
+    return Decided(
+        seq=line.seq,
+        id=line.id,
+        ts=line.ts,
+        kind=line.kind,
+        policy=line.policy,
+        reason=line.reason,
+        messages=line.messages,
+        frees=line.freed or 0,
+        undone=undone,
+        scores=line.scores if scores else {},
+    )
+
+
+def compressions(window: Window, reach: int = _REACH) -> Iterator[Compression]:
+    """What was made shorter among the last entries, newest first."""
+    return _compressions(window.store.tail(window.session, reach))
+
+
+def _compressions(recent: Sequence[Entry]) -> Iterator[Compression]:
+    undone = {json.loads(entry.content)["decision"] for entry in recent if entry.kind == RESTORED}
+    for entry in reversed(recent):
+        about = json.loads(entry.content).get("compression") if entry.kind in WRITTEN else None
+        if about:
+            yield _compression(entry, about, entry.seq in undone)
+
+
+def _compression(entry: Entry, about: Mapping[str, Any], undone: bool) -> Compression:
+    attempts, fidelity = about.get("attempts", ()), about.get("fidelity", {})
+    return Compression(
+        seq=entry.seq,
+        kind=entry.kind,
+        style=about["style"],
+        engine=about["engine"],
+        tokens_from=about["tokens_from"],
+        tokens_to=about["tokens_to"],
+        seconds=sum(attempt["seconds"] for attempt in attempts),
+        picodollars=sum(attempt["picodollars"] for attempt in attempts),
+        attempts=tuple(f"{attempt['engine']}: {attempt['outcome']}" for attempt in attempts),
+        claims=about.get("claims", 0),
+        invented=len(about.get("invented", ())),
+        fidelity=fidelity.get("score"),
+        ledger=fidelity.get("ledger"),
+        entities=fidelity.get("entities"),
+        lost=about.get("lost", {}).get("counts", {}),
+        undone=undone,
+    )
+
+
+def _judged(recent: Sequence[Entry]) -> float | None:
+    return next((float(json.loads(entry.content)["score"]) for entry in reversed(recent) if entry.kind == JUDGED), None)
+
+
+def ledger(window: Window) -> tuple[Fact, ...]:
+    """What must not be lost of a session: what is known of what left, and what the prompt adds to it."""
+    from recto.context.facts.extraction import facts_of  # noqa: PLC0415  # its wording takes a while to load
+
+    with window.turn:
+        state = window.state
+        if state.summary is not None or not state.left_messages:
+            return facts_of(window.material.told(state.lines), state.summary.facts if state.summary else ())
+        return facts_of(told_in(window.store.tail(window.session, _LEDGER_REACH)))
+
+
+def came_back(window: Window) -> tuple[tuple[CameBack, ...], int]:
+    """What the transcript says of the last recall, if it was for the question that is in flight."""
+    for entry in reversed(window.store.tail(window.session, _RECALL_REACH)):
+        if entry.kind == MESSAGE and entry.role == "user":
+            break
+        if entry.kind == INJECTED:
+            about = json.loads(entry.content)
+            return tuple(CameBack(**hit) for hit in about["hits"]), about["tokens"]
+    return (), 0
+
+
+def _cache(window: Window, built: Built) -> CacheEstimate | None:
+    card = window.rules.card
+    if card is None:
+        return None
+    prefix = min(window.cached, built.tokens)
+    fresh = built.tokens - prefix
+    return CacheEstimate(prefix=prefix, share=prefix / max(built.tokens, 1), picodollars=bill(card, prefix, fresh))

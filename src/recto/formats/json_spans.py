@@ -1,0 +1,268 @@
+"""Reads JSON without losing its bytes.
+
+Provider JSON is stored and sent back exactly as it came, so Recto needs to know *where* a value stands, not only
+what it is. The readers here work on the text itself and yield spans of it. They do not write JSON and do not know
+what a message is.
+
+Refused, because two readers would disagree about it: NaN and Infinity, a key Recto reads given twice in one object,
+and nesting deeper than `MAX_DEPTH`. Lone surrogates, huge numbers and other repeated keys are legal, if odd, and pass.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from json.decoder import scanstring  # type: ignore[attr-defined]  # public in fact, missing in the stubs
+from typing import NamedTuple, NoReturn, TypeAlias
+
+from recto.errors import MalformedJson
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+MAX_DEPTH = 128
+"""Deep enough for every real message and tool schema seen; shallow enough for every JSON reader in use."""
+
+_KEYS_READ = frozenset({"role", "type", "id", "name", "content", "text", "arguments", "input", "output"}) | frozenset(
+    {"function", "tool_calls", "tool_call_id", "tool_use_id", "call_id"}
+)
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # an open one runs to the end, or this is quadratic
+_BRACKET = re.compile(r"[\[\]{}]")
+_SPACE = re.compile(r"[ \t\r\n]*")
+_COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
+
+
+class Span(NamedTuple):
+    """A value and where it stands: `text[start:end]` is its exact source."""
+
+    start: int
+    end: int
+    value: Json
+
+
+class Member(NamedTuple):
+    """One `"key": value` of an object; `text[start:value.end]` is the exact source of both."""
+
+    key: str
+    start: int
+    value: Span
+
+
+def text_of(raw: bytes, *, shallow: bool = False) -> str:
+    """The bytes as text, not nested too deep for the readers below. Encoding the text gives the same bytes back.
+
+    `shallow` says that somebody has looked already how deep it is nested: that takes longer than all the rest.
+    """
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedJson(f"byte {raw[error.start]:#04x} is not UTF-8", error.start) from None
+    if not shallow:
+        _refuse_depth(text)
+    return text
+
+
+def parse(text: str) -> Json:
+    """The one JSON value that the text is."""
+    span = value_at(text, _skip_space(text, 0))
+    end = _skip_space(text, span.end)
+    if end != len(text):
+        raise MalformedJson("something follows the value", end)
+    return span.value
+
+
+def value_at(text: str, at: int) -> Span:
+    """The value that starts at a position."""
+    try:
+        value, end = _DECODER.scan_once(text, at)  # type: ignore[attr-defined]  # missing in the stubs
+    except StopIteration as stop:
+        raise MalformedJson("expecting value", stop.value) from None
+    except json.JSONDecodeError as error:
+        raise MalformedJson(error.msg.lower(), error.pos) from None
+    except RecursionError:
+        raise MalformedJson(f"nested deeper than {MAX_DEPTH}") from None
+    return Span(at, end, value)
+
+
+def members(text: str, at: int = 0, read: Callable[[str, str, int], Span] | None = None) -> Iterator[Member]:
+    """The members of the object that starts at a position, each with its span.
+
+    `read` reads a value in place of `value_at`: it is given the key, the text and the position.
+    """
+    at = _expect(text, _skip_space(text, at), "{")
+    if text[at : at + 1] == "}":
+        return
+    while True:
+        start = at
+        if text[at : at + 1] != '"':
+            raise MalformedJson("expected a key", at)
+        try:
+            key, at = scanstring(text, at + 1)
+        except json.JSONDecodeError as error:
+            raise MalformedJson(error.msg.lower(), error.pos) from None
+        at = _expect(text, _skip_space(text, at), ":")
+        value = value_at(text, at) if read is None else read(key, text, at)
+        yield Member(key, start, value)
+        at = _skip_space(text, value.end)
+        if text[at : at + 1] == "}":
+            return
+        at = _expect(text, at, ",")
+
+
+def elements(text: str, at: int = 0) -> Iterator[Span]:
+    """The elements of the array that starts at a position, each with its span."""
+    at = _expect(text, _skip_space(text, at), "[")
+    if text[at : at + 1] == "]":
+        return
+    while True:
+        value = value_at(text, at)
+        yield value
+        at = _skip_space(text, value.end)
+        if text[at : at + 1] == "]":
+            return
+        at = _expect(text, at, ",")
+
+
+def array_at(text: str, at: int) -> tuple[Span, tuple[Span, ...]]:
+    """The array that starts at a position, with the spans of its elements: read once for both, and in one loop."""
+    start, at = at, _expect(text, at, "[")
+    if text[at : at + 1] == "]":
+        return Span(start, at + 1, []), ()
+    scan = _DECODER.scan_once  # type: ignore[attr-defined]  # missing in the stubs
+    spans: list[Span] = []
+    found: re.Match[str] | None
+    try:
+        while True:
+            value, end = scan(text, at)
+            spans.append(Span(at, end, value))
+            if (found := _COMMA.match(text, end)) is None:
+                break
+            at = found.end()
+    except (StopIteration, json.JSONDecodeError, RecursionError):
+        value_at(text, at)  # says what is wrong there
+        raise
+    end = _skip_space(text, end)
+    if text[end : end + 1] != "]":
+        raise MalformedJson("expected ','", end)
+    return Span(start, end + 1, [span.value for span in spans]), tuple(spans)
+
+
+def _expect(text: str, at: int, sign: str) -> int:
+    if text[at : at + 1] != sign:
+        raise MalformedJson(f"expected '{sign}'", at)
+    return _skip_space(text, at + 1)
+
+
+def _skip_space(text: str, at: int) -> int:
+    if text[at : at + 1] > " ":  # nearly always; a pattern would cost ten times as much
+        return at
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _refuse_depth(text: str) -> None:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for bracket in _BRACKET.findall(_STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > MAX_DEPTH:
+            raise MalformedJson(f"nested deeper than {MAX_DEPTH}")
+
+
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen and key in _KEYS_READ:
+                raise MalformedJson(f"the key '{key}' stands twice in one object")
+            seen.add(key)
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedJson(f"{name} is not a JSON number")
+
+
+def _integer(digits: str) -> int | float:
+    # Python refuses to convert more than 4,300 digits; the bytes are what counts, the value only has to be a number.
+    return int(digits) if len(digits) <= 4300 else float(digits)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer, strict=True)
+
+
+class Edit(NamedTuple):
+    """What stands from `start` to `end` becomes `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def spliced(text: str, edits: Iterable[Edit]) -> str:
+    """The text with the edits made. They do not overlap."""
+    pieces: list[str] = []
+    at = 0
+    for edit in sorted(edits):
+        pieces += (text[at : edit.start], edit.text)
+        at = edit.end
+    pieces.append(text[at:])
+    return "".join(pieces)
+
+
+def taken_out(items: Sequence[tuple[int, int]], gone: Sequence[bool]) -> list[Edit]:
+    """How some of the items of an array or object leave, each with the comma that only it needed."""
+    edits: list[Edit] = []
+    kept_before = False
+    for place, (start, end) in enumerate(items):
+        if not gone[place]:
+            kept_before = True
+        elif kept_before:
+            edits.append(Edit(items[place - 1][1], end, ""))
+        elif place + 1 < len(items):
+            edits.append(Edit(start, items[place + 1][0], ""))
+        else:
+            edits.append(Edit(start, end, ""))
+    return edits
+
+
+def member_at(text: str, at: int, key: str) -> Member | None:
+    """The member of the object that starts at a position; the last where the key is repeated, as readers do it."""
+    found = None
+    for member in members(text, at):
+        if member.key == key:
+            found = member
+    return found
+
+
+def put_member(text: str, at: int, key: str, source: str) -> Edit:
+    """Gives a member of the object that starts at a position another value; adds it at the end where it is missing."""
+    last = None
+    found = None
+    for member in members(text, at):
+        last = member
+        if member.key == key:
+            found = member
+    if found is not None:
+        return Edit(found.value.start, found.value.end, source)
+    if last is not None:
+        return Edit(last.value.end, last.value.end, f", {quoted(key)}: {source}")
+    behind = text.index("{", at) + 1
+    return Edit(behind, behind, f"{quoted(key)}: {source}")
+
+
+def array_of(text: str, span: Span) -> list[Span]:
+    """The elements of a value that is an array; none where it is not."""
+    return list(elements(text, span.start)) if isinstance(span.value, list) else []
+
+
+def quoted(text: str) -> str:
+    """Text as a JSON string that can be encoded, lone surrogates included."""
+    source = json.dumps(text, ensure_ascii=False)
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        return json.dumps(text)
+    return source

@@ -1,0 +1,76 @@
+"""Rollout files of Codex: `{"timestamp", "type", "payload"}` per line, where a `response_item` holds a provider's item.
+
+In older files the items stand on the lines by themselves, after a first line about the session. Both are read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from recto.formats import openai_responses
+from recto.formats.json_spans import Json, Span, text_of
+from recto.formats.message import RESPONSES, object_in, text_in
+from recto.formats.request_body import envelope
+from recto.formats.session_files.jsonl import Line, Take
+from recto.formats.session_files.types import SourceEntry, microseconds, told
+
+NAME: Final = "codex"
+
+_LINE_TYPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
+_NOT_SENT = frozenset({"ghost_snapshot", "other"})
+"""Payloads that Codex keeps for itself among the items."""
+
+
+def is_line(fields: dict[str, Json]) -> bool:
+    """Whether only Codex writes such a line."""
+    if text_in(fields.get("type")) in _LINE_TYPES:
+        return "payload" in fields or "role" not in fields
+    first = {"id", "timestamp"} <= fields.keys() and ("instructions" in fields or "git" in fields)
+    return "record_type" in fields or first
+
+
+def session_in(fields: dict[str, Json]) -> Json:
+    """The name a line gives to its session."""
+    if fields.get("type") == "session_meta":
+        return object_in(fields.get("payload")).get("id")
+    return fields.get("id") if "type" not in fields else None
+
+
+def reader(session: str) -> Take:
+    """Reads the lines of one file."""
+    model: Json = None
+
+    def take(line: Line) -> list[SourceEntry]:
+        nonlocal model
+        text = text_of(line.body)
+        members = envelope(text)
+        fields = {key: member.value.value for key, member in members.items()}
+        ts = microseconds(fields.get("timestamp"))
+        payload = object_in(fields.get("payload"))
+        if fields.get("type") == "turn_context":
+            model = payload.get("model")
+        if fields.get("type") == "response_item" and _is_sent(payload):
+            span = members["payload"].value
+        elif _is_bare_item(fields):
+            span = Span(text.index("{"), text.rindex("}") + 1, fields)
+            payload = fields
+        else:
+            return [line.as_event(session, ts=ts)]
+        role = openai_responses.role_of(payload)
+        meta = told({"model": model, "item_id": text_in(payload.get("id")) or None}, "model", "item_id")
+        return [line.as_message(session, text, span, role=role, wire=RESPONSES, ts=ts, meta=meta)]
+
+    return take
+
+
+def _is_sent(item: dict[str, Json]) -> bool:
+    kind = item.get("type")
+    if kind == "message":
+        return isinstance(item.get("role"), str)
+    return isinstance(kind, str) and kind not in _NOT_SENT
+
+
+def _is_bare_item(fields: dict[str, Json]) -> bool:
+    return "payload" not in fields and (
+        openai_responses.is_item(fields.get("type")) or (fields.get("type") == "message" and _is_sent(fields))
+    )

@@ -1,0 +1,125 @@
+"""Files made of lines: where each begins and ends, and what happens to one that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from recto.errors import InputError, MalformedFile
+from recto.formats.json_spans import Json, Span
+from recto.formats.session_files.types import IMPORTED_LINE, UNREADABLE_LINE, Problem, Report, SourceEntry, layout_of
+from recto.transcript.entries import MESSAGE, Role
+
+_BLANK = b" \t\r\n"
+_BOM = "\N{BYTE ORDER MARK}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line that is not blank, with the blank lines before it and the line end after it."""
+
+    number: int
+    body: bytes
+    before: str = ""
+    after: str = ""
+
+    def as_event(
+        self, session: str, *, ts: int | None = None, meta: dict[str, Json] | None = None, kind: str = IMPORTED_LINE
+    ) -> SourceEntry:
+        """The whole line as an event."""
+        return SourceEntry(
+            session=session,
+            role="event",
+            kind=kind,
+            wire="",
+            content=self.body,
+            ts=ts,
+            meta={"line": self.number, **(meta or {})},
+            layout=layout_of(self.before, (0, len(self.body)), self.after),
+        )
+
+    def as_message(
+        self, session: str, text: str, span: Span, *, role: Role, wire: str, ts: int | None, meta: dict[str, Json]
+    ) -> SourceEntry:
+        """A message that is a part of the line."""
+        content = text[span.start : span.end].encode()
+        return SourceEntry(
+            session=session,
+            role=role,
+            kind=MESSAGE,
+            wire=wire,
+            content=content,
+            ts=ts,
+            meta={"line": self.number, **meta},
+            layout=layout_of(self.before + text[: span.start], (0, len(content)), text[span.end :] + self.after),
+        )
+
+
+Take: TypeAlias = Callable[[Line], list[SourceEntry]]
+"""What a format makes of a line. Raises `InputError` where it can make nothing of it."""
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[Line]:
+    """The lines of a file that comes in chunks of any size. Blank lines at the very end come as one empty line."""
+    before = ""
+    number = 0
+    for number, whole in enumerate(_split(chunks), 1):
+        line = whole
+        if number == 1 and line.startswith(_BOM.encode()):
+            before, line = _BOM, line[3:]
+        body = line.rstrip(b"\r\n")
+        if not body.strip(_BLANK):
+            before += line.decode()
+            continue
+        yield Line(number=number, body=body, before=before, after=line[len(body) :].decode())
+        before = ""
+    if before:
+        yield Line(number=number, body=b"", before=before)
+
+
+def take_lines(
+    lines: Iterable[Line], take: Take, *, source: str, session: str, keep_going: bool, report: Report | None
+) -> Iterator[SourceEntry]:
+    """The entries of all lines. A line that cannot be read ends it, or is kept as it is and reported."""
+    for line in lines:
+        if not line.body:
+            yield line.as_event(session)
+            continue
+        try:
+            entries = take(line)
+        except InputError as error:
+            reason = reason_of(error)
+            if not keep_going:
+                raise MalformedFile(source, line.number, reason) from None
+            if report is not None:
+                report(Problem(line.number, reason))
+            yield line.as_event(session, kind=UNREADABLE_LINE, meta={"reason": reason})
+        else:
+            yield from entries
+
+
+def reason_of(error: InputError) -> str:
+    """Why, without what the file's own error will say anyway. Safe to be printed and stored."""
+    return str(error).encode(errors="backslashreplace").decode()
+
+
+def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    pending: list[bytes] = []
+    for chunk in chunks:
+        for piece in _by_newline(chunk):
+            pending.append(piece)
+            if piece.endswith(b"\n"):
+                yield b"".join(pending)
+                pending.clear()
+    if pending:
+        yield b"".join(pending)
+
+
+def _by_newline(chunk: bytes) -> Iterator[bytes]:
+    start = 0
+    while end := chunk.find(b"\n", start) + 1:
+        yield chunk[start:end]
+        start = end
+    if start < len(chunk):
+        yield chunk[start:]

@@ -1,0 +1,159 @@
+"""What one piece of a file becomes: an entry to be, and how to get the file's own bytes back from it.
+
+A file is the concatenation of the sources of its entries. That is why an import can be exported again in its first
+form, byte for byte, though only the messages themselves are kept as content.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from recto.errors import InputError
+from recto.formats.json_spans import Json
+from recto.transcript.entries import Role, session_key
+
+IMPORTED_LINE: Final = "imported_line"
+"""The kind of an event that is a piece of a file which is not a message."""
+
+UNREADABLE_LINE: Final = "unreadable_line"
+"""The kind of an event that is a piece of a file which could not be read."""
+
+Piece: TypeAlias = "str | tuple[int, int]"
+"""A piece of the source: a literal text, or a slice of the content."""
+
+_MAX_EXACT = 2**53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEntry:
+    """One message or event of a file."""
+
+    session: str
+    """A name for the conversation it belongs to; always a valid session key."""
+    role: Role
+    kind: str
+    wire: str
+    content: bytes
+    """The provider's message, exactly. Of an unreadable line, whatever it is."""
+    ts: int | None
+    meta: Mapping[str, Json]
+    """What the file tells beside the message: place, line, model, usage, ids. Safe to be written as JSON."""
+    layout: tuple[Piece, ...]
+
+    @property
+    def source(self) -> bytes:
+        """The bytes of the file that belong to this entry."""
+        return source_of(self.content, self.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A line that could not be read and was kept as it is."""
+
+    line: int
+    reason: str
+
+
+Report: TypeAlias = Callable[[Problem], object]
+
+
+def source_of(content: bytes, layout: Sequence[str | Sequence[int]]) -> bytes:
+    """The source of an entry from its content and its layout."""
+    return b"".join(piece.encode() if isinstance(piece, str) else content[piece[0] : piece[1]] for piece in layout)
+
+
+def layout_of(*pieces: Piece) -> tuple[Piece, ...]:
+    """A layout without its empty literals."""
+    return tuple(piece for piece in pieces if piece)
+
+
+def session_name(*steps: object) -> str | None:
+    """The steps as a session key; nothing where they cannot be one."""
+    name = "/".join(str(step) for step in steps)
+    try:
+        return session_key(name)
+    except InputError:
+        return None
+
+
+def session_of_file(source: str) -> str:
+    """A session key from a file's name. It is a name and nothing else: nobody opens it."""
+    last = source.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+    stem = last.rsplit(".", 1)[0] or last
+    printable = "".join(char if char.isprintable() else "?" for char in stem[:128]).strip()
+    return session_name(printable) or "imported"
+
+
+def plain(value: Json) -> Json:
+    """The value without what JSON writers stumble over: lone surrogates, numbers that are not exact or not finite."""
+    match value:
+        case str():
+            return value.encode(errors="replace").decode()
+        case bool() | None:
+            return value
+        case int():
+            return value if abs(value) < _MAX_EXACT else str(value)[:64]
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case list():
+            return [plain(item) for item in value]
+        case dict():
+            return {str(plain(key)): plain(item) for key, item in value.items()}
+
+
+def told(fields: Mapping[str, Json], *keys: str) -> dict[str, Json]:
+    """The members of those that are there and say something, ready for `meta`."""
+    return {key: plain(fields[key]) for key in keys if fields.get(key) is not None}
+
+
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?: ?(Z|[+-]\d\d:?\d\d))?)?", re.ASCII
+)
+_DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365)
+_DAYS_BEFORE_1970 = 719_162
+
+
+def microseconds(value: Json) -> int | None:
+    """A time in ISO 8601 (UTC where it names no zone), or a number of seconds, milliseconds or microseconds."""
+    if isinstance(value, str):
+        found = _ISO.fullmatch(value)
+        return _moment(*found.groups()) if found else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 10**17:
+        return None
+    for least, factor in ((10**14, 1), (10**11, 1_000)):
+        if value >= least:
+            return int(value * factor)
+    return int(value * 1_000_000)
+
+
+def _moment(*groups: str | None) -> int | None:
+    year, month, day, hour, minute, second = (int(group or 0) for group in groups[:6])
+    days = _days(year, month, day)
+    if days is None or hour > 23 or minute > 59 or second > 60:
+        return None
+    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second - _offset(groups[7])
+    return seconds * 1_000_000 + int((groups[6] or "0").ljust(6, "0")[:6])
+
+
+def _days(year: int, month: int, day: int) -> int | None:
+    """Days since 1970 in the Gregorian calendar."""
+    if year < 1 or not 1 <= month <= 12:
+        return None
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    length = _DAYS_BEFORE_MONTH[month] - _DAYS_BEFORE_MONTH[month - 1] + (leap and month == 2)
+    if not 1 <= day <= length:
+        return None
+    before = year - 1
+    days = before * 365 + before // 4 - before // 100 + before // 400
+    return days + _DAYS_BEFORE_MONTH[month - 1] + (leap and month > 2) + day - 1 - _DAYS_BEFORE_1970
+
+
+def _offset(zone: str | None) -> int:
+    if zone is None or zone == "Z":
+        return 0
+    minutes = int(zone[1:3]) * 60 + int(zone[-2:])
+    return -minutes * 60 if zone[0] == "-" else minutes * 60

@@ -1,0 +1,1 @@
+"""ASGI middleware in front of the routes: origin checks, authentication, limits and request bodies."""

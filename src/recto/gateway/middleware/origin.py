@@ -1,0 +1,135 @@
+"""Whether a request was meant for this gateway, and by somebody who may send it here.
+
+A web page anywhere can make a browser send requests to a port of this machine, also under a name that leads here only
+since a moment ago. The browser says whose page it is (Origin, Sec-Fetch-Site) and which name it believes to speak to
+(Host): all three must be right, before anything else is looked at. Programs send no Origin, and bring a key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from urllib.parse import unquote_to_bytes
+
+from recto.config.settings import Gateway
+from recto.errors import RequestRefused
+from recto.formats.errors import FORBIDDEN, MALFORMED
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+_HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::([0-9]{1,5}))?", re.ASCII)
+_ONCE = frozenset(
+    (b"host", b"origin", b"authorization", b"x-api-key", b"x-goog-api-key", b"content-type", b"content-length")
+) | frozenset((b"transfer-encoding", b"content-encoding", b"sec-fetch-site", b"upgrade"))
+"""Headers of which a second one would be read differently by two readers."""
+_MOST_HEADERS = 128
+_MOST_HEADER_BYTES = 32 * 1024
+_MOST_PATH = 2_048
+_MOST_QUERY = 8_192
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on can only be reached from this machine."""
+    if host == "localhost" or host.startswith("unix:"):
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """The headers by name, lower case. Raises `RequestRefused` for too many, and for those that may only come once."""
+    found: dict[bytes, bytes] = {}
+    size = count = 0
+    for count, (name, value) in enumerate(raw, 1):
+        size += len(name) + len(value) + 4
+        if count > _MOST_HEADERS or size > _MOST_HEADER_BYTES:
+            raise RequestRefused(431, "headers_too_large", "the headers are too many or too long; send fewer")
+        lower = name.lower()
+        if lower in found and lower in _ONCE:
+            raise RequestRefused(400, MALFORMED, f"the header '{lower.decode('latin-1')}' may stand only once")
+        found[lower] = value
+    return found
+
+
+def refuse_odd_form(method: str, raw_path: bytes, query: bytes, version: str, headers: Mapping[bytes, bytes]) -> None:
+    """Raises `RequestRefused` for what two readers of HTTP would understand differently, and for what is not spoken."""
+    if method not in METHODS:
+        raise RequestRefused(405, "method_not_allowed", f"the methods are {', '.join(METHODS)}")
+    if b"transfer-encoding" in headers and (b"content-length" in headers or version == "1.0"):
+        raise RequestRefused(400, MALFORMED, "a body has a content-length or a transfer-encoding, not both")
+    length = headers.get(b"content-length", b"0")
+    if not length.isdigit() or len(length) > 15:
+        raise RequestRefused(400, MALFORMED, "content-length is a number of bytes")
+    if b"websocket" in headers.get(b"upgrade", b"").lower():
+        raise RequestRefused(400, MALFORMED, "there are no WebSockets here; answers are streamed as server-sent events")
+    if len(raw_path) > _MOST_PATH or len(query) > _MOST_QUERY:
+        raise RequestRefused(414, "path_too_long", "the path or the query is too long")
+    if not query.isascii() or not query.decode().isprintable():
+        raise RequestRefused(400, MALFORMED, "the query is not percent-encoded")
+    if not is_plain_path(raw_path) or b"\0" in unquote_to_bytes(query):
+        raise RequestRefused(400, MALFORMED, "the path is not written plainly: it has no '..', '//', '\\' or '%2F'")
+
+
+def is_plain_path(raw: bytes) -> bool:
+    """Whether a path means one thing, however often it is decoded or shortened on its way."""
+    lower = raw.lower()
+    if (
+        not raw.isascii()
+        or not raw.startswith(b"/")
+        or b"//" in raw
+        or b"%2f" in lower
+        or b"\\" in raw
+        or b"%5c" in lower
+    ):
+        return False
+    try:
+        path = unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        return False
+    return path.isprintable() and not any(part in (".", "..") for part in path.split("/"))
+
+
+class Addresses:
+    """The names and the pages that one gateway answers to."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._named = frozenset(name.lower() for name in gateway.hosts)
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in gateway.origins)
+        own = {"localhost", "127.0.0.1", "[::1]"}
+        if is_loopback(gateway.host) and not gateway.host.startswith("unix:"):
+            own.add(f"[{gateway.host}]" if ":" in gateway.host else gateway.host)
+        self._own = frozenset(own)
+
+    def allowed_origin(self, headers: Mapping[bytes, bytes], port: int | None) -> str:
+        """The page that asks, where it is one that the settings allow; empty where it is no page or the gateway's own.
+
+        Raises `RequestRefused` for every other page, and for a name that is not the gateway's.
+        """
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if not (is_own := self._is_own(host, port)) and not self._is_named(host):
+            text = "this gateway does not answer to the name in 'host'; 'gateway.hosts' lists the names it has"
+            raise RequestRefused(403, FORBIDDEN, text)
+        site = headers.get(b"sec-fetch-site", b"none").decode("latin-1").strip().lower()
+        origin = headers[b"origin"].decode("latin-1").strip().lower() if b"origin" in headers else None
+        if origin is not None and origin in self._origins:
+            return origin
+        same = {f"http://{host}"} if is_own else {f"http://{host}", f"https://{host}"}
+        if site not in ("none", "same-origin") or (origin is not None and origin not in same):
+            raise RequestRefused(
+                403, FORBIDDEN, "this web page may not ask here; 'gateway.origins' lists those that may"
+            )
+        return ""
+
+    def _is_own(self, host: str, port: int | None) -> bool:
+        """Loopback's own names, with the very port that is listened on."""
+        found = _HOST.fullmatch(host)
+        if found is None or found[1] not in self._own:
+            return False
+        return found[2] == str(port) if found[2] else port in (None, 80)
+
+    def _is_named(self, host: str) -> bool:
+        found = _HOST.fullmatch(host)
+        return found is not None and (found[0] in self._named or found[1] in self._named)

@@ -1,0 +1,128 @@
+"""Which models can be asked, and texts as vectors: what clients ask beside answers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from recto.engine.async_session import on_a_thread
+from recto.errors import EmbedderFailed, InputError, UpstreamsWrong
+from recto.formats.message import ANTHROPIC, CHAT
+from recto.gateway.api_keys import Key
+from recto.gateway.responses import Whole, whole_body
+from recto.gateway.session_pool import Sessions
+from recto.gateway.upstreams.http import HttpUpstream, Upstreams, UpstreamUnreachable
+from recto.recall.indexer import Indexer
+from recto.tokens.limits import models_in_list
+
+if TYPE_CHECKING:
+    from recto.recall.protocols import Matrix
+
+_SECONDS: Final = 10.0
+_LIST: Final = 8 * 1024 * 1024
+_VECTORS: Final = 64 * 1024 * 1024
+_TEXTS: Final = 256
+"""Texts that the embedder in this process takes at once."""
+
+
+class Listing:
+    """Asks all upstreams for their models, and the right one for vectors."""
+
+    def __init__(self, upstreams: Upstreams, sessions: Sessions, indexer: Indexer) -> None:
+        self._upstreams = upstreams
+        self._sessions = sessions
+        self._indexer = indexer
+
+    async def models(self, headers: Mapping[str, str], key: Key) -> dict[str, Any]:
+        """Every model that a key can ask, in the shape that the client's protocol has for lists."""
+        anthropic = "anthropic-version" in headers
+        names = [key.upstream] if key.upstream else list(self._upstreams.by_name)
+        asked = [self._models_of(name, headers) for name in names if name in self._upstreams.by_name]
+        found = {str(one["id"]): one for many in await asyncio.gather(*asked) for one in many}
+        data = [_as_anthropic(one) if anthropic else _as_openai(one) for one in found.values()]
+        if not anthropic:
+            return {"object": "list", "data": data}
+        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
+        return {"data": data, "has_more": False, **ends}
+
+    async def _models_of(self, name: str, headers: Mapping[str, str]) -> list[dict[str, Any]]:
+        upstream = self._upstreams.by_name[name]
+        listed = [pattern for pattern, owner in self._upstreams.patterns if owner == name and "*" not in pattern]
+        found = [{"id": model, "owned_by": name} for model in listed]
+        if not isinstance(upstream, HttpUpstream):
+            return found or [{"id": upstream.name, "owned_by": "recto"}]
+        wire = ANTHROPIC if upstream.speaks[0] == ANTHROPIC else CHAT
+        try:
+            async with asyncio.timeout(_SECONDS):
+                path = "/v1/models" if wire == ANTHROPIC else "/models"
+                answer = await upstream.send("GET", path, b"", headers, wire=wire)
+                body = json.loads(await whole_body(answer, _LIST))
+        except (UpstreamUnreachable, TimeoutError, ValueError, RecursionError):
+            return found
+        if answer.status != 200 or not isinstance(body, dict) or not isinstance(body.get("data"), list):
+            return found
+        for model, limits in models_in_list(body):
+            self._sessions.learn(model, limits)
+        return found + [one for one in body["data"] if isinstance(one, dict) and isinstance(one.get("id"), str)]
+
+    async def embeddings(self, headers: Mapping[str, str], key: Key, body: bytes) -> Whole:
+        """Vectors: from the upstream that has the model, or from the embedder in this process."""
+        asked = _object(body)
+        upstream = self._upstreams.for_model(str(asked.get("model", "")), key)
+        if isinstance(upstream, HttpUpstream):
+            answer = await upstream.send("POST", "/embeddings", body, headers)
+            try:
+                found = await whole_body(answer, _VECTORS)
+            finally:
+                await answer.close()
+            return Whole(answer.status, found, [one for one in answer.headers if one[0] != "content-length"])
+        made = await on_a_thread(self._embedded, asked)
+        return Whole(200, json.dumps(made).encode(), [("content-type", "application/json")])
+
+    def _embedded(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        embedder = self._indexer.embedder
+        if embedder is None:
+            raise UpstreamsWrong("there is no embedder here: see the setting recall.embedder")
+        given = asked.get("input")
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list) or not texts or not all(isinstance(one, str) for one in texts):
+            raise InputError("'input' is a text or a list of texts")
+        if len(texts) > _TEXTS:
+            raise InputError(f"at most {_TEXTS} texts at once")
+        try:
+            vectors = embedder.documents(texts)
+        except EmbedderFailed as error:
+            raise UpstreamsWrong(str(error)) from None
+        packed = asked.get("encoding_format") == "base64"
+        data = [
+            {"object": "embedding", "index": place, "embedding": _vector(vectors, place, packed)}
+            for place in range(len(texts))
+        ]
+        usage = {"prompt_tokens": 0, "total_tokens": 0}
+        return {"object": "list", "data": data, "model": embedder.name, "usage": usage}
+
+
+def _vector(vectors: Matrix, place: int, packed: bool) -> str | list[float]:
+    one = vectors[place]
+    return base64.b64encode(one.astype("<f4").tobytes()).decode() if packed else [float(value) for value in one]
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InputError("the body is not JSON") from None
+    if not isinstance(found, dict):
+        raise InputError("the body is not an object")
+    return found
+
+
+def _as_openai(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {"object": "model", "created": 0, "owned_by": "upstream", **one}
+
+
+def _as_anthropic(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "model", "display_name": one["id"], "created_at": "1970-01-01T00:00:00Z", **one}

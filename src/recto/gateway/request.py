@@ -1,0 +1,144 @@
+"""A request to a model as a client sent it: what stands beside the conversation, and the conversation.
+
+System text and tools are the client's own and go on verbatim; they may change from request to request without being
+another conversation. Messages are what the transcript keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from recto.formats import Body, open_body
+from recto.formats.cache_control import newest_marks
+from recto.formats.json_spans import Edit, Json, members, put_member, quoted, spliced, taken_out
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, object_in, text_in
+from recto.formats.validation import MAX_CACHE_MARKS
+
+SURFACES: Final[Mapping[str, str]] = {
+    CHAT: "gateway chat",
+    RESPONSES: "gateway responses",
+    ANTHROPIC: "gateway messages",
+}
+_ANSWER_LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
+    CHAT: ("max_completion_tokens", "max_tokens"),
+    RESPONSES: ("max_output_tokens",),
+    ANTHROPIC: ("max_tokens",),
+}
+_HELD_HERE = frozenset({"previous_response_id", "conversation"})
+"""Members that name history which the gateway holds: an upstream would not find it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request, opened."""
+
+    wire: str
+    body: Body
+    fields: Mapping[str, Json]
+    """Its members, but for the messages."""
+    front: tuple[bytes, ...]
+    """System messages that stand before the conversation, where the format has them among the messages."""
+    back: tuple[bytes, ...]
+    """System messages that stand behind it: agents move a reminder along with each request."""
+    amid: tuple[bytes, ...]
+    """System messages that stand somewhere in it. They say nothing about which conversation it is."""
+    messages: tuple[bytes, ...]
+    """The conversation as the client tells it, without system messages."""
+    replies: tuple[int, ...]
+    """Which of them the assistant said."""
+
+    @property
+    def model(self) -> str:
+        """The model that is asked for."""
+        return self.body.model
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer shall come piece by piece."""
+        return self.fields.get("stream") is True
+
+    @property
+    def answer(self) -> int:
+        """Tokens that the answer may have; 0 where the client does not say."""
+        for name in _ANSWER_LIMITS[self.wire]:
+            value = self.fields.get(name)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+        return 0
+
+    @property
+    def tools(self) -> bytes:
+        """The tool schemas, as they were sent."""
+        return self.body.tools or b""
+
+    @property
+    def beside(self) -> bytes:
+        """The text beside the conversation, as it was sent."""
+        return b"\n".join((*((self.body.system,) if self.body.system else ()), *self.front, *self.back))
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it brings neither tools nor history: one thing said, and nothing else."""
+        return not self.body.tools and not self.replies and len(self.messages) == 1
+
+    def with_prompt(self, messages: tuple[bytes, ...], system: str = "") -> bytes:
+        """The body to send on: as it came, with the messages of a prompt, and with more system text where given."""
+        body = self.body.with_messages((*self.front, *self._marked(messages), *self.back))
+        gone = _HELD_HERE & self.fields.keys() if self.wire == RESPONSES else frozenset()
+        if not gone and not system:
+            return body
+        text = body.decode()
+        found = list(members(text))
+        spans = [(member.start, member.value.end) for member in found]
+        edits: list[Edit] = taken_out(spans, [member.key in gone for member in found])
+        text = spliced(text, edits)
+        if system:
+            text = spliced(text, [put_member(text, 0, "system", self._with_system(system))])
+        return text.encode()
+
+    def _marked(self, messages: tuple[bytes, ...]) -> Sequence[bytes]:
+        """The messages with no more cache marks than a provider takes: those beside them count too."""
+        name = b'"cache_control"' if self.wire == ANTHROPIC else b'"prompt_cache_breakpoint"'
+        beside = self.beside.count(name) + self.tools.count(name) + ("cache_control" in self.fields)
+        if not beside or not any(name in raw for raw in messages):
+            return messages
+        return newest_marks(messages, self.wire, max(MAX_CACHE_MARKS - beside, 0))
+
+    def _with_system(self, more: str) -> str:
+        """The member that holds system text, with more of it at its end."""
+        block = f'{{"type": "text", "text": {quoted(more)}}}'
+        given = (self.body.system or b"").decode()
+        if given.startswith("["):
+            return f"{given[:-1].rstrip()}{', ' if len(given) > 2 else ''}{block}]"
+        if given.startswith('"') and len(given) > 2:
+            return f'[{{"type": "text", "text": {given}}}, {block}]'
+        return f"[{block}]"
+
+
+def open_request(raw: bytes, wire: str) -> Asked:
+    """Takes a request apart. Raises `MalformedJson` or `MalformedMessage` where it is none.
+
+    How deep it is nested was looked at when it came in.
+    """
+    body = open_body(raw, wire, shallow=True)
+    roles = body.roles
+    spoken = [place for place, role in enumerate(roles) if role != "system"]
+    front, back = (spoken[0], spoken[-1] + 1) if spoken else (len(roles), len(roles))
+    return Asked(
+        wire=wire,
+        body=body,
+        fields=body.fields,
+        front=body.messages[:front],
+        back=body.messages[back:],
+        amid=tuple(body.messages[place] for place in range(front, back) if roles[place] == "system"),
+        messages=tuple(body.messages[place] for place in spoken),
+        replies=tuple(at for at, place in enumerate(spoken) if roles[place] == "assistant"),
+    )
+
+
+def conversation_of(asked: Asked) -> str:
+    """The conversation that a Responses request names; empty where it names none."""
+    given = asked.fields.get("conversation")
+    return text_in(given) or text_in(object_in(given).get("id"))

@@ -1,0 +1,1 @@
+"""The models behind the gateway: remote endpoints and the embedded model."""

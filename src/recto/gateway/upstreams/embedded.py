@@ -1,0 +1,112 @@
+"""The model in this process as an upstream that speaks Chat: what is asked when no other is configured."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from recto.engine.async_session import on_a_thread
+from recto.errors import ModelFailed
+from recto.formats.message import CHAT
+from recto.formats.sse import SseReader, sse
+from recto.formats.streaming import capture_for
+from recto.gateway.upstreams.http import Answer, UpstreamUnreachable
+from recto.models.chat.llama_cpp import EmbeddedModel
+
+_TAKEN: Final = ("temperature", "top_p", "stop", "seed", "tools", "tool_choice", "response_format")
+_LONGEST: Final = 2_048
+"""Tokens of an answer where the client names no limit: a laptop writes so many in a minute or two."""
+
+
+class EmbeddedUpstream:
+    """Answers one request at a time; others wait for their turn."""
+
+    name = "embedded"
+    speaks = (CHAT,)
+
+    def __init__(self, model: EmbeddedModel) -> None:
+        self.model = model
+
+    def counted_as(self, model: str) -> str:
+        """Itself, whatever it is called."""
+        return self.model.name
+
+    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> Answer:
+        """Begins an answer."""
+        asked = json.loads(body)
+        pieces = _Writing(self.model, asked)
+        if asked.get("stream") is True:
+            found = [("content-type", "text/event-stream; charset=utf-8")]
+            return Answer(status=200, headers=found, pieces=pieces.events(), close=pieces.close)
+        return Answer(
+            status=200, headers=[("content-type", "application/json")], pieces=pieces.whole(), close=pieces.close
+        )
+
+    async def close(self) -> None:
+        """Frees its memory."""
+        await on_a_thread(self.model.close)
+
+
+class _Writing:
+    """One answer while it is written, on a thread of the model's own."""
+
+    def __init__(self, model: EmbeddedModel, asked: Mapping[str, Any]) -> None:
+        self._model = model
+        self._asked = asked
+        self._unwanted = threading.Event()
+        self._queue: asyncio.Queue[dict[str, Any] | ModelFailed | None] = asyncio.Queue()
+
+    async def close(self) -> None:
+        """Nobody wants it any more."""
+        self._unwanted.set()
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The answer as it is written."""
+        options = self._asked.get("stream_options")
+        with_usage = isinstance(options, dict) and options.get("include_usage") is True
+        async for chunk in self._chunks():
+            if chunk.get("choices") or with_usage:
+                yield sse(None, json.dumps(chunk))
+        yield sse(None, "[DONE]")
+
+    async def whole(self) -> AsyncIterator[bytes]:
+        """The answer when it is written."""
+        capture, reader, usage, last = capture_for(CHAT), SseReader(), None, {}
+        async for chunk in self._chunks():
+            for event in reader.feed(sse(None, json.dumps(chunk))):
+                capture.take(event)
+            usage = chunk.get("usage") or usage
+            last = chunk
+        reply = capture.reply()
+        message = json.loads(reply.messages[0]) if reply.messages else {"role": "assistant", "content": ""}
+        choice = {"index": 0, "message": message, "finish_reason": reply.stop_reason or "stop", "logprobs": None}
+        found = {name: last.get(name) for name in ("id", "created", "model")}
+        yield json.dumps({**found, "object": "chat.completion", "choices": [choice], "usage": usage}).encode()
+
+    async def _chunks(self) -> AsyncIterator[dict[str, Any]]:
+        loop = asyncio.get_running_loop()
+
+        def take(chunk: dict[str, Any]) -> None:
+            if "prompt_progress" not in chunk:
+                loop.call_soon_threadsafe(self._queue.put_nowait, {**chunk, "model": self._model.name})
+
+        work = asyncio.ensure_future(on_a_thread(self._write, take))
+        work.add_done_callback(lambda _: self._queue.put_nowait(None))
+        try:
+            while (chunk := await self._queue.get()) is not None:
+                if isinstance(chunk, dict):
+                    yield chunk
+            await work
+        except ModelFailed as error:
+            raise UpstreamUnreachable(f"the model in this process gave no answer: {error.detail}") from None
+        finally:
+            self._unwanted.set()
+
+    def _write(self, take: Any) -> None:  # noqa: ANN401
+        asked = self._asked
+        given = {name: asked[name] for name in _TAKEN if asked.get(name) is not None}
+        most = asked.get("max_completion_tokens") or asked.get("max_tokens") or _LONGEST
+        self._model.converse(asked["messages"], {**given, "max_tokens": most}, take, self._unwanted)

@@ -1,0 +1,310 @@
+"""Whom the gateway asks: endpoints by their settings, and the model in this process where there are none.
+
+Only configured addresses are ever asked. What a message or a client names is never fetched. An upstream's key is its
+own: the gateway's key goes no further than here, and a redirect is not followed.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from urllib.parse import urlsplit
+
+from recto.config import Settings
+from recto.errors import SettingsError, UpstreamsWrong
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.gateway.api_keys import Key
+
+if TYPE_CHECKING:
+    import httpcore2
+
+    from recto.gateway.upstreams.connections import Lines
+
+WIRES: Final[Mapping[str, str]] = {"chat": CHAT, "responses": RESPONSES, "messages": ANTHROPIC}
+"""What an upstream speaks, as settings name it."""
+_PATHS: Final[Mapping[str, str]] = {CHAT: "/chat/completions", RESPONSES: "/responses", ANTHROPIC: "/v1/messages"}
+_MEMBERS: Final = ("url", "speaks", "key", "key_env", "models", "headers", "auth")
+_NOT_FORWARDED: Final = frozenset(
+    {
+        "host",
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "content-length",
+        "content-encoding",
+        "accept-encoding",
+        "cookie",
+        "origin",
+        "referer",
+        "forwarded",
+        "expect",
+    }
+)
+_KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key"})
+_BETAS: Final = "anthropic-beta"
+_OURS: Final = ("x-recto-", "sec-", "x-forwarded-", "access-control-")
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """What an upstream answered: at first only that it did, then piece by piece."""
+
+    status: int
+    headers: Sequence[tuple[str, str]]
+    pieces: AsyncIterator[bytes]
+    close: Callable[[], Awaitable[None]]
+
+    @property
+    def streams(self) -> bool:
+        """Whether it comes as a stream of events."""
+        return any(name == "content-type" and "text/event-stream" in value for name, value in self.headers)
+
+
+class Upstream(Protocol):
+    """Somebody who answers."""
+
+    @property
+    def name(self) -> str:
+        """As the settings call it."""
+        ...
+
+    @property
+    def speaks(self) -> tuple[str, ...]:
+        """The wire formats it takes, its own first."""
+        ...
+
+    def counted_as(self, model: str) -> str:
+        """The model whose window and tokenizer count when a client asks for that one."""
+        ...
+
+    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> Answer:
+        """Sends a request on. Raises `UpstreamUnreachable`."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of its connections."""
+        ...
+
+
+class UpstreamUnreachable(Exception):  # what it is, not what kind of thing it is
+    """No answer came at all."""
+
+    def __init__(self, reason: str, *, late: bool = False) -> None:
+        self.late = late
+        super().__init__(reason)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class HttpUpstream:
+    """An endpoint behind an address."""
+
+    name: str
+    url: str
+    speaks: tuple[str, ...]
+    key: str = field(default="", repr=False)
+    auth: Literal["own", "client"] = "own"
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    connect_seconds: float = 10.0
+    silent_seconds: float = 600.0
+    _lines: Lines | None = field(default=None, init=False, repr=False)
+
+    def counted_as(self, model: str) -> str:
+        """The one that is asked for."""
+        return model
+
+    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> Answer:
+        """Sends a request on. Raises `UpstreamUnreachable`."""
+        return await self.send("POST", _PATHS[wire], body, headers, query=query, wire=wire)
+
+    async def send(  # the parts of a request
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        query: str = "",
+        wire: str = CHAT,
+    ) -> Answer:
+        """Sends any request on. Raises `UpstreamUnreachable`."""
+        import httpcore2  # noqa: PLC0415  # only for who has endpoints
+
+        from recto.gateway.upstreams.connections import FAILURES  # noqa: PLC0415
+
+        url = f"{self._base(path)}{path}{f'?{query}' if query else ''}"
+        # As bytes: a client's header may hold any of them, and texts would have to be ASCII.
+        given = [
+            (name.encode(), value.encode("latin-1", "replace")) for name, value in self._headers(headers, wire).items()
+        ]
+        try:
+            answer, over = await self._connected().ask(method, url, given, body)
+        except httpcore2.TimeoutException:
+            raise UpstreamUnreachable(f"upstream '{self.name}' did not answer in time", late=True) from None
+        except FAILURES as error:
+            reason = f"upstream '{self.name}' could not be reached ({type(error).__name__})"
+            raise UpstreamUnreachable(reason) from None
+        # Decoded so that any bytes go through: what a header says is not known here.
+        named = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in answer.headers]
+        if answer.status < 400 and any(name == "content-encoding" and value != "identity" for name, value in named):
+            await over()
+            raise UpstreamUnreachable(f"upstream '{self.name}' sent its answer packed, though it was asked not to")
+        kept = [(name, value) for name, value in named if name not in _NOT_FORWARDED]
+        return Answer(
+            status=answer.status,
+            headers=[(name, value) for name, value in kept if name != "set-cookie" and not name.startswith(_OURS)],
+            pieces=self._pieces(answer),
+            close=over,
+        )
+
+    async def close(self) -> None:
+        """Lets go of its connections."""
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            await lines.close()
+
+    async def _pieces(self, answer: httpcore2.Response) -> AsyncIterator[bytes]:
+        import httpcore2  # noqa: PLC0415
+
+        from recto.gateway.upstreams.connections import FAILURES  # noqa: PLC0415
+
+        try:
+            async for piece in answer.aiter_stream():
+                yield piece
+        except httpcore2.TimeoutException:
+            raise UpstreamUnreachable(f"upstream '{self.name}' fell silent", late=True) from None
+        except FAILURES as error:
+            raise UpstreamUnreachable(f"upstream '{self.name}' broke off ({type(error).__name__})") from None
+
+    def _base(self, path: str) -> str:
+        """The address; who speaks Anthropic's format is named with or without the version that its paths begin with."""
+        base = self.url.rstrip("/")
+        return base.removesuffix("/v1") if path.startswith("/v1/") else base
+
+    def _headers(self, given: Mapping[str, str], wire: str) -> dict[str, str]:
+        own = self.auth == "own"
+        found = {"accept": "*/*", "user-agent": "recto"} | {
+            name: value
+            for name, value in given.items()
+            if name not in _NOT_FORWARDED and not name.startswith(_OURS) and not (own and name in _KEY_HEADERS)
+        }
+        # Not compressed: what is read is what is captured, and so many bytes on the wire are so many in memory.
+        found |= {"accept-encoding": "identity", "content-type": "application/json"}
+        settled = {name.lower(): value for name, value in self.headers.items()}
+        if _BETAS in found and _BETAS in settled:  # what a client relies on is never dropped
+            betas = f"{found[_BETAS]},{settled[_BETAS]}".split(",")
+            settled[_BETAS] = ",".join(dict.fromkeys(beta.strip() for beta in betas))
+        found |= settled
+        if own and self.key:
+            if wire == ANTHROPIC:
+                found["x-api-key"] = self.key
+                found.setdefault("anthropic-version", "2023-06-01")
+            else:
+                found["authorization"] = f"Bearer {self.key}"
+        return found
+
+    def _connected(self) -> Lines:
+        from recto.gateway.upstreams.connections import Lines  # noqa: PLC0415
+
+        if self._lines is None:
+            self._lines = Lines(connect_seconds=self.connect_seconds, silent_seconds=self.silent_seconds)
+        return self._lines
+
+
+@dataclass(slots=True, kw_only=True)
+class Upstreams:
+    """All of them, and who is asked for which model."""
+
+    by_name: Mapping[str, Upstream]
+    patterns: Sequence[tuple[str, str]]
+    """Patterns of model names, each with the upstream that has them; the first that fits counts."""
+
+    def for_model(self, model: str, key: Key) -> Upstream:
+        """Whom to ask. Raises `UpstreamsWrong`."""
+        if key.upstream:
+            found = self.by_name.get(key.upstream)
+            if found is None:
+                raise UpstreamsWrong(f"the key's upstream '{key.upstream}' is not configured")
+            return found
+        for pattern, name in self.patterns:
+            if fnmatch.fnmatchcase(model, pattern):
+                return self.by_name[name]
+        known = ", ".join(sorted({pattern for pattern, _ in self.patterns})[:20])
+        raise UpstreamsWrong(f"no upstream has the model '{model:.80}'; configured are: {known}")
+
+    async def close(self) -> None:
+        """Lets go of all connections."""
+        for upstream in self.by_name.values():
+            await upstream.close()
+
+
+def upstreams_for(settings: Settings, embedded: Callable[[], Upstream]) -> Upstreams:
+    """The upstreams that the settings name; the model in this process where they name none."""
+    given = settings.gateway.upstreams
+    if not given:
+        one = embedded()
+        return Upstreams(by_name={one.name: one}, patterns=[("*", one.name)])
+    by_name: dict[str, Upstream] = {}
+    patterns: list[tuple[str, str]] = []
+    for name, about in given.items():
+        by_name[name] = _http(settings, name, about)
+        models = about.get("models", ["*"])
+        if not isinstance(models, list | tuple) or not all(isinstance(one, str) for one in models):
+            raise SettingsError(f"gateway.upstreams.{name}.models", "expects a list of model names or patterns")
+        patterns += [(pattern, name) for pattern in models]
+    # names come before patterns, and a pattern that fits everything comes last
+    patterns.sort(key=lambda one: (one[0] == "*", "*" in one[0]))
+    return Upstreams(by_name=by_name, patterns=patterns)
+
+
+def _http(settings: Settings, name: str, about: Mapping[str, Any]) -> HttpUpstream:
+    where = f"gateway.upstreams.{name}"
+    for member in about:
+        if member not in _MEMBERS:
+            nearest = get_close_matches(member, _MEMBERS, n=1, cutoff=0.5)
+            raise SettingsError(f"{where}.{member}", "there is no such setting", nearest[0] if nearest else None)
+    url, auth = about.get("url", ""), about.get("auth", "own")
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise SettingsError(f"{where}.url", "expects an address such as https://api.example.com/v1, without a password")
+    if auth not in ("own", "client"):
+        raise SettingsError(f"{where}.auth", "is own (the upstream's key) or client (the key that the client sends)")
+    headers = about.get("headers", {})
+    if not isinstance(headers, Mapping) or not all(isinstance(one, str) for one in headers.values()):
+        raise SettingsError(f"{where}.headers", "expects names and texts")
+    return HttpUpstream(
+        name=name,
+        url=url,
+        speaks=_spoken(where, about.get("speaks", ["chat", "responses"])),
+        key=_key(where, about),
+        auth=auth,
+        headers=headers,
+        connect_seconds=settings.gateway.connect_seconds,
+        silent_seconds=settings.gateway.upstream_seconds,
+    )
+
+
+def _spoken(where: str, given: object) -> tuple[str, ...]:
+    named = [given] if isinstance(given, str) else given
+    if not isinstance(named, list | tuple) or not named or not all(one in WIRES for one in named):
+        raise SettingsError(f"{where}.speaks", f"is a list of {', '.join(WIRES)}")
+    return tuple(WIRES[one] for one in named)
+
+
+def _key(where: str, about: Mapping[str, Any]) -> str:
+    variable, key = about.get("key_env", ""), about.get("key", "")
+    if variable and not os.environ.get(variable):
+        raise SettingsError(f"{where}.key_env", f"the environment has no '{variable}'")
+    key = os.environ.get(variable, "") if variable else key
+    if not isinstance(key, str) or not key.isascii() or not key.isprintable():
+        raise SettingsError(f"{where}.key", "holds a character that no key has")
+    return key

@@ -1,0 +1,1 @@
+"""Health of a session: metrics of each turn, trends, alerts, and what eviction cost."""

@@ -1,0 +1,150 @@
+"""Where a session is heading: how its measures move, and for how many more turns its prompt has room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Literal
+
+from recto.context.window.pressure import TURNS, Thresholds, turns_until
+from recto.health.metrics import Alert, TurnHealth
+
+Direction = Literal["rising", "falling", "steady"]
+STEADY = 0.05
+"""A change by less than this share is none."""
+MEASURES: Mapping[str, Direction] = {
+    "utilization": "rising",
+    "evicted": "rising",
+    "ratio": "falling",
+    "burn": "rising",
+    "fidelity": "falling",
+    "bloat": "rising",
+    "prefix": "falling",
+    "regret": "rising",
+    "index_lag": "rising",
+    "protected": "rising",
+    "estimate_error": "rising",
+}
+"""What is followed, and the direction in which it gets worse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """How one measure moves over the turns looked at."""
+
+    name: str
+    values: tuple[float | None, ...]
+    """One for each turn, oldest first; None where a turn has none."""
+    now: float | None
+    """The newest that is known."""
+    delta: float | None
+    """How much the newer half is above the older one, on average; None where too little is known."""
+    direction: Direction
+    worse: bool
+    """Whether that is the wrong direction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """How long it goes on like this."""
+
+    pace: float
+    """Tokens that turns add, on average over the last ones."""
+    until_red: int | None
+    """Turns until the prompt is red; 0 where it is, None where it does not grow."""
+    until_full: int | None
+    """Turns until it would not fit without relief."""
+
+    @property
+    def says(self) -> str:
+        """The same in words."""
+        if self.until_red is None or self.until_full is None:
+            return "it does not grow"
+        pace, full = f"{self.pace:,.0f} tokens a turn", _turns(self.until_full)
+        if not self.until_red:
+            return f"{pace}; it is red, and needs relief in {full}"
+        return f"{pace}; red in {_turns(self.until_red)}, full in {full} unless relieved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthReport:
+    """How a session is, and where it is heading."""
+
+    session: str
+    turns: tuple[TurnHealth, ...]
+    """The last turns that were measured, oldest first; empty where none was."""
+    trends: tuple[Trend, ...]
+    forecast: Forecast | None
+    alerts: tuple[Alert, ...]
+    """What was raised and is not over."""
+    sinks_failed: int = 0
+    """How often somebody who was to be told failed, since the session was opened."""
+
+    @property
+    def last(self) -> TurnHealth | None:
+        """The newest turn."""
+        return self.turns[-1] if self.turns else None
+
+    @property
+    def critical(self) -> bool:
+        """Whether something critical is the matter now."""
+        return any(alert.grade == "critical" for alert in self.alerts)
+
+
+def trends_of(turns: Sequence[TurnHealth]) -> tuple[Trend, ...]:
+    """How every measure moves over these turns."""
+    return tuple(_trend(name, [getattr(turn, name) for turn in turns]) for name in MEASURES)
+
+
+def _trend(name: str, values: Sequence[float | None]) -> Trend:
+    known = [float(value) for value in values if value is not None]
+    half = len(known) // 2
+    delta: float | None = None
+    direction: Direction = "steady"
+    if half:
+        older, newer = (fsum(part) / len(part) for part in (known[:half], known[half:]))
+        delta = newer - older
+        if abs(delta) > STEADY * max(abs(older), abs(newer)):
+            direction = "rising" if delta > 0 else "falling"
+    return Trend(
+        name=name,
+        values=tuple(values),
+        now=known[-1] if known else None,
+        delta=delta,
+        direction=direction,
+        worse=direction == MEASURES[name],
+    )
+
+
+def forecast_of(turns: Sequence[TurnHealth], red: float | None = None) -> Forecast | None:
+    """How many turns the last prompt is from being red, and from being full, at the pace of the last turns."""
+    if not turns:
+        return None
+    last = turns[-1]
+    burns = [turn.burn for turn in turns[-TURNS:] if turn.turn > 1]  # what the first begins with is no growth
+    pace = sum(burns) / len(burns) if burns else 0.0
+    red = Thresholds.for_window(last.room).red if red is None else red
+    return Forecast(
+        pace=pace,
+        until_red=turns_until(red * last.room - last.tokens, pace),
+        until_full=turns_until(last.room - last.tokens, pace),
+    )
+
+
+def report_of(
+    session: str, turns: Sequence[TurnHealth], alerts: Sequence[Alert], *, red: float | None, sinks_failed: int = 0
+) -> HealthReport:
+    """Everything that is to be said about these turns."""
+    return HealthReport(
+        session=session,
+        turns=tuple(turns),
+        trends=trends_of(turns) if turns else (),
+        forecast=forecast_of(turns, red),
+        alerts=tuple(alerts),
+        sinks_failed=sinks_failed,
+    )
+
+
+def _turns(count: int) -> str:
+    return f"{count:,} turn" if count == 1 else f"{count:,} turns"

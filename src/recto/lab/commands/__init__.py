@@ -1,0 +1,1 @@
+"""The laboratory's commands: replay, tune, simulate, bench and fidelity."""

@@ -1,0 +1,171 @@
+"""`recto replay`: what recorded sessions would have come to in other modes, under other policies, in other windows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recto.cli.completion import models
+from recto.cli.console import Advance, err, progress, safe
+from recto.cli.import_export import write_out
+from recto.config import Settings
+from recto.lab import report
+from recto.lab.html_report import DOCTYPE, page
+from recto.lab.process_pool import in_processes
+from recto.lab.recordings import Task, replayed
+from recto.lab.results import Outcome, did_not_fit
+from recto.lab.variants import MODES, POLICIES, Against, Variant, variants
+
+__all__ = ["MODES", "Replay", "Size", "replay_command"]
+
+EXIT_FOUND = 1
+_SIZE = re.compile(r"(\d{1,9})([km]?)", re.ASCII | re.IGNORECASE)
+_FACTORS = {"": 1, "k": 1_000, "m": 1_000_000}
+_LEAST = 1_000
+_WORTH_A_PROCESS = 400_000
+"""Bytes to go through from which on another process pays for its start."""
+_CURVES = 3
+"""Files whose prompts are drawn turn by turn on the page: the largest."""
+
+
+class Size(click.ParamType[int]):
+    """A number of tokens, as people write it: 32000, 32k, 1m."""
+
+    name = "tokens"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        found = _SIZE.fullmatch(str(value))
+        size = int(found[1]) * _FACTORS[found[2].lower()] if found else 0
+        if size < _LEAST:
+            self.fail(f"{value!r} is not a number of tokens from {_LEAST:,} on, such as 32k or 128000.", param, ctx)
+        return size
+
+
+class PageFile(click.Path):
+    """Where a page may be written: a new file, or in place of a page. A session that is named here is not lost."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """The file."""
+        file = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not file.parent.is_dir():
+            self.fail(f"there is no folder '{file.parent}'.", param, ctx)
+        if file.exists():
+            with file.open("rb") as stream:
+                beginning = stream.read(len(DOCTYPE))
+            if beginning not in (b"", DOCTYPE.encode()):
+                self.fail(f"'{file}' is there already and is no page, so it is not replaced.", param, ctx)
+        return file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What is gone through, and how."""
+
+    files: tuple[Path, ...]
+    variants: Sequence[Variant]
+    jobs: int | None = None
+    """Processes; None: as many as there are cores and work for."""
+    with_curves: bool = False
+
+    def tasks(self) -> list[Task]:
+        """Every file in every way, in the order of the files."""
+        by_size = sorted(range(len(self.files)), key=lambda place: -self.files[place].stat().st_size)
+        drawn = frozenset(by_size[:_CURVES]) if self.with_curves else frozenset()
+        return [
+            Task(place=place, file=file, variant=variant, with_curve=place in drawn)
+            for place, file in enumerate(self.files)
+            for variant in self.variants
+        ]
+
+    def outcomes(self, advance: Advance) -> Iterator[Outcome]:
+        """What each comes to, in their order."""
+        tasks = self.tasks()
+        worth = sum(task.size for task in tasks) // _WORTH_A_PROCESS
+        jobs = self.jobs or max(1, min(os.cpu_count() or 1, worth))
+        return in_processes(replayed, tasks, jobs, advance, size=lambda task: task.size)
+
+
+@click.command("replay")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--window", type=Size(), metavar="N", help="In a window of so many tokens: 32k. [default: the model's]")
+@click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), help="In this mode; several times. [all]")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.Choice(POLICIES),
+    help="Under this policy; several times, crossed with the modes. [default: the settings']",
+)
+@click.option(
+    "--against",
+    type=Against(),
+    help="Beside a baseline: the whole history, the oldest left out, or other settings.",
+)
+@click.option("--model", metavar="NAME", shell_complete=models, help="Counted and priced as this model.")
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="In N processes. [default: one a core]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each file and way.")
+@click.option(
+    "--html",
+    type=PageFile(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write one page with plots that needs nothing else.",
+)
+@click.pass_obj
+def replay_command(
+    settings: Settings,
+    /,
+    files: tuple[Path, ...],
+    as_json: bool,
+    html: Path | None,
+    jobs: int | None,
+    **given: Any,  # noqa: ANN401  # what makes the ways, by name
+) -> None:
+    """Goes through recorded sessions again, turn by turn, and tells what they come to in each way.
+
+    Takes every format that 'recto import' takes. Nothing is written into your store and no model is asked. Prices are
+    those of prompts, with what stands unchanged at the beginning cached. Ends with 1 where something did not fit.
+
+    \b
+    Examples:
+      recto replay session.jsonl --window 32k --model claude-sonnet-4-5
+      recto replay ~/.claude/projects/*/*.jsonl --window 128k --mode zones --against trim --html replay.html
+      recto replay session.json --window 16k --mode sliding_window --policy prune --policy hybrid
+      recto replay session.json --window 16k --json | jq '{way, dollars, missed}'
+    """
+    compared = variants(settings, **given)
+    replay = Replay(files=files, variants=compared, jobs=jobs, with_curves=html is not None)
+    size = len(compared) * sum(file.stat().st_size for file in files)
+    with progress("replaying", size, of_bytes=True) as advance:
+        outcomes = list(_heard(replay.outcomes(advance), as_json=as_json))
+    _tell(outcomes, given, files=len(files), as_json=as_json, html=html)
+    if did_not_fit(outcomes):
+        click.get_current_context().exit(EXIT_FOUND)
+
+
+def _heard(outcomes: Iterator[Outcome], *, as_json: bool) -> Iterator[Outcome]:
+    """Each as it comes; programs are told at once. The baseline of a file comes before its other ways."""
+    baseline: Outcome | None = None
+    for one in outcomes:
+        baseline = one if one.way.is_baseline else baseline
+        if as_json:
+            beside = None if baseline is None or one.way.is_baseline else baseline.result
+            click.echo(json.dumps(report.as_json(one, beside)))
+        yield one
+
+
+def _tell(outcomes: list[Outcome], given: dict[str, Any], *, files: int, as_json: bool, html: Path | None) -> None:
+    if not as_json:
+        report.show(outcomes, files)
+    if html is not None:
+        asked = {"model": given["model"]} if given["model"] else {}
+        asked |= {"window of": f"{given['window']:,} tokens"} if given["window"] else {}
+        write_out([page(outcomes, files=files, asked=asked).encode(errors="replace")], html)
+        err.print(f"written to {safe(str(html))}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,123 @@
+"""What the tools of the MCP server take: checked as it comes in, and described for the model that fills it in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from recto.context.window.notes import LONGEST, NoteKind
+from recto.transcript.entries import MAX_SEQ
+
+_Seq = Annotated[int, Field(ge=1, le=MAX_SEQ)]
+_Text = Annotated[str, Field(min_length=1, max_length=2_000)]
+_Texts = Annotated[tuple[_Text, ...], Field(max_length=50)]
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Sessions(_Asked):
+    """A page of the list of sessions."""
+
+    after: Annotated[str, Field(max_length=256)] = ""
+    """Begin after the session with this name."""
+    limit: Annotated[int, Field(ge=1, le=100)] = 50
+    """How many at most."""
+
+
+class _OfSession(_Asked):
+    session: Annotated[str, Field(max_length=256)] = ""
+    """The session, as the tool 'sessions' names it. Leave it out for the usual one."""
+
+
+class Recall(_OfSession):
+    """A question to everything that was ever said."""
+
+    query: Annotated[str, Field(min_length=1, max_length=4_000)]
+    """What to look for: a question, names, words, or a time such as 'last Tuesday'."""
+    most: Annotated[int, Field(ge=1, le=20)] = 6
+    """How many messages at most."""
+    skip: Annotated[int, Field(ge=0, le=40)] = 0
+    """How many of the likeliest to pass over; for more of the same question."""
+    scope: Literal["session", "agent", "tenant"] | None = None
+    """How far to search: this session, all sessions of its agent, or all there are."""
+
+
+class Read(_Asked):
+    """An entry by its pointer."""
+
+    pointer: Annotated[str, Field(min_length=1, max_length=300)]
+    """As it stands in recalled text and in placeholders: recto://agent:default:main/57."""
+    start: Annotated[int, Field(ge=0, le=10**9)] = 0
+    """Where to go on reading a long entry: the 'next' of the page before."""
+    around: Annotated[int, Field(ge=0, le=3)] = 0
+    """How many entries before and after it to show the beginning of."""
+
+
+class Note(_OfSession):
+    """Something to write down."""
+
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST)]
+    """The note: one thing, in a sentence or two."""
+    kind: NoteKind = "misc"
+    """What it is about."""
+    critical: bool = False
+    """Whether it is shown before all others."""
+
+
+class Pin(_OfSession):
+    """Messages by number."""
+
+    entries: Annotated[tuple[_Seq, ...], Field(min_length=1, max_length=100)]
+    """Numbers of messages: the last part of their pointers."""
+
+
+class Checkpoint(_OfSession):
+    """Where the work stands; what is left out is filled in from what is known."""
+
+    goal: Annotated[str, Field(max_length=4_000)] = ""
+    """What all of it is for."""
+    success_criteria: _Texts = ()
+    """When it is done."""
+    plan: _Texts = ()
+    """Subtasks that are planned."""
+    doing: _Texts = ()
+    """Subtasks that are worked on."""
+    done: _Texts = ()
+    """Subtasks that are done."""
+    issues: _Texts = ()
+    """What is broken."""
+    solved: _Texts = ()
+    """Issues that are over."""
+    decisions: _Texts = ()
+    """What was decided."""
+    learnings: _Texts = ()
+    """What should not have to be found out again."""
+    expect: Annotated[int, Field(ge=0, le=MAX_SEQ)] | None = None
+    """The newest version; if it is another by now, nothing is written."""
+
+
+class Resume(_OfSession):
+    """A session to go on with."""
+
+
+class Report(_OfSession):
+    """A session whose prompt is taken apart."""
+
+
+class Decisions(_OfSession):
+    """A page of decisions."""
+
+    before: _Seq | None = None
+    """Begin with this entry, going back; without it, with the newest."""
+    limit: Annotated[int, Field(ge=1, le=50)] = 20
+    """How many at most."""
+
+
+class Restore(_OfSession):
+    """A decision to undo."""
+
+    decision: _Seq
+    """The entry of the decision, as the tool 'decisions' names it."""

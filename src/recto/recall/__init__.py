@@ -1,0 +1,1 @@
+"""Recall: index what was said, search it, and quote what matters in the prompt."""

@@ -1,0 +1,109 @@
+"""Pieces of a long text: passages to be indexed one by one, and the excerpt of it that matters.
+
+Texts are cut where a reader would pause: between paragraphs, else lines, else sentences, else words. It is not known
+here what is wanted of a text; a function that scores a piece is handed in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from recto.text.identifiers import ends_of
+
+_PAUSES = (
+    re.compile(r"\n[^\S\n]*\n\s*"),
+    re.compile(r"[\n\r\u2028\u2029]+"),
+    re.compile(r"[.!?…]++[\"'”’)\]]*+\s+|[。！？؟।]++[」』”’）]*+\s*"),
+    re.compile(r"\s+|[,;:，、；：،]+"),
+)
+"""After what a text may be cut, best first. The marks of East Asian and Arabic sentences need no space after them."""
+_LONGEST_EXCERPTED = 200_000
+_PIECE = 240
+"""Characters of the pieces an excerpt is made of: a sentence or two."""
+_HEADING = 160
+_GAP = "…"
+
+
+def passages(text: str, size: int = 1000, most: int = 8) -> list[str]:
+    """The text in pieces of at most `size` characters, as few as the pauses allow.
+
+    Joined they are the text again, unless there would be more than `most`: then the first ones and the last.
+    """
+    if not text.strip():
+        return []
+    if len(text) <= 2 * size * (most + 1):
+        pieces = list(_cut(text, size))
+        return pieces if len(pieces) <= most else [*pieces[: most - 1], pieces[-1]]
+    head = list(_cut(text[: 2 * size * most], size))
+    *_, last = _cut(text[-2 * size :], size)
+    return [*head[: most - 1], last]
+
+
+def _cut(text: str, size: int, level: int = 0) -> Iterator[str]:
+    """Neighbours are joined up to the size; what is too long by itself is cut at the next kind of pause."""
+    if len(text) <= size:
+        yield text
+        return
+    if level == len(_PAUSES):
+        yield from (text[at : at + size] for at in range(0, len(text), size))
+        return
+    start = end = 0
+    for pause in (*(found.end() for found in _PAUSES[level].finditer(text)), len(text)):
+        if pause - start > size and end > start:
+            yield from _cut(text[start:end], size, level + 1)
+            start = end
+        end = pause
+    if end > start:
+        yield from _cut(text[start:end], size, level + 1)
+
+
+def excerpt(text: str, wanted: Callable[[str], float], limit: int) -> str:
+    """Of a long text what is wanted most, in its order, in at most `limit` characters; a short text whole.
+
+    A short first line is always kept: it tends to say who speaks or what follows. Pieces that are not wanted at all
+    stay out; where none is, the beginning stands for the text.
+    """
+    if len(text) <= limit:
+        return text
+    if limit < 4 * len(_GAP):
+        return text[: max(limit, 0)]
+    pieces = _pieces(ends_of(text, _LONGEST_EXCERPTED), limit)
+    scores = [wanted(piece) for piece in pieces]
+    first_line = 0 < len(pieces[0].strip()) <= min(_HEADING, limit // 3) and pieces[0].endswith("\n")
+    ranked = sorted(range(len(pieces)), key=lambda place: (not (first_line and place == 0), -scores[place], place))
+    chosen, left = set[int](), limit - 2 * len(_GAP)
+    for place in ranked:
+        cost = len(pieces[place].strip()) + len(_GAP) + 2
+        if cost <= left and (scores[place] > 0 or (first_line and place == 0)):
+            chosen.add(place)
+            left -= cost
+    if not any(scores[place] > 0 for place in chosen):
+        best = ranked[0] if scores[ranked[0]] > 0 else 0
+        return text[: limit - 2].rstrip() + " " + _GAP if best == 0 else f"{_GAP} {pieces[best].strip()}"[:limit]
+    return _joined(pieces, chosen)
+
+
+def _pieces(text: str, limit: int) -> list[str]:
+    """Sentences or lines of the text, neighbours joined up to a readable length, its first line apart."""
+    text = text.lstrip()
+    size = min(_PIECE, max(limit // 3, 1))
+    heading, newline, rest = text.partition("\n")
+    if newline and heading and len(heading) < _HEADING and rest.strip():
+        return [heading + newline, *_cut(rest, size)]
+    return list(_cut(text, size)) or [text]
+
+
+def _joined(pieces: list[str], chosen: set[int]) -> str:
+    """The chosen pieces; neighbours run on as they did, everything else is a gap."""
+    parts: list[str] = []
+    for place, piece in enumerate(pieces):
+        if place not in chosen:
+            if not parts or parts[-1] != _GAP:
+                parts.append(_GAP)
+        elif parts and parts[-1] != _GAP:
+            break_ = "\n" if pieces[place - 1].endswith("\n") else " "
+            parts[-1] = parts[-1].rstrip() + break_ + piece.strip()
+        else:
+            parts.append(piece.strip())
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,68 @@
+"""What of an entry goes into the index: its words, the passages that get vectors, what it says about recall itself.
+
+Entries may be imported, and their bytes may be anything: what cannot be read is left out, and nothing here raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from recto.context.facts.classifier import marks_of
+from recto.formats.entry_text import text_of
+from recto.recall.chunking import passages
+from recto.recall.protocols import Lexicon
+from recto.recall.types import USED, Document
+from recto.transcript.entries import MAX_SEQ, MESSAGE, Entry
+
+_RECAPS = ("compact_summary", "isCompactSummary")
+_PASSAGES = {"user": 6, "assistant": 4, "tool": 2, "system": 2, "event": 0}
+"""How many passages of a message get a vector. Long outputs of tools are found by their words."""
+_MOST_SHOWN = 1000
+"""Entries of one event that are counted; a prompt shows a few."""
+
+
+def is_raw(entry: Entry) -> bool:
+    """A message that was said. A recap of messages that a client wrote is not history, and would be found before it."""
+    if entry.kind != MESSAGE:
+        return False
+    if b"ompact" not in entry.meta:
+        return True
+    about = _object(entry.meta)
+    return not any(about.get(name) for name in _RECAPS)
+
+
+def document_of(entry: Entry, lexicon: Lexicon) -> Document:
+    """A message as the words index takes it in."""
+    text = text_of(entry)
+    marks = marks_of(text, entry.role)
+    return Document(seq=entry.seq, ts=entry.ts, role=entry.role, marks=marks, terms=lexicon.terms(text))
+
+
+def passages_of(entry: Entry) -> list[str]:
+    """The pieces of a message that get vectors; none for what was not said."""
+    most = _PASSAGES[entry.role] if is_raw(entry) else 0
+    return list(passages(text_of(entry), most=most)) if most else []
+
+
+def uses_in(page: Iterable[Entry]) -> Iterator[tuple[int, list[int], list[int]]]:
+    """Which entries were shown, and which of them used, as the events of a page say."""
+    for entry in page:
+        if entry.kind == USED:
+            about = _object(entry.content)
+            yield entry.seq, _numbers(about.get("shown")), _numbers(about.get("used"))
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _numbers(given: object) -> list[int]:
+    """The numbers of entries in a list, and nothing else."""
+    listed = given[:_MOST_SHOWN] if isinstance(given, list) else []
+    return [one for one in listed if type(one) is int and 0 < one <= MAX_SEQ]

@@ -1,0 +1,170 @@
+"""The statements of the recall index. Their text never varies, so that SQLite keeps them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+
+import apsw
+
+from recto.recall.index_types import Covered, Glance, LaneSize, Row, Sealed, joined, unseen
+
+_SHELF = "SELECT shelf, generation FROM shelves WHERE session = ? AND lane = ?"
+_SHELVES = "SELECT shelf FROM shelves WHERE session = ? AND lane = coalesce(?, lane)"
+_ADD_SHELF = "INSERT INTO shelves(session, lane, generation) VALUES (?, ?, 0)"
+_DROP_SHELF = "DELETE FROM shelves WHERE shelf = ?"
+_COVERED = "SELECT first, last, hash FROM covered WHERE shelf = ? ORDER BY first"
+_COVERED_UP_TO = "SELECT first, last, hash FROM covered WHERE shelf = ? AND first <= ? ORDER BY first DESC"
+_ADD_COVERED = "INSERT INTO covered VALUES (?, ?, ?, ?)"
+_DROP_COVERED = "DELETE FROM covered WHERE shelf = ? AND first = ?"
+_FRESH = "SELECT seq, data FROM fresh WHERE shelf = ? ORDER BY seq"
+_IS_FRESH = "SELECT count(*) FROM fresh WHERE shelf = ? AND seq IN (SELECT value FROM json_each(?))"
+_ADD_FRESH = "INSERT INTO fresh VALUES (?, ?, ?)"
+_DROP_FRESH = "DELETE FROM fresh WHERE shelf = ? AND seq = ?"
+_SEALED = """
+SELECT part, first, data FROM sealed WHERE shelf = ? AND part IN (SELECT value FROM json_each(?)) ORDER BY part, first
+"""
+_IS_SEALED = """
+SELECT count(*) FROM json_each(?) AS j
+CROSS JOIN sealed AS s ON s.shelf = ? AND s.part = j.value ->> 0 AND s.first = j.value ->> 1
+"""
+_ADD_SEALED = "INSERT OR REPLACE INTO sealed(shelf, part, first, data) VALUES (?, ?, ?, ?)"
+_DROP_SEALED = "DELETE FROM sealed WHERE shelf = ? AND part = ? AND first = ?"
+_NEXT_GENERATION = "UPDATE shelves SET generation = ? WHERE shelf = ?"
+_SESSIONS = "SELECT DISTINCT session FROM shelves WHERE session >= ? ORDER BY session"
+_LANES = """
+SELECT lane, count(*), sum((SELECT coalesce(sum(last - first + 1), 0) FROM covered AS c WHERE c.shelf = s.shelf)),
+  sum((SELECT coalesce(sum(length(data)), 0) FROM fresh AS f WHERE f.shelf = s.shelf)
+    + (SELECT coalesce(sum(length(data)), 0) FROM sealed AS p WHERE p.shelf = s.shelf))
+FROM shelves AS s GROUP BY lane ORDER BY lane
+"""
+_UNCOVERED = """
+SELECT count(*) FROM fresh AS f
+WHERE NOT EXISTS (SELECT 1 FROM covered AS c WHERE c.shelf = f.shelf AND f.seq BETWEEN c.first AND c.last)
+"""
+_FORGET = tuple(f"DELETE FROM {table} WHERE shelf = ?" for table in ("fresh", "sealed", "covered"))  # noqa: S608
+
+NOTHING = Glance(0, (), ())
+
+
+def shelf_of(connection: apsw.Connection, session: str, lane: str) -> tuple[int, int] | None:
+    """The number of a lane of a session, and its generation."""
+    found: tuple[int, int] | None = connection.execute(_SHELF, (session, lane)).fetchone()
+    return found
+
+
+def covered(connection: apsw.Connection, shelf: int) -> list[Covered]:
+    """Which entries it has taken in."""
+    return [Covered(*row) for row in connection.execute(_COVERED, (shelf,))]
+
+
+def put(connection: apsw.Connection, session: str, lane: str, rows: Sequence[Row], covers: Covered) -> None:
+    """Adds fresh rows and what they cover. Called in a transaction."""
+    known = shelf_of(connection, session, lane)
+    near = _near(connection, known[0], covers) if known else []
+    new = unseen(rows, covers, near)
+    together = joined([*near, covers])
+    if together == near:
+        return
+    if known is None:
+        connection.execute(_ADD_SHELF, (session, lane))
+    shelf = known[0] if known else connection.last_insert_rowid()
+    connection.executemany(_ADD_FRESH, [(shelf, row.seq, row.data) for row in new])
+    connection.executemany(_DROP_COVERED, [(shelf, one.first) for one in near])
+    connection.executemany(_ADD_COVERED, [(shelf, one.first, one.last, one.hash) for one in together])
+
+
+class Seen:
+    """The fresh rows that a connection read last, for as long as nobody writes: a question looks at them many times."""
+
+    _MOST_SHELVES = 16
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._fresh: dict[int, list[Row]] = {}
+
+    def fresh(self, connection: apsw.Connection, shelf: int) -> list[Row]:
+        """Called in a transaction that has read something already."""
+        version = connection.data_version()
+        if version != self._version or len(self._fresh) >= self._MOST_SHELVES:
+            self._version = version
+            self._fresh.clear()
+        if shelf not in self._fresh:
+            self._fresh[shelf] = list(map(Row._make, connection.execute(_FRESH, (shelf,))))
+        return self._fresh[shelf]
+
+
+def glance(connection: apsw.Connection, seen: Seen, session: str, lane: str, parts: Sequence[int]) -> Glance:
+    """Called in a transaction, so that all of it is of one moment."""
+    known = shelf_of(connection, session, lane)
+    if known is None:
+        return NOTHING
+    shelf, generation = known
+    fresh = seen.fresh(connection, shelf)
+    asked = f"[{','.join(map(str, set(parts)))}]"
+    sealed = list(map(Sealed._make, connection.execute(_SEALED, (shelf, asked)))) if parts else []
+    return Glance(generation, fresh, sealed)
+
+
+def seal(
+    connection: apsw.Connection,
+    shelf: int,
+    taken: Sequence[int],
+    rows: Sequence[Sealed],
+    merged: Sequence[tuple[int, int]],
+) -> bool:
+    """Replaces rows by sealed ones; False where one of them is gone. Called in a transaction."""
+    fresh, old = sorted(set(taken)), sorted(set(merged))
+    there = connection.execute(_IS_FRESH, (shelf, json.dumps(fresh))).get
+    there += connection.execute(_IS_SEALED, (json.dumps(old), shelf)).get
+    if there != len(fresh) + len(old):
+        return False
+    connection.executemany(_DROP_FRESH, [(shelf, seq) for seq in fresh])
+    connection.executemany(_DROP_SEALED, [(shelf, part, first) for part, first in old])
+    ordered = sorted(rows)
+    connection.executemany(_ADD_SEALED, [(shelf, row.part, row.first, row.data) for row in ordered])
+    connection.execute(_NEXT_GENERATION, (1 + secrets.randbits(61), shelf))
+    return True
+
+
+def sessions(connection: apsw.Connection, prefix: str) -> list[str]:
+    """Those whose key begins so: they stand together, for SQLite orders text as Python does."""
+    found = []
+    for (session,) in connection.execute(_SESSIONS, (prefix,)):
+        if not session.startswith(prefix):
+            break
+        found.append(session)
+    return found
+
+
+def forget(connection: apsw.Connection, session: str, lane: str | None) -> None:
+    """Lets go of a session or of one of its lanes. Called in a transaction."""
+    for (shelf,) in connection.execute(_SHELVES, (session, lane)).fetchall():
+        for statement in (*_FORGET, _DROP_SHELF):
+            connection.execute(statement, (shelf,))
+
+
+def lanes(connection: apsw.Connection) -> list[LaneSize]:
+    """Every lane with how much it holds."""
+    return [
+        LaneSize(lane=lane, sessions=count, entries=entries, bytes=size)
+        for lane, count, entries, size in connection.execute(_LANES)
+    ]
+
+
+def uncovered(connection: apsw.Connection) -> int:
+    """Rows of entries that nothing says are covered."""
+    count: int = connection.execute(_UNCOVERED).get
+    return count
+
+
+def _near(connection: apsw.Connection, shelf: int, covers: Covered) -> list[Covered]:
+    """The ranges that meet or touch another, in order."""
+    found: list[Covered] = []
+    for row in connection.execute(_COVERED_UP_TO, (shelf, covers.last + 1)):
+        one = Covered(*row)
+        if one.last < covers.first - 1:
+            break
+        found.append(one)
+    return found[::-1]

@@ -1,0 +1,196 @@
+"""The statements, and the way from a row to an entry and back. Their text never varies, so that SQLite keeps them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import apsw
+
+from recto.transcript.entries import MAX_SEQ, Entry, Head, SessionSummary
+from recto.transcript.hash_chain import EMPTY
+
+PAGE_ENTRIES = 500
+PAGE_BYTES = 8 * 2**20
+"""A page ends where it has either; so 100 MB messages are read one at a time."""
+
+_LARGE = 2**20
+_COLUMNS = "pos, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev, hash, content"
+_NUMBER = "SELECT session_no FROM sessions WHERE session = ?"
+_LAST_NUMBER = "SELECT max(session_no) FROM sessions"
+_NAME = "SELECT session FROM sessions WHERE session_no = ?"
+_HEAD = "SELECT pos, hash FROM entries WHERE pos BETWEEN ? AND ? ORDER BY pos DESC LIMIT 1"
+_HASH = "SELECT hash FROM entries WHERE pos = ?"
+_PAGE = f"SELECT {_COLUMNS} FROM entries WHERE pos BETWEEN ? AND ? ORDER BY pos LIMIT ?"  # noqa: S608  # a constant
+_PICKED = f"SELECT {_COLUMNS} FROM entries WHERE pos IN (SELECT value FROM json_each(?)) ORDER BY pos"  # noqa: S608  # a constant
+_TAIL = f"SELECT {_COLUMNS} FROM entries WHERE pos BETWEEN ? AND ? ORDER BY pos DESC LIMIT ?"  # noqa: S608  # a constant
+_BY_ID = f"SELECT {_COLUMNS} FROM entries WHERE session_no = ? AND id = ?"  # noqa: S608  # a constant
+_BY_KEY = f"SELECT {_COLUMNS} FROM entries WHERE session_no = ? AND key = ?"  # noqa: S608  # a constant
+_ADD_SESSION = "INSERT INTO sessions VALUES (?, ?)"
+_ADD_ENTRIES = f"INSERT INTO entries({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608  # a constant
+_SESSIONS = """
+SELECT session, last & 4294967295, (SELECT ts FROM entries WHERE pos = first), (SELECT ts FROM entries WHERE pos = last)
+FROM (
+  SELECT session,
+    (SELECT min(pos) FROM entries WHERE pos BETWEEN s.session_no << 32 AND s.session_no << 32 | 4294967295) AS first,
+    (SELECT max(pos) FROM entries WHERE pos BETWEEN s.session_no << 32 AND s.session_no << 32 | 4294967295) AS last
+  FROM sessions AS s WHERE session > ? ORDER BY session
+)
+WHERE last IS NOT NULL LIMIT ?
+"""
+_ALL_HEADS = """
+SELECT session_no, session, last & 4294967295, (SELECT hash FROM entries WHERE pos = last)
+FROM (
+  SELECT session_no, session,
+    (SELECT max(pos) FROM entries WHERE pos BETWEEN s.session_no << 32 AND s.session_no << 32 | 4294967295) AS last
+  FROM sessions AS s
+)
+WHERE last IS NOT NULL
+"""
+_LOST_NUMBERS = """
+WITH RECURSIVE held(number) AS (
+  SELECT min(pos) >> 32 FROM entries
+  UNION ALL
+  SELECT (SELECT min(pos) >> 32 FROM entries WHERE pos >= (number + 1) << 32) FROM held WHERE number IS NOT NULL
+)
+SELECT number FROM held WHERE number IS NOT NULL AND number NOT IN (SELECT session_no FROM sessions)
+"""
+_TYPES = [int, str, int, str, str, str, str, int, str, str, bytes, bytes, bytes, bytes]
+_TYPES_WITHOUT_KEY = [*_TYPES[:9], type(None), *_TYPES[10:]]
+
+
+def number_of(connection: apsw.Connection, session: str) -> int | None:
+    """The number a session has in this file."""
+    number: int | None = connection.execute(_NUMBER, (session,)).get
+    return number
+
+
+def last_number(connection: apsw.Connection) -> int:
+    """The highest number in use."""
+    number: int | None = connection.execute(_LAST_NUMBER).get
+    return number or 0
+
+
+def name_of(connection: apsw.Connection, number: int) -> str | None:
+    """The session with a number."""
+    name: str | None = connection.execute(_NAME, (number,)).get
+    return name
+
+
+def head_of(connection: apsw.Connection, number: int) -> Head:
+    """The end of a session."""
+    row = connection.execute(_HEAD, _range(number, 0, MAX_SEQ)).fetchone()
+    if row and type(row[1]) is not bytes:
+        raise apsw.CorruptError(f"the hash of entry {row[0] & MAX_SEQ} is of a wrong type")
+    return Head(row[0] & MAX_SEQ, row[1]) if row else EMPTY
+
+
+def hash_at(connection: apsw.Connection, number: int, seq: int) -> bytes | None:
+    """The hash of one entry."""
+    digest: bytes | None = connection.execute(_HASH, (number << 32 | seq,)).get
+    return digest
+
+
+def page(connection: apsw.Connection, session: str, number: int, start: int, stop: int) -> list[Entry]:
+    """Entries from `start` on, up to `stop`, as many as make a page. Empty only at the end."""
+    found, size = [], 0
+    cursor = connection.execute(_PAGE, (*_range(number, start, stop), PAGE_ENTRIES))
+    for row in cursor:
+        entry = _entry(session, row)
+        found.append(entry)
+        size += len(entry.content) + len(entry.meta)
+        if size >= PAGE_BYTES:
+            break
+    cursor.close()  # ends the read transaction, also where rows are left
+    return found
+
+
+def picked(connection: apsw.Connection, session: str, number: int, seqs: Iterable[int]) -> list[Entry]:
+    """The entries of these numbers that there are, in order."""
+    rows = connection.execute(_PICKED, (json.dumps([number << 32 | seq for seq in seqs]),))
+    return [_entry(session, row) for row in rows]
+
+
+def tail(connection: apsw.Connection, session: str, number: int, count: int) -> list[Entry]:
+    """The last entries, oldest first."""
+    rows = connection.execute(_TAIL, (*_range(number, 0, MAX_SEQ), count))
+    return [_entry(session, row) for row in rows][::-1]
+
+
+def by_id(connection: apsw.Connection, session: str, number: int, id: str) -> Entry | None:
+    """The entry with an id."""
+    row = connection.execute(_BY_ID, (number, id)).fetchone()
+    return _entry(session, row) if row else None
+
+
+def by_key(connection: apsw.Connection, session: str, number: int, key: str) -> Entry | None:
+    """The entry stored under an idempotency key."""
+    row = connection.execute(_BY_KEY, (number, key)).fetchone()
+    return _entry(session, row) if row else None
+
+
+def summaries(connection: apsw.Connection, after: str, limit: int) -> list[SessionSummary]:
+    """Sessions by key; a limit of -1 is none."""
+    return [
+        SessionSummary(session=session, entries=last, first_ts=first_ts, last_ts=last_ts)
+        for session, last, first_ts, last_ts in connection.execute(_SESSIONS, (after, limit))
+    ]
+
+
+def all_heads(connection: apsw.Connection) -> Iterator[tuple[int, str, Head]]:
+    """The end of every session, with its number."""
+    for number, session, seq, digest in connection.execute(_ALL_HEADS):
+        yield number, session, Head(seq, digest)
+
+
+def lost_numbers(connection: apsw.Connection) -> list[int]:
+    """Numbers that have entries but belong to no session."""
+    return [number for (number,) in connection.execute(_LOST_NUMBERS)]
+
+
+def add_session(connection: apsw.Connection, number: int, session: str) -> None:
+    """Gives a session its number."""
+    connection.execute(_ADD_SESSION, (number, session))
+
+
+def add_entries(connection: apsw.Connection, number: int, entries: Sequence[Entry]) -> None:
+    """Adds entries in order."""
+    is_small = all(
+        len(entry.content) < _LARGE for entry in entries
+    )  # a kept statement keeps a copy of its last content
+    rows = (_row(number << 32 | entry.seq, entry) for entry in entries)
+    connection.executemany(_ADD_ENTRIES, rows, can_cache=is_small)
+
+
+def _range(number: int, start: int, stop: int) -> tuple[int, int]:
+    return number << 32 | start, number << 32 | stop
+
+
+def _row(pos: int, e: Entry) -> tuple[int | str | bytes | None, ...]:
+    names = (e.role, e.kind, e.wire, e.surface)
+    return (pos, e.id, e.ts, *names, e.tokens, e.counter, e.key, e.meta, e.prev, e.hash, e.content)
+
+
+def _entry(session: str, row: tuple[Any, ...]) -> Entry:
+    types = list(map(type, row))
+    if types not in (_TYPES, _TYPES_WITHOUT_KEY):  # SQLite checks types when it writes, not when it reads
+        raise apsw.CorruptError(f"entry {row[0] & MAX_SEQ} of session '{session}' has a value of a wrong type")
+    pos, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev, digest, content = row
+    return Entry(
+        session=session,
+        seq=pos & MAX_SEQ,
+        prev=prev,
+        hash=digest,
+        id=id,
+        ts=ts,
+        role=role,
+        content=content,
+        kind=kind,
+        wire=wire,
+        surface=surface,
+        tokens=tokens,
+        counter=counter,
+        meta=meta,
+        key=key,
+    )

@@ -1,0 +1,1 @@
+"""Plain text: analysis, dates, sentences, secrets and Unicode hygiene. Knows nothing of messages."""

@@ -1,0 +1,1 @@
+"""Counting tokens: tokenizers, estimates, model limits and calibration."""

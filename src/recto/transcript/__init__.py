@@ -1,0 +1,1 @@
+"""The append-only transcript: entries, events, session keys and the hash chain."""

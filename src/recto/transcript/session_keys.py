@@ -1,0 +1,128 @@
+"""Which sessions belong together: tenants, agents, and the pointers that name one entry.
+
+A session key is `agent:<agent>:<rest>`, or any other text, which then belongs to no agent. With a tenant the stored key
+begins with `tenant:<tenant>/`, and nobody without that tenant can name it. What begins with `recto:` is Recto's own
+(the keys of the gateway): nobody can name it, and nothing reaches it. Keys are compared character by character: no case
+is folded and no pattern is read into them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from recto.errors import InputError
+from recto.transcript.entries import MAX_SEQ, session_key
+
+Scope = Literal["session", "agent", "tenant"]
+"""Where recall searches: this session, all sessions of its agent, or all of its tenant's."""
+
+_TENANT = "tenant:"
+_OWN = "recto:"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_STORED = re.compile(r"tenant:([A-Za-z0-9._-]{1,64})/", re.ASCII)
+_AGENT = re.compile(r"agent:[^:]+:")
+_POINTER = re.compile(r"recto://(.+)/([1-9][0-9]{0,9})", re.ASCII)
+_LONGEST_POINTER = 300
+_DEFAULT_AGENT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """The sessions that one of them may search."""
+
+    prefix: str
+    """What all their keys begin with: where to look them up. Not all that begins so belongs to them; ask `holds`."""
+    key: str
+    """The session that asks."""
+    exact: bool
+    """Whether it reaches itself alone."""
+
+    def holds(self, other_key: str) -> bool:
+        """Whether the session with that stored key is one of them."""
+        if other_key == self.key:
+            return True
+        return not self.exact and other_key.startswith(self.prefix) and _realm(other_key) == _realm(self.key)
+
+
+def stored_key(session: str, tenant: str = "") -> str:
+    """The key a session is stored under. Raises `InputError` for one that reaches into a tenant or is Recto's own."""
+    key = session_key(session)
+    if key.startswith(_TENANT):
+        raise InputError(
+            f"session {key!r:.80}: keys that begin with 'tenant:' are made by Recto. Name the session as its tenant "
+            "does, and the tenant beside it."
+        )
+    if is_own(key):
+        raise InputError(f"session {key!r:.80}: keys that begin with '{_OWN}' are Recto's own. Choose another name.")
+    if not tenant:
+        return key
+    if not _NAME.fullmatch(tenant):
+        raise InputError(f"tenant {tenant!r:.80}: a name is 1 to 64 of the characters A-Z a-z 0-9 . _ -")
+    return session_key(f"{_TENANT}{tenant}/{key}")
+
+
+def is_own(key: str) -> bool:
+    """Whether a stored key is that of something Recto keeps for itself: no list and no search shows it."""
+    return key.startswith(_OWN)
+
+
+def tenant_of(key: str) -> str:
+    """The tenant of a stored key; empty where it has none."""
+    found = _STORED.match(key)
+    return found[1] if found else ""
+
+
+def session_in(key: str) -> str:
+    """The session of a stored key as its tenant names it."""
+    found = _STORED.match(key)
+    return key[found.end() :] if found else key
+
+
+def _realm(key: str) -> tuple[bool, bool, str]:
+    """What two keys must share to be of one tenant. A broken tenant key is not that of a session without tenant."""
+    return key.startswith(_TENANT), is_own(key), tenant_of(key)
+
+
+def within(key: str, scope: Scope) -> Reach:
+    """What a session reaches from its stored key. Each scope lies inside the next one."""
+    if is_own(key):
+        return Reach(prefix=key, key=key, exact=True)
+    tenant = tenant_of(key)
+    start = f"{_TENANT}{tenant}/" if tenant else ""
+    if scope == "tenant" and (tenant or not key.startswith(_TENANT)):
+        return Reach(prefix=start, key=key, exact=False)
+    agent = _AGENT.match(key, len(start))
+    if scope == "agent" and agent:
+        return Reach(prefix=start + agent[0], key=key, exact=False)
+    return Reach(prefix=key, key=key, exact=True)
+
+
+def pointer_to(key: str, seq: int) -> str:
+    """What an entry is called wherever it is quoted: `recto://<key>/<seq>`."""
+    return f"recto://{key}/{seq}"
+
+
+def parse_pointer(text: str) -> tuple[str, int]:
+    """The stored key and the place of an entry. Raises `InputError` for everything else."""
+    found = _POINTER.fullmatch(text) if len(text) <= _LONGEST_POINTER else None
+    if not found or int(found[2]) > MAX_SEQ:
+        raise InputError(f"{text!r:.80} is not a pointer; one looks like recto://agent:default:main/57")
+    return session_key(found[1]), int(found[2])
+
+
+def agent_of(key: str) -> str:
+    """The agent of a stored key; sessions that belong to no agent share the default one's memory."""
+    parts = session_in(key).split(":")
+    return parts[1] if len(parts) > 2 and parts[0] == "agent" and parts[1] else _DEFAULT_AGENT
+
+
+def memory_session(key: str) -> str:
+    """The stored key of the session that holds the memory of a session's agent."""
+    return stored_key(f"agent:{agent_of(key)}:memory", tenant_of(key))
+
+
+def is_memory_session(key: str) -> bool:
+    """Whether a stored key is that of such a session."""
+    return session_in(key) == f"agent:{agent_of(key)}:memory"

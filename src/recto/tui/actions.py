@@ -1,0 +1,47 @@
+"""Undoing and redoing decisions: for every screen that shows them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from recto.errors import RequestRefused
+from recto.gateway.inspection.schemas import AuditPage, Stored
+from recto.tui.screens.base import View
+from recto.tui.state import Changed, Here
+
+
+async def pin_or_unpin(here: Here, seq: int, *, pinned: bool) -> str:
+    """Turns it around, and says what was done."""
+    if pinned:
+        await here.client.delete("/session/pins", session=here.session, seq=seq)
+        return f"entry {seq} may leave the prompt again"
+    await here.do(Stored, "pins", {"entries": [seq]})
+    return f"entry {seq} is pinned: it stays in the prompt"
+
+
+class Undoing(View):
+    """A screen with decisions that can be undone."""
+
+    def undo(self, decision: int) -> None:
+        """What left is in again."""
+        if not self.refuse_without("change"):
+            self.change(partial(self._undo, decision), "undo")
+
+    def redo(self, decision: int) -> None:
+        """Makes an undone decision again."""
+        if not self.refuse_without("change"):
+            self.change(partial(self._redo, decision), "undo")
+
+    async def _undo(self, decision: int) -> None:
+        await self.here.do(Stored, "restore", {"decision": decision})
+        self.notify(f"decision {decision} is undone: what left is in again", markup=False)
+        self.app.post_message(Changed())
+
+    async def _redo(self, decision: int) -> None:
+        page = await self.here.of_session(AuditPage, "audit", from_=decision, limit=1)
+        undone_by = next((line.undone_by for line in page.lines if line.seq == decision), None)
+        if undone_by is None:
+            raise RequestRefused(409, "refused", f"decision {decision} is not undone")
+        made = await self.here.do(Stored, "redo", {"restored": undone_by})
+        self.notify(f"decision {decision} is made again, as entry {made.seq}", markup=False)
+        self.app.post_message(Changed())

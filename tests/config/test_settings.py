@@ -1,0 +1,88 @@
+"""Settings come from one tree, and a mistake in them is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from recto.config import Settings, load
+from recto.errors import SettingsError
+
+
+def test_defaults_need_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load(environ={}) == Settings()
+
+
+def test_arguments_win_over_the_environment_and_the_environment_over_the_file(tmp_path):
+    file = tmp_path / "recto.yaml"
+    file.write_text("store: from-file\nmodel: from-file\nsession: from-file\nlimits:\n  message_bytes: 5\n")
+    environ = {
+        "RECTO_MODEL": "from-environment",
+        "RECTO_SESSION": "from-environment",
+        "RECTO_LIMITS__LOCK_SECONDS": "2",
+    }
+    settings = load(path=file, environ=environ, arguments={"session": "from-argument", "store": None})
+    assert (settings.store, settings.model, settings.session) == ("from-file", "from-environment", "from-argument")
+    assert (settings.limits.message_bytes, settings.limits.lock_seconds) == (5, 2.0)
+
+
+def test_the_file_can_be_named_in_the_environment(tmp_path):
+    (tmp_path / "mine.yaml").write_text("model: gpt-4o")
+    assert load(environ={"RECTO_CONFIG": str(tmp_path / "mine.yaml")}).model == "gpt-4o"
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "nearest"),
+    [
+        ({"stor": "x"}, "stor", "store"),
+        ({"limits": {"mesage_bytes": 1}}, "limits.mesage_bytes", "limits.message_bytes"),
+        ({"zzzzzz": 1}, "zzzzzz", None),
+    ],
+)
+def test_an_unknown_key_is_refused_and_the_nearest_known_one_named(given, key, nearest):
+    with pytest.raises(SettingsError) as caught:
+        load(environ={}, arguments=given)
+    assert (caught.value.key, caught.value.nearest) == (key, nearest)
+
+
+def test_an_unknown_variable_is_refused_too():
+    with pytest.raises(SettingsError, match="Did you mean 'model'"):
+        load(environ={"RECTO_MODLE": "gpt-4o"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"store": 5},
+        {"limits": 3},
+        {"limits": {"message_bytes": True}},
+        {"limits": {"message_bytes": 0}},
+        {"limits": {"lock_seconds": -1}},
+        {"models": ["a"]},
+        {"models": {1: {}}},
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused(given):
+    with pytest.raises(SettingsError):
+        load(environ={}, arguments=given)
+
+
+@pytest.mark.parametrize("text", ["a: [", "- just\n- a list", "1: 2"])
+def test_a_file_that_is_not_settings_is_refused(tmp_path, text):
+    file = tmp_path / "recto.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError):
+        load(path=file, environ={})
+
+
+def test_a_named_file_must_exist(tmp_path):
+    with pytest.raises(SettingsError, match="no file"):
+        load(path=tmp_path / "nothing.yaml", environ={})
+
+
+def test_a_yaml_file_cannot_make_objects(tmp_path):
+    file = tmp_path / "recto.yaml"
+    file.write_text("store: !!python/object/apply:os.getcwd []")
+    with pytest.raises(SettingsError):
+        load(path=file, environ={})

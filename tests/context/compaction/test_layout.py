@@ -1,0 +1,139 @@
+"""The text in place of what left: what must not be lost first, within its tokens, nothing in it that could act."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recto.context.compaction.layout import FOOTER, Shares, bullet, filled, header, lay_out, more_for_facts, with_names
+from recto.context.facts.types import Fact, Touched
+from recto.context.window.notes import Note, bounded, rendered
+from recto.context.window.summary import Part, Summary
+from recto.continuity.checkpoints.builder import checkpoint_of
+from recto.continuity.checkpoints.handoff import handoff_of
+from recto.tokens.estimates import plain_estimate as count
+
+POINTER = "recto://agent:default:main/N"
+TEXT = st.text(max_size=300)
+
+
+def fact(text, kind="constraint", seq=7, **more):
+    return Fact(kind=kind, text=text, seq=seq, role="user", **more)
+
+
+facts = st.lists(st.builds(fact, TEXT, st.sampled_from(["constraint", "decision", "error", "question"])), max_size=12)
+parts = st.lists(
+    st.builds(lambda text: Part(first=1, last=9, level="title", turn=1, text=bullet(text)), TEXT), max_size=6
+)
+
+
+@given(known=facts, earlier=parts, told=st.lists(TEXT, max_size=20), most=st.integers(150, 2_000))
+def test_it_never_has_more_than_it_may_and_its_frame_is_whole(known, earlier, told, most):
+    layout = lay_out(known, (), earlier, pointer=POINTER, most=most, count=count)
+    text = filled(layout, [bullet(line) for line in told], most, count)
+    assert count(text) <= most
+    assert text.startswith(header(POINTER))
+    assert text.endswith(FOOTER)
+
+
+@given(text=st.text(min_size=1, max_size=400))
+def test_no_line_of_what_was_said_can_pass_for_the_frame(text):
+    line = bullet(text)
+    assert line.startswith("- ")
+    assert len(line.splitlines()) <= 1
+    assert "\x1b" not in line
+    assert "<|" not in line
+
+
+def test_constraints_come_before_questions_where_there_is_no_room_for_both():
+    known = [fact("Which port shall it be, and why that one?", "question"), fact("Never touch migrations/.")]
+    layout = lay_out(
+        known, (), (), pointer=POINTER, most=count(header(POINTER)) + 70, count=count, shares=Shares(facts=0.6)
+    )
+    assert any("Never touch migrations/." in line for line in layout.before)
+    assert not any("Which port" in line for line in layout.before)
+
+
+def test_what_is_settled_is_not_told():
+    layout = lay_out([fact("Use port 80.", open=False)], (), (), pointer=POINTER, most=900, count=count)
+    assert not any("port 80" in line for line in layout.before)
+
+
+def test_files_are_named_with_their_entries():
+    touched = [Touched(path="src/app.py", reads=1, edits=2, last=41, last_read=40)]
+    text = filled(lay_out((), touched, (), pointer=POINTER, most=900, count=count), (), 900, count)
+    assert "app.py" in text
+    assert "(edited, 40)" in text  # where its newest content stands
+
+
+def test_facts_get_more_room_where_too_much_was_lost():
+    assert more_for_facts(Shares()).facts > Shares().facts
+
+
+def test_a_secret_does_not_stand_in_a_line():
+    assert "AKIAIOSFODNN7EXAMPLE" not in bullet("The key is AKIAIOSFODNN7EXAMPLE.")
+
+
+def test_a_summary_survives_being_stored():
+    summary = Summary(
+        at=9,
+        text="text",
+        known=8,
+        parts=(Part(first=1, last=2, level="title", turn=1, text="- x (1 to 2)"),),
+        facts=(fact("Never touch migrations/."),),
+        touched=(Touched(path="a.py", reads=1, edits=0, last=2),),
+    )
+    stored = summary.to_json()
+    stored["parts"][0]["newer"] = "ignored"
+    assert Summary.from_json(9, stored) == summary
+
+
+@given(
+    notes=st.lists(
+        st.builds(Note, seq=st.integers(1, 99), kind=st.just("misc"), text=st.text(max_size=50), critical=st.booleans())
+    ),
+    most=st.integers(0, 200),
+)
+def test_notes_are_bounded_and_critical_ones_stay_longest(notes, most):
+    kept = bounded(notes, most)
+    assert sum(len(note.text) for note in kept) <= most
+    if any(note.critical for note in notes) and not any(note.critical for note in kept):
+        assert all(len(note.text) > most for note in notes if note.critical)
+    assert len(rendered(notes, most)) <= len(kept) + 2
+
+
+def test_a_handoff_says_what_holds_and_what_is_open_within_its_tokens():
+    known = [
+        fact("Never touch migrations/."),
+        fact("ValueError: no such column", "error"),
+        fact("[in progress] rename the helper", "progress"),
+        fact("We use sqlite because there is no server.", "decision"),
+    ]
+    made = checkpoint_of(known, (), (), goal="Rename the helper.", version=3, window=1, last=40)
+    text = handoff_of(made, "Next I run the tests.", most=300, count=count)
+    for expected in ("Rename the helper.", "Never touch migrations/.", "no such column", "Next I run the tests."):
+        assert expected in text
+    assert count(text) <= 300
+    assert count(handoff_of(made, "x " * 5_000, most=120, count=count)) <= 120
+    assert made.to_json()["version"] == 3
+
+
+@given(names=st.lists(st.text(min_size=1, max_size=30), max_size=30), most=st.integers(150, 400))
+def test_what_is_not_said_is_named_as_far_as_there_is_room(names, most):
+    text = filled(lay_out((), (), (), pointer=POINTER, most=most, count=count), (), most, count)
+    named = with_names(text, names, most, count)
+    assert count(named) <= most
+    assert named.startswith(header(POINTER))
+    assert named.endswith(FOOTER)
+
+
+def test_the_weightiest_name_comes_first():
+    text = filled(lay_out((), (), (), pointer=POINTER, most=400, count=count), (), 400, count)
+    assert "- src/app.py, parse_header\n" in with_names(text, ["src/app.py", "parse_header"], 400, count)
+
+
+def test_a_fact_is_not_told_again_in_what_happened():
+    layout = lay_out([fact("Never touch migrations/.", seq=7)], (), (), pointer=POINTER, most=400, count=count)
+    text = filled(layout, [bullet("Never touch migrations/.", 7), bullet("The tests run.", 8)], 400, count)
+    assert text.count("Never touch migrations/.") == 1
+    assert "The tests run." in text

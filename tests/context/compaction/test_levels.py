@@ -1,0 +1,142 @@
+"""An exchange shrinks as it grows old, in its own words."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.context.real_messages import count, exchanges, sessions, told_of
+
+from recto.context.compaction.levels import at_level, fitted, level_for
+from recto.context.facts.types import Call, Told
+
+MOST = {"key_points": 120, "one_line": 40, "title": 12}
+TEXTS = st.text(max_size=300) | st.lists(
+    st.sampled_from(["fix", "the", "42", "tests", "in", "src/mill.py", "now.", "Done!\n"])
+).map(" ".join)
+TOLD = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), TEXTS, st.booleans()), max_size=6).map(
+    lambda drawn: [
+        Told(seq=seq, role=role, text=text, calls=(Call("Bash", json.dumps({"command": text})),) if calls else ())
+        for seq, (role, text, calls) in enumerate(drawn, 1)
+    ]
+)
+
+
+@given(TOLD, st.sampled_from([count, len]))
+@settings(max_examples=60)
+def test_every_level_is_bounded_and_never_above_the_one_before(told, count):
+    sizes = [count(at_level(told, level, count)) for level in ("key_points", "one_line", "title")]
+    assert all(size <= most for size, most in zip(sizes, MOST.values(), strict=True))
+    assert sizes == sorted(sizes, reverse=True)
+    assert at_level(told, "key_points", count) == at_level(told, "key_points", count)
+
+
+@given(st.text(max_size=400), st.integers(0, 30))
+@settings(max_examples=60)
+def test_a_text_is_fitted_by_its_beginning(text, most):
+    made = fitted(text, most, count)
+    assert count(made) <= most
+    assert text.startswith(made.removesuffix("…"))
+
+
+def test_age_decides_the_level():
+    ages = {0: "full", 1: "key_points", 5: "key_points", 6: "one_line", 20: "one_line", 21: "title", 999: "title"}
+    assert {age: level_for(age) for age in ages} == ages
+    assert level_for(3, key_points_turns=2, line_turns=3) == "one_line"
+
+
+EXCHANGE = [
+    Told(seq=1, role="user", text="Please find out why the nightly export has been empty since Tuesday and mend it."),
+    Told(
+        seq=2,
+        role="assistant",
+        text="Let me look.",
+        calls=(
+            Call("Read", json.dumps({"file_path": "/srv/jobs/export.py"})),
+            Call("Bash", json.dumps({"command": "python -m jobs.export --dry-run"})),
+        ),
+    ),
+    Told(seq=3, role="tool", text="x = 1\n" * 400, calls=(Call("Read", "{}"),)),
+    Told(
+        seq=4,
+        role="assistant",
+        text="",
+        calls=(Call("Edit", json.dumps({"file_path": "/srv/jobs/rights.py", "old_string": "a", "new_string": "b"})),),
+    ),
+    Told(seq=5, role="tool", text="PermissionError: [Errno 13] Permission denied: '/var/export/day.csv'"),
+    Told(
+        seq=6,
+        role="assistant",
+        text="The job ran as `ada`; it now runs as `export` and wrote 1,204 rows. Anything else?",
+    ),
+]
+
+
+def test_the_key_points_are_ask_deeds_outcome_and_error():
+    lines = at_level(EXCHANGE, "key_points", count).splitlines()
+    assert lines[0].startswith("Asked: Please find out why the nightly export has been empty since Tuesday")
+    assert lines[1].startswith("Done: edited rights.py; ran python -m jobs.export --dry-run; read export.py")
+    assert "1,204 rows" in lines[2]
+    assert lines[3].startswith("Error: PermissionError: [Errno 13] Permission denied")
+
+
+def test_no_key_point_crowds_out_another():
+    told = [
+        Told(seq=1, role="user", text="Please mend the export and all that hangs on it, " * 40),
+        Told(seq=2, role="assistant", text="", calls=(Call("Edit", json.dumps({"file_path": "/srv/jobs/rights.py"})),)),
+        Told(seq=3, role="assistant", text="The export was mended with everything that hangs on it, " * 40),
+    ]
+    names = [line.partition(":")[0] for line in at_level(told, "key_points", count).splitlines()]
+    assert names == ["Asked", "Done", "Came out"]
+
+
+def test_one_line_has_ask_and_outcome_and_the_title_only_the_ask():
+    line = at_level(EXCHANGE, "one_line", count)
+    assert "\n" not in line
+    assert line.startswith("Please find out why")
+    assert "→ The job ran as `ada`" in line
+    assert at_level(EXCHANGE, "title", count).startswith("Please find out why the nightly")
+
+
+def test_a_short_exchange_stays_as_it_is_on_one_line():
+    told = [Told(seq=1, role="user", text="Is it\n done?")]
+    assert {at_level(told, level, count) for level in MOST} == {"Is it done?"}
+
+
+def test_an_answer_that_names_nothing_is_titled_with_what_came_of_it():
+    told = [Told(seq=1, role="user", text="yes"), Told(seq=2, role="assistant", text="All export tests pass now. " * 9)]
+    assert at_level(told, "title", count).startswith("yes → All export")
+
+
+def test_the_whole_is_all_of_it_but_for_secrets():
+    key = "ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8"
+    told = [Told(seq=1, role="user", text=f"use {key}"), Told(seq=2, role="assistant", text="It is used.")]
+    whole = at_level(told, "full", count)
+    assert "It is used." in whole
+    assert all(key not in at_level(told, level, count) for level in ("full", *MOST))
+
+
+@pytest.mark.parametrize("text", ["a" * 5_000_000, "<p" * 1_000_000, "\ud800 word. " * 300_000, "\n" * 2_000_000])
+def test_no_text_takes_long(text):
+    told = [
+        Told(seq=1, role="user", text=text),
+        Told(seq=2, role="tool", text=text),
+        Told(seq=3, role="assistant", text=text),
+    ]
+    for level, most in MOST.items():
+        assert count(at_level(told, level, count)) <= most
+
+
+def test_no_number_in_a_level_of_a_real_exchange_is_made_up(data):
+    number = re.compile(r"\d+")
+    for path in sessions(data, 3):
+        for told in exchanges(told_of(path)):
+            source = "\n".join(f"{one.text} {' '.join(call.arguments for call in one.calls)}" for one in told)
+            known = set(number.findall(source))
+            for level, most in MOST.items():
+                made = at_level(told, level, count)
+                assert count(made) <= most
+                assert set(number.findall(made)) <= known

@@ -1,0 +1,215 @@
+"""Files that were worked with are known by their paths, and the ones that matter are named."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.context.real_messages import count, lines_of, sessions
+
+from recto.context.facts.files import file_lines, touched_in
+from recto.context.facts.types import Call, Told, Touched
+
+ROOT = "/home/ada/engine"
+
+
+def calls(seq, tool, **arguments):
+    return Told(seq=seq, role="assistant", text="", calls=(Call(tool, json.dumps(arguments)),))
+
+
+def answers(seq, tool, text, **arguments):
+    return Told(seq=seq, role="tool", text=text, calls=(Call(tool, json.dumps(arguments)),))
+
+
+def by_path(touched):
+    return {file.path: file for file in touched}
+
+
+def test_reads_and_edits_are_told_by_the_tool():
+    told = [
+        calls(1, "Read", file_path=f"{ROOT}/src/mill.py"),
+        answers(2, "Read", "1→x = 1", file_path=f"{ROOT}/src/mill.py"),
+        calls(3, "Edit", file_path=f"{ROOT}/src/mill.py", old_string="1", new_string="2"),
+        calls(4, "str_replace_based_edit_tool", command="view", path=f"{ROOT}/src/store.py"),
+        calls(5, "str_replace_based_edit_tool", command="str_replace", path=f"{ROOT}/src/card.py"),
+        calls(6, "NotebookEdit", notebookPath=f"{ROOT}/notes.ipynb"),
+        calls(7, "MultiRead", files=[{"path": "src/gear.py"}, {"path": "src/axle.py"}]),
+    ]
+    found = by_path(touched_in(told))
+    assert found[f"{ROOT}/src/mill.py"] == Touched(path=f"{ROOT}/src/mill.py", reads=1, edits=1, last=3, last_read=2)
+    assert (found[f"{ROOT}/src/store.py"].reads, found[f"{ROOT}/src/store.py"].edits) == (1, 0)
+    assert found[f"{ROOT}/src/card.py"].edits == 1
+    assert found[f"{ROOT}/notes.ipynb"].edits == 1
+    assert found["src/gear.py"].reads == found["src/axle.py"].reads == 1
+
+
+def test_patches_and_commands_name_their_files():
+    patch = "*** Begin Patch\n*** Update File: src/mill.py\n@@\n-a\n+b\n*** Add File: src/new.py\n+x\n*** End Patch"
+    told = [
+        Told(seq=1, role="assistant", text="", calls=(Call("apply_patch", patch),)),
+        calls(2, "shell", command=["bash", "-lc", "cat src/store.py | head -5 && sed -i 's/a/b/' src/card.py"]),
+        calls(3, "Bash", command="cat > docs/plan.md <<'EOF'\nsee src/unseen.py\nEOF"),
+        calls(4, "Bash", command="git add src/axle.py && go test ./src/... 2>/dev/null"),
+    ]
+    found = by_path(touched_in(told))
+    assert {path for path, file in found.items() if file.edits} == {
+        "src/mill.py",
+        "src/new.py",
+        "src/card.py",
+        "docs/plan.md",
+    }
+    assert found["src/store.py"].reads == 1
+    assert (found["src/axle.py"].reads, found["src/axle.py"].edits) == (0, 0)
+    assert "src/unseen.py" not in found
+    assert not any(path.startswith("/dev") for path in found)
+
+
+def test_relative_and_absolute_forms_of_a_file_are_one():
+    told = [
+        Told(seq=1, role="user", text="Please look at mill.py and at src/store.py."),
+        calls(2, "Read", file_path=f"{ROOT}/src/mill.py"),
+        calls(3, "Bash", command="cat ./src/mill.py"),
+        calls(4, "Read", file_path=f"{ROOT}/src/store.py"),
+        Told(seq=5, role="assistant", text="`src/mill.py` is fine."),
+    ]
+    found = by_path(touched_in(told))
+    assert set(found) == {f"{ROOT}/src/mill.py", f"{ROOT}/src/store.py"}
+    assert found[f"{ROOT}/src/mill.py"].reads == 2
+    assert found[f"{ROOT}/src/mill.py"].last == 5
+
+
+def test_a_listing_counts_for_little_and_does_not_make_a_file_new():
+    told = [
+        calls(1, "Read", file_path="src/mill.py"),
+        answers(2, "Grep", "src/mill.py:3:x\nsrc/seen.py:9:x", pattern="x"),
+    ]
+    found = by_path(touched_in(told))
+    assert found["src/mill.py"].last == 1
+    assert (found["src/seen.py"].reads, found["src/seen.py"].last) == (0, 2)
+
+
+def test_a_read_that_failed_shows_nothing():
+    told = [calls(1, "Read", file_path="a/b.py"), answers(2, "Read", "File does not exist.", file_path="a/b.py")]
+    assert touched_in(told)[0].last_read == 0
+
+
+def test_what_only_looks_like_a_path_is_none():
+    said = "See https://example.org/a/index.html, either/or, github.com/ada/mill.go, v1.2/3, origin/main..HEAD, Node.js"
+    assert touched_in([Told(seq=1, role="assistant", text=said)]) == ()
+
+
+FILES = st.sampled_from(["a.py", "src/a.py", "/r/src/a.py", "/r/src/b.py", "src/b.py", "./src/c.go", "/q/src/a.py"])
+MESSAGES = st.lists(
+    st.one_of(
+        st.builds(lambda path: ("assistant", "", "Read", path), FILES),
+        st.builds(lambda path: ("assistant", "", "Edit", path), FILES),
+        st.builds(lambda path: ("tool", "text", "Read", path), FILES),
+        st.builds(lambda path: ("tool", f"{path}:1:x", "Grep", "x"), FILES),
+        st.builds(lambda path: ("user", f"look at {path} please", "", ""), FILES),
+        st.builds(lambda text: ("user", text, "", ""), st.text(max_size=40)),
+    ),
+    max_size=12,
+)
+
+
+def messages(drawn):
+    return [
+        Told(seq=seq, role=role, text=text, calls=(Call(tool, json.dumps({"file_path": path})),) if tool else ())
+        for seq, (role, text, tool, path) in enumerate(drawn, 1)
+    ]
+
+
+@given(MESSAGES, st.integers(0, 12))
+@settings(max_examples=60)
+def test_it_is_a_fold(drawn, cut):
+    told = messages(drawn)
+    assert touched_in(told) == touched_in(told[cut:], touched_in(told[:cut]))
+
+
+@given(MESSAGES, st.integers(0, 3))
+@settings(max_examples=30)
+def test_no_more_files_are_kept_than_asked_for(drawn, most):
+    assert len(touched_in(messages(drawn), most=most)) <= most
+
+
+TOUCHED = st.lists(
+    st.builds(
+        Touched,
+        path=st.text(max_size=20) | FILES,
+        reads=st.integers(0, 3),
+        edits=st.integers(0, 3),
+        last=st.integers(1, 99),
+    ),
+    max_size=20,
+)
+
+
+@given(TOUCHED, st.integers(0, 60), st.sampled_from([count, len]))
+@settings(max_examples=60)
+def test_the_lines_never_cost_more_than_they_may(touched, tokens, count):
+    lines = file_lines(touched, tokens, count)
+    assert count("\n".join(lines)) <= tokens
+    assert lines == file_lines(list(reversed(touched)), tokens, count) or len({file.path for file in touched}) < len(
+        touched
+    )
+
+
+def test_the_lines_name_edited_files_first_below_their_project():
+    touched = [
+        Touched(path=f"{ROOT}/README.md", reads=1, edits=0, last=1, last_read=2),
+        Touched(path=f"{ROOT}/src/mill.py", reads=2, edits=3, last=9, last_read=8),
+        Touched(path=f"{ROOT}/src/store.py", reads=1, edits=0, last=7, last_read=7),
+        Touched(path=f"{ROOT}/src/named.py", reads=0, edits=0, last=6),
+    ]
+    assert file_lines(touched, 100, count) == ["src: mill.py (edited, 8), store.py (7), named.py", ".: README.md (2)"]
+    assert file_lines(touched, 8, count) == ["src: mill.py (edited, 8)"]
+
+
+def test_names_that_no_person_gave_come_last():
+    made = [f"runs/0f44a06e-ed4c-48e8-82e3-60{number}.json" for number in range(3)]
+    touched = [Touched(path=path, reads=0, edits=0, last=9) for path in (*made, "runs/plan.md")]
+    assert file_lines(touched, 5, count) == ["runs: plan.md"]
+
+
+def test_secrets_in_a_path_are_masked():
+    key = "ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8"
+    lines = file_lines([Touched(path=f"logs/{key}.txt", reads=1, edits=0, last=1)], 100, count)
+    assert lines
+    assert key not in lines[0]
+
+
+def test_a_flood_of_paths_is_bounded():
+    flood = "\n".join(f"d{number}/f{number}.py" for number in range(30_000)) + "/a" * 500_000
+    found = touched_in([Told(seq=1, role="tool", text=flood), calls(2, "Edit", file_path="src/mill.py")])
+    assert len(found) == 500
+    assert "src/mill.py" in by_path(found)
+
+
+def test_lone_surrogates_and_broken_arguments_do_no_harm():
+    told = Told(seq=1, role="assistant", text="\ud800/a.py", calls=(Call("Edit", "{"), Call("Edit", "[" * 9_000)))
+    assert isinstance(touched_in([told]), tuple)
+
+
+def test_most_files_of_real_sessions_that_are_touched_again_are_named(data):
+    named = again = 0
+    for path in sessions(data, 8):
+        lines = lines_of(path)
+        at = next(place for place, (kind, _) in enumerate(lines) if kind == "boundary")
+        before = [told for _, told in lines[:at]]
+        text = "\n".join(file_lines(touched_in(before), 1000, count))
+        seen = "\n".join(told.text + " ".join(call.arguments for call in told.calls) for told in before)
+        later = {
+            json.loads(call.arguments)["file_path"]
+            for _, told in lines[at:]
+            for call in told.calls
+            if '"file_path"' in call.arguments
+        }
+        for file in later:
+            parts = file.split("/")
+            if "/".join(parts[-2:]) in seen:
+                again += 1
+                named += re.search(rf"(?<![\w.-]){re.escape(parts[-1])}(?![\w-])", text) is not None
+    assert again >= 20
+    assert named / again > 0.9

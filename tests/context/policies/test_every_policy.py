@@ -1,0 +1,111 @@
+"""What holds for every policy, whatever the view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import isfinite
+
+import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
+from tests.context.policies.policy_views import LEAVING, POLICIES, SHRINKING, freed_by, real_views, view_of, views
+
+from recto.context.policies.evict import Evict
+from recto.context.policies.features import TOTAL
+from recto.context.window.plan import Plan, Policy, View
+from recto.context.window.units import Line
+
+NEEDS = st.integers(-5, 6_000)
+each_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+"""Where views are made up, one view goes through all policies: making it costs more than planning on it."""
+
+
+def named(policies: Iterable[Policy]) -> Iterator[Policy]:
+    """Policies one after the other, each told by its name where a test fails on it."""
+    for policy in policies:
+        note(policy.name)
+        yield policy
+
+
+def check(plan: Plan, view: View, need: int) -> None:
+    eligible = {seq for unit in view.eligible for seq in unit.seqs}
+    touched = [seq for unit in plan.leaves for seq in unit.seqs] + [shrink.seq for shrink in plan.shrinks]
+    assert eligible.issuperset(touched)
+    assert len(touched) == len(set(touched))
+    assert all(unit in view.eligible for unit in plan.leaves)
+    assert plan.frees == freed_by(plan, view)
+    assert all(shrink.tokens < view.tokens[shrink.seq] for shrink in plan.shrinks)
+    assert bool(plan) == (plan.frees > 0) == bool(plan.reason)
+    if need <= 0:
+        assert not plan
+
+
+@given(view=views(), need=NEEDS)
+def test_a_plan_touches_only_what_may_leave_and_frees_what_it_says(view, need):
+    for policy in named(POLICIES):
+        check(policy.plan(view, need), view, need)
+
+
+@given(view=views(), need=NEEDS)
+def test_enough_leaves_or_everything_that_may_and_no_unit_too_many(view, need):
+    for policy in named(LEAVING):
+        plan = policy.plan(view, need)
+        assert plan.frees >= min(need, sum(view.cost(unit) for unit in view.eligible))
+        if plan.leaves:
+            assert plan.frees - view.cost(plan.leaves[-1]) < need
+
+
+@given(view=views(), need=NEEDS, more=st.integers(0, 3_000))
+def test_who_needs_more_gets_no_less_and_the_same_first(view, need, more):
+    for policy in named(POLICIES):
+        some, rest = policy.plan(view, need), policy.plan(view, need + more)
+        assert rest.frees >= some.frees
+        assert rest.leaves[: len(some.leaves)] == some.leaves
+        assert rest.shrinks[: len(some.shrinks)] == some.shrinks
+
+
+@given(view=views(), need=NEEDS)
+def test_the_same_view_gives_the_same_plan(view, need):
+    for policy in named(POLICIES):
+        assert policy.plan(view, need) == policy.plan(view, need)
+
+
+@given(view=views(), need=NEEDS)
+def test_what_opened_a_long_exchange_leaves_after_everything_that_answers_it(view, need):
+    for policy in named(LEAVING):
+        leaves = policy.plan(view, need).leaves
+        for place, unit in enumerate(leaves):
+            if unit.opens:
+                others = [other for other in view.eligible if other.exchange == unit.exchange and other is not unit]
+                assert all(other in leaves[:place] for other in others)
+
+
+@given(view=views())
+def test_every_unit_that_was_weighed_has_a_finite_score_on_record(view):
+    for policy in named(policy for policy in LEAVING if isinstance(policy, Evict)):
+        plan = policy.plan(view, 1)
+        assert plan.scores.keys() == {unit.first for unit in view.eligible}
+        assert all(TOTAL in parts and all(map(isfinite, parts.values())) for parts in plan.scores.values())
+
+
+@each_policy
+@pytest.mark.parametrize("need", [-1, 0, 1, 10**12])
+def test_odd_views_are_no_reason_to_fail(policy, need):
+    nothing = View(eligible=(), protected=(), tokens={})
+    free = [Line(seq=1, id="a", role="user", tokens=0)]
+    late = [Line(seq=7, id="b", role="tool", tokens=900, answers=("gone",), tools=("",))]
+    assert not policy.plan(nothing, need)
+    assert not policy.plan(view_of(free, {1: ""}), need)
+    check(policy.plan(view_of(late, {7: "\ud800\x00 " * 400}), need), view_of(late, {7: ""}), need)
+    assert not policy.plan(view_of(late, {7: "x"}, stays=lambda unit: True), need)
+
+
+@each_policy
+def test_real_sessions_are_relieved_at_every_need(policy, data):
+    for view in real_views(data, every=9):
+        has = sum(view.cost(unit) for unit in view.eligible)
+        for need in (1, has // 3, 2 * has):
+            plan = policy.plan(view, need)
+            check(plan, view, need)
+            if policy not in SHRINKING:
+                assert plan.frees >= min(need, has)

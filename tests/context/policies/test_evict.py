@@ -1,0 +1,183 @@
+"""Each scorer lets go of what its description says."""
+
+from __future__ import annotations
+
+import pytest
+from tests.context.policies.policy_views import conversation, view_of
+
+from recto.context.policies.evict import Evict
+from recto.context.policies.scorers import SCORERS, Fifo, Hybrid, Lru, Priority, SemanticMerge, TypeTtl, scorer_named
+from recto.errors import SettingsError
+
+PAGES = [
+    "harbour boats unload pier morning",
+    "invoice ledger customer refund payment",
+    "glacier moraine valley ice core",
+]
+
+
+def first_to_leave(scorer, *steps, need: int = 1, goal: str = "", stays=lambda unit: False) -> list[int]:
+    lines, texts = conversation(*steps)
+    plan = Evict(scorer=scorer).plan(view_of(lines, texts, goal=goal, stays=stays, long_exchange=2), need)
+    return [unit.first for unit in plan.leaves]
+
+
+def test_fifo_lets_the_oldest_go():
+    assert first_to_leave(Fifo(), *[("user", page) for page in PAGES], need=150) == [1, 2]
+
+
+def test_lru_lets_the_idle_go_and_keeps_what_is_spoken_of_again():
+    asked_again = ("user", "what about the harbour and its boats?")
+    steps = [*[("user", page) for page in PAGES], asked_again]
+    assert first_to_leave(Lru(), *steps) == [2]
+    lines, texts = conversation(*steps)
+    scores = Evict(scorer=Lru()).plan(view_of(lines, texts), 1).scores
+    assert scores[1] == {"total": 1.0, "last_used": 4.0, "idle": 0.0}
+    assert scores[2] == {"total": pytest.approx(1 / 3), "last_used": 2.0, "idle": 2.0}
+
+
+def test_lru_takes_more_than_one_shared_term_for_a_use():
+    steps = [*[("user", page) for page in PAGES], ("user", "the harbour?")]
+    assert first_to_leave(Lru(), *steps) == [1]
+    assert first_to_leave(Lru(shared=1), *steps) == [2]
+
+
+def test_lru_does_not_count_terms_that_everybody_uses():
+    everybodys = "settings.yaml config_loader"
+    steps = [("user", f"{page} {everybodys}") for page in PAGES]
+    steps += [("user", f"topic{number} {everybodys}") for number in range(8)]
+    steps += [("user", f"harbour and boats {everybodys}")]
+    assert first_to_leave(Lru(), *steps) == [2]
+    assert first_to_leave(Lru(common=1.0), *steps) == [1]
+
+
+def test_priority_keeps_what_the_goal_speaks_of():
+    steps = [("user", page) for page in PAGES]
+    assert first_to_leave(Priority(), *steps, goal="unload the boats in the harbour") == [2]
+
+
+def test_priority_keeps_marks_sources_and_reuse_by_their_weights():
+    lines, texts = conversation(("assistant", "one"), ("tool", "two"), ("assistant", "three"), ("user", "four"))
+    view = view_of(lines, texts, long_exchange=2)
+    only_source = Priority(recency=0, relevance=0, reuse=0, mark=0)
+    assert [unit.first for unit in Evict(scorer=only_source).plan(view, 500).leaves] == [3, 1, 4]
+    parts = Evict(scorer=Priority()).plan(view, 1).scores[4]
+    assert parts.keys() == {"total", "recency", "relevance", "source", "reuse", "mark"}
+    assert parts["source"] == 1.0
+
+
+def test_expired_units_leave_first_tool_results_before_prose_before_what_the_user_said():
+    steps = [("user", "a question"), ("assistant", "prose"), ("assistant", "calls"), ("tool", "result")]
+    steps += [("assistant", "calls"), ("tool", "ValueError: no such file"), ("assistant", "we decided to use tar")]
+    steps += [("user", "and now?")] * 30
+    order = first_to_leave(TypeTtl(), *steps, need=700)
+    assert order[:5] == [3, 2, 5, 7, 1]
+
+
+def test_of_two_that_say_the_same_the_older_leaves_and_the_reason_names_the_newer():
+    page = " ".join(PAGES)
+    steps = [("user", "glass marble stone copper silver golden bronze"), ("user", page), ("user", page + " again")]
+    lines, texts = conversation(*steps)
+    plan = Evict(scorer=SemanticMerge()).plan(view_of(lines, texts), 1)
+    assert [unit.first for unit in plan.leaves] == [2]
+    assert plan.reason.endswith("; 2 repeats 3")
+    assert plan.scores[2]["repeats"] == 3
+    assert plan.scores[2]["alike"] > 0.85
+    assert plan.scores[1] == {"total": 0.0}
+
+
+def test_a_protected_unit_can_be_the_one_that_is_kept_but_never_the_one_that_leaves():
+    page = " ".join(PAGES)
+    steps = [("user", "glass marble stone"), ("user", page), ("user", page)]
+    assert first_to_leave(SemanticMerge(), *steps, stays=lambda unit: unit.first == 3) == [2]
+    assert first_to_leave(SemanticMerge(), *steps, stays=lambda unit: unit.first == 2) == [1]
+
+
+def test_merging_goes_on_with_the_oldest_where_repeats_are_not_enough():
+    page = " ".join(PAGES)
+    steps = [("user", "glass marble stone copper"), ("user", page), ("user", page)]
+    assert first_to_leave(SemanticMerge(), *steps, need=150) == [2, 1]
+
+
+def test_the_reason_names_no_kept_unit_that_leaves_as_well():
+    page = " ".join(PAGES)
+    lines, texts = conversation(("user", page), ("user", page))
+    plan = Evict(scorer=SemanticMerge()).plan(view_of(lines, texts), 200)
+    assert len(plan.leaves) == 2
+    assert "repeats" not in plan.reason
+
+
+def test_short_answers_are_not_merged():
+    assert first_to_leave(SemanticMerge(), ("user", "one two"), ("user", "yes"), ("user", "yes")) == [1]
+
+
+def test_a_hybrid_follows_its_weights_and_records_every_part():
+    steps = [*[("user", page) for page in PAGES], ("user", "what about the harbour and its boats?")]
+    assert first_to_leave(Hybrid(weights={"fifo": 1}), *steps) == [1]
+    assert first_to_leave(Hybrid(weights={"lru": 1}), *steps) == [2]
+    assert first_to_leave(Hybrid(weights={"lru": 9, "fifo": 1}), *steps) == [2]
+    lines, texts = conversation(*steps)
+    plan = Evict(scorer=Hybrid(weights={"lru": 3, "fifo": 1})).plan(view_of(lines, texts), 1)
+    parts = plan.scores[1]
+    assert parts.keys() == {"total", "lru.total", "lru.last_used", "lru.idle", "fifo.total"}
+    assert parts["total"] == pytest.approx(0.75)
+
+
+def test_a_hybrid_reads_no_text_for_scorers_it_does_not_ask():
+    lines, _ = conversation(*[("user", page) for page in PAGES])
+    view = view_of(lines, {})
+    assert Evict(scorer=Hybrid(weights={"fifo": 1, "semantic_merge": 0})).plan(view, 1)
+    with pytest.raises(KeyError):
+        Evict(scorer=Hybrid(weights={"semantic_merge": 1})).plan(view, 1)
+
+
+def test_each_text_is_asked_for_once_by_each_plan():
+    lines, texts = conversation(*[("user", page) for page in PAGES * 3])
+    asked: list[int] = []
+    view = view_of(lines, texts)
+    counted = type(view)(
+        eligible=view.eligible,
+        protected=(),
+        tokens=view.tokens,
+        text_of=lambda seq: asked.append(seq) or texts[seq],
+    )
+    for scorer in (Lru(), Priority(), Hybrid()):
+        asked.clear()
+        Evict(scorer=scorer).plan(counted, 1)
+        assert sorted(asked) == [line.seq for line in lines]
+
+
+def test_scorers_are_switched_by_name():
+    for name, make in SCORERS.items():
+        assert make().name == name
+        assert Evict(scorer=scorer_named(name)).name == f"evict.{name}"
+    assert scorer_named("lru", shared=3) == Lru(shared=3)
+    with pytest.raises(SettingsError, match="Did you mean 'hybrid'"):
+        scorer_named("hibrid")
+    with pytest.raises(SettingsError, match="shared"):
+        scorer_named("lru", shared=0)
+    with pytest.raises(SettingsError, match="depth"):
+        scorer_named("lru", depth=3)
+
+
+@pytest.mark.parametrize(
+    ("make", "settings"),
+    [
+        (Lru, {"shared": 0}),
+        (Lru, {"common": 0.0}),
+        (Priority, {"recency": -1.0}),
+        (Priority, {"recency": float("nan")}),
+        (Priority, {"recency": 0, "relevance": 0, "source": 0, "reuse": 0, "mark": 0}),
+        (Priority, {"worth": {"tool": 1}}),
+        (Priority, {"common": 2}),
+        (TypeTtl, {"tool": 0}),
+        (SemanticMerge, {"threshold": 0}),
+        (SemanticMerge, {"least_words": 0}),
+        (Hybrid, {"weights": {}}),
+        (Hybrid, {"weights": {"lru": -1}}),
+        (Hybrid, {"weights": {"hybrid": 1}}),
+    ],
+)
+def test_settings_out_of_range_are_refused(make, settings):
+    with pytest.raises(ValueError, match=r"lru|priority|type_ttl|semantic_merge|hybrid"):
+        make(**settings)

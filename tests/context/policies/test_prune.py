@@ -1,0 +1,26 @@
+"""The sliding window."""
+
+from __future__ import annotations
+
+from tests.context.policies.policy_views import conversation, view_of
+
+from recto.context.policies.prune import Prune
+
+
+def test_the_oldest_leave_first_and_only_as_many_as_it_takes():
+    lines, texts = conversation(*[("user", "a"), ("assistant", "b")] * 5)
+    plan = Prune().plan(view_of(lines, texts), 450)
+    assert [unit.seqs for unit in plan.leaves] == [(1, 2), (3, 4), (5, 6)]
+    assert (plan.frees, plan.policy) == (600, "prune")
+    assert plan.reason == "oldest first: 3 units of entries 1 to 6"
+
+
+def test_what_costs_less_by_now_frees_less():
+    lines, texts = conversation(("user", "a"), ("user", "b"))
+    plan = Prune().plan(view_of(lines, texts, tokens={1: 10, 2: 90}), 11)
+    assert plan.frees == 100
+
+
+def test_units_that_cost_nothing_do_not_leave_for_nothing():
+    lines, texts = conversation(("user", "a"), ("user", "b"), tokens=0)
+    assert not Prune().plan(view_of(lines, texts), 100)

@@ -1,0 +1,137 @@
+"""Units leave whole and leave the prompt valid; a window is the same however it was rebuilt."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recto.context.window.plan import Shrink
+from recto.context.window.state import Protection, WindowState, in_flight, ranges_of, seqs_in, split
+from recto.context.window.units import LONG_EXCHANGE, Line, leaving_order, steps_of, units_of
+
+
+def lines_from(script: str) -> list[Line]:
+    """`s` system, `u` user, `a` assistant, `c`/`d` assistant with one or two calls, `r` the oldest open result."""
+    lines: list[Line] = []
+    waiting: list[str] = []
+    for seq, sign in enumerate(script, 1):
+        role = {"s": "system", "u": "user", "r": "tool"}.get(sign, "assistant")
+        calls = tuple(f"{seq}-{n}" for n in range({"c": 1, "d": 2}.get(sign, 0)))
+        answers = (waiting.pop(0),) if sign == "r" and waiting else ("nothing",) if sign == "r" else ()
+        waiting += calls
+        lines.append(Line(seq=seq, id=f"i{seq}", role=role, tokens=seq, calls=calls, answers=answers))
+    return lines
+
+
+scripts = st.text(alphabet="suacdr", max_size=60)
+
+
+def state_from(script: str) -> WindowState:
+    state = WindowState()
+    for line in lines_from(script):
+        state.add(line)
+    return state
+
+
+def test_a_short_exchange_is_one_unit():
+    assert [unit.seqs for unit in units_of(lines_from("ucra" + "ua"))] == [(1, 2, 3, 4), (5, 6)]
+
+
+def test_a_long_tool_loop_is_taken_apart_by_steps_and_its_question_leaves_last():
+    units = units_of(lines_from("u" + "cr" * 10 + "a" + "ua"))
+    assert [unit.seqs for unit in units[:3]] == [(1,), (2, 3), (4, 5)]
+    order = leaving_order(units)
+    assert [unit.first for unit in order[-2:]] == [1, 23]
+
+
+def test_parallel_calls_travel_with_all_their_results():
+    [unit] = units_of(lines_from("udrr"))
+    assert unit.is_whole
+    assert steps_of(unit)[1].seqs == (2, 3, 4)
+
+
+def test_a_late_result_belongs_to_its_call():
+    units = units_of(lines_from("ucuar"))
+    assert units[0].seqs == (1, 2, 5)
+
+
+@given(scripts)
+def test_every_line_is_in_exactly_one_unit_and_pairs_are_never_split(script):
+    lines = lines_from(script)
+    units = units_of(lines)
+    assert sorted(seq for unit in units for seq in unit.seqs) == [line.seq for line in lines]
+    home = {call: unit for unit in units for line in unit.lines for call in line.calls}
+    for unit in units:
+        assert list(unit.seqs) == sorted(unit.seqs)
+        for line in unit.lines:
+            assert all(home.get(answer, unit) is unit for answer in line.answers)
+
+
+@given(scripts, st.integers(0, 30))
+def test_protected_and_eligible_share_nothing_and_lose_nothing(script, recent):
+    state = state_from(script)
+    found = split(state, Protection(min_recent_messages=recent))
+    eligible = {seq for unit in found.eligible for seq in unit.seqs}
+    protected = {seq for unit in found.protected for seq in unit.seqs}
+    assert not eligible & protected
+    assert eligible | protected == set(state.lines)
+    assert in_flight(state) <= protected
+    assert set(list(state.lines)[len(state.lines) - min(recent, len(state.lines)) :]) <= protected
+    assert all(state.lines[seq].role != "system" for seq in eligible)
+    assert state.task not in eligible
+
+
+def test_the_open_step_and_the_current_question_are_in_flight():
+    assert in_flight(state_from("ua" + "ucrdrr")) == {3, 6, 7, 8}
+    assert in_flight(state_from("uau")) == {3}
+    assert in_flight(WindowState()) == frozenset()
+
+
+def test_pins_marks_and_tool_rules_protect():
+    state = state_from("u" + "ua" * 20)
+    state.pins.add(4)
+    state.add(Line(seq=42, id="m", role="assistant", tokens=1, marked=True))
+    state.add(Line(seq=43, id="t", role="assistant", tokens=1, calls=("x",), tools=("keep_me",)))
+    for seq in range(44, 60):
+        state.add(Line(seq=seq, id=str(seq), role="user", tokens=1))
+    found = split(state, Protection(min_recent_messages=0, tools=frozenset({"keep_me"})))
+    protected = {seq for unit in found.protected for seq in unit.seqs}
+    assert protected == {1, 4, 42, 43, 59}
+
+
+@given(scripts, st.data())
+def test_a_window_rebuilt_from_its_snapshot_is_the_same(script, data):
+    state = state_from(script)
+    numbers = st.lists(st.sampled_from(sorted(state.lines) or [0]), max_size=5)
+    state.leave(data.draw(numbers))
+    state.shrink(Shrink(seq=seq, text="short", tokens=1) for seq in data.draw(numbers))
+    state.pins |= set(data.draw(numbers))
+    again = WindowState.from_snapshot(state.snapshot(), state.lines.values())
+    again.spent = {name: used for name, used in again.spent.items() if used}
+    state.spent = {name: used for name, used in state.spent.items() if used}
+    assert again == state
+    assert sum(state.spent.values()) == state.tokens == sum(state.cost(seq) for seq in state.lines)
+
+
+@given(scripts, st.data())
+def test_what_comes_back_is_as_if_it_had_never_left(script, data):
+    state, untouched = state_from(script), state_from(script)
+    gone = data.draw(st.sets(st.sampled_from(sorted(state.lines) or [0])))
+    lines = [untouched.lines[seq] for seq in gone if seq in untouched.lines]
+    state.leave(gone)
+    assert state.tokens == untouched.tokens - sum(line.tokens for line in lines)
+    state.come_back(lines)
+    assert list(state.lines.items()) == list(untouched.lines.items())
+    assert (state.left_messages, state.left_tokens) == (0, 0)
+
+
+@given(st.sets(st.integers(1, 200)))
+def test_ranges_stand_for_their_numbers(seqs):
+    assert seqs_in(ranges_of(sorted(seqs))) == sorted(seqs)
+
+
+def test_a_floor_below_zero_is_refused():
+    with pytest.raises(ValueError, match="below zero"):
+        Protection(min_recent_messages=-1)
+    assert LONG_EXCHANGE > 1

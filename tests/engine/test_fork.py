@@ -1,0 +1,105 @@
+"""Forks: the same up to an entry, on their own from there; and one session on several surfaces."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+import recto
+from recto.engine.fork import fork
+from recto.errors import InputError
+from recto.testing import FakeClock, scripted_session
+
+SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
+
+
+def opened(store, session="agent:default:main", **more):
+    return recto.open(store, session=session, model="gpt-4o", models=SMALL, recall={"inject": False}, **more)
+
+
+@pytest.fixture
+def worked(tmp_path):
+    path = tmp_path / "a.db"
+    with opened(path) as session:
+        for message in scripted_session(exchanges=30):
+            if message["role"] == "assistant":
+                session.prompt()
+            session.append(message)
+    return path
+
+
+def test_a_fork_has_the_same_prompt_and_goes_its_own_way(worked):
+    with opened(worked) as session:
+        expected = session.prompt().raw
+        made = fork(session.store, session.key, "agent:default:other", clock=FakeClock())
+        assert json.loads(made.content)["from"] == session.key
+        with opened(session.store, "agent:default:other") as other:
+            assert other.prompt().raw == expected
+            other.append({"role": "user", "content": "Only here."})
+            assert "Only here." in json.dumps(other.prompt().messages)
+            assert other.verify().ok
+        assert "Only here." not in json.dumps(session.prompt().messages)
+        assert session.verify().ok
+        assert [entry.kind for entry in session.tail(1)] == ["branch"]
+
+
+def test_a_fork_in_the_past_knows_nothing_of_what_came_after(worked):
+    with opened(worked) as session:
+        fork(session.store, session.key, "agent:default:past", clock=FakeClock(), at=40)
+        with opened(session.store, "agent:default:past") as past:
+            assert len(past) == 41
+            assert [entry.content for entry in past.read(1, 40)] == [entry.content for entry in session.read(1, 40)]
+
+
+def test_a_fork_that_was_cut_off_goes_on_and_one_that_is_done_is_not_done_again(worked):
+    with opened(worked) as session:
+        store = session.store
+        fork(store, session.key, "agent:default:part", clock=FakeClock(), at=30)
+        half = list(store.read("agent:default:part", 1, 20))
+        store.append("agent:default:half", half)
+        made = fork(store, session.key, "agent:default:half", clock=FakeClock(), at=60)
+        assert made.seq == 61
+        assert fork(store, session.key, "agent:default:half", clock=FakeClock(), at=60) == made
+
+
+def test_another_session_is_never_overwritten(worked):
+    with opened(worked) as session:
+        with opened(session.store, "agent:default:busy") as busy:
+            busy.append({"role": "user", "content": "Mine."})
+        with pytest.raises(InputError, match="exists already"):
+            fork(session.store, session.key, "agent:default:busy", clock=FakeClock())
+        for target, at in ((session.key, None), ("agent:default:x", 10**6), ("tenant:a/agent:default:x", None)):
+            with pytest.raises(InputError):
+                fork(session.store, session.key, target, clock=FakeClock(), at=at)
+
+
+def test_two_surfaces_at_once_are_ordered_and_both_see_everything(tmp_path):
+    path = tmp_path / "a.db"
+    with opened(path) as first, opened(path, "recto") as second:
+        assert first.key == second.key  # the alias is the same session
+
+        def speak(session, surface):
+            for number in range(30):
+                session.append({"role": "user", "content": f"{surface} {number}"}, surface=surface)
+                session.prompt()
+
+        threads = [threading.Thread(target=speak, args=pair) for pair in ((first, "cli"), (second, "web"))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        said = [(entry.surface, json.loads(entry.content)["content"]) for entry in first.read() if entry.role == "user"]
+        for surface in ("cli", "web"):
+            own = [text for at, text in said if at == surface]
+            assert own == [f"{surface} {number}" for number in range(30)]
+        assert first.prompt().raw == second.prompt().raw
+        assert len(first.prompt().messages) == 60
+
+
+def test_a_session_forks_itself_and_stays_with_its_tenant(tmp_path):
+    with opened(tmp_path / "a.db", tenant="acme") as session:
+        session.append({"role": "user", "content": "Hello"})
+        made = session.fork("agent:default:other", at=1)
+        assert made.session == "tenant:acme/agent:default:other"

@@ -1,0 +1,421 @@
+"""What is told of turns while they happen is what the transcript tells of them later, whoever wrote and reopened it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import closing, suppress
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import recto
+from recto.engine.context_window_manager import ContextWindowManager
+from recto.engine.monitor import CARRY_EVERY, NUMBERS, REACH, health_of, health_report, numbers_in
+from recto.engine.projection import DECISIONS
+from recto.errors import InputError, StoreUnavailable, WindowOverflow
+from recto.formats.session_files import read_file
+from recto.health.alerts import KINDS
+from recto.health.metrics import MadeOf
+from recto.stores.memory import MemoryStore
+from recto.stores.sqlite import SqliteStore
+from recto.testing import scripted_session
+from recto.transcript.entries import MESSAGE
+
+SMALL = {"gpt-4o": {"window": 8_000, "max_input": 8_000}}
+TINY = {"gpt-4o": {"window": 2_000, "max_input": 2_000}}
+REAL_MOST = 60
+"""Messages of each real session: all 42 are replayed, and each of them outgrows its window in so many. Before a release
+all messages are."""
+
+
+class Heard:
+    """A sink that keeps what it is told."""
+
+    def __init__(self):
+        self.turns, self.alerts, self.events = [], [], []
+
+    def turn(self, session, turn):
+        self.turns.append(turn)
+
+    def alert(self, alert):
+        self.alerts.append(alert)
+
+    def event(self, entry):
+        self.events.append(entry)
+
+
+class Broken:
+    def turn(self, session, turn):
+        raise RuntimeError("no")
+
+    alert = event = lambda self, about: 1 / 0
+
+
+def opened(store="memory:", heard=None, models=SMALL, **given):
+    session = recto.open(store, model="gpt-4o", models=models, **{"recall": {"enabled": False}, **given})
+    if heard is not None:
+        session.watch(heard)
+    return session
+
+
+def again(session, **given):
+    found = list(health_of(session.store, session.key, **given))
+    return [turn for turn, _ in found], [alert for _, alerts in found for alert in alerts]
+
+
+def say(session, text="yes", **meta):
+    """One turn: a question, its prompt, the answer."""
+    session.append({"role": "user", "content": "Go on, please."})
+    session.prompt()
+    return session.append({"role": "assistant", "content": text}, **meta)
+
+
+def real(file: Path, most: int):
+    with file.open("rb") as lines:  # only as far as it is needed
+        return list(islice((entry for entry in read_file(lines, file.name) if entry.kind == MESSAGE), most))
+
+
+def replayed(messages, mode):
+    """A real session through a window it outgrows, opened anew now and then, with what was told meanwhile."""
+    heard, store = Heard(), MemoryStore()
+    session = opened(store, heard, window={"mode": mode})
+    for place, entry in enumerate(messages):
+        if entry.role == "assistant":
+            with suppress(WindowOverflow):
+                session.prompt()
+        session.append_all([entry.content], wire=entry.wire)
+        if place % 37 == 36:
+            session.close()
+            session = opened(store, heard, window={"mode": mode})
+    return session, heard
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_of_every_real_session_it_is_told_again_what_was_told_live(data, part, scale):
+    turns = decided = 0
+    for number, file in enumerate(sorted(data.glob("agent_sessions/*/*.jsonl"))[part::3]):
+        session, heard = replayed(
+            real(file, scale(REAL_MOST, release=10**9)), "zones" if number == 5 else "sliding_window"
+        )
+        assert again(session) == (heard.turns, heard.alerts)
+        report = session.health(7)
+        assert report.turns == tuple(heard.turns[-7:])
+        assert {alert.name for alert in report.alerts} == still_raised(heard.alerts)
+        turns += len(heard.turns)
+        decided += sum(turn.evicted > 0 for turn in heard.turns)
+        session.close()
+    assert turns > 200
+    assert decided > 5
+
+
+def still_raised(alerts):
+    return {
+        one.name for one in alerts if not one.ended and one is [other for other in alerts if other.name == one.name][-1]
+    }
+
+
+def work(session, exchanges, seed=7):
+    for message in scripted_session(seed=seed, exchanges=exchanges):
+        if message["role"] == "assistant":
+            session.prompt()
+        session.append(message)
+
+
+def test_with_recall_what_comes_back_is_told_again_too(tmp_path):
+    heard = Heard()
+    with opened(tmp_path / "a.db", heard, recall={"background": False}) as session:
+        work(session, 10)
+        assert again(session) == (heard.turns, heard.alerts)
+        assert sum(turn.recall_hits + turn.recall_misses for turn in heard.turns) > 0
+        assert sum(turn.regret for turn in heard.turns) > 0
+        assert {entry.kind for entry in heard.events} >= {"context_window_pruned", "zone_changed"}
+
+
+def test_two_who_write_at_once_tell_each_turn_once_and_together_all_of_them(tmp_path):
+    first, second = Heard(), Heard()
+    with closing(SqliteStore(tmp_path / "a.db")) as ours, closing(SqliteStore(tmp_path / "a.db")) as theirs:
+        one, other = opened(ours, first), opened(theirs, second)
+        for number in range(50):
+            say(one if number % 3 else other, f"answer {number}")
+        one.append({"role": "user", "content": "Both of you?"})
+        one.prompt()
+        other.prompt()
+        one.append({"role": "assistant", "content": "me"})
+        other.append({"role": "assistant", "content": "me too"})
+        told = sorted(first.turns + second.turns, key=lambda turn: turn.seq)
+        assert told == again(one)[0]
+        assert [turn.turn for turn in told] == list(range(1, 53))
+        third = Heard()
+        with opened(theirs, third) as late:
+            say(late)
+        assert third.turns == again(one)[0][-1:]
+
+
+def test_a_turn_is_an_answer_to_a_prompt_and_nothing_else():
+    heard = Heard()
+    with opened(heard=heard) as session:
+        session.append({"role": "user", "content": "Hello"})
+        session.append({"role": "assistant", "content": "never asked for"})
+        session.append({"role": "user", "content": "Hello?"})
+        session.prompt()
+        session.prompt()
+        session.append_all(
+            [{"role": "assistant", "content": "asked for"}, {"role": "assistant", "content": "and more"}]
+        )
+        session.append({"role": "assistant", "content": "and more still"})
+        assert [turn.seq for turn in heard.turns] == [4]
+        assert [entry.seq for entry in session.read() if numbers_in(entry)] == [4]
+        assert again(session)[0] == heard.turns
+
+
+def test_what_the_caller_keeps_with_an_answer_stays_and_wins():
+    heard = Heard()
+    with opened(heard=heard) as session:
+        entry = say(session, meta={"trace": "t1"})
+        assert entry.metadata["trace"] == "t1"
+        assert MadeOf.from_json(entry.metadata[NUMBERS]).tokens == heard.turns[0].tokens
+        assert say(session, meta={NUMBERS: "mine"}).metadata == {NUMBERS: "mine"}
+        assert len(heard.turns) == 1
+        assert again(session)[0] == heard.turns
+
+
+def test_doing_it_again_under_its_key_stores_nothing_and_is_told_once():
+    heard = Heard()
+    with opened(heard=heard) as session:
+        first = say(session, key="k")
+        session.prompt()
+        assert session.append({"role": "assistant", "content": "yes"}, key="k") == first
+        session.append({"role": "assistant", "content": "another"})
+        assert [turn.seq for turn in heard.turns] == [first.seq, first.seq + 1]
+        assert again(session)[0] == heard.turns
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_long_session_that_nobody_measured_begins_anew_and_says_so(measured):
+    heard, store = Heard(), MemoryStore()
+    with opened(store, health={"enabled": measured}) as session:
+        say(session)
+        say(session)
+        session.append_all([{"role": "user", "content": "x"}] * (REACH + 5))
+    with opened(store, heard) as session:
+        say(session)
+        say(session)
+        assert [turn.turn for turn in heard.turns] == [1, 2]
+        assert heard.turns[0].burn == 0
+        assert [turn.turn for turn in again(session)[0]] == [1, 2, 1, 2]
+        assert again(session)[0][2:] == heard.turns
+        assert session.health().turns == tuple(heard.turns)
+
+
+def test_measuring_can_be_switched_off_and_the_transcript_still_tells():
+    with opened(health={"enabled": False}) as session:
+        say(session)
+        with pytest.raises(InputError, match=r"health\.enabled"):
+            session.on_alert(print)
+        assert len(session.health().turns) == 1
+
+
+def test_opening_again_reads_only_a_few_entries():
+    store = MemoryStore()
+    with opened(store) as session:
+        for _ in range(60):
+            say(session)
+    heard, read = Heard(), []
+    original = store.read
+    store.read = lambda key, start=1, stop=None: read.append((start, stop)) or original(key, start, stop)
+    with opened(store, heard) as session:
+        entry = session.append({"role": "assistant", "content": "no prompt, no turn"})
+        assert read == []
+        session.monitor.kept_with(
+            MadeOf(tokens=1, room=1, prefix=0, results=0, protected=0, recalled=0, tools=0, lag=0, model="")
+        )
+    assert min(start for start, _ in read) >= entry.seq - 3 * CARRY_EVERY
+
+
+def test_a_session_that_is_opened_again_goes_on_with_its_alerts():
+    heard, store = Heard(), MemoryStore()
+    for number in range(4):
+        with opened(store, heard) as session:
+            if not number:
+                session.record("fidelity_judged", {"score": 0.2})
+            for _ in range(CARRY_EVERY):
+                say(session)
+            assert [alert.name for alert in session.health(1).alerts] == ["fidelity"]
+            assert again(session) == (heard.turns, heard.alerts)
+    with opened(store, heard) as session:
+        session.record("fidelity_judged", {"score": 0.99})
+        say(session)
+    assert [(alert.name, alert.ended) for alert in heard.alerts] == [("fidelity", False), ("fidelity", True)]
+
+
+def test_whoever_listens_and_fails_does_not_fail_the_turn():
+    heard = Heard()
+    with opened(heard=Broken()) as session:
+        session.watch(heard)
+        session.on_alert(lambda alert: 1 / 0)
+        work(session, 4)
+        assert again(session)[0] == heard.turns
+        assert session.health().sinks_failed > len(heard.turns)
+
+
+def test_a_store_that_fails_while_turns_are_followed_does_not_fail_the_turn_either():
+    heard, store = Heard(), MemoryStore()
+    with opened(store, heard) as session:
+        say(session)
+        with opened(store) as other:
+            say(other)
+        original, store.read = store.read, lambda *given: (_ for _ in ()).throw(StoreUnavailable("away", "later"))
+        entry = session.append({"role": "user", "content": "There?"})
+        store.read = original
+        assert entry.seq == 5
+        assert session.monitor.failures == 1
+        say(session)
+        assert again(session)[0][-1] == heard.turns[-1]
+
+
+def test_whoever_is_told_may_use_the_session():
+    with opened() as session:
+        session.on_alert(lambda alert: session.note("learnings", f"{alert.name} at turn {alert.turn}"))
+        work(session, 3)
+        assert any("bloat" in note.text for note in session.notes)
+
+
+def big(tokens):
+    return " ".join(f"w{number}" for number in range(tokens // 2))
+
+
+def call(name, arguments, id):
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}],
+    }
+
+
+def test_a_tool_call_that_is_made_again_after_its_result_has_left_is_regret():
+    heard = Heard()
+    with opened(heard=heard, window={"min_recent_messages": 2}) as session:
+        session.append({"role": "user", "content": "Look at the files."})
+        for number in range(8):
+            session.prompt()
+            session.append(call("read", {"path": f"f{number}.py", "from": 1}, f"c{number}"))
+            session.append({"role": "tool", "tool_call_id": f"c{number}", "content": big(1200)})
+        session.prompt()
+        left = [one for entry in session.read() if entry.kind in DECISIONS for one in json.loads(entry.content)["gone"]]
+        assert left
+        session.append(call("read", {"from": 1, "path": "f0.py"}, "again"))
+        session.append({"role": "tool", "tool_call_id": "again", "content": "short"})
+        session.prompt()
+        session.append(call("read", {"path": "new.py"}, "other"))
+        assert [turn.regret for turn in heard.turns][-2:] == [1, 0]
+        assert again(session)[0] == heard.turns
+
+
+def test_a_decision_that_is_undone_and_an_entry_that_is_pinned_again_are_regret():
+    heard = Heard()
+    with opened(heard=heard, window={"min_recent_messages": 2}) as session:
+        for number in range(12):
+            session.append({"role": "user", "content": f"{number} {big(900)}"})
+            session.prompt()
+            session.append({"role": "assistant", "content": "noted"})
+        decision = next(entry for entry in session.read() if entry.kind in DECISIONS)
+        late = [entry for entry in session.read() if entry.kind in DECISIONS][-1]
+        session.pin(json.loads(late.content)["left"][0][0])
+        session.restore(decision.seq)
+        with suppress(WindowOverflow):
+            session.prompt()
+        session.append({"role": "assistant", "content": "back"})
+        assert again(session)[0] == heard.turns
+        assert sum(turn.regret for turn in heard.turns) >= 1
+
+
+def test_what_a_provider_reported_before_the_answer_belongs_to_its_turn():
+    heard = Heard()
+    with opened(heard=heard) as session:
+        manager = ContextWindowManager(session)
+        prompt = manager.on_turn_start({"role": "user", "content": "Hello there, who are you?"})
+        usage = {"input_tokens": prompt.tokens, "cache_read_input_tokens": 40, "cache_creation_input_tokens": 5}
+        manager.on_turn_end({"role": "assistant", "content": "Me."}, usage=usage)
+        (turn,) = heard.turns
+        assert (turn.cache_read, turn.cache_write) == (40, 5)
+        assert turn.estimate_error == round((prompt.tokens + 45) / prompt.tokens - 1, 4)
+        assert manager.get_health_report().last == turn
+
+
+def driven(name, session):
+    """Makes a session so that one alert is raised, and then so that it ends."""
+    compress = {"policy": "compact", "reason": "", "left": [], "shrunk": {}, "frees": 10}
+
+    def compressed(to, score):
+        made = {"style": "s", "engine": "e", "tokens_from": 1000, "tokens_to": to, "fidelity": {"score": score}}
+        session.record("compaction", compress | {"compression": made})
+        say(session)
+
+    if name in ("fidelity", "ratio"):
+        compressed(*((100, 0.5) if name == "fidelity" else (900, 0.9)))
+        compressed(100, 0.99)
+    elif name == "evictions":
+        for left in (*[7] * 5, *[0] * 5):
+            session.record("units_evicted", compress | {"left": [[1, left]] if left else []})
+            say(session)
+    elif name == "bloat":
+        session.append({"role": "user", "content": "Read it."})
+        session.append(call("read", {}, "c1"))
+        session.append({"role": "tool", "tool_call_id": "c1", "content": big(1500)})
+        session.prompt()
+        session.append({"role": "assistant", "content": big(1200)})
+        for _ in range(6):
+            say(session, big(1200))
+    elif name == "burn":
+        for size in (60, 60, 60, 60, 3000, 60, 60):
+            say(session, big(size))
+    else:
+        say(session, big(4000))
+        session.window.tighten(session.window.material.used(session.window.state) + 100)
+        for _ in range(3):
+            say(session)
+        session.window.budget, session.window.rules = driven.roomy
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_each_alert_is_raised_and_ended_in_a_session_that_is_driven_there(name):
+    called_back = []
+    with opened(models={"gpt-4o": {"window": 16_000, "max_input": 16_000}}) as session:
+        driven.roomy = session.window.budget, session.window.rules
+        session.on_alert(called_back.append)
+        driven(name, session)
+        say(session)
+        mine = [alert for alert in called_back if alert.name == name]
+        assert [alert.ended for alert in mine] == [False, True]
+        assert mine[0].session == session.key
+        assert again(session)[1] == called_back
+
+
+def test_programs_that_await_hear_the_same():
+    async def run():
+        async with await recto.open_async(
+            "memory:", model="gpt-4o", models=SMALL, recall={"enabled": False}
+        ) as session:
+            heard, alerts = Heard(), []
+            session.watch(heard)
+            session.on_alert(alerts.append)
+            await session.append({"role": "user", "content": "Hello"})
+            await session.prompt()
+            await session.append({"role": "assistant", "content": "Hi"})
+            return heard.turns, (await session.health(1)).turns, alerts
+
+    turns, reported, alerts = asyncio.run(run())
+    assert (len(turns), tuple(turns), alerts) == (1, reported, [])
+
+
+def test_events_that_only_have_the_name_of_ours_change_nothing():
+    heard = Heard()
+    with opened(heard=heard) as session:
+        say(session)
+        for kind in ("fidelity_judged", "recall_injected", "pinned_by_me", "usage_reported_by_me"):
+            session.record(kind, {"other": True})
+        say(session)
+        assert again(session)[0] == heard.turns
+        assert health_report(session.store, session.key).turns == tuple(heard.turns)

@@ -1,0 +1,364 @@
+"""Made messages are accepted, changed messages differ only where they were changed, and every prompt is valid."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tests.formats.arrangements import (
+    ANTHROPIC,
+    CHAT,
+    EVENTS,
+    RESPONSES,
+    WIRES,
+    fine_conversations,
+    lines_of,
+    rendered,
+    written,
+)
+from tests.formats.format_strategies import BLOCKS, ITEMS, MESSAGES
+
+from recto.formats import read
+from recto.formats.edits import (
+    cache_marks,
+    newest_marks,
+    only_answers,
+    render_arrangement,
+    result_message,
+    text_message,
+    with_cache_mark,
+    with_results,
+    without_cache_marks,
+    without_thinking,
+    without_thinking_after,
+)
+from recto.formats.ordering import Answer, arrange
+from recto.formats.session_files import read_file
+from recto.formats.validation import problems
+
+MARK = b'{ "type" : "ephemeral" }'
+EXPLICIT = b'{"mode": "explicit",  "ttl": "30m"}'
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@given(EVENTS)
+def test_whatever_happened_the_prompt_is_one_that_a_provider_takes(wire, events):
+    messages, _ = rendered(written(events, wire), wire)
+    assert problems(messages, wire) == ([] if messages else ["there is no message"])
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@given(fine_conversations())
+def test_what_a_provider_would_take_is_sent_byte_for_byte(wire, events):
+    before = written(events, wire)
+    assert problems(before, wire) == []
+    after, arrangement = rendered(before, wire)
+    assert after == before
+    assert not arrangement.omitted
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@given(EVENTS)
+def test_a_prompt_that_was_mended_is_not_mended_again(wire, events):
+    once, _ = rendered(written(events, wire), wire)
+    again, arrangement = rendered(once, wire)
+    assert again == once
+    assert not arrangement.omitted
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@given(EVENTS)
+def test_no_word_is_lost_or_said_twice(wire, events):
+    before = written(events, wire)
+    after, arrangement = rendered(before, wire)
+    words = [re.findall(rb"(?:user|system|says)-\d+\.", b"".join(messages)) for messages in (before, after)]
+    assert sorted(words[0]) == sorted(words[1])
+    given_results, kept_results = (re.findall(rb"gave-\d+\.", b"".join(messages)) for messages in (before, after))
+    assert len(set(kept_results)) == len(kept_results) == len(given_results) - len(arrangement.omitted)
+
+
+@pytest.mark.parametrize("wire", [CHAT, RESPONSES])
+@given(EVENTS)
+def test_where_a_message_is_one_result_every_message_is_whole_or_made(wire, events):
+    before = written(events, wire)
+    after, arrangement = rendered(before, wire)
+    made = [piece for piece in arrangement.pieces if isinstance(piece, Answer)]
+    assert len([raw for raw in after if raw not in before]) == len(made)
+
+
+def real_sessions(data):
+    for file in sorted((data / "agent_sessions").rglob("*.jsonl")):
+        yield ANTHROPIC, [entry.content for entry in read_file([file.read_bytes()], file.name) if entry.wire]
+    runs: dict[str, list[bytes]] = {}
+    file = data / "taubench" / "gpt-4o-airline.json"
+    for entry in read_file([file.read_bytes()], file.name):
+        runs.setdefault(entry.session, []).append(entry.content)
+    yield from ((CHAT, messages) for messages in runs.values())
+
+
+def test_every_stretch_of_every_real_session_makes_a_valid_prompt(data, scale):
+    checked = 0
+    for wire, messages in real_sessions(data):
+        lines = lines_of(messages, wire)
+        contents = dict(enumerate(messages, 1))
+        rounds = scale(3, release=20)
+        for part in range(1, rounds + 1):
+            end = len(messages) * part // rounds
+            # not only from the beginning: a session that has lost its oldest messages anywhere has to do as well
+            for start in {0, end * (part * 7 % 10) // 10}:
+                stretch = lines[start:end]
+                found = render_arrangement(arrange(stretch, {CHAT: "strict"}.get(wire, "merging")), contents, wire)
+                assert problems(found, wire) == []
+                checked += 1
+    assert checked > 1000
+
+
+def test_a_late_result_moves_behind_its_call_and_the_user_waits():
+    before = written([("user",), ("assistant", ["c1", "c2"], ""), ("results", ["c1"], ""), ("user",)], ANTHROPIC)
+    late = written([("results", ["c2"], "")], ANTHROPIC)
+    after, _ = rendered(before + late, ANTHROPIC)
+    assert after == [*before[:3], *late, before[3]]
+
+
+def test_words_between_results_are_said_after_them():
+    user, calls = written([("user",), ("assistant", ["c1", "c2"], "")], ANTHROPIC)
+    words = '{"type":"text" ,"text":"\\u0041"}'
+    results = [f'{{"type":"tool_result","tool_use_id":"{call}" }}' for call in ("c1", "c2")]
+    message = '{"role":"user","content":[%s]}'
+    first = (message % f"{words}, {results[0]}").encode()
+    second = (message % results[1]).encode()
+    after, _ = rendered([user, calls, first, second], ANTHROPIC)
+    assert after == [user, calls, (message % results[0]).encode(), second, (message % words).encode()]
+
+
+def test_a_result_between_reasoning_and_its_call_goes_before_both():
+    before = written([("user",), ("assistant", ["c1"], "thinks"), ("assistant", ["c2"], "thinks")], RESPONSES)
+    one, two = written([("results", ["c1", "c2"], "")], RESPONSES)
+    after, _ = rendered([*before[:4], one, before[4], two], RESPONSES)
+    assert after == [*before[:3], one, *before[3:], two]
+
+
+def test_empty_messages_and_blank_blocks_are_not_sent():
+    blank = '{"role": "user", "content": [{"type": "text", "text": " "}%s]}'
+    user = written([("user",)], ANTHROPIC)[0]
+    kept = b'{"role": "user", "content": [{"type": "text", "text": "x"}]}'
+    mixed = (blank % ', {"type": "text", "text": "x"}').encode()
+    empty = [(blank % "").encode(), b'{"role": "assistant", "content": ""}', b'{"role": "assistant", "content": []}']
+    assert rendered([user, *empty, mixed], ANTHROPIC)[0] == [user, kept]
+
+
+def test_an_entry_without_content_is_passed_over_and_a_missing_one_is_an_error():
+    arrangement = arrange(lines_of(written([("user",)] * 2, CHAT), CHAT), "strict")
+    assert render_arrangement(arrangement, {1: None, 2: b"{}"}, CHAT) == [b"{}"]
+    with pytest.raises(KeyError):
+        render_arrangement(arrangement, {1: None}, CHAT)
+
+
+def test_where_claude_would_be_first_someone_opens():
+    (first, _), _ = rendered(written([("assistant", [], "speaks")], ANTHROPIC), ANTHROPIC)
+    assert read(first, ANTHROPIC).role == "user"
+
+
+def test_a_message_with_a_strangers_result_keeps_its_words_exactly():
+    raw = (
+        b'{"role":"user","content":[ {"type":"tool_result","tool_use_id":"x"} ,\t{"type":"text","text":"\\u0041 go"} ]}'
+    )
+    assert only_answers(raw, ANTHROPIC, set()) == b'{"role":"user","content":[ {"type":"text","text":"\\u0041 go"} ]}'
+    assert only_answers(raw, ANTHROPIC, {"x"}) == raw
+    assert only_answers(raw, ANTHROPIC, set(), rest=False) is None
+    assert only_answers(raw, ANTHROPIC, {"x"}, rest=False) == (
+        b'{"role":"user","content":[ {"type":"tool_result","tool_use_id":"x"} ]}'
+    )
+
+
+def test_of_two_results_for_one_call_in_one_message_the_first_stays():
+    raw = written([("results", ["c1", "c1"], "")], ANTHROPIC)[0]
+    kept = only_answers(raw, ANTHROPIC, {"c1"})
+    assert b"gave-0." in kept
+    assert b"gave-1." not in kept
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@given(text=st.text(alphabet=st.characters(exclude_categories=[])), name=st.text(max_size=5))
+@example(text="\ud800", name="")
+def test_made_messages_say_what_they_were_given_even_lone_surrogates(wire, text, name):
+    assert read(text_message("user", text, wire), wire).parts[0].text == text
+    assert read(text_message("assistant", text, wire), wire).role == "assistant"
+    (result,) = read(result_message("c 1", name, text, wire), wire).results
+    assert (result.call_id, result.text) == ("c 1", text)
+
+
+def test_the_systems_word_among_anthropic_messages_is_the_users():
+    assert read(text_message("system", "x", ANTHROPIC), ANTHROPIC).role == "user"
+    assert read(text_message("system", "x", CHAT), CHAT).role == "system"
+
+
+@pytest.mark.parametrize("kind", ["function_call", "custom_tool_call", "shell_call", "apply_patch_call"])
+def test_a_made_result_is_of_the_kind_of_its_call(kind):
+    call = json.dumps({"type": kind, "call_id": "c1", "name": "look"}).encode()
+    (_, made), _ = rendered([call], RESPONSES)
+    assert json.loads(made)["type"] == f"{kind}_output"
+    assert "still running" in str(json.loads(made)["output"])
+
+
+def test_calls_that_the_provider_runs_are_not_answered_by_us():
+    asks = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+    raw = [b'{"role": "user", "content": "go"}', json.dumps({"role": "assistant", "content": [asks]}).encode()]
+    lines = lines_of(raw, ANTHROPIC)
+    as_read = [lines[0], type(lines[1])(seq=2, id="2", role="assistant", tokens=1, calls=("s1",))]
+    assert render_arrangement(arrange(as_read, "merging"), {1: raw[0], 2: raw[1]}, ANTHROPIC) == raw
+
+
+@pytest.mark.parametrize(
+    ("wire", "before", "after"),
+    [
+        (CHAT, '{"tool_call_id":"c","content" : "long" , "x":1}', '{"tool_call_id":"c","content" : "é" , "x":1}'),
+        (CHAT, '{"tool_call_id":"c","content":[{"type":"text"}]}', '{"tool_call_id":"c","content":"é"}'),
+        (RESPONSES, '{"type":"function_call_output","call_id":"c","output":[1]}', None),
+        (RESPONSES, '{"type":"function_call_output", "call_id":"c","output":"x" }', None),
+    ],
+)
+def test_a_new_text_for_a_result_changes_nothing_around_it(wire, before, after):
+    if wire == CHAT:
+        before, after = ('{"role":"tool",' + text[1:] for text in (before, after))
+    else:
+        after = re.sub(r'"output":(\[1\]|"x")', '"output":"é"', before)
+    assert with_results(before.encode(), wire, {"c": "é", "other": "no"}) == after.encode()
+    assert with_results(before.encode(), wire, {"other": "no"}) == before.encode()
+
+
+def test_a_new_text_for_an_anthropic_result_keeps_its_ties_marks_and_neighbours():
+    one = '{"is_error":true,"type":"tool_result","tool_use_id":"c1","content":%s ,"cache_control":{"type":"ephemeral"}}'
+    bare = '{"type":"tool_result", "tool_use_id":"c2"}'
+    frame = '{"role":"user", "content":[%s,  %s, {"type":"text","text":"\\u00e9"}]}'
+    before = frame % (one % '[{"type":"text","text":"long"}]', bare)
+    after = frame % (one % '"short"', '{"type":"tool_result", "tool_use_id":"c2", "content": "none"}')
+    assert with_results(before.encode(), ANTHROPIC, {"c1": "short", "c2": "none"}) == after.encode()
+
+
+def test_a_shell_result_keeps_its_shape_and_a_screenshot_is_left_alone():
+    outcome = {"type": "exit", "exit_code": 3}
+    shell = {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "x" * 99, "outcome": outcome}]}
+    short = json.loads(with_results(json.dumps(shell).encode(), RESPONSES, {"c": "short"}))
+    assert short["output"] == [{"stdout": "short", "stderr": "", "outcome": outcome}]
+    screen = b'{"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot"}}'
+    assert with_results(screen, RESPONSES, {"c": "short"}) == screen
+
+
+def test_thinking_leaves_and_the_rest_stays_byte_for_byte():
+    words = b'{"type":"text" ,"text":"x"}'
+    raw = b'{"role":"assistant","content":[{"type":"thinking"}, %s,{"type":"redacted_thinking"}]}' % words
+    assert without_thinking(raw, ANTHROPIC) == b'{"role":"assistant","content":[%s]}' % words
+    assert without_thinking(b'{"role":"assistant","content":[{"type":"thinking"}]}', ANTHROPIC) is None
+    assert without_thinking(b'{"role":"assistant","content":"on thinking"}', ANTHROPIC) is not None
+    chat = b'{"role":"assistant","content":"x","reasoning_content":"thinking"}'
+    assert without_thinking(chat, CHAT) == chat
+
+
+def test_after_an_edit_thinking_leaves_every_turn_but_the_one_whose_results_are_awaited():
+    step = [("assistant", ["c1"], "thinks"), ("results", ["c1"], "")]
+    messages = written([("user",), *step, ("user",), *step, *step], ANTHROPIC)
+    thinking = [b'"thinking"' in raw for raw in without_thinking_after(messages, 4, ANTHROPIC)]
+    assert thinking == [False, True, False, False, False, False, True, False]
+    closed = [*messages, *written([("user",)], ANTHROPIC)]
+    assert not any(b'"thinking"' in raw for raw in without_thinking_after(closed, 1, ANTHROPIC))
+    ended = [*messages, *written([("assistant", [], "thinks and speaks")], ANTHROPIC)]
+    assert not any(b'"thinking"' in raw for raw in without_thinking_after(ended, 1, ANTHROPIC))
+    assert without_thinking_after(messages, 0, CHAT) == messages
+
+
+@pytest.mark.parametrize(
+    ("wire", "mark", "before", "after"),
+    [
+        (ANTHROPIC, MARK, '{"content":"é"}', '[{"type": "text", "text": "é", "cache_control": %s}]'),
+        (CHAT, EXPLICIT, '{"content":"x"}', '[{"type": "text", "text": "x", "prompt_cache_breakpoint": %s}]'),
+        (CHAT, MARK, '{"content":"x"}', '[{"type": "text", "text": "x", "cache_control": %s}]'),
+        (RESPONSES, EXPLICIT, '{"output":"x"}', '[{"type": "input_text", "text": "x", "prompt_cache_breakpoint": %s}]'),
+        (CHAT, EXPLICIT, '{"content":[{}]}', '[{"prompt_cache_breakpoint": %s}]'),
+        (
+            ANTHROPIC,
+            MARK,
+            '{"content":[{"type":"x"},{"type":"text","text":""}]}',
+            '[{"type":"x", "cache_control": %s},{"type":"text","text":""}]',
+        ),
+        (
+            ANTHROPIC,
+            MARK,
+            '{"content":[{"type":"tool_use","input":{"cache_control":1}},{"type":"thinking"}]}',
+            '[{"type":"tool_use","input":{"cache_control":1}, "cache_control": %s},{"type":"thinking"}]',
+        ),
+    ],
+)
+def test_a_mark_goes_on_the_last_block_that_can_carry_it(wire, mark, before, after):
+    marked = with_cache_mark(before.encode(), wire, mark)
+    assert marked.decode() == before.partition(":")[0] + ":" + after % mark.decode() + "}"
+    assert cache_marks(marked, wire) == [mark]
+    assert cache_marks(without_cache_marks(marked, wire), wire) == []
+    assert with_cache_mark(marked, wire, mark) == marked
+
+
+def test_marks_inside_results_are_found_and_leave_without_a_trace():
+    inner = b'{"cache_control":%s, "type":"text"}' % MARK
+    raw = b'{"role":"user","content":[{"type":"tool_result","content":[%s]},{"a":1 , "cache_control":{}}]}' % inner
+    assert cache_marks(raw, ANTHROPIC) == [MARK, b"{}"]
+    assert without_cache_marks(raw, ANTHROPIC) == (
+        b'{"role":"user","content":[{"type":"tool_result","content":[{"type":"text"}]},{"a":1}]}'
+    )
+
+
+def test_a_marked_text_of_the_assistant_is_its_output():
+    marked = with_cache_mark(b'{"role":"assistant","content":"x"}', RESPONSES, EXPLICIT)
+    assert json.loads(marked)["content"][0]["type"] == "output_text"
+
+
+def test_a_mark_that_is_null_is_none():
+    assert cache_marks(b'{"role":"user","content":[{"type":"text","text":"x","cache_control":null}]}', ANTHROPIC) == []
+
+
+def test_what_cannot_carry_a_mark_stays_as_it_is():
+    for wire, raw in [
+        (CHAT, b'{"role":"assistant","content":null,"tool_calls":[{"id":"c"}]}'),
+        (RESPONSES, b'{"type":"function_call","call_id":"c","arguments":"{}"}'),
+        (ANTHROPIC, b'{"role":"assistant","content":[{"type":"thinking"}]}'),
+        (ANTHROPIC, b'{"role":"user","content":" "}'),
+    ]:
+        assert with_cache_mark(raw, wire, MARK) == raw
+
+
+def test_of_too_many_marks_the_newest_stay():
+    plain = written([("user",)] * 7, ANTHROPIC)
+    marked = newest_marks([with_cache_mark(raw, ANTHROPIC, MARK) for raw in plain], ANTHROPIC)
+    assert [len(cache_marks(raw, ANTHROPIC)) for raw in marked] == [0, 0, 0, 1, 1, 1, 1]
+
+
+def test_thinking_and_marks_of_real_messages_leave_and_nothing_else(data):
+    for wire, messages in real_sessions(data):
+        for raw in messages[:: len(messages) // 20 + 1]:
+            bare = without_thinking(raw, wire)
+            if bare is not None:
+                before, after = json.loads(raw), json.loads(bare)
+                blocks = before["content"]
+                if wire == ANTHROPIC and isinstance(blocks, list):
+                    before["content"] = [block for block in blocks if "thinking" not in block["type"]]
+                assert after == before
+            assert without_cache_marks(with_cache_mark(raw, wire, MARK), wire).count(b"cache_control") == raw.count(
+                b"cache_control"
+            )
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@given(fields=MESSAGES | ITEMS, blocks=st.lists(BLOCKS, min_size=1, max_size=3))
+def test_no_message_however_odd_breaks_a_change(wire, fields, blocks):
+    for content in (fields.get("content"), blocks):
+        raw = json.dumps({**fields, "content": content}).encode()
+        changed = [
+            with_results(raw, wire, {"": "x"}),
+            only_answers(raw, wire, {""}),
+            without_thinking(raw, wire),
+            without_cache_marks(raw, wire),
+            with_cache_mark(raw, wire, MARK),
+        ]
+        assert all(isinstance(json.loads(one), dict) for one in changed if one is not None)

@@ -1,0 +1,137 @@
+"""Refusals: the real clients raise the errors of their own vendors."""
+
+from __future__ import annotations
+
+import json
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+from recto.formats import errors
+from recto.formats.errors import overflow, refusal, status_for, stream_refusal, thread_unsupported
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.sse import SseReader, sse
+
+WIRES = [CHAT, RESPONSES, ANTHROPIC]
+EVENTS = "text/event-stream"
+
+
+def client_error(wire, status, body, kind="application/json", *, stream=False):
+    """The error that the vendor's own client raises for an answer."""
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(status, content=body, headers={"content-type": kind}))
+    http = httpx2.Client(transport=answer)
+    ask = {"model": "m", "stream": stream}
+    said = [{"role": "user", "content": "x"}]
+    try:
+        if wire == ANTHROPIC:
+            client = anthropic.Anthropic(api_key="k", base_url="http://t", http_client=http, max_retries=0)
+            found = client.messages.create(messages=said, max_tokens=1, **ask)
+        else:
+            client = openai.OpenAI(api_key="k", base_url="http://t", http_client=http, max_retries=0)
+            found = (
+                client.chat.completions.create(messages=said, **ask)
+                if wire == CHAT
+                else client.responses.create(input="x", **ask)
+            )
+        return list(found)
+    except (openai.APIError, anthropic.APIError) as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (errors.UNAUTHORISED, "AuthenticationError"),
+        (errors.FORBIDDEN, "PermissionDeniedError"),
+        (errors.NOT_FOUND, "NotFoundError"),
+        (errors.RATE_LIMITED, "RateLimitError"),
+        (errors.MALFORMED, "BadRequestError"),
+        (errors.CANNOT_CROSS, "BadRequestError"),
+        (errors.OVERLOADED, None),
+        (errors.TIMED_OUT, None),
+        (errors.UPSTREAM_FAILED, None),
+        (errors.TOO_LARGE, None),
+    ],
+)
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_clients_raise_their_own_errors(wire, code, name):
+    status = status_for(wire, code)
+    error = client_error(wire, status, refusal(wire, status, code, "not so", param="model", request_id="r1"))
+    assert name is None or type(error).__name__ == name
+    assert error.status_code == status
+    assert "not so" in str(error)
+    if wire == ANTHROPIC:
+        assert error.error_code == code
+        assert error.body["request_id"] == "r1"
+    else:
+        assert (error.code, error.param) == (code, "model")
+
+
+def test_anthropic_overload_has_its_own_status():
+    assert (status_for(ANTHROPIC, errors.OVERLOADED), status_for(CHAT, errors.OVERLOADED)) == (529, 503)
+    assert json.loads(refusal(ANTHROPIC, 529, errors.OVERLOADED, "x"))["error"]["type"] == "overloaded_error"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_overflow_is_told_in_the_words_that_clients_look_for(wire):
+    status, body = overflow(wire, 250_000, 200_000, told="Pinned text holds it.")
+    error = client_error(wire, status, body)
+    if wire == ANTHROPIC:
+        assert "prompt is too long: 250000 tokens > 200000 maximum" in str(error)
+        assert json.loads(body)["error"]["type"] == "invalid_request_error"
+    else:
+        assert error.code == "context_length_exceeded"
+        assert error.type == "invalid_request_error"
+        assert "This model's maximum context length is 200000 tokens" in str(error)
+    assert "Pinned text holds it." in str(error)
+
+
+def test_a_refused_thread_makes_the_client_send_everything_again():
+    asked = []
+
+    def answer(request):
+        body = json.loads(request.content)
+        asked.append(body)
+        if "thread" in body:
+            status, refused = thread_unsupported()
+            return httpx2.Response(status, content=refused, headers={"content-type": "application/json"})
+        block = {"type": "text", "text": "done"}
+        message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [block]}
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        return httpx2.Response(200, json={**message, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage})
+
+    http = httpx2.Client(transport=httpx2.MockTransport(answer))
+    client = anthropic.Anthropic(api_key="k", base_url="http://t", http_client=http, max_retries=0)
+    runner = client.beta.messages.tool_runner(
+        model="m", max_tokens=5, tools=[], messages=[{"role": "user", "content": "x"}]
+    )
+    assert runner.until_done().content[0].text == "done"
+    assert "thread" in asked[0]
+    assert "thread" not in asked[-1]
+    assert asked[-1]["messages"] == [{"role": "user", "content": "x"}]
+
+
+@pytest.mark.parametrize("wire", [CHAT, ANTHROPIC])
+def test_an_error_in_a_stream_that_has_begun_is_raised_by_the_client(wire):
+    begun = (
+        sse(None, '{"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}')
+        if wire == CHAT
+        else sse("message_start", '{"type":"message_start","message":{"id":"m","content":[],"usage":{}}}')
+    )
+    body = begun + stream_refusal(wire, errors.UPSTREAM_FAILED, "it broke")
+    error = client_error(wire, 200, body, EVENTS, stream=True)
+    assert "it broke" in str(error)
+
+
+def test_a_responses_stream_that_fails_ends_as_one():
+    response = {"id": "resp", "object": "response", "output": [], "status": "in_progress"}
+    created = {"type": "response.created", "sequence_number": 0, "response": response}
+    begun = sse("response.created", json.dumps(created))
+    body = begun + stream_refusal(RESPONSES, errors.OVERLOADED, "it broke", 1, response=response)
+    found = client_error(RESPONSES, 200, body, EVENTS, stream=True)
+    assert [event.type for event in found] == ["response.created", "error", "response.failed"]
+    assert [event.sequence_number for event in found] == [0, 1, 2]
+    assert found[1].message == found[2].response.error.message == "it broke"
+    assert SseReader().feed(body)[-1].data == "[DONE]"

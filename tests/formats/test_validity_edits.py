@@ -1,0 +1,36 @@
+"""A Chat message that holds nothing is not sent, however it is written; one that says anything is."""
+
+from __future__ import annotations
+
+import pytest
+
+from recto.formats.edits import settled
+from recto.formats.message import CHAT
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"role": "assistant", "content": null}',
+        b'{"role": "assistant", "content": []}',
+        b'{"role": "assistant"}',
+        b'{"content":null,"role":"assistant","name":"content"}',
+        b'{"role": "assistant", "x": {"content": "words"}}',
+    ],
+)
+def test_an_assistant_that_said_nothing_is_left_out(raw):
+    assert settled([raw], CHAT) == []
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"role": "assistant", "content": "words"}',
+        b'{ "role":"assistant" , "content" : "", "refusal": null}',
+        b'{"role": "user", "content": []}',
+        b'{"content": "words", "role": "assistant"}',
+        b'{"role": "assistant", "content": null, "tool_calls": [{"id": "a"}]}',
+    ],
+)
+def test_whatever_else_there_is_stays_as_it_is(raw):
+    assert settled([raw], CHAT) == [raw]

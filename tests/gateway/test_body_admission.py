@@ -1,0 +1,129 @@
+"""Large bodies on their way in: bounded together, none stuck for ever, and no key in the way of another."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import AsyncExitStack, ExitStack
+
+import pytest
+
+from recto.errors import RequestRefused
+from recto.gateway.middleware.body import Arrivals
+
+MB = 1 << 20
+QUICK = 1e15
+"""Bytes a second: as good as at once."""
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_small_bodies_never_wait():
+    async def run() -> int:
+        arrivals = Arrivals(room=0, pace=QUICK)
+        with ExitStack() as stack:
+            for _ in range(1_000):
+                body = stack.enter_context(arrivals.of("a"))
+                await body.take(MB)
+            return arrivals.held
+
+    assert asyncio.run(run()) == 0
+
+
+def test_the_first_goes_on_without_room_and_the_second_when_the_first_has_arrived():
+    async def run() -> list[str]:
+        arrivals, said = Arrivals(room=2 * MB, pace=QUICK), []
+        go_on = asyncio.Event()
+
+        async def first() -> None:
+            with arrivals.of("a") as body:
+                await body.take(30 * MB)
+                said.append("first came")
+                await go_on.wait()
+                said.append("first is over")
+
+        async def second() -> None:
+            with arrivals.of("b") as body:
+                await body.take(2 * MB)
+                said.append("second came")
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(first())
+            await settled()
+            tasks.create_task(second())
+            await settled()
+            assert said == ["first came"]
+            go_on.set()
+        return said
+
+    assert asyncio.run(run()) == ["first came", "first is over", "second came"]
+
+
+def test_a_key_with_many_leaves_room_for_another():
+    async def run() -> tuple[int, bool]:
+        arrivals = Arrivals(room=8 * MB, pace=QUICK)
+        came: list[str] = []
+
+        async def body(key: str, until: asyncio.Event) -> None:
+            with arrivals.of(key) as one:
+                await one.take(2 * MB)
+                came.append(key)
+                await until.wait()
+
+        end = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(10):
+                tasks.create_task(body("many", end))
+            await settled()
+            many = len(came)
+            tasks.create_task(body("one", end))
+            await settled()
+            alone = came[-1] == "one"
+            end.set()
+        assert len(came) == 11
+        return many, alone
+
+    assert asyncio.run(run()) == (3, True)  # one that may always go on, and half of the room
+
+
+def test_whoever_finds_no_room_for_long_is_told_to_come_back_and_holds_nothing():
+    async def run() -> int:
+        arrivals = Arrivals(room=MB, pace=QUICK, patience=0.01)
+        with arrivals.of("a") as first:
+            await first.take(4 * MB)
+            with pytest.raises(RequestRefused) as refused, arrivals.of("b") as second:
+                await second.take(4 * MB)
+            assert refused.value.status == 503
+            return arrivals.held
+
+    assert asyncio.run(run()) == 4 * MB
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_together_they_never_hold_more_than_the_room_and_one_body_and_all_arrive(seed):
+    rng = random.Random(seed)
+    most = 6 * MB
+
+    async def run() -> int:
+        arrivals, peak = Arrivals(room=4 * MB, pace=QUICK), 0
+
+        async def body(key: str, size: int, gives_up: bool) -> None:
+            nonlocal peak
+            with arrivals.of(key) as one:
+                for _ in range(0, size, MB // 4):
+                    await one.take(MB // 4)
+                    peak = max(peak, arrivals.held)
+                    if gives_up and rng.random() < 0.1:
+                        return
+
+        async with AsyncExitStack() as stack, asyncio.timeout(30):
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            for number in range(40):
+                tasks.create_task(body(f"key {number % 3}", rng.randrange(most), rng.random() < 0.3))
+        assert arrivals.held == 0
+        return peak
+
+    assert MB < asyncio.run(run()) <= 4 * MB + most

@@ -1,0 +1,181 @@
+"""The fidelity command: questions pass or fail, by rule and by judge, and nothing of the user's is touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from tests.cli.calling import called_at as run
+
+from recto.errors import InputError
+from recto.lab.readability import cases_of, stands
+from recto.testing import scripted_session
+
+SMALL = ("--model", "gpt-4o", "--window", "5000")
+QUESTIONS = """
+questions:
+  - ask: Which port does the billing server listen on?
+    expect: ["8731"]
+    evidence: [4]
+  - ask: What must never be touched?
+    expect: [[migrations, the migrations]]
+    weight: 3
+"""
+UNKNOWN = "  - ask: Who wrote the sonnet?\n    expect: [Shakespeare]\n"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A folder with a conversation that outgrows its window, in whose beginning something is said once."""
+    home = tmp_path_factory.mktemp("home")
+    messages = list(scripted_session(exchanges=6))
+    begins = next(place for place, one in enumerate(messages) if one["role"] == "user" and place > 1)
+    messages[begins:begins] = [
+        {"role": "user", "content": "The billing server listens on port 8731, remember that."},
+        {"role": "assistant", "content": "Noted."},
+    ]
+    (home / "questions.yaml").write_text(QUESTIONS.replace("[4]", f"[{begins + 1}]"))
+    (home / "more.yaml").write_text(QUESTIONS.replace("[4]", f"[{begins + 1}]") + UNKNOWN)
+    (home / "chat.json").write_text(json.dumps(messages))
+    (home / "forgetful.yaml").write_text("recall: {enabled: false}\n")
+    (home / "compact.yaml").write_text(
+        "window: {mode: auto_compact, keep_recent_tokens: 500}\nrecall: {enabled: false}\n"
+    )
+    return home
+
+
+def fidelity(home: Path, *arguments: str, code: int = 0) -> dict:
+    return json.loads(run(home, "fidelity", "chat.json", *SMALL, *arguments, "--json", code=code))
+
+
+def test_what_left_and_is_recalled_counts_as_readable(home):
+    before = sorted(home.rglob("*"))
+    found = fidelity(home, "--questions", "questions.yaml")
+    assert found["pass"]
+    assert found["scores"] == {"base": 1.0}
+    assert [row["base"]["where"] for row in found["questions"]] == ["recalled", "prompt"]
+    assert all(0 < row["base"]["tokens"] <= 5000 for row in found["questions"])
+    assert sorted(home.rglob("*")) == before, "nothing was written"
+    assert fidelity(home, "--questions", "questions.yaml") == found, "the same again"
+
+
+def test_what_nobody_said_fails_by_its_weight(home):
+    found = fidelity(home, "--questions", "more.yaml", code=1)
+    assert found["scores"]["base"] == pytest.approx(4 / 5)
+    assert found["questions"][2]["base"]["missing"] == ["Shakespeare"]
+
+
+def test_a_candidate_that_forgets_fails_against_what_is_in_use(home):
+    given = ("--questions", "questions.yaml", "--against", "forgetful.yaml", "--min", "0.5")
+    found = fidelity(home, *given, code=1)
+    assert found["scores"] == {"base": 1.0, "candidate": pytest.approx(3 / 4)}
+    assert found["questions"][0]["candidate"]["where"] == "not"
+    said = run(home, "fidelity", "chat.json", *SMALL, *given, code=1)
+    assert "FAILED candidate" in said
+    assert "8731" in said
+
+
+def test_what_a_summary_says_counts_as_readable_and_its_source_does_not(home):
+    found = fidelity(home, "--questions", "questions.yaml", "--against", "compact.yaml", "--min", "0", "--allow", "1")
+    assert found["pass"]
+    port = found["questions"][0]["candidate"]
+    assert port["score"] == pytest.approx(1 / 2)
+    assert port["missing"][0].startswith("entry")
+
+
+def test_questions_see_neither_each_other_nor_themselves(home, tmp_path):
+    asked = [
+        {"ask": "Which port does the billing server listen on? Not 4711.", "expect": ["8731"]},
+        {"ask": "Which door?", "expect": ["4711"]},
+        {"ask": "Is the code 5005?", "expect": ["5005"]},
+    ]
+    (tmp_path / "q.yaml").write_text(json.dumps({"questions": asked}))
+    found = fidelity(home, "--questions", str(tmp_path / "q.yaml"), code=1)
+    assert [row["base"]["where"] for row in found["questions"]] == ["recalled", "not", "not"]
+
+
+class Judge(BaseHTTPRequestHandler):
+    """Knows the port where it is shown, and agrees where both answers are the same."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        if "answer_a" in body:
+            said = "1" if body.count("It is 8731.") >= 1 else "0"
+        else:
+            said = "It is 8731." if "8731" in body else "I do not know."
+        answer = json.dumps({"choices": [{"message": {"content": said}, "finish_reason": "stop"}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *given: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def judge() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Judge) as server:
+        thread = Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_model_that_judges_finds_what_can_be_answered(home, tmp_path, judge):
+    (tmp_path / "q.yaml").write_text("- {ask: 'Which port does the billing server listen on?', answer: '8731'}\n")
+    (tmp_path / "s.yaml").write_text(f"compress: {{model: {{use: openai, url: '{judge}', model: judge}}}}\n")
+    given = ("fidelity", "chat.json", *SMALL, "--questions", str(tmp_path / "q.yaml"), "--judge", "--json")
+    assert json.loads(run(home, "--config", str(tmp_path / "s.yaml"), *given))["scores"] == {"base": 1.0}
+    forgetful = tmp_path / "forgetful.yaml"
+    forgetful.write_text((tmp_path / "s.yaml").read_text() + "recall: {enabled: false}\n")
+    found = json.loads(run(home, "--config", str(forgetful), *given, code=1))
+    assert found["scores"] == {"base": 0.0}
+
+
+def test_a_real_session_keeps_what_its_task_said(data, tmp_path):
+    file = data / "agent_sessions" / "entireio_cli" / "61cb3ba8-484b-4a21-bf99-34f7dc361170.jsonl"
+    (tmp_path / "recto.yaml").write_text("recall: {embedder: {use: none}}\n")
+    run(tmp_path, "import", str(file), "--session", "agent:real:main", "--model", "gpt-4o")
+    rows = [json.loads(row) for row in run(tmp_path, "show", "agent:real:main", "--from", "1", "--json").splitlines()]
+    task = next(row for row in rows if row["role"] == "user" and row["kind"] == "message")
+    asked = [
+        {"ask": "What was asked for first?", "expect": [" ".join(task["text"].split()[:4])], "evidence": [task["seq"]]}
+    ]
+    (tmp_path / "q.json").write_text(json.dumps(asked))
+    said = run(tmp_path, "fidelity", str(file), *SMALL, "--questions", "q.json", "--json")
+    assert json.loads(said)["questions"][0]["base"]["where"] == "prompt"
+
+
+def test_mistakes_end_in_one_line(home, tmp_path):
+    run(home, "fidelity", "chat.json", code=2)
+    run(home, "fidelity", "chat.json", "--questions", "questions.yaml", "--judge", code=2)
+    run(home, "fidelity", "chat.json", "--questions", "questions.yaml", "--session", "agent:x:y", code=2)
+    run(home, "fidelity", "questions.yaml", "--questions", "questions.yaml", code=3)
+    (tmp_path / "bad.yaml").write_text("questions: [{ask: x}]")
+    assert "question 1" in run(home, "fidelity", "chat.json", "--questions", str(tmp_path / "bad.yaml"), code=3)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [None, 3, "x", [], {}, {"questions": {}}, [3], [{}], [{"ask": ""}], [{"ask": "x", "expect": [{}]}],
+     [{"ask": "x", "expect": [""]}], [{"ask": "x", "evidence": [0]}], [{"ask": "x", "evidence": ["y"]}],
+     [{"ask": "x", "expect": ["y"], "wieght": 1}], [{"ask": "x", "expect": ["y"], "weight": -1}]],
+)  # fmt: skip
+def test_a_set_of_questions_that_cannot_be_meant_is_refused(tree):
+    with pytest.raises(InputError):
+        cases_of(tree)
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "found"),
+    [("8731", "port 8731.", True), ("873", "port 8731.", False), ("Port  8731", "the port\n8731", True),
+     ("a.b", "axb", False), ("src/x.py", "see src/x.py:3", True), ("", "x", False), ("x)", "(x)", True)],
+)  # fmt: skip
+def test_words_stand_where_they_are_not_inside_others(words, text, found):
+    assert stands(words, text) is found

@@ -1,0 +1,93 @@
+"""What counts as better, and what is tried first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from recto.lab.backtest import Backtest
+from recto.lab.objective import OBJECTIVES, Dimension, Goal, changed, cost_rise, one_at_a_time
+
+GIVEN = Backtest(
+    turns=100,
+    tokens=1_000_000,
+    unchanged=700_000,
+    picodollars=2_000_000_000_000,
+    fetched_again=20,
+    fetched_met=5,
+    referred=20,
+    referred_met=15,
+    entities_used=400,
+    entities_there=300,
+)
+POLICY = Dimension(name="policy", given="prune", options=("prune", "lru", "hybrid"))
+FLOOR = Dimension(name="floor", given=70.0, low=40, high=90, step=1)
+RECENT = Dimension(name="recent", given=24, low=4, high=48, step=1)
+SHARED = Dimension(name="shared", given=2, low=1, high=4, step=1, only_with=("policy", "lru"))
+FIRST = Dimension(name="first", given=0.4, low=0, high=1, step=0.05, only_with=("policy", "hybrid"))
+SECOND = Dimension(name="second", given=0.6, low=0, high=1, step=0.05, only_with=("policy", "hybrid"))
+SPACE = (FLOOR, RECENT, POLICY, SHARED, FIRST, SECOND)
+
+
+def test_each_objective_is_a_rate_that_should_fall():
+    rates = {name: Goal(objective=name).rate([GIVEN, GIVEN]) for name in OBJECTIVES}
+    assert rates == {"missed": 0.2, "regret": 0.4, "lost": 0.25, "tokens": 10_000, "dollars": 0.02}
+
+
+def test_a_fall_within_the_allowance_is_better_and_one_beyond_it_is_no_choice():
+    goal = Goal(allowance=0.05)
+    fewer = replace(GIVEN, referred_met=18)
+    assert goal.score([GIVEN], [GIVEN]) == 1
+    assert goal.score([GIVEN], [fewer]) == pytest.approx(17 / 20)
+    within, beyond = (replace(fewer, picodollars=int(GIVEN.picodollars * rise)) for rise in (1.049, 1.2))
+    assert goal.score([GIVEN], [within]) < 1
+    assert goal.score([GIVEN], [beyond]) == pytest.approx(1.15)
+    assert cost_rise([GIVEN], [beyond]) == pytest.approx(0.2)
+
+
+def test_without_prices_what_no_cache_holds_is_watched_as_well():
+    goal = Goal()
+    plain = replace(GIVEN, picodollars=None)
+    assert goal.excess([plain], [replace(plain, unchanged=600_000)]) == pytest.approx(1 / 3 - 0.05)
+    assert goal.excess([plain], [replace(plain, tokens=1_100_000, unchanged=800_000)]) == pytest.approx(0.05)
+
+
+def test_what_saves_may_not_miss_more():
+    goal = Goal(objective="dollars", allowance=0.1)
+    half = replace(GIVEN, picodollars=1_000_000_000_000)
+    assert goal.score([GIVEN], [half]) == pytest.approx(0.5)
+    assert goal.score([GIVEN], [replace(half, referred_met=0)]) > 1
+
+
+@pytest.mark.parametrize("name", ["over", "refused"])
+def test_a_prompt_more_over_or_refused_is_no_choice(name):
+    better = replace(GIVEN, referred_met=20)
+    assert Goal().score([GIVEN], [replace(better, **{name: 1})]) > 1
+
+
+def test_at_first_each_setting_is_tried_by_itself():
+    tried = one_at_a_time(SPACE)
+    usual = {"floor": 70.0, "recent": 24, "policy": "prune"}
+    assert tried[:3] == [usual | {"floor": 80.0}, usual | {"recent": 36}, usual | {"policy": "lru", "shared": 2}]
+    assert tried[3:] == [
+        usual | {"floor": 55.0},
+        usual | {"recent": 14},
+        usual | {"policy": "hybrid", "first": 0.4, "second": 0.6},
+    ]
+
+
+def test_only_what_changed_is_told_and_weights_are_told_together():
+    usual = {"floor": 70.0, "recent": 24, "policy": "prune"}
+    assert changed(SPACE, usual) == {}
+    assert changed(SPACE, usual | {"floor": 71.0}) == {"floor": 71.0}
+    hybrid = usual | {"policy": "hybrid", "first": 0.4, "second": 0.6}
+    assert changed(SPACE, hybrid) == {"policy": "hybrid", "first": 0.4, "second": 0.6}
+    own = (replace(POLICY, given="hybrid"), FIRST, SECOND)
+    assert changed(own, {"policy": "hybrid", "first": 0.4, "second": 0.1}) == {"first": 0.4, "second": 0.1}
+
+
+def test_a_value_is_on_a_step_within_its_bounds_unless_it_is_the_given_one():
+    odd = replace(FLOOR, given=70.3)
+    assert [odd.nearest(value) for value in (70.3, 70.4, 12.0, 99.9)] == [70.3, 70.0, 40.0, 90.0]
+    assert isinstance(RECENT.nearest(7.6), int)

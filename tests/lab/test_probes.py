@@ -1,0 +1,94 @@
+"""Made-up agents of every kind through small windows: every prompt bounded and valid, and needs met by recall."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from recto.config import load
+from recto.config.factory import open_session
+from recto.engine.prompt import Prompt
+from recto.errors import WindowOverflow
+from recto.formats.edits import text_message
+from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.validation import problems
+from recto.lab.probes import Fared, KnownTurn, Need, Walked, together, walk
+from recto.lab.simulation import AGENTS, simulate
+from recto.stores.memory import MemoryStore
+from recto.transcript.entries import Draft
+
+WINDOW = 8_000
+FLOOR = 0.7
+"""The share of needs that is met at least, of all agents together."""
+FLOOR_OF_GONE = 0.5
+"""The same of what is not in the messages any more: what only recall can bring back."""
+
+
+def walked(turns, *, recall: bool = True, mode: str = "sliding_window", asked=lambda prompt: None) -> Walked:
+    given = {
+        "model": "made-up",
+        "models": {"made-up": {"window": WINDOW, "max_input": WINDOW}},
+        "window": {"mode": mode},
+        "recall": {"enabled": recall, "embedder": {"use": "none"}, "background": False},
+        "compress": {"background": False, "model": {"use": "none"}},
+        "health": {"enabled": False},
+    }
+    with closing(MemoryStore()) as store, open_session(load(environ={}, arguments=given), store) as session:
+        return walk(session, turns, asked=asked)
+
+
+def judged(wire: str):
+    """Looks at every prompt as a provider would."""
+
+    def look(prompt: Prompt | WindowOverflow) -> None:
+        assert isinstance(prompt, Prompt), str(prompt)
+        assert prompt.tokens <= prompt.reading.room
+        assert problems(prompt.raw, wire) == []
+
+    return look
+
+
+@pytest.mark.promise
+def test_agents_of_every_kind_stay_bounded_and_valid_and_find_what_they_need(scale):
+    turns = scale(40, ci=120, release=1_000)
+    fared = Fared()
+    for kind, wire in zip(AGENTS, (CHAT, RESPONSES, ANTHROPIC, CHAT), strict=True):
+        found = walked(simulate(kind, turns=turns, wire=wire), asked=judged(wire))
+        assert (found.turns, found.over, found.refused) == (turns, 0, 0)
+        assert found.largest <= WINDOW
+        fared += together(found.fared)
+    assert fared.asked > fared.prompt
+    assert fared.share >= FLOOR
+    assert fared.share_of_gone >= FLOOR_OF_GONE
+
+
+def test_without_recall_the_same_agents_do_not_find_it():
+    fared = sum((together(walked(simulate(kind, turns=40), recall=False).fared) for kind in AGENTS), Fared())
+    assert fared.asked > fared.prompt
+    assert fared.share_of_gone < FLOOR_OF_GONE
+
+
+@pytest.mark.parametrize("mode", ["auto_compact", "zones"])
+def test_every_mode_is_bounded(mode):
+    found = walked(simulate("review", turns=15), mode=mode, asked=judged(CHAT))
+    assert (found.over, found.refused) == (0, 0)
+
+
+def said(number: int, role, text: str) -> Draft:
+    return Draft(id=f"m{number}", ts=number, role=role, content=text_message(role, text, CHAT), wire=CHAT)
+
+
+def test_a_need_is_looked_for_where_it_is_due_and_the_question_is_stored_once():
+    stored: list[int] = []
+    need = Need(kind="exact", turn=2, ask="Which door?", expect=("4711", "green"), said_turn=1, entries=(1,))
+    lacking = Need(kind="exact", turn=3, ask="Which key?", expect=("0815",), said_turn=1, entries=(1,))
+    turns = [
+        KnownTurn(number=1, first=1, drafts=(said(1, "user", "Door 4711 is green."), said(2, "assistant", "I see."))),
+        KnownTurn(number=2, first=3, drafts=(said(3, "user", need.ask), said(4, "assistant", "That.")), need=need),
+        KnownTurn(number=3, first=5, drafts=(said(5, "user", lacking.ask), said(6, "assistant", "?")), need=lacking),
+    ]
+    found = walked(turns, asked=lambda prompt: stored.append(len(prompt.raw)))
+    assert found.fared == {"exact": Fared(asked=2, prompt=1)}
+    assert found.by_distance == {10: Fared(asked=2, prompt=1)}
+    assert stored == [1, 3, 5]

@@ -1,0 +1,213 @@
+"""Settings tuned from the command line: what is written, what is refused, and what may be tried at all."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from dataclasses import replace
+
+import pytest
+import yaml
+from tests.cli.calling import called_at
+
+from recto.config import Settings, load
+from recto.config.factory import card_for
+from recto.config.modes import rules_for
+from recto.lab.backtest import Backtest
+from recto.lab.bootstrap import Interval
+from recto.lab.commands.tune import Asked, Sizes, subject_for
+from recto.lab.objective import Goal, changed, one_at_a_time
+from recto.lab.search_space import WINDOW, Subject
+from recto.lab.tune import Gain, Tuned
+from recto.lab.tune_recordings import measuring, recordings
+from recto.lab.tune_report import file_of
+
+WASTEFUL = {
+    "window": {"floor_percent": 90, "ceiling_percent": 98, "min_recent_messages": 4},
+    "recall": {"enabled": False},
+}
+"""Prompts that stay nearly full: whoever wants fewer tokens finds that out at once."""
+SAVE = ("--window", "2k", "--objective", "tokens", "--trials", "1")
+SESSIONS = 16
+
+
+def talk(seed: int) -> list[dict]:
+    """A conversation of short messages, twice as long as the window."""
+    rng = random.Random(seed)
+    words = ("parcel", "ticket", "lamp", "river", "market", "window", "paper", "stone", "garden", "letter")
+    said = [f"{seed}-{place}: " + " ".join(rng.choices(words, k=rng.randint(40, 80))) for place in range(26)]
+    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(said)]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    home = tmp_path_factory.mktemp("recorded")
+    for seed in range(SESSIONS):
+        (home / f"{seed:02}.json").write_text(json.dumps(talk(seed)))
+    (home / "recto.yaml").write_text(yaml.safe_dump(WASTEFUL))
+    return home
+
+
+def files(home) -> list[str]:
+    return sorted(file.name for file in home.glob("??.json"))
+
+
+def test_better_settings_are_written_and_taken(recorded, tmp_path):
+    written = tmp_path / "tuned.yaml"
+    save = ("tune", *files(recorded), *SAVE, "--allowance", "100", "-o", str(written))
+    shown = called_at(recorded, *save)
+    assert "recommended" in shown
+    assert "window.floor_percent" in shown
+    text = written.read_text()
+    assert yaml.safe_load(text) == {"window": {"floor_percent": 65.0}}
+    assert text.startswith("# Written by recto tune")
+    assert "95 % confidence" in text
+    assert load(path=written, environ={}) == replace(Settings(), window=replace(Settings().window, floor_percent=65.0))
+    assert "exists" in called_at(recorded, *save, code=2)
+    assert not (recorded / ".recto").exists()
+
+
+def test_where_nothing_is_better_nothing_is_written_and_the_same_seed_comes_to_the_same(recorded, tmp_path):
+    written = tmp_path / "tuned.yaml"
+    asked = ("tune", *files(recorded), "--window", "2k", "--trials", "1", "-o", str(written), "--json")
+    first, second = (json.loads(called_at(recorded, *asked, code=1)) for _ in range(2))
+    assert first == second
+    assert (first["verdict"], first["recommended"], first["settings"]) == ("nothing", False, {})
+    assert (first["tried_on"], first["held_out"], first["dropped"]) == (8, 8, 1)
+    assert not written.exists()
+
+
+def test_too_few_sessions_are_refused_and_the_same_twice_is_once(recorded):
+    few = files(recorded)[:15]
+    (recorded / "again.json").write_bytes((recorded / few[0]).read_bytes())
+    said = called_at(recorded, "tune", *few, "again.json", *SAVE, code=3)
+    assert "15 different sessions" in said
+    assert "16 are needed" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--window", "64k..16k"), "smaller size comes first"),
+        (("--window", "16k..1"), "number of tokens"),
+        (("--window", "16k..64k"), "needs --model"),
+        (("--window", "16k", "--objective", "dollars"), "needs --model"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_at_once(recorded, arguments, says):
+    assert says in called_at(recorded, "tune", "00.json", *arguments, code=2)
+
+
+def test_without_the_package_the_line_that_installs_it_is_told(recorded, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert "pip install 'recto[tune]'" in called_at(recorded, "tune", "00.json", code=2)
+
+
+def test_what_sessions_come_to_does_not_depend_on_the_processes(recorded, tmp_path):
+    subject = subject_of(WASTEFUL)
+    sessions = recordings(subject.settings, [recorded / name for name in files(recorded)[:3]], tmp_path)
+    values = {"window.floor_percent": 50.0}
+    alone, together = (
+        measuring(subject, sessions, jobs, lambda by: None)(values, range(len(sessions))) for jobs in (1, 2)
+    )
+    assert alone == together
+    assert sum(one.turns for one in alone) > 3
+
+
+def test_a_branch_is_known_by_its_beginning(recorded, tmp_path):
+    messages = json.loads((recorded / "00.json").read_text())
+    branch = tmp_path / "branch.json"
+    branch.write_text(json.dumps([*messages[:8], {"role": "user", "content": "Go on differently."}]))
+    subject = subject_of({})
+    found = recordings(subject.settings, [recorded / "00.json", branch, recorded / "01.json"], tmp_path)
+    assert len(found) == 3
+    assert len({one.key for one in found}) == 2
+
+
+def subject_of(given: dict, mode: str | None = None, window: Sizes | None = None) -> Subject:
+    settings = load(environ={}, arguments=given)
+    return subject_for(
+        settings, window=window or Sizes(low=16_000, high=16_000), mode=mode, model="gpt-4o", asked=Asked()
+    )
+
+
+@pytest.mark.parametrize("mode", ["sliding_window", "auto_compact", "zones"])
+@pytest.mark.parametrize("window", [Sizes(low=2_000, high=2_000), Sizes(low=16_000, high=200_000)])
+@pytest.mark.parametrize(
+    "given", [{}, {"window": {"policy": "hybrid", "scorer": {"weights": {"fifo": 0.5, "lru": 0.5}}}}]
+)
+def test_every_setting_that_is_tried_is_allowed_from_end_to_end(mode, window, given):
+    subject = subject_of(given, mode, window)
+    space = subject.space()
+    assert len({one.name for one in space if one.only_with is None}) == sum(one.only_with is None for one in space)
+    tried = one_at_a_time(space)
+    assert len(tried) >= 8
+    usual = {one.name: one.given for one in space}
+    for one in space:
+        for value in one.options or (one.nearest(one.low), one.nearest(one.high)):
+            values = usual | dict([one.only_with] if one.only_with else []) | {one.name: value}
+            tried.append({other.name: values[other.name] for other in space if other.applies(values)})
+    for values in tried:
+        settings = subject.under(values)
+        rules = rules_for(settings, replace(subject, settings=settings).budget, card_for(settings))
+        assert 0 < rules.floor < rules.ceiling <= 1
+    assert subject.under({one.name: one.given for one in space if one.applies(usual)}) == subject.settings
+
+
+def test_a_window_that_is_chosen_is_the_models_and_not_a_setting():
+    subject = subject_of({}, window=Sizes(low=16_000, high=64_000))
+    smaller = subject.under({WINDOW: 20_000})
+    assert card_for(smaller).window == 20_000
+    assert card_for(subject.settings).window == 64_000
+    assert subject.tree({WINDOW: 20_000}) == {}
+
+
+def test_the_file_of_any_candidate_makes_the_settings_that_were_measured(tmp_path):
+    subject = subject_of({}, "zones", Sizes(low=16_000, high=64_000))
+    interval = Interval(value=0.1, low=0.05, high=0.15)
+    gain = Gain(
+        sessions=8,
+        given=Backtest(),
+        chosen=Backtest(),
+        given_rate=0.5,
+        chosen_rate=0.4,
+        interval=interval,
+        cost=0.01,
+        excess=0.0,
+    )
+    usual = {one.name: one.given for one in subject.space()}
+    for change in ({WINDOW: 20_000}, {"window.policy": "hybrid"}, {"recall.threshold": 0.2, "compress.line_turns": 30}):
+        wanted = usual | change
+        values = {one.name: wanted[one.name] for one in subject.space() if one.applies(wanted)}
+        tuned = Tuned(
+            verdict="better",
+            trials=1,
+            dropped=0,
+            refused=0,
+            stopped=False,
+            tried_on=8,
+            held_out=8,
+            values=changed(subject.space(), values),
+            gain=gain,
+        )
+        file = tmp_path / "tuned.yaml"
+        file.write_text(file_of(tuned, subject, Goal(), Settings(), trials=1, seed=0))
+        found, measured = load(path=file, environ={}), subject.under(values)
+        assert found.window == measured.window
+        assert found.compress.line_turns == measured.compress.line_turns
+        assert (found.recall.threshold, found.recall.tokens) == (measured.recall.threshold, measured.recall.tokens)
+        if WINDOW in change:
+            assert card_for(replace(found, model="gpt-4o")).window == card_for(measured).window == 20_000
+
+
+def test_another_policy_does_not_inherit_what_was_set_for_the_one_before():
+    subject = subject_of({"window": {"policy": "lru", "scorer": {"shared": 3}}})
+    assert subject.under({"window.policy": "fifo"}).window.scorer == {}
+    assert subject.under({"window.policy": "lru", "window.scorer.shared": 3}) == subject.settings
+
+
+def test_what_was_set_for_a_policy_and_is_not_tried_stays():
+    given = {"shared": 2, "common": 0.3}
+    subject = subject_of({"window": {"policy": "lru", "scorer": given}})
+    assert subject.under({"window.policy": "lru", "window.scorer.shared": 4}).window.scorer == given | {"shared": 4}

@@ -1,0 +1,658 @@
+"""Words, vectors and uses over an index: compared with plain Python, before and after sealing, whoever else writes."""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recto.context.facts.types import Mark
+from recto.errors import IndexCorrupt, IndexUnavailable
+from recto.recall.index import blocks, bm25, postings, vector_blocks, vectors
+from recto.recall.index.bm25 import Tally, Words
+from recto.recall.index.cache import Kept
+from recto.recall.index.quantization import coded, least, signs_of, unlike
+from recto.recall.index.usage import LANE, Uses
+from recto.recall.index.vectors import Vectors
+from recto.recall.index_types import Covered, Glance, Row, Sealed
+from recto.recall.types import Document
+from recto.stores.memory import MemoryIndex
+from recto.stores.sqlite.index import SqliteIndex
+
+MAIN = "agent:default:main"
+DIMS = 70
+"""Neither whole bytes nor whole words of bits."""
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def index(request, tmp_path) -> Iterator[MemoryIndex | SqliteIndex]:
+    opened = MemoryIndex() if request.param == "memory" else SqliteIndex(tmp_path / "recall")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Seals after 8 messages, merges after 3 blocks, own rows from 6 messages on."""
+    make_small(monkeypatch)
+
+
+def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bm25, "SEAL_AT", 8)
+    monkeypatch.setattr(bm25, "MERGE_AT", (3, 3))
+    monkeypatch.setattr(postings, "OWN_ROW", 6)
+    monkeypatch.setattr(bm25, "OWN_ROW", 6)
+    for module in (postings, blocks):
+        monkeypatch.setattr(module, "MOST_DOCUMENTS", (8, 24, 72, 72))
+
+
+def document(seq: int, terms: dict[int, int], ts: int | None = None, role: str = "user", marks: int = 0) -> Document:
+    return Document(seq=seq, ts=seq * 1_000_000 if ts is None else ts, role=role, marks=Mark(marks), terms=terms)
+
+
+def add(lane: Words, *documents: Document, session: str = MAIN) -> None:
+    seqs = [one.seq for one in documents]
+    lane.add(session, documents, Covered(min(seqs), max(seqs), bytes(32)))
+
+
+def expected(documents: Iterable[Document], query: dict[int, float], lane: Words, tally: Tally | None = None) -> dict:
+    """BM25 as it is written in books."""
+    documents = list(documents)
+    count = tally.documents if tally else len(documents)
+    length = tally.length if tally else sum(sum(one.terms.values()) for one in documents)
+    average = max(length / max(count, 1), 1.0)
+    df = tally.df if tally else Counter(term for one in documents for term in one.terms)
+    idf = {term: math.log(1 + (count - df.get(term, 0) + 0.5) / (df.get(term, 0) + 0.5)) for term in query}
+    mass = sum(weight * idf[term] for term, weight in query.items())
+    found = {}
+    for one in documents:
+        matched = one.terms.keys() & query.keys()
+        if matched:
+            norm = lane.k1 * (1 - lane.b + lane.b * sum(one.terms.values()) / average)
+            tf = {term: min(one.terms[term], 255) for term in matched}
+            score = sum(query[term] * idf[term] * tf[term] / (tf[term] + norm) for term in matched)
+            found[one.seq] = (score, sum(query[term] * idf[term] for term in matched) / mass)
+    return found
+
+
+def scores(lane: Words, query: dict[int, float], session: str = MAIN) -> dict[int, tuple[float, float]]:
+    scored = lane.score(session, query, lane.tally(session, list(query)))
+    assert list(scored.seqs) == sorted(scored.seqs)
+    return {int(seq): scored.of(int(seq)) for seq in scored.seqs}
+
+
+def same(found: dict, wanted: dict) -> None:
+    assert found.keys() == wanted.keys()
+    for seq, (score, coverage) in wanted.items():
+        assert found[seq] == (pytest.approx(score, rel=1e-4), pytest.approx(coverage, rel=1e-4))
+
+
+TERMS = [0, 1, 5, 2**27, 2**27 + 1, 2**31, 2**31 + 7, 2**32 - 2, 2**32 - 1]
+counts = st.dictionaries(st.sampled_from(TERMS), st.sampled_from([1, 2, 7, 255, 300, 70_000]), max_size=6)
+weights = st.dictionaries(st.sampled_from([*TERMS, 99]), st.sampled_from([0.3, 1.0, 2.5]), min_size=1, max_size=5)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(counts, min_size=1, max_size=90), weights, st.randoms(use_true_random=False), st.sampled_from([1, 3, 20])
+)
+def test_scores_are_those_of_the_book_in_whatever_order_and_pieces_messages_come(terms, query, rng, piece):
+    documents = [document(2 * seq + 1, each) for seq, each in enumerate(terms)]
+    groups = [documents[at : at + piece] for at in range(0, len(documents), piece)]
+    rng.shuffle(groups)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        make_small(monkeypatch)
+        lane = Words(MemoryIndex(), "words")
+        there: list[Document] = []
+        for place, group in enumerate(groups):
+            add(lane, *group)
+            there += group
+            if place % 7 == 0:
+                same(scores(lane, query), expected(there, query, lane))
+                assert list(lane.facts(MAIN).seqs) == sorted(one.seq for one in there)
+        same(scores(lane, query), expected(there, query, lane))
+        same(scores(Words(lane.index, "words"), query), expected(there, query, lane))
+
+
+def test_scores_are_the_same_before_and_after_sealing_and_merging_at_full_size(index):
+    rng = np.random.default_rng(1)
+    lane = Words(index, "words")
+    there = []
+    query = {3: 1.0, 40: 2.0, 2_000: 1.0, 7: 0.3}
+    for first in range(1, 10_000, 250):
+        more = []
+        for seq in range(first, first + 250):
+            drawn, often = np.unique((3000 * rng.random(30) ** 3).astype(int), return_counts=True)
+            more.append(document(seq, dict(zip(drawn.tolist(), often.tolist(), strict=True))))
+        add(lane, *more)
+        there += more
+        if first in (1, 501, 7_751):
+            same(scores(lane, query), expected(there, query, lane))
+    same(scores(lane, query), expected(there, query, lane))
+    sizes = {block.bits for block in blocks.directory(index.glance(MAIN, "words", [blocks.DIRECTORY]))}
+    assert len(sizes) > 1, "nothing was merged: the test sees too little"
+    own = index.glance(MAIN, "words", [postings.own_part(term) for term in range(10)]).sealed
+    assert own, "no term got a row of its own: the test sees too little"
+
+
+def test_what_is_known_of_a_message_comes_back(index, small):
+    lane = Words(index, "words")
+    roles = ("system", "user", "assistant", "tool", "event")
+    documents = [
+        document(seq, {seq: 2, 1: 1}, ts=(-1) ** seq * seq * 10**12, role=roles[seq % 5], marks=seq % 512)
+        for seq in range(1, 60)
+    ]
+    for one in documents:
+        add(lane, one)
+    facts = lane.facts(MAIN)
+    for one in documents:
+        known = facts.of(one.seq)
+        assert known is not None
+        assert (known.ts, known.role, known.marks) == (one.ts, one.role, one.marks)
+        assert known.length == sum(one.terms.values())
+    assert facts.of(60) is facts.of(0) is facts.of(2**32 - 1) is None
+    assert list(facts.between(4 * 10**12, 9 * 10**12)) == [4, 6, 8]
+    assert list(facts.marked(Mark.CORRECTION, after=50)) == [59, 57, 55, 53, 51]
+    assert list(facts.marked(Mark.CORRECTION | Mark.CONSTRAINT, after=55)) == [59, 58, 57]
+
+
+def test_hostile_sizes_and_values_are_taken(index):
+    lane = Words(index, "words")
+    add(lane, document(1, {}, ts=-(2**63)))
+    add(lane, document(2, {7: 2**40, 8: 0, 9: -4}, ts=2**63 - 1))
+    add(lane, document(2**32 - 1, dict.fromkeys(range(0, 2**32, 2**32 // 300_000), 1)))
+    add(lane, document(3, {7: 1}))
+    found = scores(lane, {7: 1.0, 0: 1.0})
+    assert found.keys() == {2, 3, 2**32 - 1}
+    assert lane.facts(MAIN).of(2).length == 2**32 - 1
+    assert scores(lane, {8: 1.0}) == scores(lane, {9: 1.0}) == scores(lane, {}) == scores(lane, {7: 0.0}) == {}
+
+
+def test_large_messages_are_sealed_before_there_are_many(index):
+    lane = Words(index, "words")
+    for seq in range(1, 12):
+        add(lane, document(seq, dict.fromkeys(range(seq, 2**32, 2**32 // 200_000), 1)))  # a megabyte each
+    assert sum(len(row.data) for row in index.glance(MAIN, "words").fresh) < bm25.SEAL_AT * bm25.LARGE
+    assert len(blocks.directory(index.glance(MAIN, "words", [blocks.DIRECTORY]))) >= 1
+    assert scores(lane, {5: 1.0}).keys() == {5}
+
+
+def test_tallies_of_sessions_add_up_and_scores_use_them(index, small):
+    lane = Words(index, "words")
+    ours = [document(seq, {1: 1, seq: 1}) for seq in range(10, 30)]
+    theirs = [document(seq, {1: 3, 2: 1}) for seq in range(1, 12)]
+    add(lane, *ours)
+    add(lane, *theirs, session="other")
+    tally = Tally() + lane.tally(MAIN, [1, 2, 15]) + lane.tally("other", [1, 2, 15]) + lane.tally("none", [1])
+    assert (tally.documents, tally.length, tally.df) == (31, 40 + 44, {1: 31, 2: 11, 15: 1})
+    scored = lane.score(MAIN, {1: 1.0, 15: 1.0}, tally)
+    same({int(seq): scored.of(int(seq)) for seq in scored.seqs}, expected(ours, {1: 1.0, 15: 1.0}, lane, tally))
+    assert len(lane.score("none", {1: 1.0}, tally).seqs) == 0
+
+
+def test_the_best_are_the_best_and_of_equals_the_newest(index):
+    lane = Words(index, "words")
+    add(lane, *[document(seq, {1: 1 + seq % 3}) for seq in range(1, 31)])
+    scored = lane.score(MAIN, {1: 1.0}, lane.tally(MAIN, [1]))
+    everything = sorted(zip(scored.bm25.tolist(), scored.seqs.tolist(), strict=True), reverse=True)
+    for most in (0, 1, 5, 12, 30, 99):
+        assert scored.best(most) == [(seq, score) for score, seq in everything[:most]]
+    hidden = {seq for _, seq in everything[:4]}
+    assert scored.best(3, hidden) == [(seq, score) for score, seq in everything[4:7]]
+
+
+def test_a_question_of_frequent_words_leaves_out_the_most_frequent(index, small):
+    lane = Words(index, "words")
+    documents = [
+        document(seq, {1: 1} | ({2: 1} if seq % 2 else {}) | ({3: 1} if seq % 9 == 0 else {})) for seq in range(1, 100)
+    ]
+    add(lane, *documents)
+    lane.most_postings = 70
+    assert scores(lane, {1: 1.0, 2: 1.0, 3: 1.0}).keys() == {one.seq for one in documents if one.terms.keys() & {2, 3}}
+    lane.most_postings = 5
+    assert scores(lane, {1: 1.0, 2: 1.0}).keys() == {one.seq for one in documents if 2 in one.terms}
+
+
+class Elsewhere:
+    """An index that lets somebody else do something before every glance or sealing."""
+
+    def __init__(self, index: MemoryIndex) -> None:
+        self.index = index
+        self.before_glance: list = []
+        self.before_seal: list = []
+
+    def __getattr__(self, name: str):
+        return getattr(self.index, name)
+
+    def glance(self, *given) -> Glance:
+        if self.before_glance:
+            self.before_glance.pop()()
+        return self.index.glance(*given)
+
+    def seal(self, *given) -> bool:
+        if self.before_seal:
+            self.before_seal.pop()()
+        return self.index.seal(*given)
+
+
+def test_a_sealing_that_comes_second_neither_loses_nor_doubles_a_message(small):
+    index = MemoryIndex()
+    there = [document(seq, {1: 1, seq % 5 + 10: 2}) for seq in range(1, 100)]
+    slow = Words(Elsewhere(index), "words")
+    for one in there:
+        slow.index.before_seal = [lambda: Words(index, "words").tidy(MAIN)]
+        add(slow, one)
+        if one.seq % 10 == 0:
+            same(scores(slow, {1: 1.0, 12: 1.0}), expected(there[: one.seq], {1: 1.0, 12: 1.0}, slow))
+    same(scores(slow, {1: 1.0, 12: 1.0}), expected(there, {1: 1.0, 12: 1.0}, slow))
+
+
+def test_what_is_kept_in_memory_is_never_served_stale(index, small):
+    query = {1: 1.0, 12: 1.0, 13: 0.5}
+    mine, theirs = Words(index, "words"), Words(index, "words")
+    there: list[Document] = []
+    for seq in range(1, 150):
+        there.append(document(seq, {1: 1 + seq % 2, seq % 5 + 10: 2}))
+        add(theirs, there[-1])
+        if seq % 3 == 0:
+            same(scores(mine, query), expected(there, query, mine))
+            assert list(mine.facts(MAIN).seqs) == [one.seq for one in there]
+    index.forget(MAIN)
+    assert scores(mine, query) == {}
+    assert len(mine.facts(MAIN)) == 0
+    again = [document(seq, {1: 5, seq % 3 + 11: 1}, marks=1) for seq in range(1, 150)]
+    add(theirs, *again)
+    same(scores(mine, query), expected(again, query, mine))
+    assert mine.facts(MAIN).marks.tolist() == [1] * 149
+    index.start_over()
+    assert scores(mine, query) == {}
+
+
+@pytest.mark.parametrize("count", [3, 40], ids=["fresh", "sealed"])
+def test_a_session_made_anew_behind_our_back_is_read_anew(index, small, count):
+    mine, theirs = Words(index, "words"), Words(index, "words")
+    for term, marks in ((5, 1), (6, 2)):
+        index.forget(MAIN)
+        add(theirs, *[document(seq, {term: 1}, marks=marks) for seq in range(1, count + 1)])
+        assert len(scores(mine, {term: 1.0})) == count
+        assert scores(mine, {11 - term: 1.0}) == {}
+        assert mine.facts(MAIN).marks.tolist() == [marks] * count
+
+
+def test_a_look_that_comes_late_sees_what_it_looked_at(small, monkeypatch):
+    monkeypatch.setattr(bm25, "MERGE_AT", (99, 99))
+    index = MemoryIndex()
+    lane = Words(index, "words")
+    add(lane, *[document(seq, {1: 1}) for seq in range(1, 20)])
+    before = MemoryIndex()
+    before._shelves = copy.deepcopy(index._shelves)
+    add(lane, *[document(seq, {1: 1}) for seq in range(20, 40)])
+    assert len(lane.facts(MAIN)) == 39
+    lane.index = before
+    assert list(lane.facts(MAIN).seqs) == list(range(1, 20))
+    assert len(scores(lane, {1: 1.0})) == 19
+
+
+def test_a_merging_that_somebody_else_does_meanwhile_is_left_to_them(small, monkeypatch):
+    index = MemoryIndex()
+    there = [document(seq, {1: 1, seq % 2 + 5: 1}) for seq in range(1, 25)]
+    monkeypatch.setattr(bm25, "MERGE_AT", (99, 99))
+    add(Words(index, "words"), *there[:8])
+    add(Words(index, "words"), *there[8:16])
+    add(Words(index, "words"), *there[16:])
+    monkeypatch.setattr(bm25, "MERGE_AT", (3, 3))
+    for place in range(4):
+        lane = Words(Elsewhere(index), "words")
+        lane.index.before_glance = [lambda: Words(index, "words").tidy(MAIN), *[lambda: None] * place]
+        before = copy.deepcopy(index._shelves)
+        lane.tidy(MAIN)
+        same(scores(lane, {1: 1.0, 5: 1.0}), expected(there, {1: 1.0, 5: 1.0}, lane))
+        index._shelves = before
+
+
+def test_a_question_in_the_middle_of_which_somebody_seals_is_answered_right(small):
+    index = MemoryIndex()
+    query = {1: 1.0, 12: 1.0}
+    lane = Words(Elsewhere(index), "words")
+    there: list[Document] = []
+    for seq in range(1, 80):
+        there.append(document(seq, {1: 1, seq % 5 + 10: 2}))
+        index.put(MAIN, "words", [postings.pack_document(there[-1])], Covered(seq, seq, b""))
+        lane.index.before_glance = [lambda: Words(index, "words").tidy(MAIN), lambda: None]
+        same(scores(lane, query), expected(there, query, lane))
+
+
+def test_threads_that_add_and_ask_at_once_see_whole_messages(index, small):
+    lane = Words(index, "words")
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            for _ in range(40):
+                facts = lane.facts(MAIN)
+                scored = lane.score(MAIN, {1: 1.0}, Tally(10, 30, {1: 5}))
+                assert (np.diff(facts.seqs.astype(int)) > 0).all()
+                assert (facts.lengths == 3).all()
+                assert len(scored.seqs) >= len(facts)
+        except BaseException as error:  # noqa: BLE001  # shown below
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for seq in range(1, 150):
+        add(lane, document(seq, {1: 1, seq + 5: 2}))
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(lane.facts(MAIN)) == 149
+
+
+def test_a_sealing_that_fails_does_not_fail_what_was_confirmed(small):
+    class Failing(MemoryIndex):
+        def seal(self, *given) -> bool:
+            raise IndexUnavailable("memory", "no room is left on the disk")
+
+    lane = Words(Failing(), "words")
+    for seq in range(1, 40):
+        add(lane, document(seq, {1: 1}))
+    assert len(scores(lane, {1: 1.0})) == 39
+
+
+@pytest.mark.parametrize("part", [-1, 1 << 40 | 1, postings.bucket_part(1, 5)], ids=["directory", "facts", "bucket"])
+@pytest.mark.parametrize("data", [b"", b"\xff" * 7, b"\xff" * 400], ids=len)
+def test_a_damaged_row_makes_it_a_damaged_index(small, part, data):
+    index = MemoryIndex()
+    lane = Words(index, "words")
+    add(lane, *[document(seq, {1 + seq % 3: 1}) for seq in range(1, 9)])
+    assert index.seal(MAIN, "words", [], [Sealed(part, 1, data)], [(part, 1)])
+    with pytest.raises(IndexCorrupt, match="doctor"):
+        scores(Words(index, "words"), {1: 1.0})
+
+
+def test_a_damaged_fresh_row_makes_it_a_damaged_index():
+    index = MemoryIndex()
+    index.put(MAIN, "words", [Row(1, b"short")], Covered(1, 1, b""))
+    index.put(MAIN, "vectors", [Row(1, b"short")], Covered(1, 1, b""))
+    index.put(MAIN, LANE, [Row(1, b"short")], Covered(1, 1, b""))
+    for ask in (
+        lambda: Words(index, "words").facts(MAIN),
+        lambda: Vectors(index, "vectors", 4).nearest(MAIN, np.ones(4), 1),
+        lambda: Uses(index).counts(MAIN),
+    ):
+        with pytest.raises(IndexCorrupt):
+            ask()
+
+
+def test_what_is_kept_stays_within_its_bytes():
+    kept: Kept[str] = Kept(100)
+    for name in "abcdef":
+        kept.keep(name, name, 30)
+        assert kept.get("a") is not None or name > "d"
+        assert kept.held <= 100
+    assert kept.get("b") is None
+    kept.keep("huge", "huge", 101)
+    assert kept.get("huge") is None
+    kept.keep("f", "f", 5)
+    assert kept.held <= 100
+
+
+def unit(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    drawn = rng.normal(size=shape).astype(np.float32)
+    return drawn / np.linalg.norm(drawn, axis=-1, keepdims=True)
+
+
+def meaning(rng: np.random.Generator, seqs: Iterable[int], most: int = 3, dims: int = DIMS) -> list:
+    return [(seq, unit(rng, int(rng.integers(1, most + 1)), dims)) for seq in seqs]
+
+
+def add_vectors(lane: Vectors, rows: list, session: str = MAIN) -> None:
+    seqs = [seq for seq, _ in rows]
+    lane.add(session, rows, Covered(min(seqs), max(seqs), bytes(32)))
+
+
+def nearest(rows: list, query: np.ndarray, only: set[int] | None = None) -> list[tuple[int, float]]:
+    """As plain as it can be, over what eight bits say of the vectors."""
+    found = []
+    for seq, matrix in rows:
+        if only is None or seq in only:
+            scales, codes = coded(matrix)
+            found.append((seq, float((codes * scales[:, None] @ query).max())))
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+@pytest.mark.parametrize("exact", [65_536, 0], ids=["exact", "by signs"])
+def test_the_nearest_are_found_before_and_after_sealing(index, exact):
+    rng = np.random.default_rng(2)
+    lane = Vectors(index, "vectors", DIMS)
+    lane.most_exact = exact
+    there: list = []
+    for first in (300, 1, 700, 500, 900, 1100, 1300):
+        rows = meaning(rng, range(first, first + 150))
+        add_vectors(lane, rows)
+        there += rows
+        query = unit(rng, DIMS)
+        lane.rescored = 10_000
+        wanted = nearest(there, query)
+        for asked in (lane, Vectors(index, "vectors", DIMS)):
+            found = list(asked.nearest(MAIN, query, 40).pairs())
+            assert [seq for seq, _ in found] == [seq for seq, _ in wanted[:40]]
+            assert [cosine for _, cosine in found] == pytest.approx([cosine for _, cosine in wanted[:40]], abs=1e-5)
+    assert index.glance(MAIN, "vectors").generation != 0, "nothing was sealed: the test sees too little"
+
+
+@pytest.mark.parametrize("exact", [65_536, 0], ids=["exact", "by signs"])
+def test_only_the_given_entries_are_looked_at(index, exact):
+    rng = np.random.default_rng(3)
+    lane = Vectors(index, "vectors", DIMS)
+    lane.most_exact, lane.rescored = exact, 200
+    there = meaning(rng, range(1, 900))
+    add_vectors(lane, there[:400])
+    add_vectors(lane, there[400:])
+    query = unit(rng, DIMS)
+    for only in ({5}, {5, 6, 7, 880, 5000}, set(range(1, 60)), set()):
+        wanted = [seq for seq, _ in nearest(there, query, only)]
+        assert lane.nearest(MAIN, query, 20, only=only).seqs.tolist() == wanted[:20]
+        mask = np.zeros(max(only, default=0) + 1, bool)
+        mask[list(only)] = True
+        assert lane.nearest(MAIN, query, 20, only=mask).seqs.tolist() == wanted[:20]
+    assert len(lane.nearest(MAIN, query, 0).seqs) == len(lane.nearest("none", query, 5).seqs) == 0
+
+
+def test_nine_of_ten_and_more_are_found_by_signs(tmp_path):
+    rng = np.random.default_rng(4)
+    topics = unit(rng, 40, 384)
+    there = [(seq, unit_near(rng, topics[rng.integers(0, 40, 2)])) for seq in range(1, 5001)]
+    with SqliteIndex(tmp_path / "recall") as index:
+        lane, exact = Vectors(index, "vectors", 384), Vectors(index, "vectors", 384)
+        lane.most_exact = 1000
+        for at in range(0, 5000, 500):
+            add_vectors(lane, there[at : at + 500])
+        hits = 0
+        for _ in range(50):
+            query = unit_near(rng, topics[rng.integers(0, 40, 1)])[0]
+            wanted = set(exact.nearest(MAIN, query, 10).seqs.tolist())
+            hits += len(wanted & set(lane.nearest(MAIN, query, 10).seqs.tolist()))
+    assert hits / 500 >= 0.95
+
+
+def unit_near(rng: np.random.Generator, centres: np.ndarray) -> np.ndarray:
+    drawn = centres + rng.normal(size=centres.shape, scale=0.06).astype(np.float32)
+    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_signs_choose_the_least_unlike():
+    rng = np.random.default_rng(5)
+    vectors = unit(rng, 3000, DIMS)
+    query = unit(rng, 1, DIMS)
+    differing = ((vectors > 0) != (query > 0)).sum(axis=1)
+    assert unlike(signs_of(vectors), signs_of(query)).tolist() == differing.tolist()
+    for count in (1, 50, 2999, 3000, 9999):
+        chosen = least(differing.astype(np.uint16), count)
+        assert len(set(chosen.tolist())) == min(count, 3000)
+        assert sorted(differing[chosen]) == sorted(differing)[:count]
+    assert sorted(least(np.zeros(100_000, np.uint16), 1000)) == list(range(99_000, 100_000))
+
+
+def test_vectors_of_entries_come_back_nearly_as_they_were(index):
+    rng = np.random.default_rng(6)
+    there = meaning(rng, range(1, 700))
+    for exact in (65_536, 0):
+        lane = Vectors(index, "vectors", DIMS)
+        lane.most_exact = exact
+        if exact:
+            add_vectors(lane, there)
+        found = lane.of(MAIN, [1, 2, 350, 699, 9999])
+        assert found.keys() == {1, 2, 350, 699}
+        for seq, matrix in found.items():
+            assert matrix == pytest.approx(there[seq - 1][1], abs=0.005)
+
+
+def test_the_codes_of_a_session_that_outgrows_them_are_let_go(index):
+    rng = np.random.default_rng(7)
+    lane = Vectors(index, "vectors", DIMS)
+    lane.most_exact = 1200
+    there: list = []
+    for first in range(1, 1600, 200):
+        rows = meaning(rng, range(first, first + 200), most=1)
+        add_vectors(lane, rows)
+        there += rows
+        query = unit(rng, DIMS)
+        assert lane.nearest(MAIN, query, 5).seqs.tolist() == [seq for seq, _ in nearest(there, query)[:5]]
+
+
+def test_vectors_kept_in_memory_are_never_served_stale(index):
+    rng = np.random.default_rng(8)
+    for exact in (65_536, 0):
+        mine, theirs = Vectors(index, "vectors", DIMS), Vectors(index, "vectors", DIMS)
+        mine.most_exact = theirs.most_exact = exact
+        for _ in range(2):
+            there: list = []
+            for first in range(1, 1500, 250):
+                rows = meaning(rng, range(first, first + 250), most=1)
+                add_vectors(theirs, rows)
+                there += rows
+                query = unit(rng, DIMS)
+                assert mine.nearest(MAIN, query, 3).seqs.tolist() == [seq for seq, _ in nearest(there, query)[:3]]
+            index.forget(MAIN)
+            assert len(mine.nearest(MAIN, query, 3).seqs) == 0
+
+
+def test_codes_are_never_read_for_the_vectors_of_another_time():
+    rng = np.random.default_rng(11)
+    index = MemoryIndex()
+    lane = Vectors(Elsewhere(index), "vectors", DIMS)
+    lane.most_exact, lane.rescored = 0, 20
+    add_vectors(lane, meaning(rng, range(1, 700), most=1))
+    lane.nearest(MAIN, unit(rng, DIMS), 3)
+    again = meaning(rng, range(1, 700), most=1)
+    query = again[300][1][0]
+
+    def anew() -> None:
+        index.forget(MAIN)
+        add_vectors(Vectors(index, "vectors", DIMS), again)
+
+    lane.index.before_glance = [anew, lambda: None]
+    [(seq, cosine)] = lane.nearest(MAIN, query, 1).pairs()
+    assert (seq, cosine) == (301, pytest.approx(1.0, abs=0.01))
+
+
+def test_only_full_blocks_are_sealed(index):
+    lane = Vectors(index, "vectors", 384)
+    one = np.full((1, 384), 384**-0.5, np.float32)
+    add_vectors(lane, [(seq, one) for seq in range(1, 601)])
+    size = vector_blocks.block_of(384)
+    assert len(index.glance(MAIN, "vectors").fresh) == 600 % size
+    assert set(vector_blocks.directory(index.glance(MAIN, "vectors", [vector_blocks.DIRECTORY]))["count"].tolist()) == {
+        size
+    }
+
+
+def test_vectors_that_are_none_are_taken_and_never_near(index):
+    lane = Vectors(index, "vectors", 4)
+    broken = np.array([[np.nan, np.inf, -np.inf, 0], [0, 0, 0, 0]], np.float32)
+    rows = [(1, broken), (2, np.array([[0.6, 0.8, 0, 0]], np.float32)), (3, np.empty((0, 4), np.float32))]
+    add_vectors(lane, rows)
+    found = dict(lane.nearest(MAIN, np.array([0.6, 0.8, 0, 0], np.float32), 9).pairs())
+    assert found == {1: 0.0, 2: pytest.approx(1.0, abs=0.01)}
+    with pytest.raises(ValueError, match="expected rows of 4"):
+        add_vectors(lane, [(4, np.zeros((1, 5), np.float32))])
+    with pytest.raises(ValueError, match="expected 4"):
+        lane.nearest(MAIN, np.zeros(5, np.float32), 1)
+
+
+def test_a_message_of_many_vectors_is_kept_whole(index):
+    rng = np.random.default_rng(9)
+    there = [(1, unit(rng, 900, DIMS)), *meaning(rng, range(2, 400))]
+    lane = Vectors(index, "vectors", DIMS)
+    add_vectors(lane, there)
+    query = there[0][1][700]
+    assert lane.nearest(MAIN, query, 1).seqs.tolist() == [1]
+    assert len(lane.of(MAIN, [1])[1]) == 900
+    assert lane.nearest(MAIN, query, 50).seqs.tolist() == [seq for seq, _ in nearest(there, query)[:50]]
+
+
+def test_sealings_of_vectors_that_race_keep_each_message_once():
+    rng = np.random.default_rng(10)
+    index = MemoryIndex()
+    lane = Vectors(Elsewhere(index), "vectors", DIMS)
+    there = meaning(rng, range(1, 1200))
+    for at in range(0, len(there), 100):
+        lane.index.before_seal = [lambda: Vectors(index, "vectors", DIMS).tidy(MAIN)]
+        add_vectors(lane, there[at : at + 100])
+    found = lane.of(MAIN, range(1, 1200))
+    assert {seq: len(matrix) for seq, matrix in found.items()} == {seq: len(matrix) for seq, matrix in there}
+
+
+def test_the_directory_of_vectors_stays_short(index, monkeypatch):
+    monkeypatch.setattr(vectors, "SEAL_AT", 1)
+    lane = Vectors(index, "vectors", 2048)
+    one = np.full((16, 2048), 2048**-0.5, np.float32)
+    for seq in range(1, 200):
+        add_vectors(lane, [(seq, one)])
+    assert len(index.glance(MAIN, "vectors", [-1]).sealed) < 70
+    assert len(lane.nearest(MAIN, one[0], 999).seqs) == 199
+
+
+used = st.tuples(
+    st.lists(st.integers(1, 9), max_size=4, unique=True), st.lists(st.integers(1, 9), max_size=3, unique=True)
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(used, max_size=40), st.integers(0, 45))
+def test_uses_are_counted_before_and_after_they_are_packed(events, before):
+    with TemporaryDirectory() as folder, SqliteIndex(Path(folder) / "recall") as index:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr("recto.recall.index.usage.SEAL_AT", 4)
+            monkeypatch.setattr("recto.recall.index.usage.MERGE_AT", 3)
+            lane = Uses(index)
+            for seq, (shown, helped) in enumerate(events, 1):
+                lane.add(MAIN, [(seq, shown, helped)], Covered(seq, seq, b""))
+        for limit in (before, 2**32 - 1):
+            wanted: dict[int, tuple[int, int]] = {}
+            for shown, helped in events[:limit]:
+                for entry in {*shown, *helped}:
+                    times, uses = wanted.get(entry, (0, 0))
+                    wanted[entry] = (times + 1, uses + (entry in helped))
+            assert lane.counts(MAIN, before=limit) == wanted == Uses(index).counts(MAIN, before=limit)
+        assert lane.covered(MAIN) == ([Covered(1, len(events), b"")] if events else [])
+        assert len(index.glance(MAIN, LANE).fresh) < 5
+
+
+def test_uses_that_another_process_adds_are_seen(index):
+    mine, theirs = Uses(index), Uses(index)
+    theirs.add(MAIN, [(5, [1, 2], [2])], Covered(1, 5, b""))
+    assert mine.counts(MAIN) == {1: (1, 0), 2: (1, 1)}
+    theirs.add(MAIN, [(6, [2], [])], Covered(6, 9, b""))
+    assert mine.counts(MAIN) == {1: (1, 0), 2: (2, 1)}
+    assert mine.counts("other") == {}

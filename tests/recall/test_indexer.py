@@ -1,0 +1,445 @@
+"""Taking messages into the index: each once, in time, from several threads and processes, and never another's."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from recto.errors import EmbedderFailed
+from recto.models.embedders.hashing import HashingEmbedder
+from recto.recall.indexer import Indexer
+from recto.recall.search import Searcher
+from recto.recall.stemmer import PorterLexicon
+from recto.recall.types import USED, Asked
+from recto.stores.memory import MemoryIndex, MemoryStore
+from recto.stores.sqlite import SqliteStore
+from recto.stores.sqlite.index import SqliteIndex
+from recto.transcript.entries import Draft
+
+S = "agent:default:main"
+LEXICON = PorterLexicon()
+
+
+def message(number: int, text: str = "", *, meta: bytes = b"{}", role="user") -> Draft:
+    content = json.dumps({"role": role, "content": text or f"entry number{number} says something"}).encode()
+    return Draft(id=f"m{number}", ts=number, role=role, content=content, wire="openai.chat", meta=meta)
+
+
+def filled(count: int, store=None, session: str = S):
+    store = store or MemoryStore()
+    first = store.head(session).seq
+    store.append(session, [message(first + number) for number in range(1, count + 1)])
+    return store
+
+
+def indexing(store, index=None, **more) -> Indexer:
+    return Indexer(store, index or MemoryIndex(), lexicon=LEXICON, **{"in_background": False} | more)
+
+
+def found(indexer: Indexer, text: str, session: str = S) -> list[int]:
+    ranking = Searcher(indexer, patience=1.0).find(Asked(text=text, now=10**15), [session])
+    return [one.candidate.seq for one in ranking.ranked]
+
+
+class Steady:
+    """An embedder of few numbers: texts with the same first letter mean the same. It waits where it is told to."""
+
+    name, dims, weight = "steady/1", 26, 0.7
+
+    def __init__(self, name: str = "steady/1") -> None:
+        self.name = name
+        self.gate = threading.Event()
+        self.gate.set()
+        self.asked = threading.Event()
+        self.calls = 0
+
+    def documents(self, texts):
+        self.calls += 1
+        self.asked.set()
+        self.gate.wait()
+        rows = np.zeros((len(texts), 26), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            row[(ord(text.strip()[:1].lower() or "a") - 97) % 26] = 1
+        return rows
+
+    def query(self, text):
+        return self.documents([text])
+
+
+def test_what_is_confirmed_is_found_and_nothing_else_was_taken_in():
+    indexer = indexing(filled(100), embedder=HashingEmbedder())
+    assert indexer.behind(S) == (100, 100)
+    assert indexer.confirm(S, [40, 41, 42], 5).whole
+    assert indexer.behind(S) == (97, 97)
+    assert found(indexer, "number41")[0] == 41
+    assert 50 not in found(indexer, "number50")
+    assert indexer.confirm(S, [40, 41, 42], 0.0).whole, "what is in already needs no time"
+    assert indexer.confirm(S, [], 0.0).whole
+
+
+def test_a_session_that_is_entered_late_indexes_only_what_leaves():
+    indexer = indexing(filled(5_000))
+    assert indexer.confirm(S, range(4_000, 4_100), 5).whole
+    assert indexer.behind(S) == (4_900, 0)
+    assert [(one.first, one.last) for one in indexer.words.covered(S)] == [(4_000, 4_099)]
+
+
+def test_gaps_are_filled_once_and_joined():
+    embedder = Steady()
+    indexer = indexing(filled(200), embedder=embedder)
+    for place in (50, 150, 100):
+        assert indexer.confirm(S, [place], 5).whole
+    before = embedder.calls
+    assert before == 3
+    assert indexer.catch_up(S)
+    assert embedder.calls == 200, "an entry was embedded twice"
+    assert [(one.first, one.last) for one in indexer.words.covered(S)] == [(1, 200)]
+    assert indexer.behind(S) == (0, 0)
+
+
+def test_progress_is_told_once_for_words_and_once_for_vectors():
+    heard = []
+    indexing(filled(300), embedder=HashingEmbedder()).catch_up(S, advance=heard.append)
+    assert sum(heard) == 600
+
+
+def test_recaps_and_events_are_covered_but_not_found():
+    store = filled(1)
+    store.append(
+        S,
+        [
+            message(2, "zanzibar in short", meta=b'{"isCompactSummary": true}'),
+            Draft(id="e", ts=1, role="event", kind="note", content=b'{"text": "zanzibar"}'),
+            message(4, "we went to zanzibar"),
+        ],
+    )
+    indexer = indexing(store, embedder=HashingEmbedder())
+    assert indexer.catch_up(S)
+    assert indexer.behind(S) == (0, 0)
+    assert found(indexer, "zanzibar")[0] == 4
+    assert not {2, 3} & set(found(indexer, "zanzibar"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "meta"),
+    [
+        (USED, b"not JSON", b"{}"),
+        (USED, b"[]", b"{}"),
+        (USED, b'{"shown": 7, "used": null}', b"{}"),
+        (USED, b'{"shown": ["x", -1, 1e400, 99999999999, true], "used": [{}]}', b"{}"),
+        (USED, b"[" * 100_000, b"{}"),
+        ("message", b'{"role": "user", "content": "x"}', b'["compact_summary"]'),
+        ("message", b'{"role": "user", "content": "x"}', b"compact \xff"),
+        ("message", b"\xff\xfe not a message", b"{}"),
+        ("message", b'{"role": "user", "content": "\\ud800 lone"}', b"{}"),
+    ],
+)
+def test_entries_of_any_content_are_taken_in(kind, content, meta):
+    store = filled(3)
+    role = "event" if kind == USED else "user"
+    store.append(S, [Draft(id="odd", ts=-(2**63), role=role, kind=kind, content=content, meta=meta)])
+    filled(3, store)
+    indexer = indexing(store, embedder=HashingEmbedder())
+    assert indexer.confirm(S, range(1, 8), 5).whole
+    assert found(indexer, "number7")[0] == 7
+
+
+def test_words_that_do_not_come_in_time_are_not_confirmed():
+    confirmed = indexing(filled(10)).confirm(S, [1], 0.0)
+    assert (confirmed.words, confirmed.vectors) == (False, False)
+    assert "in time" in confirmed.reason
+
+
+def test_an_embedder_that_hangs_costs_no_more_than_the_time_limit_and_words_count():
+    embedder = Steady()
+    embedder.gate.clear()
+    indexer = indexing(filled(10), embedder=embedder)
+    started = time.monotonic()
+    confirmed = indexer.confirm(S, [1, 2], 0.3)
+    assert 0.2 < time.monotonic() - started < 2.0
+    assert (confirmed.words, confirmed.vectors) == (True, False)
+    assert "not answered within" in confirmed.reason
+    started = time.monotonic()
+    assert not indexer.confirm(S, [1, 2], 60).vectors
+    assert time.monotonic() - started < 5.0, "an embedder that hangs is not asked again before it comes back"
+    started = time.monotonic()
+    assert found(indexer, "number1")[0] == 1
+    assert time.monotonic() - started < 5.0
+    embedder.gate.set()
+    for _ in range(1000):
+        if indexer.confirm(S, [1, 2], 5).whole:
+            break
+    assert indexer.behind(S) == (8, 8)
+    assert embedder.calls < 10, "calls piled up"
+
+
+def test_only_so_many_threads_wait_for_an_embedder_that_hangs():
+    embedder = Steady()
+    embedder.gate.clear()
+    indexer = indexing(filled(10), embedder=embedder)
+    before = threading.active_count()
+    for _ in range(20):
+        indexer.confirm(S, [1], 0.01)
+    assert threading.active_count() <= before + 1
+    embedder.gate.set()
+
+
+class Odd(Steady):
+    """Answers with something that is no answer."""
+
+    def __init__(self, answer, dims=26):
+        super().__init__()
+        self.answer, self.dims = answer, dims
+
+    def documents(self, texts):
+        return self.answer(texts)
+
+
+def raising(error):
+    def answer(texts):
+        raise error
+
+    return answer
+
+
+ODD = {
+    "NaN": lambda texts: np.full((len(texts), 26), np.nan, np.float32),
+    "infinite": lambda texts: np.full((len(texts), 26), np.inf, np.float32),
+    "too long": lambda texts: np.ones((len(texts), 26), np.float32),
+    "wrong width": lambda texts: np.zeros((len(texts), 7), np.float32),
+    "too many rows": lambda texts: np.zeros((len(texts) + 1, 26), np.float32),
+    "no rows": lambda texts: np.zeros((0, 26), np.float32),
+    "nothing": lambda texts: None,
+    "text": lambda texts: ["a", "b"],
+    "ragged": lambda texts: [[1.0], [1.0, 2.0]],
+    "an object": lambda texts: object(),
+    "fails": raising(EmbedderFailed("steady/1", "the plug is out")),
+    "a key error": raising(KeyError("x")),
+    "the end of the program": raising(SystemExit(3)),
+    "an interrupt": raising(KeyboardInterrupt()),
+    "no memory": raising(MemoryError()),
+    "a stop": raising(StopIteration()),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_embedder_that_answers_oddly_is_told_of_and_words_count(name):
+    indexer = indexing(filled(10), embedder=Odd(ODD[name]))
+    confirmed = indexer.confirm(S, [1, 2], 5)
+    assert (confirmed.words, confirmed.vectors) == (True, False)
+    assert "steady/1" in confirmed.reason
+    assert indexer.behind(S) == (8, 10)
+    assert found(indexer, "number2")[0] == 2
+
+
+@pytest.mark.parametrize("dims", [0, -3, 10**9, "many", None])
+def test_an_embedder_that_does_not_know_its_own_size_is_told_of(dims):
+    confirmed = indexing(filled(3), embedder=Odd(lambda texts: texts, dims)).confirm(S, [1], 5)
+    assert (confirmed.words, confirmed.vectors) == (True, False)
+
+
+def test_the_background_brings_a_session_up_to_date():
+    embedder = Steady()
+    indexer = indexing(filled(100), embedder=embedder, in_background=True)
+    indexer.nudge(S)
+    assert embedder.asked.wait(10)
+    while any(indexer.behind(S)):
+        threading.Event().wait(0.001)
+    indexer.close()
+    assert embedder.calls == 100
+
+
+def test_what_goes_wrong_in_the_background_is_told_to_its_own_session_alone_and_cleared():
+    broken = True
+
+    def answer(texts):
+        if broken:
+            raise ValueError(f"cannot embed {texts[0]}")
+        return np.zeros((len(texts), 26), np.float32)
+
+    store = filled(3)
+    filled(3, store, "agent:other:main")
+    indexer = indexing(store, embedder=Odd(answer))
+    indexer.keep_up(S)
+    assert "number1" in indexer.trouble(S)
+    assert indexer.trouble("agent:other:main") == ""
+    broken = False
+    indexer.keep_up(S)
+    assert indexer.trouble(S) == ""
+
+
+def test_the_background_outlives_whatever_is_raised():
+    class Broken(PorterLexicon):
+        def terms(self, text):
+            if "number2 " in text:
+                raise ZeroDivisionError
+            return super().terms(text)
+
+    store = filled(3)
+    filled(1, store, "agent:other:main")
+    indexer = Indexer(store, MemoryIndex(), lexicon=Broken())
+    indexer.nudge(S)
+    indexer.nudge("agent:other:main")
+    while indexer.behind("agent:other:main") != (0, 0) or not indexer.trouble(S):
+        threading.Event().wait(0.001)
+    assert "ZeroDivisionError" in indexer.confirm(S, [2], 5).reason
+    indexer.close()
+
+
+def test_the_end_comes_promptly_while_an_embedder_is_slow():
+    class Slow(Steady):
+        def documents(self, texts):
+            self.asked.set()
+            threading.Event().wait(0.02)
+            return super().documents(texts)
+
+    embedder = Slow()
+    indexer = indexing(filled(2_000), embedder=embedder, in_background=True)
+    indexer.nudge(S)
+    assert embedder.asked.wait(10)
+    started = time.monotonic()
+    indexer.close()
+    assert time.monotonic() - started < 3.0  # a batch, not the forty seconds of the rest
+    indexer.nudge(S)  # heard by nobody
+
+
+def test_the_end_comes_even_while_an_embedder_hangs(monkeypatch):
+    monkeypatch.setattr("recto.recall.indexer._CLOSING_SECONDS", 0.2)
+    embedder = Steady()
+    embedder.gate.clear()
+    indexer = indexing(filled(10), embedder=embedder, in_background=True)
+    indexer.nudge(S)
+    assert embedder.asked.wait(10)
+    started = time.monotonic()
+    indexer.close()
+    assert time.monotonic() - started < 3.0
+    embedder.gate.set()
+
+
+def test_relief_is_not_starved_by_the_background():
+    store = filled(4_000)
+    indexer = indexing(store, embedder=HashingEmbedder(), in_background=True)
+    indexer.nudge(S)
+    while indexer.behind(S)[1] > 3_900:
+        threading.Event().wait(0.001)
+    assert indexer.confirm(S, [3_990], 5).whole
+    assert indexer.behind(S)[1] > 0, "the background was done before, so this shows nothing"
+    indexer.close()
+
+
+def test_two_processes_that_index_the_same_session_at_once_write_each_row_once(tmp_path):
+    with SqliteStore(tmp_path / "a.db") as store:
+        filled(600, store)
+    go, children = tmp_path / "go", []
+    for _ in range(2):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                store = SqliteStore(tmp_path / "a.db")
+                indexer = indexing(store, SqliteIndex(tmp_path / "i"), embedder=HashingEmbedder())
+                while not go.exists():
+                    threading.Event().wait(0.001)
+                code = 0 if indexer.catch_up(S) else 2
+            finally:
+                os._exit(code)
+        children.append(pid)
+    go.touch()
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0, 0]
+    with SqliteStore(tmp_path / "a.db") as store, SqliteIndex(tmp_path / "i") as index:
+        indexer = indexing(store, index, embedder=HashingEmbedder())
+        assert indexer.behind(S) == (0, 0)
+        assert indexer.words.tally(S, []).documents == 600
+        assert len(indexer.lane_of(indexer.embedder).of(S, range(1, 601))) == 600
+        alone = indexing(store, embedder=HashingEmbedder())
+        alone.catch_up(S)
+        for text in ("number7", "number599", "something"):
+            assert found(indexer, text) == found(alone, text)
+
+
+test_two_processes_that_index_the_same_session_at_once_write_each_row_once.pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+]
+
+
+def test_while_an_embedder_is_changed_both_find_by_meaning(tmp_path):
+    store = MemoryStore()
+    store.append(S, [message(number, text) for number, text in enumerate(("apple", "berry", "cherry"), 1)])
+    index = MemoryIndex()
+    old, new = Steady("old/1"), Steady("new/1")
+    assert indexing(store, index, embedder=old).catch_up(S)
+    indexer = indexing(store, index, embedder=new, before=[old])
+    assert indexer.confirm(S, [3], 5).whole
+    assert indexer.behind(S) == (0, 2)
+    assert found(indexer, "avocado")[0] == 1, "only the old vectors know it"
+    assert found(indexer, "cranberry")[0] == 3
+    store.append(S, [message(4, "date")])
+    assert indexer.confirm(S, [4], 5).whole
+    assert found(indexer, "dragonfruit")[0] == 4, "only the new vectors know it"
+    assert found(indexer, "blueberry")[0] == 2
+    assert indexer.catch_up(S)
+    assert not indexer.has_vectors(S, indexer.embedders[1])
+    assert found(indexer, "avocado")[0] == 1
+
+
+def test_an_old_embedder_that_fails_leaves_the_new_one_working():
+    store = MemoryStore()
+    store.append(S, [message(number, text) for number, text in enumerate(("apple", "berry"), 1)])
+    index = MemoryIndex()
+    old = Steady("old/1")
+    indexing(store, index, embedder=old).catch_up(S)
+    old.documents = raising(EmbedderFailed("old/1", "gone"))
+    indexer = indexing(store, index, embedder=Steady("new/1"), before=[old])
+    indexer.confirm(S, [2], 5)
+    assert found(indexer, "blueberry")[0] == 2
+
+
+def test_an_index_of_another_transcript_counts_for_nothing():
+    index = MemoryIndex()
+    before = MemoryStore()
+    before.append(S, [message(number, f"before{number}") for number in range(1, 51)])
+    indexing(before, index).catch_up(S)
+    indexer = indexing(filled(10), index)
+    assert indexer.confirm(S, [1, 2, 3], 5).whole
+    assert indexer.words.tally(S, []).documents == 3
+    assert found(indexer, "number2")[0] == 2
+    assert found(indexer, "before2") == []
+    longer = indexing(filled(60), index)
+    assert longer.confirm(S, range(1, 61), 5).whole
+    assert found(longer, "number60")[0] == 60
+
+
+def test_a_damaged_index_is_begun_anew_by_whoever_meets_it(tmp_path):
+    store = filled(50)
+    with SqliteIndex(tmp_path / "i") as index:
+        indexing(store, index, embedder=HashingEmbedder()).catch_up(S)
+    (tmp_path / "i").write_bytes(b"garbage" * 1000)
+    (tmp_path / "i-wal").unlink(missing_ok=True)
+    with SqliteIndex(tmp_path / "i") as index:
+        indexer = indexing(store, index, embedder=HashingEmbedder())
+        assert indexer.confirm(S, [7], 5).whole
+        assert found(indexer, "number7")[0] == 7
+        assert indexer.catch_up(S)
+        assert found(indexer, "number33")[0] == 33
+        assert (tmp_path / "i-damaged-1").exists()
+        assert not (tmp_path / "i-damaged-2").exists()
+
+
+def test_what_is_kept_in_memory_of_an_index_does_not_outlive_it(tmp_path):
+    store = filled(1_200)
+    with SqliteIndex(tmp_path / "i") as index:
+        indexer = indexing(store, index, embedder=HashingEmbedder())
+        indexer.catch_up(S)
+        before = found(indexer, "number1100")
+        index.start_over()
+        assert found(indexer, "number1100") == []
+        assert indexer.behind(S) == (1_200, 1_200)
+        assert indexer.catch_up(S)
+        assert found(indexer, "number1100") == before
+        index.forget(S)
+        assert found(indexer, "number1100") == []

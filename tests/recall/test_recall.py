@@ -1,0 +1,538 @@
+"""Recall: what left comes back when it matters, quoted, bounded, for one turn; and nothing leaves unindexed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import recto
+from recto.errors import EmbedderFailed, InputError, WindowOverflow
+from recto.formats.validation import problems
+from recto.recall.quoting import FOOTER, HEADER
+from recto.recall.types import Asked
+from recto.testing import scripted_session
+from recto.transcript.entries import Draft
+from recto.transcript.events import to_json
+from recto.transcript.session_keys import pointer_to
+
+SMALL = {"gpt-4o": {"window": 5_000, "max_input": 5_000}}
+WORDS = {"embedder": {"use": "none"}, "background": False}
+HASHED = {"embedder": {"use": "hashing"}, "background": False}
+
+
+def opened(store="memory:", *, recall=None, **more):
+    return recto.open(store, model="gpt-4o", models=SMALL, recall=HASHED | (recall or {}), **more)
+
+
+def say(session, text, answer="Noted."):
+    """One turn: the user speaks, the prompt is built, the model answers."""
+    session.append({"role": "user", "content": text})
+    prompt = session.prompt()
+    session.append({"role": "assistant", "content": answer})
+    return prompt
+
+
+def chatter(session, turns, start=0):
+    for turn in range(start, start + turns):
+        topic = ("gardening", "the weather", "a film", "cooking rice", "train journeys")[turn % 5]
+        say(
+            session,
+            f"Tell me something pleasant about {topic}, number {turn}.",
+            f"{topic.title()} {turn}: " + "leaves drift, rivers pass, bread rises. " * 22,
+        )
+
+
+def events(session, kind):
+    return [json.loads(entry.content) for entry in session.read() if entry.kind == kind]
+
+
+def quotation(prompt):
+    """The text that came back, or nothing."""
+    texts = [str(message["content"]) for message in prompt.messages if message["role"] == "user"]
+    return next((text for text in texts if text.startswith(HEADER)), "")
+
+
+def test_what_left_comes_back_quoted_behind_the_question_with_its_pointer():
+    with opened() as session:
+        say(session, "Hello.")
+        said = session.append({"role": "user", "content": "The staging rotation happens at Kilimanjaro hour 17."})
+        session.append({"role": "assistant", "content": "Noted."})
+        chatter(session, 40)
+        prompt = say(session, "When does the staging rotation happen?")
+        back = quotation(prompt)
+        assert "Kilimanjaro hour 17" in back
+        assert back.endswith(FOOTER)
+        where = [message["content"] for message in prompt.messages]
+        assert where.index(back) == where.index("When does the staging rotation happen?") + 1
+        assert pointer_to(session.key, said.seq) in back
+        assert problems(prompt.raw, prompt.built.wire) == []
+
+
+def test_recall_is_bounded_by_the_memory_budget_and_the_prompt_by_its_room():
+    with opened() as session:
+        say(session, "Hello.")
+        for number in range(12):
+            say(
+                session,
+                f"Visit {number} to the lighthouse of Arkadia: it has {number} steps. " + "We came by sea. " * 12,
+            )
+        chatter(session, 40)
+        prompt = say(session, "How many steps does the lighthouse of Arkadia have?")
+        assert prompt.recalled
+        usage = {usage.component: usage for usage in session.report().components}
+        spent = session.count({"role": "user", "content": quotation(prompt)})
+        assert 0 < spent <= usage["memory"].hard
+        assert prompt.tokens == session.count(list(prompt.raw)) <= session.window.budget.room
+
+
+def test_recall_is_transient_and_never_stored_as_a_message():
+    with opened() as session:
+        say(session, "First of all, hello.")
+        say(session, "The backup key lives in the vault named Obsidian.")
+        chatter(session, 40)
+        prompt = say(session, "In which vault does the backup key live?")
+        assert "Obsidian" in quotation(prompt)
+        assert not any(HEADER.encode() in entry.content for entry in session.read())
+        told = events(session, "recall_injected")[-1]
+        assert told["tokens"] > 0
+        assert told["hits"][0]["pointer"].startswith("recto://")
+        assert {"words", "meaning"} <= told["hits"][0]["parts"].keys()
+        assert HEADER not in json.dumps(say(session, "Thank you, and good bye.").messages) or prompt.recalled != ()
+
+
+def test_nothing_comes_back_where_nothing_is_relevant_enough():
+    with opened(recall={"threshold": 0.5}) as session:
+        say(session, "Hello.")
+        chatter(session, 40)
+        prompt = say(session, "Zweisprachige Quantenflöten?")
+        assert quotation(prompt) == ""
+        assert prompt.recalled == ()
+        missed = events(session, "recall_miss")[-1]
+        assert missed["best"] < missed["threshold"] == 0.5
+
+
+def test_what_is_in_the_prompt_is_not_recalled():
+    with opened() as session:
+        say(session, "Hello.")
+        chatter(session, 40)
+        say(session, "The secret ingredient is cardamom from Alleppey.")
+        prompt = say(session, "What is the secret ingredient from Alleppey?")
+        assert "cardamom" not in quotation(prompt)
+
+
+@pytest.mark.promise
+def test_an_early_correction_returns_long_afterwards_and_the_wrong_statement_never_alone(scale):
+    with opened() as session:
+        say(session, "Hello, we will work on the shop.")
+        wrong = session.append({"role": "user", "content": "The production database is orders_old on port 5432."})
+        session.append({"role": "assistant", "content": "Noted: orders_old, port 5432."})
+        chatter(session, 10)
+        right = session.append(
+            {
+                "role": "user",
+                "content": "No, that was wrong: the production database is orders_main on port 6543, not orders_old.",
+            }
+        )
+        session.append({"role": "assistant", "content": "Corrected: orders_main, port 6543."})
+        chatter(session, scale(100, ci=300, release=300), start=10)
+        assert right.seq not in session.window.state.lines
+        prompt = say(session, "Which production database do we connect to, and on which port?")
+        back = quotation(prompt)
+        assert "orders_main on port 6543" in back
+        assert pointer_to(session.key, right.seq) in back
+        if pointer_to(session.key, wrong.seq) + " ·" in back:
+            assert f"superseded by {pointer_to(session.key, right.seq)}" in back
+        found = session.recall("Which production database, on which port?")
+        by_seq = {hit.seq: hit for hit in found.hits}
+        assert by_seq[wrong.seq].superseded_by == right.seq
+        assert found.hits[0].seq == right.seq or by_seq[right.seq].score >= by_seq[wrong.seq].score
+
+
+def test_the_same_transcript_gives_the_same_prompt_after_a_restart(tmp_path):
+    with opened(tmp_path / "a.db") as session:
+        say(session, "Hello.")
+        say(session, "The printer on floor three is called Gutenberg.")
+        chatter(session, 40)
+        session.append({"role": "user", "content": "What is the printer on floor three called?"})
+        before = session.prompt()
+    assert "Gutenberg" in quotation(before)
+    with opened(tmp_path / "a.db") as session:
+        count = len(session)
+        assert session.prompt().raw == before.raw
+        assert len(session) == count  # told once
+    (tmp_path / "a.db-recall").unlink()
+    with opened(tmp_path / "a.db") as session:
+        session.window.recall("anything")  # an index that is gone is made anew
+        assert session.prompt().raw == before.raw
+
+
+def test_inside_a_turn_the_quotation_stays_where_it_is_until_a_decision():
+    with opened() as session:
+        say(session, "Hello.")
+        say(session, "The deploy script is tools/ship_it.sh and wants the flag --really.")
+        chatter(session, 40)
+        session.append({"role": "user", "content": "Which flag does the deploy script want?"})
+        before = session.prompt()
+        assert "--really" in quotation(before)
+        for step in range(6):
+            call = {"id": f"c{step}", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+            session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            session.append({"role": "tool", "tool_call_id": f"c{step}", "content": "nothing here"})
+            after = session.prompt()
+            if not after.decisions:
+                assert after.raw[: len(before.raw)] == before.raw
+            before = after
+
+
+def test_every_prompt_with_recall_fits_and_is_valid():
+    with opened() as session:
+        for message in scripted_session(seed=3, exchanges=60):
+            if message["role"] == "assistant":
+                prompt = session.prompt()
+                assert prompt.tokens == session.count(list(prompt.raw)) <= session.window.budget.room
+                assert problems(prompt.raw, prompt.built.wire) == []
+            session.append(message)
+        assert events(session, "recall_injected")
+
+
+class Failing:
+    """An embedder that fails when told to."""
+
+    name, dims, weight = "failing/1", 8, 0.7
+
+    def __init__(self):
+        self.works = threading.Event()
+
+    def documents(self, texts):
+        if not self.works.is_set():
+            raise EmbedderFailed(self.name, "the plug is out")
+        return np.ones((len(texts), 8), np.float32) / np.sqrt(8)
+
+    def query(self, text):
+        return self.documents([text])
+
+
+def with_embedder(session, embedder):
+    """The session, with another embedder in the place of its own."""
+    from recto.recall.indexer import Indexer
+    from recto.recall.recall import Recall, RecallRules
+    from recto.recall.search import Searcher
+    from recto.recall.stemmer import PorterLexicon
+    from recto.stores.memory import MemoryIndex
+
+    indexer = Indexer(session.store, MemoryIndex(), lexicon=PorterLexicon(), embedder=embedder, in_background=False)
+    recall = Recall(Searcher(indexer), session.key, rules=RecallRules(index_seconds=5.0))
+    session.window._recollection.recall = recall
+    return session
+
+
+def test_with_a_failing_embedder_units_stay_until_the_room_is_full_and_then_leave_by_words_alone():
+    embedder = Failing()
+    with with_embedder(opened(), embedder) as session:
+        say(session, "Hello.")
+        chatter(session, 80)
+        failed = events(session, "index_failed")
+        assert failed
+        assert failed[0]["words"] is True
+        assert "the plug is out" in failed[0]["reason"]
+        decisions = events(session, "context_window_pruned")
+        assert decisions
+        room = session.window.budget.room
+        for decision in decisions:
+            assert decision["tokens_before"] > room  # not a moment earlier than needed
+            assert decision["indexed"].startswith("words alone")
+        embedder.works.set()
+        chatter(session, 80)
+        assert events(session, "context_window_pruned")[-1]["indexed"] == "words and vectors"
+
+
+def test_the_alert_is_raised_once_and_not_at_every_turn():
+    with with_embedder(opened(), Failing()) as session:
+        say(session, "Hello.")
+        chatter(session, 80)
+        assert len(events(session, "index_failed")) == 1
+
+
+def test_recall_is_off_where_it_is_switched_off_and_decisions_say_so():
+    with opened(recall={"enabled": False}) as session:
+        say(session, "Hello.")
+        chatter(session, 40)
+        assert events(session, "context_window_pruned")[0]["indexed"] == "off"
+        assert not events(session, "recall_miss")
+        with pytest.raises(InputError, match=r"recall\.enabled"):
+            session.recall("anything")
+
+
+def test_a_pointer_is_read_whole_and_one_out_of_reach_is_as_if_it_were_not_there():
+    store = recto.open("memory:").store
+    with opened(store, session="agent:a:one") as one, opened(store, session="agent:b:two") as two:
+        said = one.append({"role": "user", "content": "mine"})
+        pointer = one.window.pointer(said.seq)
+        assert [entry.content for entry in one.window.read(pointer)] == [said.content]
+        with pytest.raises(InputError) as foreign:
+            two.window.read(pointer)
+        with pytest.raises(InputError) as unknown:
+            two.window.read("recto://agent:b:two/99")
+        assert str(foreign.value).replace(pointer, "") == str(unknown.value).replace("recto://agent:b:two/99", "")
+
+
+def test_scope_decides_how_far_is_searched():
+    store = recto.open("memory:").store
+    with (
+        opened(store, session="agent:a:one") as one,
+        opened(store, session="agent:a:two") as two,
+        opened(store, session="agent:ab:three") as three,
+    ):
+        for session in (one, two, three):
+            session.append({"role": "user", "content": f"The telescope of {session.key} looks at Vega."})
+            session.recall("telescope")
+        # Each session has an index of its own here, as in-memory ones are; a shared one is what a file gives.
+        assert {hit.session for hit in one.recall("telescope Vega").hits} == {one.key}
+
+
+def test_sessions_of_one_agent_find_each_other_where_that_is_asked_for(tmp_path):
+    keys = ("agent:a:one", "agent:a:two", "agent:ab:three", "chat")
+    for key in keys:
+        with opened(tmp_path / "a.db", session=key) as session:
+            session.append({"role": "user", "content": f"The telescope of {key} looks at Vega."})
+            session.recall("telescope")
+    with opened(tmp_path / "a.db", session="agent:a:one") as session:
+        assert {hit.session for hit in session.recall("telescope Vega").hits} == {"agent:a:one"}
+        found = session.recall("telescope Vega", scope="agent")
+        assert {hit.session for hit in found.hits} == {"agent:a:one", "agent:a:two"}
+        assert {hit.session for hit in session.recall("telescope Vega", scope="tenant").hits} == set(keys)
+
+
+def test_dates_in_a_question_find_the_days_they_mean(tmp_path):
+    day = 86_400_000_000
+    noon = 1_700_000_000_000_000 // day * day + day // 2
+    with opened(tmp_path / "a.db") as session:
+        texts = [f"Day note {number}: we met to talk about the roof." for number in range(30)]
+        drafts = [
+            Draft(
+                id=f"d{number}",
+                ts=noon + number * day,
+                role="user",
+                content=to_json({"role": "user", "content": text}),
+                wire="openai.chat",
+            )
+            for number, text in enumerate(texts)
+        ]
+        session.store.append(session.key, drafts)
+        found = session.recall("What did we talk about on 2023-11-20?")
+        assert found.hits[0].text.startswith("Day note 6")
+        assert "date" in found.hits[0].parts
+        assert any("2023-11-20" in note for note in found.notes)
+
+
+def test_identifiers_paths_and_other_scripts_are_found():
+    with opened(recall={"embedder": {"use": "none"}}) as session:
+        texts = [
+            "The function fetchUserProfile lives in src/accounts/profile_loader.py.",
+            "数据库的退款流程需要重新启动。",
+            "اجتماع الفريق يوم الأحد في المكتب",
+            "会议改到下午三点。",
+            "Totally different: bananas and ships.",
+        ]
+        for text in texts:
+            session.append({"role": "user", "content": text})
+        for query, place in (
+            ("fetch_user_profile", 0),
+            ("profile_loader", 0),
+            ("profile loader.py", 0),
+            ("退款", 1),
+            ("اجتماع", 2),
+            ("下午三点", 3),
+        ):
+            assert session.recall(query).hits[0].text == texts[place], query
+
+
+def test_tool_calls_and_results_are_searchable_and_come_with_their_question():
+    with opened(recall={"embedder": {"use": "none"}}) as session:
+        session.append({"role": "user", "content": "Why does the nightly import break?"})
+        call = {
+            "id": "c1",
+            "type": "function",
+            "function": {"name": "run", "arguments": '{"command": "tail import.log"}'},
+        }
+        session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        result = session.append(
+            {"role": "tool", "tool_call_id": "c1", "content": "ERR_4711 checksum mismatch in batch 93"}
+        )
+        hit = session.recall("ERR_4711").hits[0]
+        assert hit.seq == result.seq
+        assert hit.context == (1,)
+
+
+def worked(session, question, path, output):
+    """A request, the call it leads to, what the tool said, and an answer that says nothing of it."""
+    session.append({"role": "user", "content": question})
+    call = {"id": f"c{session.head.seq}", "type": "function"}
+    call["function"] = {"name": "read_file", "arguments": json.dumps({"path": path})}
+    session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+    told = session.append({"role": "tool", "tool_call_id": call["id"], "content": output})
+    session.append({"role": "assistant", "content": "I have seen it."})
+    return told
+
+
+def test_the_output_of_a_call_comes_with_the_call():
+    """The call has the words of the question and the output has none of them: it is the output that is wanted."""
+    with opened(recall=WORDS) as session:
+        told = worked(session, "Have a look.", "mill/quay/buffer.py", "HALF = 5210796\n" + "pad = 0\n" * 60)
+        worked(session, "Have a look.", "other/place.py", "HALF = 1")
+        found = session.recall("What stands in mill/quay/buffer.py?", most=4)
+        by_seq = {hit.seq: hit for hit in found.hits}
+        call, output = by_seq[told.seq - 1], by_seq[told.seq]
+        assert output.parts["comes along"] > 0
+        assert output.score == pytest.approx(sum(output.parts.values())) == pytest.approx(call.score)
+        assert (output.chance, output.context) == (call.chance, (told.seq - 2,))
+        chatter(session, 40)
+        back = quotation(say(session, "What stands in mill/quay/buffer.py?"))
+        assert "HALF = 5210796" in back
+        assert pointer_to(session.key, told.seq) in back
+
+
+def test_of_what_a_request_led_to_that_output_comes_which_speaks_of_the_question():
+    with opened(recall=WORDS) as session:
+        session.append({"role": "user", "content": "ALARM: the quarry pump is slow."})
+        outputs = []
+        for number, said in enumerate(
+            ("all quiet", "INFO ok\n" * 300 + "first fault 77123: a disk went away", "load 3")
+        ):
+            call = {"id": f"c{number}", "type": "function", "function": {"name": "check", "arguments": "{}"}}
+            session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            outputs.append(session.append({"role": "tool", "tool_call_id": f"c{number}", "content": said}))
+        idle = worked(session, "ALARM: the quarry pump is slow once more.", "today.log", "all quiet again")
+        found = session.recall("Which first fault made the quarry pump slow?")
+        assert {1, outputs[1].seq} <= {hit.seq for hit in found.hits}
+        assert not {outputs[0].seq, outputs[2].seq, idle.seq} & {hit.seq for hit in found.hits}
+
+
+def test_an_output_that_nobody_found_stands_no_higher_than_its_call():
+    """Also where the call stands low: its score is below nothing, as half of all are."""
+    with opened(recall=WORDS) as session:
+        outputs = [worked(session, "Have a look.", f"mill/{chr(97 + n) * 5}.py", f"{n} = {n}").seq for n in range(9)]
+        session.append({"role": "user", "content": "The mill of the mill has a mill wheel, a mill pond, a mill race."})
+        found = session.recall("Where is the mill wheel, the mill pond, the mill race?", most=30)
+        hits = {hit.seq: hit for hit in found.hits}
+        low = [seq for seq in outputs if seq in hits and hits[seq - 1].score < 0]
+        assert low
+        assert all(hits[seq].score == hits[seq - 1].score for seq in low)
+
+
+def test_an_output_that_stands_in_the_prompt_does_not_come_along():
+    with opened(recall=WORDS) as session:
+        told = worked(session, "Have a look.", "mill/quay/buffer.py", "HALF = 5210796")
+        recall = session.window._recollection.recall
+        recall.catch_up()
+        asked = Asked(text="What stands in mill/quay/buffer.py?", now=0)
+        assert told.seq in {hit.seq for hit in recall.search(asked, most=9).hits}
+        assert told.seq not in {hit.seq for hit in recall.search(asked, most=9, hidden={told.seq}).hits}
+        before = replace(asked, before=told.seq - 1)  # as it was found when the output was not there yet
+        assert {told.seq - 1} <= {hit.seq for hit in recall.search(before, most=9).hits} <= {1, told.seq - 1}
+
+
+def test_a_question_is_shown_with_the_answer_that_ends_its_exchange():
+    with opened(recall=WORDS) as session:
+        worked(session, "What does the harbour master say?", "harbour.txt", "He says nothing.")
+        assert next(hit for hit in session.recall("harbour master").hits if hit.seq == 1).context == (4,)
+        session.append({"role": "user", "content": "And the lighthouse keeper?"})
+        for number in range(40):
+            call = {"id": f"l{number}", "type": "function", "function": {"name": "ask", "arguments": "{}"}}
+            session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            session.append({"role": "tool", "tool_call_id": f"l{number}", "content": "Wait."})
+        assert next(hit for hit in session.recall("lighthouse keeper").hits if hit.seq == 5).context == ()
+
+
+def test_what_is_asked_every_day_leaves_room_for_what_was_said_once():
+    """Thirty questions have the words of the question. The message that answers it has two of them."""
+    with opened(recall=WORDS) as session:
+        session.append({"role": "user", "content": "On 3 May the grey dynamo had its first fault, number 77123."})
+        for part in range(30):
+            name = f"{chr(97 + part % 26) * 5}{part}"
+            session.append({"role": "user", "content": f"For the report on {name}: which fault set off the alarms?"})
+        found = session.recall("For the report on the grey dynamo: which fault set off the alarms?", most=24)
+        order = [hit.seq for hit in found.hits]
+        assert 1 in order[:3]
+        assert len(order) == 24
+        assert len({hit.text for hit in found.hits}) == 24
+        assert sum("much alike" in hit.parts for hit in found.hits) == 21
+        assert all(hit.score == pytest.approx(sum(hit.parts.values())) for hit in found.hits)
+
+
+def test_the_index_is_not_asked_anew_for_each_hit(monkeypatch):
+    with opened(recall={"embedder": {"use": "none"}}) as session:
+        for number in range(12):
+            session.append({"role": "user", "content": f"The harbour has {number} boats named {chr(97 + number) * 9}."})
+        assert len(session.recall("harbour").hits) > 5
+        words, asked = session.window._recollection.recall.indexer.words, []
+        facts = words.facts
+        monkeypatch.setattr(words, "facts", lambda key: asked.append(key) or facts(key))
+        assert len(session.recall("harbour").hits) > 5
+        assert len(asked) < 5
+
+
+def test_recaps_that_a_client_wrote_are_not_found_as_history():
+    with opened() as session:
+        session.append(
+            {"role": "user", "content": "This session is being continued: zanzibar summary."},
+            meta={"isCompactSummary": True},
+        )
+        session.append({"role": "user", "content": "I went to zanzibar."})
+        assert [hit.seq for hit in session.recall("zanzibar").hits] == [2]
+
+
+def test_a_change_of_embedder_keeps_both_usable_until_the_new_vectors_are_there(tmp_path):
+    from recto.models.embedders.hashing import HashingEmbedder
+    from recto.recall.indexer import Indexer
+    from recto.recall.stemmer import PorterLexicon
+    from recto.stores.sqlite.index import SqliteIndex
+
+    other = Failing()
+    other.works.set()
+    with opened(tmp_path / "a.db") as session:
+        chatter(session, 30)
+        old = Indexer(session.store, SqliteIndex(tmp_path / "i"), lexicon=PorterLexicon(), embedder=other)
+        old.catch_up(session.key)
+        old.close()
+        new = Indexer(
+            session.store,
+            SqliteIndex(tmp_path / "i"),
+            lexicon=PorterLexicon(),
+            embedder=HashingEmbedder(),
+            before=[other],
+        )
+        assert new.behind(session.key)[1] > 0
+        assert new.has_vectors(session.key, other)
+        new.catch_up(session.key)
+        assert new.behind(session.key) == (0, 0)
+        assert not new.has_vectors(session.key, other)
+        new.close()
+
+
+def test_usefulness_is_learnt_from_answers_that_repeat_what_was_recalled():
+    with opened() as session:
+        say(session, "Hello.")
+        say(session, "The maintenance window is Sunday 03:40, ticket OPS-5521.")
+        chatter(session, 40)
+        say(session, "When is the maintenance window?", answer="It is Sunday 03:40, see OPS-5521.")
+        say(session, "Good.")
+        used = events(session, "recall_used")
+        assert used
+        assert used[-1]["used"]
+        assert set(used[-1]["used"]) <= set(used[-1]["shown"])
+
+
+def test_without_a_words_index_nothing_leaves_and_the_overflow_is_typed(tmp_path):
+    with opened(tmp_path / "a.db", recall={"embedder": {"use": "none"}}) as session:
+        session.append({"role": "user", "content": "Hello."})
+        index = session.window._recollection.recall.indexer.index
+        index.close()  # as if it were gone: every call fails from here on
+        with pytest.raises(WindowOverflow):
+            chatter(session, 200)
+        assert not events(session, "context_window_pruned")
+        assert events(session, "index_failed")[0]["words"] is False

@@ -1,0 +1,189 @@
+"""The sample session: believable, whole, stored once, and everything that a screen shows is in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from threading import Timer
+from urllib.request import Request, urlopen
+
+import pytest
+
+from recto.config import load
+from recto.config.factory import SystemClock, memory_for, open_session, open_store
+from recto.engine.verification import verify
+from recto.formats.validation import problems
+from recto.gateway.api_keys import Keys
+from recto.sample import MODEL, SESSION, load_sample, sample_week
+from recto.sample.files import FILES
+from recto.sample.script import CORRECTION, LATER, MONDAY, PROPOSED, THURSDAY, TUESDAY, WEDNESDAY
+from recto.stores.memory import MemoryStore
+from recto.transcript.entries import MESSAGE
+from recto.transcript.session_keys import memory_session
+
+NOW = 1_794_700_000_000_000
+DAY = 86_400_000_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A store that holds the sample; tests that share it change nothing."""
+    made = tmp_path_factory.mktemp("sample")
+    with closing(open_store(settings_of(made))) as store:
+        assert load_sample(settings_of(made), store, now=NOW)
+    return made
+
+
+def settings_of(folder):
+    recall = {"embedder": {"use": "hashing"}, "background": False}
+    given = {"store": str(folder / "a.db"), "session": SESSION, "model": MODEL, "recall": recall}
+    return load(environ={}, arguments=given)
+
+
+@pytest.fixture
+def session(folder):
+    with open_session(settings_of(folder)) as opened:
+        yield opened
+
+
+def test_everything_that_a_screen_shows_is_in_it(session):
+    kinds = Counter(entry.kind for entry in session.read())
+    shown = {
+        "context_window_pruned", "tool_results_trimmed", "content_compressed", "compaction", "restored", "pinned",
+        "note", "recall_injected", "recall_miss", "checkpoint_saved", "handoff_written", "usage_reported",
+        "zone_changed", "memory_proposed",
+    }  # fmt: skip
+    assert shown <= kinds.keys()
+    assert kinds[MESSAGE] > 250
+    report = session.report()
+    assert report.left_messages > 200
+    assert report.cache.picodollars > 0
+    assert any(one.undone for one in report.decisions)
+    assert max(one.fidelity or 0 for one in report.compressions) > 0.75
+    assert session.health().alerts
+    assert len(session.notes) == 4
+
+
+def test_a_second_time_adds_nothing(folder):
+    with closing(open_store(settings_of(folder))) as store:
+        before = {one.session: store.head(one.session) for one in store.sessions()}
+        assert not load_sample(settings_of(folder), store, now=NOW + 3 * DAY)
+        assert {one.session: store.head(one.session) for one in store.sessions()} == before
+        assert before.keys() == {SESSION, memory_session(SESSION)}
+        assert verify(store).ok
+
+
+def test_a_half_done_one_is_gone_on_with(tmp_path):
+    """The session is stored whole or not at all; proposals that are missing are made up."""
+    store = MemoryStore()
+    settings = replace(settings_of(tmp_path), memory=replace(settings_of(tmp_path).memory, folder=str(tmp_path)))
+    store.append(SESSION, sample_week(NOW))
+    assert not load_sample(settings, store, now=NOW)
+    assert len(memory_for(settings, store).proposals()) == len(PROPOSED)
+
+
+def test_a_store_that_goes_with_the_process_has_the_session_and_no_memory(tmp_path):
+    store = MemoryStore()
+    assert load_sample(settings_of(tmp_path), store, now=NOW)
+    assert [one.session for one in store.sessions()] == [SESSION]
+
+
+def test_proposals_wait_and_name_the_message_they_were_learnt_from(folder):
+    with closing(open_store(settings_of(folder))) as store:
+        waiting = memory_for(settings_of(folder), store).proposals()
+        assert {one.memory.text for one in waiting} == {text for _, text, _ in PROPOSED}
+        assert all(one.memory.sources for one in waiting)
+
+
+def test_what_was_taken_back_is_recalled_with_what_took_it_back(session):
+    asked = next(one for one in session.read() if one.role == "user" and LATER[0].said.encode() in one.content)
+    told = next(one for one in session.read(asked.seq) if one.kind == "recall_injected")
+    pointers = [hit["pointer"] for hit in json.loads(told.content)["hits"]]
+    took_back = next(one for one in session.read() if CORRECTION.said.encode() in one.content)
+    assert session.window.pointer(took_back.seq) in pointers
+
+
+def test_the_week_ends_before_today_and_goes_forward(session):
+    times = [entry.ts for entry in session.read() if entry.kind != "memory_proposed"]
+    assert all(after > before - 5_000_000 for before, after in pairwise(times)), "but for what is stored together"
+    assert times[-1] < NOW // DAY * DAY
+    assert NOW - times[0] < 6 * DAY
+
+
+def test_the_last_prompt_is_short_enough_for_a_small_model_to_answer_soon(session):
+    prompt = session.prompt()
+    assert prompt.tokens < 3_000
+    assert problems(prompt.raw, prompt.built.wire) == []
+
+
+def test_every_change_of_the_story_changes_what_its_file_says():
+    files = dict(FILES)
+    for bug in (*MONDAY, *TUESDAY, *WEDNESDAY, *THURSDAY):
+        path, old, new = bug.change
+        assert files[path].count(old) == 1, f"{path}: {old}"
+        files[path] = files[path].replace(old, new)
+        assert path in bug.reads
+
+
+def test_nothing_of_this_machine_is_in_it(session):
+    said = b"\n".join(entry.content + entry.meta for entry in session.read())
+    here = str(Path(__file__).parents[2]).encode()
+    for word in (here, b"/home/", b"/root/", b"/tmp/"):
+        assert word not in said
+
+
+@pytest.fixture
+def serving(folder, tmp_path):
+    """`recto serve --key --sample --open` over a copy of the store, and what it prints until it is up."""
+    for file in folder.iterdir():
+        if file.is_file():
+            shutil.copy(file, tmp_path)
+    config = tmp_path / "recto.yaml"
+    upstream = {"nobody": {"url": "http://127.0.0.1:9", "speaks": ["chat"]}}
+    config.write_text(json.dumps({"store": str(tmp_path / "a.db"), "gateway": {"upstreams": upstream}}))
+    program = [sys.executable, "-c", "from recto.cli.main import main; main()", "--config", str(config)]
+    environ = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    asked = ["serve", "--key", "--sample", "--open", "--port", "0"]
+    process = subprocess.Popen([*program, *asked], stdout=subprocess.PIPE, env=environ, text=True)
+    late = Timer(120, process.kill)
+    late.start()
+    printed = {}
+    for line in process.stdout:
+        name, _, value = line.strip().partition(": ")
+        printed[name] = value
+        if "/session/context" in line:
+            break
+    try:
+        yield process, printed, tmp_path
+    finally:
+        late.cancel()
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+        process.stdout.close()
+
+
+def test_the_address_that_is_printed_logs_in_to_the_page_with_the_sample_on_it(serving):
+    _, printed, folder = serving
+    page, _, fragment = printed["Page"].partition("#")
+    key = fragment.partition("key=")[2]
+    assert key == printed["Key"]
+    assert f"session={SESSION}" in fragment
+
+    def get(path):
+        asked = Request(f"{page}api/v1{path}", headers={"Authorization": f"Bearer {key}"})
+        with urlopen(asked, timeout=60) as answer:
+            return json.load(answer)
+
+    assert get(f"/session/context?session={SESSION}")["left_messages"] > 200
+    assert get("/asker")["main"] == "agent:default:main"
+    with closing(open_store(settings_of(folder), create=False)) as store:
+        assert Keys(store, SystemClock()).list() == (), "a key that is lent is stored nowhere"

@@ -23,7 +23,7 @@ from recto.context.compaction.fidelity import fidelity_of, salient
 from recto.context.compaction.protocols import ChatModel
 from recto.context.facts.extraction import facts_of
 from recto.context.facts.files import touched_in
-from recto.context.facts.types import Told, told_in
+from recto.context.facts.types import MessageView, told_in
 from recto.engine.session import Session
 from recto.models import weights
 from recto.stores.memory import MemoryStore
@@ -102,7 +102,7 @@ def _redo(recording: Recorded, scores: dict[str, Score], way: str, model: ChatMo
         },
     )
     store = MemoryStore()
-    heard: list[Told] = []
+    heard: list[MessageView] = []
     with open_session(settings, store, model=model) as session:
         for compaction in recording.compactions:
             entries = session.append_all(compaction.before)
@@ -138,7 +138,7 @@ class _Case:
     """One compaction, and what is known of it."""
 
     compaction: Compaction
-    heard: Sequence[Told]
+    heard: Sequence[MessageView]
     session: Session
     _found: dict[str, bool] = field(default_factory=dict)
 
@@ -201,7 +201,7 @@ def _tail(path: str) -> str:
     return "/".join(path.split("/")[-2:])
 
 
-def _newest(heard: Sequence[Told], most: int, count: Callable[[str], int]) -> str:
+def _newest(heard: Sequence[MessageView], most: int, count: Callable[[str], int]) -> str:
     """The newest messages that fit, whole."""
     kept: list[str] = []
     for one in reversed(heard):

@@ -27,7 +27,6 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 import psutil
 import psycopg
-from recto.recall.protocols import RecallIndex
 from rich.progress import track
 
 from bench.graphs import Nearest, Topical, Topics, rows_of
@@ -42,9 +41,10 @@ from recto.context.facts.types import Mark
 from recto.recall.index.ann import LONG
 from recto.recall.index_types import Covered
 from recto.recall.indexer import Indexer
+from recto.recall.protocols import RecallIndex
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.types import Asked, Document
+from recto.recall.types import IndexedDocument, Query
 from recto.transcript.protocols import TranscriptStore
 
 CLIENTS = (1, 8, 32, 64)
@@ -305,7 +305,7 @@ def _put(store: TranscriptStore, indexer: Indexer, page: Sequence, terms: Sequen
     entries = store.append(SESSION, page)
     covers = Covered(entries[0].seq, entries[-1].seq, entries[-1].hash)
     documents = [
-        Document(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
+        IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
         for entry, found in zip(entries, terms, strict=True)
     ]
     indexer.uses.add(SESSION, [], covers)
@@ -361,7 +361,7 @@ def _searches(store: TranscriptStore, index: RecallIndex, entries: int) -> tuple
     made, searcher = Made(entries), Searcher(_indexer(store, index))
 
     def search() -> float:
-        asked = Asked(text=made.question(*KINDS["rare words"]), now=entries * _MINUTE)
+        asked = Query(text=made.question(*KINDS["rare words"]), now=entries * _MINUTE)
         return seconds(lambda: searcher.find(asked, [SESSION])) * 1e3
 
     return search(), [search() for _ in range(SEARCHES)]

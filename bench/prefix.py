@@ -20,7 +20,7 @@ from recto.config import Settings, load
 from recto.config.factory import card_for, meter_for, open_session
 from recto.context.window.cache_cost import bill, stable_prefix
 from recto.context.window.units import Line
-from recto.engine.prompt_builder import Material
+from recto.engine.prompt_builder import PromptBuilder
 from recto.errors import WindowOverflow
 from recto.formats import read
 from recto.formats.edits import render_arrangement
@@ -91,7 +91,7 @@ class Trimming:
     def __init__(self, room: int, meter: Meter) -> None:
         self._room = room
         self._lines: deque[Line] = deque()
-        self._material = Material(meter=meter, pointer_of=str, marker_of=lambda _: "")
+        self._material = PromptBuilder(meter=meter, pointer_of=str, marker_of=lambda _: "")
         self._known: dict[bytes, int] = {}
         self._seq = 0
 

@@ -14,7 +14,6 @@ from functools import cache, partial
 from multiprocessing import get_context
 from typing import TypeAlias
 
-from recto.recall.protocols import Embedder
 from rich.progress import track
 
 from bench.kept_vectors import KeptVectors, opened
@@ -38,9 +37,10 @@ from bench.recall_data import (
 from recto.formats.message import CHAT
 from recto.models.embedders import EmbedderChoice, embedder_for
 from recto.recall.indexer import Indexer
+from recto.recall.protocols import Embedder
 from recto.recall.search import Ranking, Searcher
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.types import Asked
+from recto.recall.types import Query
 from recto.stores.memory import MemoryIndex, MemoryStore
 from recto.transcript.entries import Draft
 from recto.transcript.events import to_json
@@ -170,7 +170,7 @@ def _opened(dated: bool, with_meaning: bool) -> _Chats:
 def _found_in_chats(name: str, asked: ChatQuestion) -> dict[tuple[str, str], list]:
     dated = name == DATED
     opened = _opened(dated, name != WORDS)
-    question = Asked(text=asked.text, now=asked.ts if dated else WHEN)
+    question = Query(text=asked.text, now=asked.ts if dated else WHEN)
     found = {}
     for where, sessions in ((HAYSTACK, list(map(key, asked.haystack))), (POOL, list(opened.turns))):
         if where == POOL and dated:
@@ -259,7 +259,7 @@ def _exchanges(talk: Conversation, embedder: Embedder | None) -> list[list[int]]
         # An entry's number is its place and one; an exchange is known by its first entry.
         return [group.members[0].candidate.exchange - 1 for group in found.exchanges()]
 
-    return [order(searcher.find(Asked(text=question.text, now=WHEN), [session])) for question in talk.questions]
+    return [order(searcher.find(Query(text=question.text, now=WHEN), [session])) for question in talk.questions]
 
 
 def _beam_row(talk: Conversation, order: Sequence[int], gold: frozenset[int]) -> tuple[float, ...]:

@@ -31,7 +31,7 @@ from recto.recall.index_types import Covered
 from recto.recall.indexer import Indexer
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.types import Asked, Document
+from recto.recall.types import IndexedDocument, Query
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
 from recto.transcript.entries import Draft
@@ -197,7 +197,7 @@ def fill(place: Place, made: Made, session: str, count: int, label: str) -> None
         entries = place.store.append(session, drafts)
         covers = Covered(entries[0].seq, entries[-1].seq, entries[-1].hash)
         documents = [
-            Document(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
+            IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
             for entry, found in zip(entries, terms, strict=True)
         ]
         indexer.uses.add(session, [], covers)
@@ -224,7 +224,7 @@ def searches(place: Place, made: Made, session: str, label: str) -> list[dict]:
     end = place.store.head(session).seq * _MINUTE
 
     def search(text: str) -> float:
-        return seconds(lambda: searcher.find(Asked(text=text, now=end), [session])) * 1e3
+        return seconds(lambda: searcher.find(Query(text=text, now=end), [session])) * 1e3
 
     first = search(made.question(*KINDS["rare words"]))
     rows = []

@@ -15,8 +15,8 @@ from recto.cli.console import Advance
 from recto.config import load
 from recto.lab.commands.replay import Replay
 from recto.lab.process_pool import in_processes
-from recto.lab.recordings import Task, replayed
-from recto.lab.results import Outcome, Standing, dollars, standings
+from recto.lab.recordings import ReplayTask, replayed
+from recto.lab.results import VariantOutcome, VariantSummary, dollars, standings
 from recto.lab.variants import variants
 
 DATA = Path(os.environ.get("RECTO_TEST_DATA", "../shared/data"))
@@ -29,7 +29,7 @@ _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 class Measured:
     """What a task came to, and how its process stood when it was done."""
 
-    outcome: Outcome
+    outcome: VariantOutcome
     done: float
     """When."""
     peak_mb: float
@@ -38,7 +38,7 @@ class Measured:
     """How long the processor was at work for it."""
 
 
-def measured(task: Task, advance: Advance) -> Measured:
+def measured(task: ReplayTask, advance: Advance) -> Measured:
     began = time.process_time()
     outcome = replayed(task, advance)
     return Measured(outcome=outcome, done=time.time(), peak_mb=_peak(), seconds=time.process_time() - began)
@@ -78,13 +78,13 @@ def _course(done: list[Measured], files: tuple[Path, ...], began: float, took: f
     return rows
 
 
-def _sums(done: list[Measured]) -> list[Standing]:
+def _sums(done: list[Measured]) -> list[VariantSummary]:
     # only one baseline is set against the others elsewhere; here each is a way like any other
     plain = [replace(one.outcome, way=replace(one.outcome.way, is_baseline=False)) for one in done]
     return standings(plain)
 
 
-def _figures(one: Standing) -> dict:
+def _figures(one: VariantSummary) -> dict:
     result = one.result
     values = {
         "over": result.over,

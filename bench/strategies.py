@@ -19,7 +19,7 @@ from bench.measure import figures, progress
 from recto.config import load
 from recto.config.factory import chat_for, open_session
 from recto.context.compaction.fidelity import fidelity_of, salient
-from recto.context.compaction.protocols import Cancelled, ChatModel, Reply, Request
+from recto.context.compaction.protocols import Cancelled, ChatModel, ModelReply, ModelRequest
 from recto.context.facts.extraction import facts_of
 from recto.context.facts.types import told_in
 from recto.context.policies.progressive import Progressive
@@ -48,11 +48,11 @@ class Counting:
     window: int = 200_000
     count: Callable[[str], int] = len
 
-    def complete(self, request: Request, cancelled: Cancelled | None = None) -> Reply:
+    def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
         lines = [line[2:] for line in request.text.splitlines() if line.startswith("> ") and len(line.split()) > 6]
         text = "\n".join(f"- {line}" for line in lines[-400:])[: request.max_tokens * 3]
         asked = self.count(request.system + request.text)
-        return Reply(text=text, ending="stop", prompt_tokens=asked, answer_tokens=request.max_tokens)
+        return ModelReply(text=text, ending="stop", prompt_tokens=asked, answer_tokens=request.max_tokens)
 
     def close(self) -> None:
         """Nothing is held."""

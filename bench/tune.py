@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.compaction_data import DATA
 from bench.measure import figures
 from recto.config import load
-from recto.lab.commands.tune import Asked, Sizes, subject_for, tuned_on
+from recto.lab.commands.tune import TuneOptions, WindowRange, subject_for, tuned_on
 from recto.lab.tune import Gain, Tuned
 
 MODEL = "claude-sonnet-4-5"
@@ -33,7 +33,7 @@ SAYS = {
 
 def run(quick: bool) -> list[dict]:
     files = _files(SHORT if quick else inf)
-    asked = Asked(trials=40, seconds=SECONDS / 10 if quick else SECONDS, held_out=0.5)
+    asked = TuneOptions(trials=40, seconds=SECONDS / 10 if quick else SECONDS, held_out=0.5)
     which = ", sessions up to 400 KB" if quick else ""
     return [one for window in WINDOWS for one in _rows(f"{window // 1000} K{which}", _tuned(files, window, asked))]
 
@@ -44,8 +44,8 @@ def _files(most: float) -> tuple[Path, ...]:
     return tuple(file for file in files if file.stat().st_size <= most)
 
 
-def _tuned(files: tuple[Path, ...], window: int, asked: Asked) -> Tuned:
-    size = Sizes(low=window, high=window)
+def _tuned(files: tuple[Path, ...], window: int, asked: TuneOptions) -> Tuned:
+    size = WindowRange(low=window, high=window)
     subject = subject_for(load(environ={}), window=size, mode=None, model=MODEL, asked=asked)
     return tuned_on(files, subject, asked)
 

@@ -57,7 +57,7 @@ class Deadline:
         return lock.acquire(timeout=min(self.left, threading.TIMEOUT_MAX))
 
 
-class Line:
+class FifoLock:
     """Sessions that must be indexed now, one after the other: at once each would take as long as all of them.
 
     The time a session waits in it does not count, for as long as those in front get on.
@@ -115,7 +115,7 @@ def _part() -> None:
         done.wait(max(end - time.monotonic(), 0.0))
 
 
-class Call(Generic[_T]):
+class BackgroundCall(Generic[_T]):
     """One call on a thread of its own."""
 
     def __init__(self, ask: Callable[[], _T], name: str) -> None:

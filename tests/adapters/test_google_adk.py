@@ -26,8 +26,8 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService  # n
 from google.genai import types  # noqa: E402
 
 from recto.adapters.google_adk import (  # noqa: E402
+    ContentsReader,
     RectoPlugin,
-    Telling,
     read,
 )
 
@@ -133,7 +133,7 @@ def test_the_same_call_twice_is_two_calls_and_both_get_their_own_result():
         types.Content(role="model", parts=[call, call]),
         types.Content(role="user", parts=results),
     ]
-    telling = Telling()
+    telling = ContentsReader()
     messages = [one for content in contents for one in telling.written(content)]
     ids = [one["id"] for one in messages[1]["tool_calls"]]
     assert len(set(ids)) == 2

@@ -6,8 +6,8 @@ from bench.replay import Measured, _course, _figures, _sums, measured
 
 from recto.config import load
 from recto.lab.backtest import Backtest
-from recto.lab.recordings import Task
-from recto.lab.results import Outcome, Way
+from recto.lab.recordings import ReplayTask
+from recto.lab.results import VariantOutcome, Way
 from recto.lab.variants import variants
 
 
@@ -17,7 +17,9 @@ def test_memory_is_told_as_it_was_at_a_quarter_at_half_and_at_the_end(tmp_path):
     way = Way(name="zones", mode="zones")
     done = [
         Measured(
-            outcome=Outcome(place=0, file="a", way=way, result=Backtest(turns=10, tokens=1_000, picodollars=10**12)),
+            outcome=VariantOutcome(
+                place=0, file="a", way=way, result=Backtest(turns=10, tokens=1_000, picodollars=10**12)
+            ),
             done=1_000.0 + at,
             peak_mb=peak,
             seconds=2.0,
@@ -36,7 +38,7 @@ def test_a_task_is_measured_where_it_is_done(tmp_path):
     file = tmp_path / "session.json"
     file.write_text('[{"role": "user", "content": "6 x 7?"}, {"role": "assistant", "content": "42"}]')
     none, *_ = variants(load(environ={}), model="gpt-4o", window=8_000, against="none")
-    found = measured(Task(place=0, file=file, variant=none), lambda by: None)
+    found = measured(ReplayTask(place=0, file=file, variant=none), lambda by: None)
     assert found.outcome.result.turns == 1
     assert found.peak_mb > 1
     assert found.seconds >= 0

@@ -34,7 +34,7 @@ from recto.config import load
 from recto.config.factory import open_session
 from recto.models.embedders.hashing import HashingEmbedder
 from recto.recall.search import Searcher
-from recto.recall.types import Asked
+from recto.recall.types import Query
 from recto.stores.memory import MemoryStore
 
 needs_the_sets = pytest.mark.skipif(not (DATA / "beam_100K").is_dir(), reason="the sets are not here")
@@ -124,7 +124,7 @@ def test_kept_vectors_are_those_of_the_embedder_and_are_made_once(tmp_path):
 def test_the_product_searches_only_the_sessions_it_is_given():
     turn = Turn(role="user", text="the colour of the door is green")
     searcher = searching({"agent:bench:a": [(turn, 1)], "agent:bench:b": [(turn, 1)]}, None)
-    found = searcher.find(Asked(text="which colour has the door?", now=1), ["agent:bench:b"])
+    found = searcher.find(Query(text="which colour has the door?", now=1), ["agent:bench:b"])
     assert [one.candidate.session for one in found.ranked] == ["agent:bench:b"]
 
 
@@ -167,7 +167,7 @@ def test_made_up_messages_have_the_terms_that_a_lexicon_finds_in_them():
 
 def test_a_session_with_others_beside_it_finds_what_it_found_alone(tmp_path):
     made = recall_scale.Made(3)
-    question = Asked(text=made.question(300, 3_000), now=1)
+    question = Query(text=made.question(300, 3_000), now=1)
 
     def found(session: str) -> list[tuple[int, float]]:
         with closing(recall_scale.Place(tmp_path)) as place:

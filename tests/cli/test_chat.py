@@ -18,12 +18,12 @@ from tests.cli.terminals import Terminal, terminal
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
-from recto.cli._conversation import Conversation, begun
+from recto.cli._conversation import ChatClient, begun
 from recto.cli.chat import SlashCompleter
 from recto.cli.console import out
 from recto.cli.slash_commands import COMMANDS, Quit, find
 from recto.errors import InputError, RequestRefused
-from recto.gateway.client import Client
+from recto.gateway.client import GatewayClient
 from recto.transcript.entries import MESSAGE
 
 RECTO = str(Path(sys.executable).parent / "recto")
@@ -189,7 +189,7 @@ def asked(reached: Running, session: str, *lines: str) -> str:
     """What commands print, in a session in which enough was said that something left."""
 
     async def all_of_them() -> None:
-        client = Client(reached.url, reached.secret)
+        client = GatewayClient(reached.url, reached.secret)
         try:
             talk = await begun(client, session, "gpt-4o")
             for line in lines:
@@ -278,13 +278,13 @@ def test_commands_and_what_they_take_are_completed(reached, long):
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
 
-    async def offered(talk: Conversation, typed: str) -> list[str]:
+    async def offered(talk: ChatClient, typed: str) -> list[str]:
         completer = SlashCompleter(talk)
         found = completer.get_completions_async(Document(typed), CompleteEvent())
         return [one.text async for one in found]
 
     async def all_of_them() -> list[list[str]]:
-        client = Client(reached.url, reached.secret)
+        client = GatewayClient(reached.url, reached.secret)
         try:
             talk = await begun(client, long, "gpt-4o")
             return [await offered(talk, typed) for typed in ("/con", "/session agent:default:l", "/note con", "Hello")]

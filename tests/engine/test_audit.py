@@ -14,7 +14,7 @@ from recto.engine.projection import DECISIONS
 from recto.errors import InputError
 from recto.stores.memory import MemoryStore
 from recto.testing import scripted_session
-from recto.transcript.audit import Asked, Closing, cells
+from recto.transcript.audit import AuditFilter, Closing, cells
 from recto.transcript.entries import Draft
 from recto.transcript.session_keys import stored_key
 
@@ -46,14 +46,14 @@ def store() -> MemoryStore:
 def test_every_event_is_a_line_and_every_line_is_bound_to_its_entry(store):
     entries = {entry.seq: entry for entry in store.read(KEY)}
     every = tuple(dict.fromkeys((*TOPICS.values(), "other")))
-    lines = list(audit(store, KEY, Asked(kinds=every)))
+    lines = list(audit(store, KEY, AuditFilter(kinds=every)))
     assert [line.seq for line in lines] == [seq for seq, entry in entries.items() if entry.kind != "message"]
     assert all(line.hash == entries[line.seq].hash.hex() and line.ts == entries[line.seq].ts for line in lines)
     assert {"decision", "undo", "pin", "note", "continuity", "pressure"} <= {line.topic for line in lines}
 
 
 def test_a_decision_says_what_left_why_with_which_scores_and_that_it_was_undone(store):
-    lines = list(audit(store, KEY, Asked(kinds=("decision",))))
+    lines = list(audit(store, KEY, AuditFilter(kinds=("decision",))))
     about = {entry.seq: json.loads(entry.content) for entry in store.read(KEY) if entry.kind in DECISIONS}
     assert [line.seq for line in lines] == list(about)
     for line in lines:
@@ -71,15 +71,15 @@ def test_a_decision_says_what_left_why_with_which_scores_and_that_it_was_undone(
 
 def test_the_newest_first_is_the_oldest_first_backwards(store):
     forwards = list(audit(store, KEY))
-    assert forwards == list(audit(store, KEY, Asked(newest=True)))[::-1]
+    assert forwards == list(audit(store, KEY, AuditFilter(newest=True)))[::-1]
 
 
 @pytest.mark.parametrize("newest", [False, True])
 def test_pages_together_are_the_whole(store, newest, monkeypatch):
-    whole = list(audit(store, KEY, Asked(newest=newest)))
+    whole = list(audit(store, KEY, AuditFilter(newest=newest)))
     monkeypatch.setattr(auditing, "_PAGE", 7)
     got, past = [], None
-    while page := list(audit(store, KEY, Asked(newest=newest, limit=5, past=past))):
+    while page := list(audit(store, KEY, AuditFilter(newest=newest, limit=5, past=past))):
         got += page
         past = page[-1].seq
     assert got == whole
@@ -88,19 +88,19 @@ def test_pages_together_are_the_whole(store, newest, monkeypatch):
 def test_lines_are_chosen_by_time_kind_policy_and_who_asked(store):
     whole = list(audit(store, KEY))
     middle = whole[len(whole) // 2].ts
-    early, late = list(audit(store, KEY, Asked(until=middle))), list(audit(store, KEY, Asked(since=middle)))
+    early, late = list(audit(store, KEY, AuditFilter(until=middle))), list(audit(store, KEY, AuditFilter(since=middle)))
     assert sorted([*early, *late], key=lambda line: line.seq) == whole
     assert early
-    assert {line.kind for line in audit(store, KEY, Asked(kinds=("pinned",)))} == {"pinned"}
-    assert {line.policy for line in audit(store, KEY, Asked(policy="evict.hybrid"))} == {"evict.hybrid"}
-    assert list(audit(store, KEY, Asked(by="somebody"))) == []
+    assert {line.kind for line in audit(store, KEY, AuditFilter(kinds=("pinned",)))} == {"pinned"}
+    assert {line.policy for line in audit(store, KEY, AuditFilter(policy="evict.hybrid"))} == {"evict.hybrid"}
+    assert list(audit(store, KEY, AuditFilter(by="somebody"))) == []
     assert "window_snapshot" not in {line.kind for line in whole}
 
 
 def test_nobodys_words_are_told_unless_they_are_asked_for(store):
     every = tuple(dict.fromkeys((*TOPICS.values(), "other")))
-    assert "xylophone" not in json.dumps([line.row() for line in audit(store, KEY, Asked(kinds=every))])
-    assert "xylophone" in json.dumps([line.row() for line in audit(store, KEY, Asked(kinds=every, text=True))])
+    assert "xylophone" not in json.dumps([line.row() for line in audit(store, KEY, AuditFilter(kinds=every))])
+    assert "xylophone" in json.dumps([line.row() for line in audit(store, KEY, AuditFilter(kinds=every, text=True))])
 
 
 def test_what_a_program_recorded_is_told_and_lines_of_imported_files_are_not():
@@ -108,7 +108,7 @@ def test_what_a_program_recorded_is_told_and_lines_of_imported_files_are_not():
     for surface in ("library", "import"):
         store.append(KEY, [Draft(id=surface, ts=1, role="event", kind="deployed", content=b"{}", surface=surface)])
     assert [line.surface for line in audit(store, KEY)] == ["library"]
-    assert [line.surface for line in audit(store, KEY, Asked(kinds=("other",)))] == ["library", "import"]
+    assert [line.surface for line in audit(store, KEY, AuditFilter(kinds=("other",)))] == ["library", "import"]
 
 
 def test_what_a_summary_cost_is_told():
@@ -130,7 +130,7 @@ def test_whatever_an_event_holds_there_is_a_line(kind, content):
     store = MemoryStore()
     store.append(KEY, [Draft(id="x", ts=1, role="event", kind=kind, content=content)])
     for newest in (False, True):
-        (line,) = audit(store, KEY, Asked(kinds=(kind,), newest=newest))
+        (line,) = audit(store, KEY, AuditFilter(kinds=(kind,), newest=newest))
         assert line.messages == 0
         assert (line.topic == "other") == (kind == "unheard_of")
 
@@ -144,7 +144,7 @@ def test_an_audit_of_a_tenant_stays_with_it():
     assert list(reached(store, keys[3])) == ["agent:a:x"]
 
 
-def exported(store: MemoryStore, asked: Asked) -> list[dict]:
+def exported(store: MemoryStore, asked: AuditFilter) -> list[dict]:
     lines = [line.row() for line in audit(store, KEY, asked)]
     return json.loads(json.dumps([*lines, closing(store.head(KEY), KEY, asked, len(lines)).row()]))
 
@@ -157,7 +157,7 @@ def differ(store: MemoryStore, rows: list[dict]) -> list[str]:
 
 
 def test_an_export_is_held_against_the_transcript(store):
-    asked = Asked(kinds=("decision", "undo"), newest=True)
+    asked = AuditFilter(kinds=("decision", "undo"), newest=True)
     rows = exported(store, asked)
     assert differ(store, rows) == []
     assert differ(store, [rows[0] | {"freed": 1}, *rows[1:]])
@@ -172,7 +172,7 @@ def test_an_export_is_held_against_the_transcript(store):
 def test_an_export_holds_also_when_the_session_went_on():
     store = MemoryStore()
     driven(store)
-    rows = exported(store, Asked())
+    rows = exported(store, AuditFilter())
     with recto.open(store, session=KEY, model="gpt-4o", **SMALL) as session:
         last = [entry for entry in session.read() if entry.kind in DECISIONS][-1]
         session.restore(last.seq)
@@ -180,7 +180,7 @@ def test_an_export_holds_also_when_the_session_went_on():
 
 
 def test_a_closing_comes_back_as_it_was_from_both_forms(store):
-    made = closing(store.head(KEY), KEY, Asked(kinds=("pin",), limit=3), 2)
+    made = closing(store.head(KEY), KEY, AuditFilter(kinds=("pin",), limit=3), 2)
     assert Closing.of(json.loads(json.dumps(made.row()))) == made
     from recto.transcript.audit import COLUMNS
 
@@ -189,7 +189,7 @@ def test_a_closing_comes_back_as_it_was_from_both_forms(store):
 
 @pytest.mark.parametrize("first", [*"=+-@\t\r\n", "＝", "＋", "－", "＠", " =", "\x00="])
 def test_no_cell_begins_as_a_formula(store, first):
-    line = next(iter(audit(store, KEY, Asked(kinds=("decision",)))))
+    line = next(iter(audit(store, KEY, AuditFilter(kinds=("decision",)))))
     hostile = f"{first}cmd|'/c calc'!A0\r\n=1+1"
     row = replace(line, reason=hostile, policy=hostile, by=hostile, details={}, scores={}).row()
     for cell in cells(row):

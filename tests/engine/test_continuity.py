@@ -18,14 +18,14 @@ import recto
 from recto.context.compaction.fidelity import fidelity_of, salient
 from recto.context.facts.extraction import facts_of, missing
 from recto.context.facts.grounding import folded
-from recto.context.facts.types import Teller
+from recto.context.facts.types import MessageViewReader
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Environment, Item, Subtask
 from recto.continuity.checkpoints.drift import drift_of
 from recto.continuity.checkpoints.handoff import FOOTER, resume_page
 from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.engine.checkpoint_files import folder_of, safe_name
 from recto.engine.context_window_manager import ContextWindowManager
-from recto.engine.environment import Lookout
+from recto.engine.environment import EnvironmentProbe
 from recto.engine.fork import fork
 from recto.errors import CheckpointRefused, InputError, WindowOverflow
 from recto.formats import read
@@ -352,7 +352,7 @@ def git(here, *arguments):
 def test_what_changed_around_the_work_is_told_as_drift(place):
     with socket.create_server(("127.0.0.1", 0)) as server:
         service = f"127.0.0.1:{server.getsockname()[1]}"
-        look = Lookout(directory=str(place))
+        look = EnvironmentProbe(directory=str(place))
         paths = ["tax.py", str(place / "old.py"), "../outside", "missing.py"]
         then = look.look(paths, [service])
         assert (then.branch, len(then.head), then.dirty) == ("main", 40, ())
@@ -369,7 +369,7 @@ def test_what_changed_around_the_work_is_told_as_drift(place):
 
 
 def test_a_touch_without_a_change_is_no_drift(place):
-    look = Lookout(directory=str(place))
+    look = EnvironmentProbe(directory=str(place))
     then = look.look(["tax.py"])
     (place / "tax.py").write_text("rate = 7\n")
     assert drift_of(then, look.look(["tax.py"])) == ()
@@ -379,10 +379,10 @@ def test_only_hosts_that_the_settings_allow_are_asked(place):
     with socket.create_server(("127.0.0.2", 0)) as server:
         server.settimeout(0.05)
         address = f"127.0.0.2:{server.getsockname()[1]}"
-        assert Lookout(directory=str(place)).look(services=[address, "example.com:80", "x"]).services == ()
+        assert EnvironmentProbe(directory=str(place)).look(services=[address, "example.com:80", "x"]).services == ()
         with pytest.raises(TimeoutError):
             server.accept()
-        allowed = Lookout(directory=str(place), hosts=("127.0.0.2",)).look(services=[address])
+        allowed = EnvironmentProbe(directory=str(place), hosts=("127.0.0.2",)).look(services=[address])
         assert [service.alive for service in allowed.services] == [True]
 
 
@@ -391,15 +391,15 @@ def test_pipes_links_and_what_lies_outside_are_not_read(place):
 
     os.mkfifo(place / "pipe")
     (place / "link").symlink_to("/etc/hostname")
-    found = Lookout(directory=str(place)).look(["pipe", "link", "/etc/hostname", "x\0y", "a" * 5_000])
+    found = EnvironmentProbe(directory=str(place)).look(["pipe", "link", "/etc/hostname", "x\0y", "a" * 5_000])
     assert found.paths == ()
 
 
 def test_without_git_or_without_a_directory_nothing_breaks(tmp_path, monkeypatch):
-    assert Lookout(directory=str(tmp_path)).look().head == ""
-    assert Lookout(directory=str(tmp_path / "none")).look() == Environment()
+    assert EnvironmentProbe(directory=str(tmp_path)).look().head == ""
+    assert EnvironmentProbe(directory=str(tmp_path / "none")).look() == Environment()
     monkeypatch.setenv("PATH", "/nowhere")
-    assert Lookout(directory=str(tmp_path)).look().directory == str(tmp_path.resolve())
+    assert EnvironmentProbe(directory=str(tmp_path)).look().directory == str(tmp_path.resolve())
 
 
 # A new window
@@ -629,7 +629,7 @@ def messages_of(data: Path, *names: str) -> list:
 
 def feed(session, messages):
     """Appends messages and asks for a prompt after each second result; yields what was told after each."""
-    teller = Teller()
+    teller = MessageViewReader()
     for place, message in enumerate(messages):
         entry = session.append(message.content)
         following = messages[place + 1].role if place + 1 < len(messages) else "assistant"
@@ -713,7 +713,7 @@ def test_windows_in_a_row_keep_goal_and_constraints_in_their_words(data, scale):
                 continue
             session.resume()
             asked = session.append(user("Go on."))
-            told.append(Teller().tell(asked.seq, read(asked.content, asked.wire)))
+            told.append(MessageViewReader().tell(asked.seq, read(asked.content, asked.wire)))
             shown = text_of(session.prompt())
             facts = [fact for fact in facts_of(told) if fact.open]
             holds = [fact for fact in facts if fact.kind in ("constraint", "preference", "correction")]

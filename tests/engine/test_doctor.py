@@ -14,7 +14,7 @@ from tests.cli.calling import called
 
 import recto
 from recto.cli.console import out
-from recto.engine.doctor import Doctor, Finding
+from recto.engine.doctor import CheckFinding, Doctor
 from recto.errors import EmbedderFailed
 from recto.models.embedders.hashing import HashingEmbedder
 from recto.recall.indexer import Indexer
@@ -45,7 +45,7 @@ def stored(made, tmp_path) -> Path:
     return tmp_path / "a.db"
 
 
-def examined(path: Path, *, mend: bool = False, embedder=None) -> list[Finding]:
+def examined(path: Path, *, mend: bool = False, embedder=None) -> list[CheckFinding]:
     """What is found of the store and its index."""
     embedder = embedder or HashingEmbedder()
     with SqliteStore(path) as store:
@@ -97,9 +97,9 @@ def test_an_index_that_is_gone_is_as_one_that_is_behind(stored):
 
 def test_a_session_that_the_transcript_does_not_have_is_forgotten(stored):
     with SqliteIndex(f"{stored}-recall") as index:
-        from recto.recall.index_types import Covered, Row
+        from recto.recall.index_types import Covered, IndexRow
 
-        index.put("agent:gone:x", "words/porter", [Row(1, b"x")], Covered(1, 1, b"h"))
+        index.put("agent:gone:x", "words/porter", [IndexRow(1, b"x")], Covered(1, 1, b"h"))
     [says] = problems(stored)
     assert "agent:gone:x" in says
     assert examined(stored, mend=True)[0].mended

@@ -14,7 +14,7 @@ from threading import Thread
 
 import pytest
 
-from recto.engine.doctor_checks import Address, Finding, clock, disk, isolated, reach, rights, worst_first
+from recto.engine.doctor_checks import Address, CheckFinding, clock, disk, isolated, reach, rights, worst_first
 from recto.errors import SettingsError
 from recto.testing import FakeClock
 from recto.transcript.entries import SessionSummary
@@ -150,7 +150,7 @@ def test_an_address_answers_or_does_not_and_no_key_is_sent_or_told():
 
 def test_a_check_that_breaks_is_a_finding_and_what_it_found_before_is_kept():
     def broken(error: Exception):
-        yield Finding(grade="fine", about="a", says="one")
+        yield CheckFinding(grade="fine", about="a", says="one")
         raise error
 
     for error in (

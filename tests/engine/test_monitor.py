@@ -17,7 +17,7 @@ from recto.engine.projection import DECISIONS
 from recto.errors import InputError, StoreUnavailable, WindowOverflow
 from recto.formats.session_files import read_file
 from recto.health.alerts import KINDS
-from recto.health.metrics import MadeOf
+from recto.health.metrics import PromptComposition
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
 from recto.testing import scripted_session
@@ -175,7 +175,7 @@ def test_what_the_caller_keeps_with_an_answer_stays_and_wins():
     with opened(heard=heard) as session:
         entry = say(session, meta={"trace": "t1"})
         assert entry.metadata["trace"] == "t1"
-        assert MadeOf.from_json(entry.metadata[NUMBERS]).tokens == heard.turns[0].tokens
+        assert PromptComposition.from_json(entry.metadata[NUMBERS]).tokens == heard.turns[0].tokens
         assert say(session, meta={NUMBERS: "mine"}).metadata == {NUMBERS: "mine"}
         assert len(heard.turns) == 1
         assert again(session)[0] == heard.turns
@@ -229,7 +229,7 @@ def test_opening_again_reads_only_a_few_entries():
         entry = session.append({"role": "assistant", "content": "no prompt, no turn"})
         assert read == []
         session.monitor.kept_with(
-            MadeOf(tokens=1, room=1, prefix=0, results=0, protected=0, recalled=0, tools=0, lag=0, model="")
+            PromptComposition(tokens=1, room=1, prefix=0, results=0, protected=0, recalled=0, tools=0, lag=0, model="")
         )
     assert min(start for start, _ in read) >= entry.seq - 3 * CARRY_EVERY
 

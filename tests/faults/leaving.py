@@ -17,7 +17,7 @@ from recto.engine.session import Session
 from recto.errors import EmbedderFailed
 from recto.recall.indexer import Indexer
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.types import Asked
+from recto.recall.types import Query
 from recto.stores.sqlite.index import SqliteIndex
 from recto.transcript.protocols import TranscriptStore
 
@@ -76,7 +76,7 @@ def unfindable(session: Session, *, catches_up: bool = True) -> list[int]:
     }
     missing = []
     for some in batched(sorted(own), 32):
-        asked = Asked(text=" ".join(own[seq] for seq in some), now=2**50)
+        asked = Query(text=" ".join(own[seq] for seq in some), now=2**50)
         found = {one.candidate.seq for one in searcher.find(asked, [session.key]).ranked if one.candidate.matched}
         missing += [seq for seq in some if seq not in found]
     return missing

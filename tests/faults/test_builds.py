@@ -14,13 +14,13 @@ from collections.abc import Iterator
 import pytest
 
 from recto.context.policies.evict import Evict
-from recto.context.policies.planner import Rules, relieve
+from recto.context.policies.planner import ReliefRules, relieve
 from recto.context.policies.prune import Prune
 from recto.context.policies.scorers import scorer_named
 from recto.context.policies.trim import TrimResults
 from recto.context.window.plan import Plan
 from recto.context.window.state import Protection, WindowState
-from recto.engine.prompt_builder import Material
+from recto.engine.prompt_builder import PromptBuilder
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
 from recto.formats.validation import problems
 from recto.tokens.meter import Frame, Meter
@@ -82,10 +82,10 @@ def answering(wire: str, call: str, text: str) -> bytes:
     return json.dumps({"type": "function_call_output", "call_id": call, "output": text}).encode()
 
 
-def gathered(rng: random.Random) -> tuple[Material, WindowState, str]:
+def gathered(rng: random.Random) -> tuple[PromptBuilder, WindowState, str]:
     """A transcript, taken in."""
     wire = rng.choice((CHAT, ANTHROPIC, RESPONSES))
-    material = Material(
+    material = PromptBuilder(
         meter=METER,
         pointer_of=lambda seq: f"recto://s/{seq}",
         marker_of=lambda state: f"[{state.left_messages} left]",
@@ -98,9 +98,9 @@ def gathered(rng: random.Random) -> tuple[Material, WindowState, str]:
     return material, state, wire
 
 
-def build(rng: random.Random, material: Material, state: WindowState, wire: str, policies=None) -> str:
+def build(rng: random.Random, material: PromptBuilder, state: WindowState, wire: str, policies=None) -> str:
     """One build: what came of it."""
-    rules = Rules(
+    rules = ReliefRules(
         room=rng.choice((60, 200, 800, 2_000, 9_000)),
         protection=Protection(min_recent_messages=rng.choice((0, 3, 24))),
         policies=policies or rng.choice(POLICIES),

@@ -20,7 +20,7 @@ from recto.config.factory import folders_of, indexer_for
 from recto.engine.erasure import ERASED, FINISHED, SESSION, Eraser, erasures, sessions_of
 from recto.engine.verification import verify
 from recto.errors import IndexCorrupt, InputError, StoreReadOnly, TailCut, UnknownSession
-from recto.gateway.lineage import Lineage, Place
+from recto.gateway.lineage import Lineage, LineagePoint
 from recto.stores.memory import MemoryIndex, MemoryStore
 from recto.stores.postgres import PostgresStore, granted
 from recto.stores.sqlite import SqliteStore
@@ -325,7 +325,7 @@ def test_a_gateway_does_not_take_an_erased_session_for_the_past_of_a_conversatio
     with SqliteStore(tmp_path / "a.db") as store:
         store.append("gone", said("one", "x")[:4])
         lineage = Lineage(store, FakeClock())
-        lineage.note("", b"a history", Place(session="gone", seq=4))
-        assert lineage.find("", b"a history") == Place(session="gone", seq=4)
+        lineage.note("", b"a history", LineagePoint(session="gone", seq=4))
+        assert lineage.find("", b"a history") == LineagePoint(session="gone", seq=4)
         store.erase("gone")
         assert lineage.find("", b"a history") is None

@@ -40,7 +40,7 @@ from recto.engine.verification import verify
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
 from recto.formats.sse import SseReader
 from recto.gateway import responses
-from recto.gateway.turn import Turns
+from recto.gateway.turn import TurnRunner
 from recto.gateway.upstreams.http import HttpUpstream
 from recto.transcript.entries import MESSAGE
 
@@ -231,7 +231,7 @@ def test_trouble_upstream_never_breaks_a_transcript(swift_folder, shard, scale):
 
 
 def test_a_gateway_that_takes_a_part_for_the_whole_is_caught(swift_folder, monkeypatch):
-    monkeypatch.setattr(Turns, "cut", lambda turns, turn, partial, why: turns.finish(turn, partial))
+    monkeypatch.setattr(TurnRunner, "cut", lambda turns, turn, partial, why: turns.finish(turn, partial))
     seen, _ = asyncio.run(trouble(swift_folder, 13, 30, (cut, cut_between_events)))
     assert {wrong[0] for wrong in seen.wrong} >= {"answered and stored differ"}
 

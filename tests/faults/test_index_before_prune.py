@@ -30,7 +30,7 @@ from recto.recall.indexer import Indexer
 from recto.recall.recall import Recall
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.types import Asked, Confirmed
+from recto.recall.types import Confirmed, Query
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteOptions, SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
@@ -54,7 +54,7 @@ def unfound(indexer: Indexer, own: dict[int, str]) -> list[int]:
     found = set()
     try:
         for some in batched(list(own), 32):
-            asked = Asked(text=" ".join(own[seq] for seq in some), now=2**50)
+            asked = Query(text=" ".join(own[seq] for seq in some), now=2**50)
             ranked = Searcher(indexer).find(asked, [S]).ranked
             found |= {one.candidate.seq for one in ranked if one.candidate.matched}
     except RectoError:
@@ -335,7 +335,7 @@ def asked_for(indexer: Indexer) -> list[list[tuple[int, float]]]:
     """The answers to a few questions, with their scores."""
     answers = []
     for text in ("kestrel4q kestrel9q", "Tell me about what flies", "kestrel30q please"):
-        ranking = Searcher(indexer).find(Asked(text=text, now=2**50), [S])
+        ranking = Searcher(indexer).find(Query(text=text, now=2**50), [S])
         answers.append([(one.candidate.seq, round(one.score, 9)) for one in ranking.ranked])
     return answers
 

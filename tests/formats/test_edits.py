@@ -35,7 +35,7 @@ from recto.formats.edits import (
     without_thinking,
     without_thinking_after,
 )
-from recto.formats.ordering import Answer, arrange
+from recto.formats.ordering import SyntheticResult, arrange
 from recto.formats.session_files import read_file
 from recto.formats.validation import problems
 
@@ -85,7 +85,7 @@ def test_no_word_is_lost_or_said_twice(wire, events):
 def test_where_a_message_is_one_result_every_message_is_whole_or_made(wire, events):
     before = written(events, wire)
     after, arrangement = rendered(before, wire)
-    made = [piece for piece in arrangement.pieces if isinstance(piece, Answer)]
+    made = [piece for piece in arrangement.pieces if isinstance(piece, SyntheticResult)]
     assert len([raw for raw in after if raw not in before]) == len(made)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.context.window.units import Line
-from recto.formats.ordering import Adjacency, Answer, Keep, KeepSome, Omitted, arrange
+from recto.formats.ordering import Adjacency, Keep, KeepSome, Omitted, SyntheticResult, arrange
 
 STYLES = get_args(Adjacency)
 IDS = st.sampled_from("abcdef")
@@ -38,7 +38,7 @@ def _long_hand(word):
 
 
 def is_made(piece):
-    return isinstance(piece, Answer)
+    return isinstance(piece, SyntheticResult)
 
 
 def order(arrangement):
@@ -71,7 +71,7 @@ def test_where_results_may_stand_anywhere_they_stay_until_the_user_speaks():
 
 def test_an_id_that_comes_twice_in_neighbouring_messages_splits_the_turn():
     pieces = order(arrange(lines("u", "Aa", "Aa", "a"), "merging"))
-    assert pieces == [1, 2, Answer("a", "look", "interrupted", 2), 3, 4]
+    assert pieces == [1, 2, SyntheticResult("a", "look", "interrupted", 2), 3, 4]
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -81,11 +81,11 @@ def test_a_missing_result_is_made_and_says_why_it_is_missing(style):
         1,
         2,
         3,
-        Answer("b", "look", "interrupted", 2),
+        SyntheticResult("b", "look", "interrupted", 2),
         4,
         5,
         6,
-        Answer("c", "look", "not arrived yet", 5),
+        SyntheticResult("c", "look", "not arrived yet", 5),
     ]
 
 

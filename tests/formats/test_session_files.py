@@ -8,7 +8,7 @@ import pytest
 from tests.formats.file_checks import REPLY, USER, entries_of, lines, outline
 
 from recto.errors import MalformedFile, UnknownFormat
-from recto.formats.session_files import Problem, detect_file, read_file
+from recto.formats.session_files import ReadProblem, detect_file, read_file
 
 CLAUDE = [
     {"type": "summary", "summary": "Tidy the logs", "leafUuid": "u9"},
@@ -234,7 +234,7 @@ def test_a_line_that_cannot_be_read_is_told_with_its_number_and_kept_only_when_a
     with pytest.raises(MalformedFile, match=r"line 3: .*--keep-going") as refused:
         list(read_file([raw], "x.jsonl"))
     assert refused.value.line == 3
-    problems: list[Problem] = []
+    problems: list[ReadProblem] = []
     found = entries_of(raw, keep_going=True, report=problems.append)
     assert [(problem.line, bool(problem.reason)) for problem in problems] == [(3, True)]
     assert [entry.content for entry in found if entry.kind == "unreadable_line"] == [bad]

@@ -21,8 +21,8 @@ from recto.gateway.inspection.operations import OPERATIONS, PREFIX, RULES, Opera
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.inspection.routes import routes
 from recto.gateway.inspection.sources import Sources
-from recto.gateway.middleware.auth import TABLE, Authority, Guard
-from recto.gateway.session_pool import Sessions
+from recto.gateway.middleware.auth import TABLE, AccessPolicy, Guard
+from recto.gateway.session_pool import SessionPool
 
 MAIN = "agent:books:main"
 ODD = "chat/one?&=%2F #ü"
@@ -61,14 +61,14 @@ class World:
         self.settings = settings
         self.store = open_store(settings)
         self.indexer = indexer_for(settings, self.store)
-        self.sessions = Sessions(settings, self.store, self.indexer)
+        self.sessions = SessionPool(settings, self.store, self.indexer)
         self.inspection = Inspection(self.sessions, settings)
         keys = Keys(self.store, SystemClock())
         made = {name: keys.add(key) for name, key in KEYS.items()}
         self.keys = {name: key for name, (key, _) in made.items()}
         self.secrets = {name: secret for name, (_, secret) in made.items()} | {"": ""}
         self.routes = routes(Sources(self.inspection))
-        self.app = Guard(Starlette(routes=self.routes), settings.gateway, keys, Authority(TABLE, RULES))
+        self.app = Guard(Starlette(routes=self.routes), settings.gateway, keys, AccessPolicy(TABLE, RULES))
         self.client = TestClient(self.app, base_url="http://127.0.0.1")
 
     def ask(self, who: str, method: str, path: str, *, body: Any = None, **query: Any):

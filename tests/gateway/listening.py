@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from recto.config.settings import Gateway
+from recto.config.settings import GatewaySettings
 from recto.gateway.server import Server
 
 DEADLINE = 30
@@ -107,7 +107,7 @@ class Behind:
 @contextmanager
 def listening(app: Any, **changes: Any) -> Iterator[tuple[Server, int]]:
     """A server on a free port of loopback, in a thread; stopped at the end."""
-    gateway = Gateway(**{"port": 0, "drain_seconds": 0.2, **changes})
+    gateway = GatewaySettings(**{"port": 0, "drain_seconds": 0.2, **changes})
     ready, addresses = threading.Event(), []
 
     def told(address: str) -> None:

@@ -13,7 +13,7 @@ from listening import PORT, Behind, said
 import recto
 from recto.config import Settings
 from recto.config.factory import importer_for
-from recto.config.settings import Gateway
+from recto.config.settings import GatewaySettings
 from recto.engine.exporter import export_recto
 from recto.engine.fork import fork
 from recto.errors import InputError, UnknownKey
@@ -216,7 +216,7 @@ def test_no_key_opens_nothing_and_no_text_of_a_caller_reaches_the_store(tmp_path
             revoked, gone = keys.add(Key(name="gone"))
             keys.revoke(revoked.id)
             behind = Behind()
-            guard = Guard(behind.app(), Gateway(), keys)
+            guard = Guard(behind.app(), GatewaySettings(), keys)
             prefixes = [secret[:cut] for cut in range(0, len(secret), 3)]
             tried = [*HOSTILE, *prefixes, secret + "x", secret.swapcase(), gone, key.id, revoked.id]
 

@@ -12,17 +12,17 @@ import pytest
 from tests.gateway.gateways import gateway
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
-from recto.concurrency import Deadline, Line
-from recto.config.settings import Gateway
+from recto.concurrency import Deadline, FifoLock
+from recto.config.settings import GatewaySettings
 from recto.errors import EmbedderFailed, RequestRefused
 from recto.gateway.api_keys import Key, Keys, Lookup
-from recto.gateway.middleware.rate_limit import Limits
+from recto.gateway.middleware.rate_limit import RateLimits
 from recto.gateway.proxy import Lanes
 from recto.gateway.scheduler import Turnstile
 from recto.health.exporters.active_sessions import Live
 from recto.health.metrics import Alert
 from recto.recall import indexer as indexing
-from recto.recall.embedder_guard import Guarded
+from recto.recall.embedder_guard import GuardedEmbedder
 from recto.recall.indexer import Indexer
 from recto.recall.stemmer import PorterLexicon
 from recto.stores.memory import MemoryIndex, MemoryStore
@@ -179,7 +179,7 @@ def test_small_requests_do_not_wait_behind_large_ones():
 
 
 def test_one_key_cannot_take_every_place_to_work():
-    limits = Limits(Gateway(concurrency=16))
+    limits = RateLimits(GatewaySettings(concurrency=16))
     bad, good = Key(id="bad", name="bad"), Key(id="good", name="good")
     held = [limits.work(bad) for _ in range(14)]
     for one in held:
@@ -274,7 +274,7 @@ def test_an_embedder_that_gets_on_has_time_again_and_one_that_does_not_is_given_
             return found
 
     embedder = Waits()
-    guarded = Guarded(embedder)
+    guarded = GuardedEmbedder(embedder)
     given = []
     with pytest.raises(EmbedderFailed, match="not answered"):
         given.extend(guarded.each([["a"], ["b"], ["c"]], 0.05))
@@ -285,7 +285,7 @@ def test_an_embedder_that_gets_on_has_time_again_and_one_that_does_not_is_given_
 class Taken:
     """A lock that another has for a while, and while it has it gets on or does not."""
 
-    def __init__(self, line: Line, rounds: int, *, gets_on: bool) -> None:
+    def __init__(self, line: FifoLock, rounds: int, *, gets_on: bool) -> None:
         self.line, self.rounds, self.gets_on = line, rounds, gets_on
         self.asked = self.released = 0
 
@@ -301,7 +301,7 @@ class Taken:
 
 @pytest.mark.parametrize(("gets_on", "asked", "released"), [(True, 10, 1), (False, 2, 0)])
 def test_a_session_that_must_be_indexed_now_waits_for_others_as_long_as_they_get_on(gets_on, asked, released):
-    line = Line()
+    line = FifoLock()
     line._lock = taken = Taken(line, 9, gets_on=gets_on)  # type: ignore[assignment]
     with line.turn(10):
         pass
@@ -309,7 +309,7 @@ def test_a_session_that_must_be_indexed_now_waits_for_others_as_long_as_they_get
 
 
 def test_work_that_nobody_waits_for_lets_others_pass():
-    line, order = Line(), []
+    line, order = FifoLock(), []
 
     def later() -> None:
         line.let_pass(DEADLINE)

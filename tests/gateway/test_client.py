@@ -12,7 +12,7 @@ from recto.config import load
 from recto.config.factory import open_store
 from recto.errors import RequestRefused
 from recto.gateway.api_keys import SESSION as KEYS
-from recto.gateway.client import Client
+from recto.gateway.client import GatewayClient
 from recto.gateway.local import nearby
 
 MAIN = "agent:default:main"
@@ -26,7 +26,7 @@ def upstream():
 
 def asked(reached, work):
     async def whole():
-        client = Client(reached.url, reached.key)
+        client = GatewayClient(reached.url, reached.key)
         try:
             return await work(client)
         finally:
@@ -35,7 +35,7 @@ def asked(reached, work):
     return asyncio.run(whole())
 
 
-async def conversation(client: Client) -> tuple[str, dict, dict]:
+async def conversation(client: GatewayClient) -> tuple[str, dict, dict]:
     async with client.answer(MAIN, "Where is order 4711?", "gpt-4o") as answer:
         pieces = [piece async for piece in answer]
     return "".join(pieces), dict(answer.headers), dict(answer.usage)

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from listening import PORT, Behind, said
 from starlette.routing import Mount, Route
 
-from recto.config.settings import Gateway
+from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused
 from recto.gateway.api_keys import Key, Keys
-from recto.gateway.middleware.auth import TABLE, Authority, Guard, Rule
+from recto.gateway.middleware.auth import TABLE, AccessPolicy, Guard, Rule
 from recto.gateway.middleware.body import deepest, unpacked
 from recto.gateway.middleware.origin import is_loopback, is_plain_path
-from recto.gateway.middleware.rate_limit import Limits
+from recto.gateway.middleware.rate_limit import RateLimits
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
 
@@ -39,7 +39,7 @@ class Gate:
         self.keys = Keys(MemoryStore(), FakeClock())
         self.key, self.secret = self.keys.add(key or Key(name="one"))
         self.behind = Behind()
-        self.guard = Guard(self.behind.app(), Gateway(**changes), self.keys, authority)
+        self.guard = Guard(self.behind.app(), GatewaySettings(**changes), self.keys, authority)
 
     @property
     def bearer(self):
@@ -250,7 +250,7 @@ def test_every_way_to_bring_a_key_works_and_the_key_goes_no_further(gate):
 
 
 def test_a_route_that_is_not_in_the_table_is_open_to_nobody():
-    gate = Gate(Authority([Rule("GET", "/healthz", "open")]))
+    gate = Gate(AccessPolicy([Rule("GET", "/healthz", "open")]))
     assert gate.ask(path="/healthz", headers=[HOST]).status == 200
     assert gate.ask(headers=[HOST]).status == 401
     assert gate.ask(headers=[HOST, gate.bearer]).status == 404
@@ -261,7 +261,7 @@ def test_a_route_that_is_not_in_the_table_is_open_to_nobody():
 
 
 def test_where_two_lines_match_the_key_needs_both_rights():
-    authority = Authority([Rule("GET", "/v1/{rest:path}", "change"), Rule("GET", "/v1/models", "open")])
+    authority = AccessPolicy([Rule("GET", "/v1/{rest:path}", "change"), Rule("GET", "/v1/models", "open")])
     assert authority.needs("GET", "/v1/models") == {"change", "open"}
     assert authority.needs("HEAD", "/v1/models") == {"change", "open"}
     assert authority.needs("GET", "/v1/models\n") == set()
@@ -283,10 +283,10 @@ def test_routes_of_an_application_that_nobody_wrote_down_are_named():
         Route("/healthz", Behind().health),
         Mount("/api", routes=[Route("/x", Behind().health, methods=["GET", "POST"])]),
     ]
-    assert Authority().missing(routes) == ["GET /api/x", "POST /api/x"]
-    assert Authority(TABLE, [Rule("GET", "/api/x", "read"), Rule("POST", "/api/x", "read")]).missing(routes) == []
-    assert Authority().missing(Behind().inside().routes) == []
-    assert Authority().missing([Mount("/files", app=Behind().inside())])
+    assert AccessPolicy().missing(routes) == ["GET /api/x", "POST /api/x"]
+    assert AccessPolicy(TABLE, [Rule("GET", "/api/x", "read"), Rule("POST", "/api/x", "read")]).missing(routes) == []
+    assert AccessPolicy().missing(Behind().inside().routes) == []
+    assert AccessPolicy().missing([Mount("/files", app=Behind().inside())])
 
 
 def test_only_what_must_be_is_open():
@@ -347,7 +347,7 @@ def test_a_body_that_grows_too_large_is_let_go():
 
 
 def test_those_without_a_key_may_send_next_to_nothing():
-    gate = Gate(Authority([Rule("POST", "/v1/chat/completions", "open")]))
+    gate = Gate(AccessPolicy([Rule("POST", "/v1/chat/completions", "open")]))
     assert gate.post(b"x" * 16_000).status == 200
     assert gate.post(b"x" * 17_000).status == 413
 
@@ -460,7 +460,7 @@ def test_depth_is_counted_across_pieces():
 
 def test_a_key_has_its_pace_and_is_told_when_to_come_back():
     now = [100.0]
-    limits = Limits(Gateway(), now=lambda: now[0])
+    limits = RateLimits(GatewaySettings(), now=lambda: now[0])
     key, other = Key(id="a", name="a", requests_per_minute=3), Key(id="b", name="b", requests_per_minute=1)
 
     def taken(key):
@@ -486,7 +486,7 @@ def test_a_key_has_its_pace_and_is_told_when_to_come_back():
 
 
 def test_a_key_and_the_gateway_have_so_much_under_way_and_no_more():
-    limits = Limits(Gateway(concurrency=2, body_bytes=100))
+    limits = RateLimits(GatewaySettings(concurrency=2, body_bytes=100))
     key = Key(id="a", name="a", concurrency=1)
     with limits.of(key):
         with pytest.raises(RequestRefused) as refused, limits.of(key):

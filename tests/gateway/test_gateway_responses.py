@@ -15,7 +15,7 @@ from recto.gateway.api_keys import Key
 from recto.gateway.request import open_request
 from recto.gateway.responses import Streamed
 from recto.gateway.session_resolver import Named
-from recto.gateway.upstreams.http import Answer
+from recto.gateway.upstreams.http import UpstreamResponse
 from recto.transcript.entries import MESSAGE
 
 EVENTS = [
@@ -57,7 +57,7 @@ def test_what_is_kept_of_an_answer_that_nobody_waited_for(tmp_path, leaves, role
         body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "I am Ada."}], "tools": [{"type": "f"}]}
         turns, asked = gw.gateway.turns, open_request(json.dumps(body).encode(), CHAT)
         turn = turns.begin(Key(id="", name="test"), asked, Named(name="", own=False))
-        answer = Answer(status=200, headers=[], pieces=pieces(), close=close)
+        answer = UpstreamResponse(status=200, headers=[], pieces=pieces(), close=close)
         heard: list[bytes] = []
         streamed = Streamed(turn=turn, turns=turns, answer=answer, wire=CHAT, headers=[])
         asyncio.run(answered(streamed, heard, leaves))

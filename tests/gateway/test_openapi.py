@@ -25,7 +25,7 @@ from tests.gateway.inspecting import MAIN, example, named, world
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX, RULES
 from recto.gateway.inspection.schemas import Refused, plain, schema_of
-from recto.gateway.middleware.auth import TABLE, Authority
+from recto.gateway.middleware.auth import TABLE, AccessPolicy
 
 CHECKS = [
     not_a_server_error,
@@ -56,9 +56,9 @@ def test_every_route_is_described_and_everything_described_is_a_route(made, told
 
 
 def test_every_route_needs_a_right_that_the_guard_knows(made):
-    assert Authority(TABLE, RULES).missing(made.routes) == []
+    assert AccessPolicy(TABLE, RULES).missing(made.routes) == []
     for one in OPERATIONS:
-        assert Authority(TABLE, RULES).needs(one.method, PREFIX + one.path) == {one.right}
+        assert AccessPolicy(TABLE, RULES).needs(one.method, PREFIX + one.path) == {one.right}
 
 
 def test_what_changes_something_is_not_done_by_who_may_only_look():

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from listening import DEADLINE, Behind, answered, asked, connected, listening, status, until_closed
 
-from recto.config.settings import Gateway
+from recto.config.settings import GatewaySettings
 from recto.errors import SettingsError
 from recto.gateway.api_keys import Key, Keys
 from recto.gateway.middleware.auth import Guard
@@ -38,7 +38,7 @@ class Served:
         _, secret = self.keys.add(Key(name="one"))
         self.bearer = f"Authorization: Bearer {secret}"
         self.changes = changes
-        self.guard = Guard(self.behind.app(), Gateway(**changes), self.keys)
+        self.guard = Guard(self.behind.app(), GatewaySettings(**changes), self.keys)
 
     def listening(self):
         return listening(self.guard, **self.changes)
@@ -304,25 +304,25 @@ def test_a_signal_ends_it_and_whoever_called_it_goes_on_to_close():
 
 def test_it_does_not_listen_to_others_without_a_name_and_a_key():
     keys = Keys(MemoryStore(), FakeClock())
-    refuse_public(Gateway(), keys)
+    refuse_public(GatewaySettings(), keys)
     for host in ("0.0.0.0", "::", "10.1.2.3", "example.com"):
         with pytest.raises(SettingsError, match="what they call this gateway"):
-            refuse_public(Gateway(host=host), keys)
+            refuse_public(GatewaySettings(host=host), keys)
         with pytest.raises(SettingsError, match="recto keys add"):
-            refuse_public(Gateway(host=host, hosts=("a.example.com",)), keys)
+            refuse_public(GatewaySettings(host=host, hosts=("a.example.com",)), keys)
     key, _ = keys.add(Key(name="one"))
     with pytest.raises(SettingsError, match="what they call this gateway"):
-        refuse_public(Gateway(host="0.0.0.0"), keys)
-    refuse_public(Gateway(host="0.0.0.0", hosts=("a.example.com",)), keys)
+        refuse_public(GatewaySettings(host="0.0.0.0"), keys)
+    refuse_public(GatewaySettings(host="0.0.0.0", hosts=("a.example.com",)), keys)
     keys.revoke(key.id)
     with pytest.raises(SettingsError, match="recto keys add"):
-        refuse_public(Gateway(host="0.0.0.0", hosts=("a.example.com",)), keys)
+        refuse_public(GatewaySettings(host="0.0.0.0", hosts=("a.example.com",)), keys)
 
 
 def test_a_port_that_is_taken_is_told_in_words(served):
     _, port = served
     with pytest.raises(SettingsError, match="Choose another port"):
-        listen(Gateway(port=port))
+        listen(GatewaySettings(port=port))
 
 
 def test_a_socket_of_the_file_system_serves_its_owner_alone(tmp_path):
@@ -334,7 +334,7 @@ def test_a_socket_of_the_file_system_serves_its_owner_alone(tmp_path):
     with made.listening():
         assert path.stat().st_mode & 0o777 == 0o600
         with pytest.raises(SettingsError, match="another program listens"):
-            listen(Gateway(host=f"unix:{path}"))
+            listen(GatewaySettings(host=f"unix:{path}"))
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(DEADLINE)
             sock.connect(str(path))

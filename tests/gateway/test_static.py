@@ -6,7 +6,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from recto.gateway.static import FILES, POLICY, Pages
+from recto.gateway.static import FILES, POLICY, StaticFiles
 
 HTML = {"accept": "text/html,application/xhtml+xml"}
 
@@ -20,7 +20,7 @@ def built(tmp_path):
 
 
 def client(folder) -> TestClient:
-    return TestClient(Starlette(routes=Pages(folder).routes()), base_url="http://127.0.0.1")
+    return TestClient(Starlette(routes=StaticFiles(folder).routes()), base_url="http://127.0.0.1")
 
 
 def test_a_browser_gets_the_page_and_a_program_what_it_can_ask(built):

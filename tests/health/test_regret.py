@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.context.facts.entities import entities_in
-from recto.context.facts.types import Call, Told
+from recto.context.facts.types import MessageView, ToolCall
 from recto.formats.message import Message, Part
 from recto.health.regret import Needs, Regret, quoted_whole, whole_answer
 
@@ -248,8 +248,8 @@ TURNS = st.lists(
 
 def names_of(message: Message) -> set[str]:
     text = "\n".join(part.text for part in message.parts if part.kind in ("text", "result"))
-    calls = tuple(Call(part.name, part.text) for part in message.calls)
-    return set(entities_in([Told(seq=0, role=message.role, text=text, calls=calls)]))
+    calls = tuple(ToolCall(part.name, part.text) for part in message.calls)
+    return set(entities_in([MessageView(seq=0, role=message.role, text=text, calls=calls)]))
 
 
 def has(names: Iterable[str], asked: str) -> bool:

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from recto.cli.main import COMMANDS
 from recto.config import Settings
-from recto.config.settings import Alerts
+from recto.config.settings import AlertSettings
 from recto.health.alerts import KINDS, Alerting, AlertRules
-from recto.health.metrics import MOST_GONE, Gone, MadeOf, Measures, TurnHealth, call_mark
+from recto.health.metrics import MOST_GONE, Gone, Measures, PromptComposition, TurnHealth, call_mark
 from recto.health.trends import MEASURES, forecast_of, report_of, trends_of
 
-MADE = MadeOf(
+MADE = PromptComposition(
     tokens=500, room=1000, prefix=400, results=100, protected=250, recalled=0, tools=50, lag=3, model="gpt-4o"
 )
 MINUTE = 60_000_000
@@ -174,10 +174,10 @@ def test_memory_is_bounded_whatever_happens(happened):
 
 @given(st.dictionaries(st.text(max_size=9), st.none() | st.integers() | st.text(max_size=3)) | st.none() | st.text())
 def test_numbers_of_others_under_the_same_name_are_no_turn(about):
-    assert MadeOf.from_json(about) is None
-    assert MadeOf.from_json({**MADE.to_json(), "tokens": -1}) is None
-    assert MadeOf.from_json({**MADE.to_json(), "lag": True}) is None
-    assert MadeOf.from_json({**MADE.to_json(), "more": 1}) == MADE
+    assert PromptComposition.from_json(about) is None
+    assert PromptComposition.from_json({**MADE.to_json(), "tokens": -1}) is None
+    assert PromptComposition.from_json({**MADE.to_json(), "lag": True}) is None
+    assert PromptComposition.from_json({**MADE.to_json(), "more": 1}) == MADE
 
 
 RAISES = {
@@ -257,7 +257,9 @@ def test_little_that_comes_in_is_never_a_burn_however_many_times_more_it_is():
 
 
 def test_the_rules_are_those_of_the_settings():
-    assert {one.name: one.default for one in fields(AlertRules)} == {one.name: one.default for one in fields(Alerts)}
+    assert {one.name: one.default for one in fields(AlertRules)} == {
+        one.name: one.default for one in fields(AlertSettings)
+    }
 
 
 values = st.builds(

@@ -21,7 +21,7 @@ from recto.engine.session import Session
 from recto.formats import read
 from recto.formats.message import CHAT, RESPONSES
 from recto.health.regret import Regret
-from recto.lab.backtest import Backtest, Turn, backtest
+from recto.lab.backtest import Backtest, ReplayedTurn, backtest
 from recto.lab.replay import steps
 from recto.stores.memory import MemoryStore
 from recto.tokens.model_card import ModelCard
@@ -73,8 +73,10 @@ def opened(window: int, mode: str) -> Iterator[Session]:
         yield session
 
 
-def gone_through(entries: list[Entry], window: int, mode: str = "sliding_window") -> tuple[Backtest, list[Turn]]:
-    turns: list[Turn] = []
+def gone_through(
+    entries: list[Entry], window: int, mode: str = "sliding_window"
+) -> tuple[Backtest, list[ReplayedTurn]]:
+    turns: list[ReplayedTurn] = []
     with opened(window, mode) as session:
         return backtest(session, entries, turned=turns.append), turns
 
@@ -176,7 +178,7 @@ def test_a_result_that_was_shortened_is_fetched_again_and_its_placeholder_meets_
     words = "they went down to the water and looked " * 4
     talk = [one for _ in range(14) for one in (user(words), says(words))]
     again = [user("And now?"), says("It is LMP-55120."), user("Then?"), calls("t9", "shell", command="step 0")]
-    turns: list[Turn] = []
+    turns: list[ReplayedTurn] = []
     with opened(8_000, "zones") as session:
         entries = entries_of([user("Survey it."), *long, *steps, says("I have read it all."), *talk, *again])
         backtest(session, entries, turned=turns.append)
@@ -212,7 +214,7 @@ def test_an_answer_in_several_entries_is_one_turn_with_all_its_calls():
 
 
 def test_reading_and_writing_the_cache_is_told_as_it_is_billed():
-    turn = Turn(number=1, seq=1, tokens=3_000, room=8_000, unchanged=2_000)
+    turn = ReplayedTurn(number=1, seq=1, tokens=3_000, room=8_000, unchanged=2_000)
     found = Backtest().with_turn(turn, CARD)
     assert (found.cache_read, found.cache_write) == (2_000, 1_000)
     assert found.picodollars == 2_000 * 100 + 1_000 * 1_250
@@ -244,7 +246,7 @@ REGRETS = st.tuples(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS).map(
 )  # fmt: skip
 TURNS = st.lists(
     st.builds(
-        Turn,
+        ReplayedTurn,
         number=st.just(1), seq=st.just(1), tokens=st.integers(0, 9_000), room=st.just(8_000),
         unchanged=st.integers(0, 500), broke=st.booleans(), decisions=COUNTS, refused=st.booleans(), regret=REGRETS,
     )
@@ -253,7 +255,7 @@ TURNS = st.lists(
 
 @given(TURNS, TURNS, st.sampled_from((CARD, None)))
 def test_two_backtests_added_are_one_over_the_turns_of_both(one, other, card):
-    def over(turns: list[Turn]) -> Backtest:
+    def over(turns: list[ReplayedTurn]) -> Backtest:
         return reduce(lambda tally, turn: tally.with_turn(turn, card), turns, Backtest())
 
     both = over([*one, *other])

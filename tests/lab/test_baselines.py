@@ -10,8 +10,8 @@ import pytest
 from recto.formats import read
 from recto.formats.message import fields_of
 from recto.formats.validation import ties
-from recto.lab.baselines import Said, Trimming, backtest_baseline
-from recto.lab.results import MOST_POINTS, Outcome, Sizes, Way, best, did_not_fit, difference, standings
+from recto.lab.baselines import BaselineMessage, Trimming, backtest_baseline
+from recto.lab.results import MOST_POINTS, PromptSizes, VariantOutcome, Way, best, did_not_fit, difference, standings
 from recto.stores.memory import MemoryStore
 from recto.testing import scripted_session
 from recto.tokens.meter import Frame, Meter
@@ -138,7 +138,7 @@ def test_trimming_never_splits_a_call_from_its_result_and_fits(seed):
         tokens = METER.message(read(raw, "openai.chat"))
         is_system = message["role"] == "system"
         calls, answers = tuple(tied.calls), tuple(tied.answers)
-        keeper.take(Said(seq=seq, tokens=tokens, is_system=is_system, calls=calls, answers=answers))
+        keeper.take(BaselineMessage(seq=seq, tokens=tokens, is_system=is_system, calls=calls, answers=answers))
         taken[seq] = calls, answers, tokens
         sent = keeper.prompt(9_000)
         taken = {seq: one for seq, one in taken.items() if seq not in sent.left}
@@ -154,7 +154,7 @@ def test_ways_are_added_up_over_files_and_set_against_the_baseline():
     trim, other = Way(name="trim", is_baseline=True), Way(name="zones", mode="zones", policy="prune")
     first, second = run("trim"), run("none")
     outcomes = [
-        Outcome(place=place, file="a", way=way, result=result)
+        VariantOutcome(place=place, file="a", way=way, result=result)
         for place in range(2)
         for way, result in ((trim, first), (other, second))
     ]
@@ -174,7 +174,7 @@ def test_ways_are_added_up_over_files_and_set_against_the_baseline():
 
 
 def test_a_long_curve_keeps_its_ends_and_its_peaks():
-    turns, sizes = [], Sizes()
+    turns, sizes = [], PromptSizes()
     said = [(1, {"role": role, "content": "x"}) for _ in range(2 * MOST_POINTS + 7) for role in ("user", "assistant")]
     run("none", said, turned=turns.append)
     for turn in turns:
@@ -184,4 +184,4 @@ def test_a_long_curve_keeps_its_ends_and_its_peaks():
     assert len(found.tokens) == MOST_POINTS
     assert found.largest == max(turn.tokens for turn in turns) == found.tokens[-1]
     assert list(found.tokens) == sorted(found.tokens)
-    assert Sizes().curve() is None
+    assert PromptSizes().curve() is None

@@ -14,7 +14,7 @@ from tests.hostile_texts import MARKUP, TERMINAL
 from recto.lab.backtest import Backtest
 from recto.lab.html_report import Bar, Segment, bars, page, text
 from recto.lab.report import DOLLARS, MISSED, OVER, SHARE, SURVIVAL, TOKENS, compact
-from recto.lab.results import Curve, Outcome, Way, told
+from recto.lab.results import Curve, VariantOutcome, Way, told
 
 TRIM = Way(name="trim", is_baseline=True)
 ZONES = Way(name="zones, prune", mode="zones", policy="prune")
@@ -66,8 +66,8 @@ ATTRIBUTES = frozenset(WORDS_OF_ELEMENTS.split())
 def outcomes(file="session.jsonl", curve_of=(10_000, 40_000, 20_000)):
     curve = Curve(turns=len(curve_of), room=28_000, tokens=tuple(curve_of))
     return [
-        Outcome(place=0, file=file, way=TRIM, result=BASELINE, curve=curve),
-        Outcome(place=0, file=file, way=ZONES, result=OURS, curve=curve),
+        VariantOutcome(place=0, file=file, way=TRIM, result=BASELINE, curve=curve),
+        VariantOutcome(place=0, file=file, way=ZONES, result=OURS, curve=curve),
     ]
 
 
@@ -129,7 +129,7 @@ def test_the_page_asks_nobody_for_anything_and_nothing_on_it_may_run():
 def test_a_name_from_outside_is_text_and_nothing_else(name):
     way = Way(name=name, mode="zones", policy="prune")
     curve = Curve(turns=2, room=28_000, tokens=(1, 2))
-    told_of = [*outcomes(file=name), Outcome(place=1, file=name, way=way, result=OURS, curve=curve)]
+    told_of = [*outcomes(file=name), VariantOutcome(place=1, file=name, way=way, result=OURS, curve=curve)]
     made = page(told_of, files=2, asked={"model": name})
     looked = Looked(made)
     assert looked.open == []
@@ -146,7 +146,7 @@ def test_what_goes_over_the_ceiling_is_drawn_as_that_and_what_is_refused_is_left
     within = page(outcomes(curve_of=(10_000, None, 20_000)), files=1, asked={})
     assert 'polygon class="beyond"' not in within
     assert "largest 20.0k of 28.0k" in within
-    assert "Prompt size" not in page([Outcome(place=0, file="a", way=ZONES, result=OURS)], files=1, asked={})
+    assert "Prompt size" not in page([VariantOutcome(place=0, file="a", way=ZONES, result=OURS)], files=1, asked={})
 
 
 def test_a_bar_is_as_wide_as_its_share():
@@ -166,7 +166,7 @@ def test_a_bar_is_as_wide_as_its_share():
 
 def test_prices_that_are_not_known_are_said_to_be_so():
     unknown = Backtest(turns=1, tokens=10, picodollars=None)
-    made = page([Outcome(place=0, file="a", way=ZONES, result=unknown)], files=1, asked={})
+    made = page([VariantOutcome(place=0, file="a", way=ZONES, result=unknown)], files=1, asked={})
     assert "recto models" in made
     assert "–" in made
 

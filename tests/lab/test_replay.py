@@ -9,11 +9,11 @@ import pytest
 
 from recto.config import load
 from recto.config.modes import rules_for
-from recto.context.compaction.writer import Writer, WritingRules
+from recto.context.compaction.writer import SummaryWriter, WritingRules
 from recto.context.window.budget import Budget
 from recto.context.window.state import in_flight
-from recto.engine.compactor import Compressor
-from recto.engine.prompt_builder import Material
+from recto.engine.compactor import Compactor
+from recto.engine.prompt_builder import PromptBuilder
 from recto.engine.window import Window
 from recto.errors import WindowOverflow
 from recto.formats import read
@@ -48,8 +48,8 @@ def replay(messages: list, size: int, mode: str = "sliding_window") -> dict[str,
     budget = Budget.of(size)
     rules = rules_for(load(environ={}, arguments={"window": {"mode": mode}}), budget, CARD)
 
-    def compressor(material: Material) -> Compressor:
-        return Compressor(store, SESSION, material, Writer(lambda: None, WritingRules(), meter.count))
+    def compressor(material: PromptBuilder) -> Compactor:
+        return Compactor(store, SESSION, material, SummaryWriter(lambda: None, WritingRules(), meter.count))
 
     window = Window(store, SESSION, meter=meter, clock=clock, budget=budget, rules=rules, compressor=compressor)
     seen = {"prompts": 0, "decisions": 0, "overflows": 0}

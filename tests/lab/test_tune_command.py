@@ -16,7 +16,7 @@ from recto.config.factory import card_for
 from recto.config.modes import rules_for
 from recto.lab.backtest import Backtest
 from recto.lab.bootstrap import Interval
-from recto.lab.commands.tune import Asked, Sizes, subject_for
+from recto.lab.commands.tune import TuneOptions, WindowRange, subject_for
 from recto.lab.objective import Goal, changed, one_at_a_time
 from recto.lab.search_space import WINDOW, Subject
 from recto.lab.tune import Gain, Tuned
@@ -125,15 +125,15 @@ def test_a_branch_is_known_by_its_beginning(recorded, tmp_path):
     assert len({one.key for one in found}) == 2
 
 
-def subject_of(given: dict, mode: str | None = None, window: Sizes | None = None) -> Subject:
+def subject_of(given: dict, mode: str | None = None, window: WindowRange | None = None) -> Subject:
     settings = load(environ={}, arguments=given)
     return subject_for(
-        settings, window=window or Sizes(low=16_000, high=16_000), mode=mode, model="gpt-4o", asked=Asked()
+        settings, window=window or WindowRange(low=16_000, high=16_000), mode=mode, model="gpt-4o", asked=TuneOptions()
     )
 
 
 @pytest.mark.parametrize("mode", ["sliding_window", "auto_compact", "zones"])
-@pytest.mark.parametrize("window", [Sizes(low=2_000, high=2_000), Sizes(low=16_000, high=200_000)])
+@pytest.mark.parametrize("window", [WindowRange(low=2_000, high=2_000), WindowRange(low=16_000, high=200_000)])
 @pytest.mark.parametrize(
     "given", [{}, {"window": {"policy": "hybrid", "scorer": {"weights": {"fifo": 0.5, "lru": 0.5}}}}]
 )
@@ -156,7 +156,7 @@ def test_every_setting_that_is_tried_is_allowed_from_end_to_end(mode, window, gi
 
 
 def test_a_window_that_is_chosen_is_the_models_and_not_a_setting():
-    subject = subject_of({}, window=Sizes(low=16_000, high=64_000))
+    subject = subject_of({}, window=WindowRange(low=16_000, high=64_000))
     smaller = subject.under({WINDOW: 20_000})
     assert card_for(smaller).window == 20_000
     assert card_for(subject.settings).window == 64_000
@@ -164,7 +164,7 @@ def test_a_window_that_is_chosen_is_the_models_and_not_a_setting():
 
 
 def test_the_file_of_any_candidate_makes_the_settings_that_were_measured(tmp_path):
-    subject = subject_of({}, "zones", Sizes(low=16_000, high=64_000))
+    subject = subject_of({}, "zones", WindowRange(low=16_000, high=64_000))
     interval = Interval(value=0.1, low=0.05, high=0.15)
     gain = Gain(
         sessions=8,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.calling import called_at
 
-from recto.mcp.client_config import ASKED, CLIENTS, Client
+from recto.mcp.client_config import ASKED, CLIENTS, McpClient
 
 URL = "http://127.0.0.1:8642"
 JSON = [client for client in CLIENTS if client.form == "json"]
@@ -27,11 +27,11 @@ model = "o3"
 """
 
 
-def names(client: Client) -> str:
+def names(client: McpClient) -> str:
     return client.name
 
 
-def servers_in(home: Path, client: Client) -> dict:
+def servers_in(home: Path, client: McpClient) -> dict:
     text = (home / client.path).read_text(encoding="utf-8")
     found = tomllib.loads(text) if client.form == "toml" else json.loads(text)
     return found[client.within]

@@ -11,7 +11,7 @@ import pytest
 from recto.config import load
 from recto.config.factory import indexer_for, open_session, open_store
 from recto.mcp import params, queries
-from recto.mcp.context import Desk
+from recto.mcp.context import McpContext
 from recto.mcp.pagination import MOST
 from recto.mcp.stdio import desk_for
 from recto.text.secrets import masked
@@ -23,7 +23,7 @@ TEXTS = ("\n" * 20_000, "a\n" * 5_000, "word " * 8_000, "x" * 100_000, "\x1b[2J\
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
+def desk() -> Iterator[McpContext]:
     settings = load(
         environ={}, arguments={"store": "memory:", "model": "gpt-4o", "recall": {"embedder": {"use": "none"}}}
     )
@@ -31,17 +31,17 @@ def desk() -> Iterator[Desk]:
         yield desk_for(settings, store, indexer, may_change=True)
 
 
-def said(desk: Desk, *texts: str) -> None:
+def said(desk: McpContext, *texts: str) -> None:
     with desk.opened("") as session:
         for text in texts:
             session.append({"role": "user", "content": f"kestrel {text} kestrel"})
 
 
-def whole(desk: Desk, pointer: str) -> str:
+def whole(desk: McpContext, pointer: str) -> str:
     parts: list[str] = []
     start: int | None = 0
     while start is not None:
-        found = queries.read(desk, params.Read(pointer=pointer, start=start))
+        found = queries.read(desk, params.ReadParams(pointer=pointer, start=start))
         assert len(found.quotation) <= LARGEST
         lines = found.quotation.split("\n")[2:-1]
         assert all(line.startswith("> ") for line in lines)
@@ -55,11 +55,11 @@ def whole(desk: Desk, pointer: str) -> str:
 def test_no_answer_is_larger_than_is_promised_whatever_was_said(desk):
     said(desk, *TEXTS, *(f"{letter}\n" * 370 for letter in ascii_lowercase))
     for most in (1, 6, 20):
-        found = queries.recall(desk, params.Recall(query="kestrel", most=most))
+        found = queries.recall(desk, params.RecallParams(query="kestrel", most=most))
         assert found.hits
         assert len(found.words()) <= LARGEST_QUOTATION
     for seq in range(1, len(TEXTS) + 1):
-        around = queries.read(desk, params.Read(pointer=f"recto://{desk.own}/{seq}", around=3))
+        around = queries.read(desk, params.ReadParams(pointer=f"recto://{desk.own}/{seq}", around=3))
         assert len(around.words()) <= LARGEST
     text, following = queries.transcript(desk, "", 0)
     assert len(text) <= LARGEST
@@ -78,7 +78,7 @@ def test_no_page_cuts_a_secret_in_two(before):
     with closing(open_store(settings)) as store, open_session(settings, store) as session:
         text = f'{"x" * before}"{HELD}", and so on'
         session.append({"role": "user", "content": text})
-        desk = Desk(store=store, use=lambda _: session, own=settings.session)
+        desk = McpContext(store=store, use=lambda _: session, own=settings.session)
         shown = whole(desk, f"recto://{desk.own}/1")
         assert HELD[:20] not in shown
         assert shown == masked(harmless(text))
@@ -86,6 +86,6 @@ def test_no_page_cuts_a_secret_in_two(before):
 
 def test_a_page_begins_nowhere_beyond_the_end(desk):
     said(desk, "short")
-    (page,) = queries.read(desk, params.Read(pointer=f"recto://{desk.own}/1", start=10**9)).pages
+    (page,) = queries.read(desk, params.ReadParams(pointer=f"recto://{desk.own}/1", start=10**9)).pages
     assert page.start == page.characters
     assert page.next is None

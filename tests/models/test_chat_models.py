@@ -13,14 +13,14 @@ from dataclasses import replace
 import pytest
 from serving import SLOW, Answer, Handler, Server, all_answers_are_through, cut, free_address, raw, serving, status
 
-from recto.context.compaction.protocols import Reply, Request
+from recto.context.compaction.protocols import ModelReply, ModelRequest
 from recto.errors import ModelFailed, SettingsError
 from recto.models.chat import ChatChoice, chat_model_for, http
 from recto.models.chat.http import HostedModel
 from recto.testing import ScriptedModel
 
 KEY = "sk-very-secret-0123456789"
-ASK = Request(system="Be brief.", text="What is 6 x 7?", max_tokens=50, seconds=10)
+ASK = ModelRequest(system="Be brief.", text="What is 6 x 7?", max_tokens=50, seconds=10)
 BOTH = pytest.mark.parametrize("use", ["openai", "anthropic"])
 
 
@@ -54,7 +54,7 @@ def refuses(code: int, message: str) -> Answer:
     return raw(json.dumps({"error": {"message": message, "type": "invalid_request_error"}}).encode(), code)
 
 
-def failure(model: HostedModel, request: Request = ASK) -> str:
+def failure(model: HostedModel, request: ModelRequest = ASK) -> str:
     with pytest.raises(ModelFailed) as failed:
         model.complete(request)
     return failed.value.detail
@@ -64,7 +64,7 @@ def failure(model: HostedModel, request: Request = ASK) -> str:
 def test_an_answer_is_read_with_its_counts_and_its_ending(server, use):
     server.answers = [says(use)]
     model = make(server, use, context=4096)
-    assert model.complete(ASK) == Reply(text="42", ending="stop", prompt_tokens=20, answer_tokens=3)
+    assert model.complete(ASK) == ModelReply(text="42", ending="stop", prompt_tokens=20, answer_tokens=3)
     assert (model.name, model.window) == ("m", 4096)
     model.close()
     assert model.complete(ASK).text == "42"
@@ -201,7 +201,7 @@ def test_counts_that_are_none_count_for_nothing(server, use):
     model = make(server, use)
     for usage in (None, [], "many", {"prompt_tokens": -1, "input_tokens": True, "output_tokens": 1e9}):
         server.answers = [says(use, usage=usage)]
-        assert model.complete(ASK) == Reply(text="42", ending="stop")
+        assert model.complete(ASK) == ModelReply(text="42", ending="stop")
     model.close()
 
 
@@ -440,9 +440,9 @@ def test_choosing_a_model_imports_nothing_heavy():
 
 def test_a_scripted_model_answers_in_order_and_remembers_what_it_was_asked():
     cancelled = threading.Event()
-    cut_off = Reply(text="4", ending="length")
+    cut_off = ModelReply(text="4", ending="length")
     model = ScriptedModel(["42", ModelFailed("x", "late"), lambda request: request.text, lambda request: cut_off])
-    assert model.complete(ASK, cancelled) == Reply(text="42", ending="stop")
+    assert model.complete(ASK, cancelled) == ModelReply(text="42", ending="stop")
     with pytest.raises(ModelFailed, match="late"):
         model.complete(ASK)
     assert model.complete(replace(ASK, text="other")).text == "other"

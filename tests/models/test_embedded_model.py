@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from recto.context.compaction.protocols import Reply, Request
+from recto.context.compaction.protocols import ModelReply, ModelRequest
 from recto.errors import ModelFailed, SettingsError
 from recto.models import weights
 from recto.models.chat import SMALL, ChatChoice, chat_model_for
 from recto.models.chat.gguf import control_tokens, trained_context
 from recto.models.chat.llama_cpp import EmbeddedModel, _Answer, _Call
 
-ASK = Request(system="Be brief.", text="Count from one to one hundred.", max_tokens=3, seconds=60)
-LONG = Request(system="", text="Tell a very long story about a lighthouse.", max_tokens=4000, seconds=250)
+ASK = ModelRequest(system="Be brief.", text="Count from one to one hundred.", max_tokens=3, seconds=60)
+LONG = ModelRequest(system="", text="Tell a very long story about a lighthouse.", max_tokens=4000, seconds=250)
 
 
 def file_of_weights() -> Path:
@@ -43,7 +43,7 @@ def model() -> Iterator[EmbeddedModel]:
 
 
 @pytest.fixture(scope="module")
-def first(model) -> Reply:
+def first(model) -> ModelReply:
     return model.complete(ASK)
 
 
@@ -56,7 +56,7 @@ def test_it_answers_and_counts(model, first):
 
 def test_a_question_that_does_not_fit_names_both_numbers(model):
     with pytest.raises(ModelFailed, match=r"the question has [\d,]+ tokens, and there is room for 512"):
-        model.complete(Request(system="", text="word " * 2000, max_tokens=5, seconds=60))
+        model.complete(ModelRequest(system="", text="word " * 2000, max_tokens=5, seconds=60))
 
 
 def test_tokens_are_counted_by_the_models_own_tokenizer(model):
@@ -101,7 +101,7 @@ def test_who_no_longer_wants_an_answer_asks_nobody(model):
 
 def test_a_time_that_is_over_ends_an_answer(model):
     with pytest.raises(ModelFailed, match="no answer within"):
-        model.complete(Request(system="", text=LONG.text, max_tokens=4000, seconds=0.2))
+        model.complete(ModelRequest(system="", text=LONG.text, max_tokens=4000, seconds=0.2))
     assert model.tokens("it is through") == 3
 
 
@@ -124,7 +124,7 @@ def test_who_waits_for_a_turn_too_long_is_told_that_it_is_busy(model):
     thread.start()
     asked.wait()
     with pytest.raises(ModelFailed, match="busy with another answer"):
-        model.complete(Request(system="", text="Hi", max_tokens=1, seconds=0.01))
+        model.complete(ModelRequest(system="", text="Hi", max_tokens=1, seconds=0.01))
     over.set()
     thread.join()
     assert failed == ["the answer is no longer wanted"]

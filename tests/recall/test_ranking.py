@@ -19,10 +19,10 @@ from recto.recall.ranking import (
     DAY,
     PASSAGE,
     WORDS_ALONE,
-    Calibration,
     Candidate,
     Ranker,
-    Weights,
+    RankingWeights,
+    RelevanceCalibration,
     calibration_for,
     grouped,
 )
@@ -38,13 +38,13 @@ def said(seq: int, **more) -> Candidate:
     return Candidate(**{**usual, "seq": seq, "matched": 3, "cosine": 0.7} | more)
 
 
-def order(*candidates: Candidate, weights: Weights | None = None) -> list[int]:
-    ranked = Ranker(candidates, weights=weights or Weights(), curve=ARCTIC, now=NOW).ranked()
+def order(*candidates: Candidate, weights: RankingWeights | None = None) -> list[int]:
+    ranked = Ranker(candidates, weights=weights or RankingWeights(), curve=ARCTIC, now=NOW).ranked()
     return [one.candidate.seq for one in ranked]
 
 
 def part(candidate: Candidate, name: str, *beside: Candidate) -> float:
-    ranked = Ranker([candidate, *beside], weights=Weights(), curve=ARCTIC, now=NOW).ranked()
+    ranked = Ranker([candidate, *beside], weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked()
     return next(one for one in ranked if one.candidate == candidate).parts.get(name, 0.0)
 
 
@@ -79,7 +79,7 @@ def test_the_order_in_which_candidates_come_changes_nothing(found, rng: random.R
     one, other = (
         {
             (each.candidate.session, each.candidate.seq): each
-            for each in Ranker(given, weights=Weights(), curve=ARCTIC, now=NOW).ranked()
+            for each in Ranker(given, weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked()
         }
         for given in (found, shuffled)
     )
@@ -91,7 +91,7 @@ def test_the_order_in_which_candidates_come_changes_nothing(found, rng: random.R
 
 @given(candidates, st.integers(-(2**62), 2**62))
 def test_every_score_is_a_number_and_the_sum_of_its_parts_and_the_best_comes_first(found, now):
-    ranked = Ranker(found, weights=Weights(), curve=ARCTIC, now=now).ranked()
+    ranked = Ranker(found, weights=RankingWeights(), curve=ARCTIC, now=now).ranked()
     assert sorted(ranked, key=lambda one: -one.score) == ranked
     for one in ranked:
         assert isfinite(one.score)
@@ -101,7 +101,7 @@ def test_every_score_is_a_number_and_the_sum_of_its_parts_and_the_best_comes_fir
 
 @given(candidates)
 def test_every_candidate_is_in_one_group_and_groups_are_finite_and_ordered(found):
-    ranked = Ranker(found, weights=Weights(), curve=ARCTIC, now=NOW).ranked()
+    ranked = Ranker(found, weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked()
     groups = grouped(ranked, lambda one: (one.session, one.exchange), share=0.6)
     members = [one.candidate for group in groups for one in group.members]
     assert sorted(members, key=id) == sorted((one.candidate for one in ranked), key=id)
@@ -188,7 +188,7 @@ def test_the_best_of_many_passages_is_less_near_than_the_only_one():
 
 def test_without_any_vectors_words_count_whole():
     bare = [said(1, cosine=None), said(2, cosine=None, bm25=9.0, strength=0.9)]
-    first, last = Ranker(bare, weights=Weights(), curve=ARCTIC, now=NOW).ranked()
+    first, last = Ranker(bare, weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked()
     assert (first.candidate.seq, first.parts["meaning"], last.parts["meaning"]) == (2, 0.0, 0.0)
     assert first.parts["words"] == pytest.approx(1.0)
     assert first.chance == WORDS_ALONE.chance(first.candidate)
@@ -196,19 +196,19 @@ def test_without_any_vectors_words_count_whole():
 
 def test_a_message_without_a_vector_is_neither_near_nor_far():
     found = [said(1, cosine=None), said(2, cosine=0.9), said(3, cosine=0.1)]
-    ranked = Ranker(found, weights=Weights(), curve=ARCTIC, now=NOW).ranked()
+    ranked = Ranker(found, weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked()
     by_seq = {one.candidate.seq: one.parts["meaning"] for one in ranked}
     assert by_seq[3] < by_seq[1] == 0.0 < by_seq[2]
 
 
 def test_the_share_of_meaning_is_the_embedders():
     words, meaning = said(1, bm25=9.0, cosine=0.1), said(2, bm25=1.0, cosine=0.9)
-    assert order(words, meaning, weights=Weights().with_meaning(0.1))[0] == 1
-    assert order(words, meaning, weights=Weights().with_meaning(0.9))[0] == 2
+    assert order(words, meaning, weights=RankingWeights().with_meaning(0.1))[0] == 1
+    assert order(words, meaning, weights=RankingWeights().with_meaning(0.9))[0] == 2
 
 
 @pytest.mark.parametrize("curve", [WORDS_ALONE, *CALIBRATIONS.values()])
-def test_the_chance_grows_with_likeness_and_spans_the_gate(curve: Calibration):
+def test_the_chance_grows_with_likeness_and_spans_the_gate(curve: RelevanceCalibration):
     chances = [curve.chance(said(1, strength=step / 10, cosine=step / 10)) for step in range(11)]
     assert chances == sorted(chances)
     assert chances[0] < 0.1
@@ -227,7 +227,7 @@ def test_a_group_of_several_that_are_near_comes_before_one_that_is_near_by_chanc
     lone = said(1, exchange=1, cosine=0.75)
     pair = [said(2, exchange=2, cosine=0.74), said(3, exchange=2, cosine=0.74)]
     far = [said(seq, exchange=seq, cosine=0.3, bm25=1.0, strength=0.1) for seq in range(4, 9)]
-    ranked = Ranker([lone, *pair, *far], weights=Weights(), curve=ARCTIC, now=NOW).ranked()
+    ranked = Ranker([lone, *pair, *far], weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked()
     assert ranked[0].candidate.seq == 1
     assert grouped(ranked, lambda one: one.exchange, share=0.6)[0].key == 2
 
@@ -235,18 +235,20 @@ def test_a_group_of_several_that_are_near_comes_before_one_that_is_near_by_chanc
 def test_the_best_words_of_a_group_count_most():
     best = [said(1, exchange=1, bm25=9.0), said(2, exchange=1, bm25=1.0)]
     even = [said(3, exchange=2, bm25=5.0), said(4, exchange=2, bm25=5.0)]
-    ranked = Ranker([*best, *even], weights=Weights(), curve=ARCTIC, now=NOW).ranked()
+    ranked = Ranker([*best, *even], weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked()
     assert grouped(ranked, lambda one: one.exchange, share=0.6)[0].key == 1
 
 
 def test_the_words_of_a_whole_group_count_where_they_are_known():
-    ranked = Ranker([said(1, session="a"), said(2, session="b")], weights=Weights(), curve=ARCTIC, now=NOW).ranked()
+    ranked = Ranker(
+        [said(1, session="a"), said(2, session="b")], weights=RankingWeights(), curve=ARCTIC, now=NOW
+    ).ranked()
     for winner in "ab":
         assert grouped(ranked, lambda one: one.session, share=0.6, whole={winner: 3.0})[0].key == winner
 
 
 def test_nothing_is_ranked_where_nothing_was_found():
-    assert Ranker([], weights=Weights(), curve=ARCTIC, now=NOW).ranked() == []
+    assert Ranker([], weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked() == []
     assert grouped([], lambda one: one.session, share=0.6) == []
 
 
@@ -254,7 +256,7 @@ def test_the_weights_in_the_documentation_are_those_that_count():
     page = (Path(__file__).parents[2] / "docs" / "recall.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \|", page, re.MULTILINE)
     told = {name: numbers for names, numbers in rows for name in re.findall(r"\w+", names)}
-    weights = Weights()
+    weights = RankingWeights()
     expected = {str(mark.name).lower(): value for mark, value in weights.marks.items()}
     expected |= {name: getattr(weights, name) for name in ("phrases", "date", "recency", "usefulness", "secret")}
     for name, value in expected.items():

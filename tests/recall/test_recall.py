@@ -13,7 +13,7 @@ import recto
 from recto.errors import EmbedderFailed, InputError, WindowOverflow
 from recto.formats.validation import problems
 from recto.recall.quoting import FOOTER, HEADER
-from recto.recall.types import Asked
+from recto.recall.types import Query
 from recto.testing import scripted_session
 from recto.transcript.entries import Draft
 from recto.transcript.events import to_json
@@ -429,7 +429,7 @@ def test_an_output_that_stands_in_the_prompt_does_not_come_along():
         told = worked(session, "Have a look.", "mill/quay/buffer.py", "HALF = 5210796")
         recall = session.window._recollection.recall
         recall.catch_up()
-        asked = Asked(text="What stands in mill/quay/buffer.py?", now=0)
+        asked = Query(text="What stands in mill/quay/buffer.py?", now=0)
         assert told.seq in {hit.seq for hit in recall.search(asked, most=9).hits}
         assert told.seq not in {hit.seq for hit in recall.search(asked, most=9, hidden={told.seq}).hits}
         before = replace(asked, before=told.seq - 1)  # as it was found when the output was not there yet

@@ -21,7 +21,7 @@ from tests.postgres import emptied
 from together import in_threads
 
 from recto.errors import IndexCorrupt, IndexFailed, IndexUnavailable, InputError, StoreError
-from recto.recall.index_types import Covered, Glance, LaneSize, Row, Sealed, gaps, is_covered, joined
+from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, SealedRow, gaps, is_covered, joined
 from recto.recall.protocols import RecallIndex
 from recto.stores.memory import MemoryIndex
 from recto.stores.postgres import PostgresStore
@@ -68,8 +68,8 @@ def covers(first: int, last: int) -> Covered:
     return Covered(first, last, hash_of(last))
 
 
-def rows(*seqs: int, say: bytes = b"row") -> list[Row]:
-    return [Row(seq, say + str(seq).encode()) for seq in seqs]
+def rows(*seqs: int, say: bytes = b"row") -> list[IndexRow]:
+    return [IndexRow(seq, say + str(seq).encode()) for seq in seqs]
 
 
 def put(index: RecallIndex, first: int, last: int, session: str = MAIN, lane: str = WORDS) -> None:
@@ -86,12 +86,12 @@ def test_an_empty_index_covers_nothing_and_holds_nothing(index):
         0, index.glance(MAIN, WORDS).fresh, index.glance(MAIN, WORDS).sealed
     )
     assert fresh(index) == []
-    assert not index.seal(MAIN, WORDS, [], [Sealed(1, 1, b"x")])
+    assert not index.seal(MAIN, WORDS, [], [SealedRow(1, 1, b"x")])
     index.forget(MAIN)
 
 
 def test_rows_come_back_exactly_and_in_order(index):
-    given = [Row(3, b""), Row(1, bytes(range(256))), Row(2**32 - 1, b"\0" * 100_000)]
+    given = [IndexRow(3, b""), IndexRow(1, bytes(range(256))), IndexRow(2**32 - 1, b"\0" * 100_000)]
     index.put(MAIN, WORDS, given, covers(1, 2**32 - 1))
     assert list(index.glance(MAIN, WORDS).fresh) == sorted(given)
 
@@ -131,39 +131,41 @@ def test_rows_that_are_not_what_they_cover_are_refused(index, bad):
 
 def test_sealed_rows_take_the_place_of_fresh_ones(index):
     put(index, 1, 4)
-    assert index.seal(MAIN, WORDS, [1, 2, 4], [Sealed(7, 1, b"a"), Sealed(-1, 1, b"b"), Sealed(2**62, 4, b"c")])
+    assert index.seal(
+        MAIN, WORDS, [1, 2, 4], [SealedRow(7, 1, b"a"), SealedRow(-1, 1, b"b"), SealedRow(2**62, 4, b"c")]
+    )
     glance = index.glance(MAIN, WORDS, [2**62, 7, -1, 99, 7])
     assert [row.seq for row in glance.fresh] == [3]
-    assert list(glance.sealed) == [Sealed(-1, 1, b"b"), Sealed(7, 1, b"a"), Sealed(2**62, 4, b"c")]
-    assert list(index.glance(MAIN, WORDS, [7]).sealed) == [Sealed(7, 1, b"a")]
+    assert list(glance.sealed) == [SealedRow(-1, 1, b"b"), SealedRow(7, 1, b"a"), SealedRow(2**62, 4, b"c")]
+    assert list(index.glance(MAIN, WORDS, [7]).sealed) == [SealedRow(7, 1, b"a")]
     assert list(index.glance(MAIN, WORDS).sealed) == []
     assert index.covered(MAIN, WORDS) == [covers(1, 4)]
 
 
 def test_what_was_sealed_is_not_put_again(index):
     put(index, 1, 4)
-    index.seal(MAIN, WORDS, [1, 2, 3, 4], [Sealed(1, 1, b"a")])
+    index.seal(MAIN, WORDS, [1, 2, 3, 4], [SealedRow(1, 1, b"a")])
     put(index, 1, 5)
     assert fresh(index) == [5]
 
 
 def test_only_one_of_two_sealings_of_an_entry_is_done(index):
     put(index, 1, 4)
-    assert index.seal(MAIN, WORDS, [1, 2], [Sealed(1, 1, b"a")])
+    assert index.seal(MAIN, WORDS, [1, 2], [SealedRow(1, 1, b"a")])
     before = index.glance(MAIN, WORDS, [1, 2])
-    assert not index.seal(MAIN, WORDS, [2, 3], [Sealed(2, 2, b"b")])
-    assert not index.seal(MAIN, WORDS, [9], [Sealed(2, 9, b"b")])
+    assert not index.seal(MAIN, WORDS, [2, 3], [SealedRow(2, 2, b"b")])
+    assert not index.seal(MAIN, WORDS, [9], [SealedRow(2, 9, b"b")])
     assert index.glance(MAIN, WORDS, [1, 2]) == before
 
 
 def test_sealed_rows_are_merged_once(index):
     put(index, 1, 4)
-    index.seal(MAIN, WORDS, [1, 2], [Sealed(1, 1, b"a")])
-    index.seal(MAIN, WORDS, [3], [Sealed(1, 3, b"b"), Sealed(5, 3, b"stays")])
-    assert index.seal(MAIN, WORDS, [4], [Sealed(1, 1, b"ab")], [(1, 1), (1, 3)])
-    assert list(index.glance(MAIN, WORDS, [1, 5]).sealed) == [Sealed(1, 1, b"ab"), Sealed(5, 3, b"stays")]
+    index.seal(MAIN, WORDS, [1, 2], [SealedRow(1, 1, b"a")])
+    index.seal(MAIN, WORDS, [3], [SealedRow(1, 3, b"b"), SealedRow(5, 3, b"stays")])
+    assert index.seal(MAIN, WORDS, [4], [SealedRow(1, 1, b"ab")], [(1, 1), (1, 3)])
+    assert list(index.glance(MAIN, WORDS, [1, 5]).sealed) == [SealedRow(1, 1, b"ab"), SealedRow(5, 3, b"stays")]
     before = index.glance(MAIN, WORDS, [1, 2, 5])
-    assert not index.seal(MAIN, WORDS, [], [Sealed(2, 1, b"again")], [(1, 1), (1, 3)])
+    assert not index.seal(MAIN, WORDS, [], [SealedRow(2, 1, b"again")], [(1, 1), (1, 3)])
     assert index.glance(MAIN, WORDS, [1, 2, 5]) == before
 
 
@@ -172,7 +174,7 @@ def test_every_sealing_has_a_generation_of_its_own_also_after_a_new_beginning(in
     for round_ in range(6):
         put(index, 1, 3)
         for seq in (1, 2, 3):
-            assert index.seal(MAIN, WORDS, [seq], [Sealed(1, seq, b"x")])
+            assert index.seal(MAIN, WORDS, [seq], [SealedRow(1, seq, b"x")])
             seen.add(index.glance(MAIN, WORDS).generation)
         index.forget(MAIN) if round_ % 2 else index.start_over()
         assert index.glance(MAIN, WORDS).generation == 0
@@ -182,7 +184,7 @@ def test_every_sealing_has_a_generation_of_its_own_also_after_a_new_beginning(in
 
 def test_putting_does_not_change_the_generation(index):
     put(index, 1, 3)
-    index.seal(MAIN, WORDS, [1], [Sealed(1, 1, b"x")])
+    index.seal(MAIN, WORDS, [1], [SealedRow(1, 1, b"x")])
     generation = index.glance(MAIN, WORDS).generation
     put(index, 4, 5)
     assert index.glance(MAIN, WORDS).generation == generation
@@ -224,11 +226,11 @@ HOSTILE = [
 
 def test_what_was_forgotten_is_scrubbed_and_the_rest_stays(index):
     for session in (MAIN, "other"):
-        index.put(session, WORDS, [Row(1, b"row")], Covered(1, 2, hash_of(2)))
+        index.put(session, WORDS, [IndexRow(1, b"row")], Covered(1, 2, hash_of(2)))
     index.forget(MAIN)
     index.scrub([MAIN])
     assert index.sessions() == ["other"]
-    assert index.glance("other", WORDS).fresh == [Row(1, b"row")]
+    assert index.glance("other", WORDS).fresh == [IndexRow(1, b"row")]
     assert index.covered("other", WORDS) == [Covered(1, 2, hash_of(2))]
     assert index.damage() == []
 
@@ -255,8 +257,8 @@ def test_asking_for_a_key_that_is_not_text_is_an_error_of_the_index(path):
 def test_people_are_told_how_much_there_is(index):
     put(index, 1, 4)
     put(index, 1, 2, session="other")
-    index.put(MAIN, "vectors/x", [Row(9, b"12345")], covers(5, 9))
-    index.seal(MAIN, WORDS, [1, 2], [Sealed(1, 1, b"123")])
+    index.put(MAIN, "vectors/x", [IndexRow(9, b"12345")], covers(5, 9))
+    index.seal(MAIN, WORDS, [1, 2], [SealedRow(1, 1, b"123")])
     assert index.lanes() == [
         LaneSize(lane="vectors/x", sessions=1, entries=5, bytes=5),
         LaneSize(lane=WORDS, sessions=2, entries=6, bytes=4 * 4 + 3),
@@ -295,7 +297,7 @@ def test_threads_that_put_the_same_entries_and_seal_them_keep_each_once(index):
         for first in range(1, 200, 5):
             put(index, first, first + 4)
             seen = [row.seq for row in index.glance(MAIN, WORDS).fresh][:7]
-            index.seal(MAIN, WORDS, seen, [Sealed(1, seq, b"x") for seq in seen])
+            index.seal(MAIN, WORDS, seen, [SealedRow(1, seq, b"x") for seq in seen])
 
     in_threads(5, work)
     glance = index.glance(MAIN, WORDS, [1])
@@ -326,7 +328,7 @@ class Compared(RuleBasedStateMachine):
     @rule(shelf=shelves, first=seqs, size=st.integers(0, 5), without=st.sets(seqs), say=st.binary(max_size=3))
     def put(self, shelf, first, size, without, say):
         last = first + size
-        given = [Row(seq, say) for seq in range(first, last + 1) if seq not in without]
+        given = [IndexRow(seq, say) for seq in range(first, last + 1) if seq not in without]
         self.index.put(*shelf, given, covers(first, last))
         known = self.covered.setdefault(shelf, set())
         self.fresh.setdefault(shelf, {}).update({row.seq: row.data for row in given if row.seq not in known})
@@ -337,7 +339,7 @@ class Compared(RuleBasedStateMachine):
         sealed = self.sealed.get(shelf, {})
         merged = [place for place in sealed if place[0] == part] if merge else []
         first = min([*taken, *(place[1] for place in merged)], default=1)
-        new = Sealed(part, first, bytes(taken))
+        new = SealedRow(part, first, bytes(taken))
         done = shelf in self.covered and set(taken) <= self.fresh[shelf].keys()
         assert self.index.seal(*shelf, taken, [new], merged) is done
         if done:
@@ -409,7 +411,7 @@ def test_two_processes_that_put_the_same_entries_at_once_keep_each_once(path):
                 put(index, first, first + 4)
                 seen = [row.seq for row in index.glance(MAIN, WORDS).fresh]
                 if len(seen) > 20:
-                    index.seal(MAIN, WORDS, seen[:10], [Sealed(1, seq, b"x") for seq in seen[:10]])
+                    index.seal(MAIN, WORDS, seen[:10], [SealedRow(1, seq, b"x") for seq in seen[:10]])
         tell("done")
 
     assert [said(*child) for child in [forked(work), forked(work), forked(work)]] == [["done"]] * 3
@@ -430,7 +432,7 @@ def test_a_process_killed_in_the_middle_leaves_rows_and_coverage_in_agreement(pa
             tell(str(start + 6))
             seen = [row.seq for row in index.glance(MAIN, WORDS).fresh]
             if len(seen) > 25:
-                index.seal(MAIN, WORDS, seen, [Sealed(1, seen[0], repr(seen).encode())])
+                index.seal(MAIN, WORDS, seen, [SealedRow(1, seen[0], repr(seen).encode())])
 
     rng = random.Random(9)
     last, sealings = 0, 0
@@ -477,8 +479,8 @@ def test_an_index_opened_before_a_fork_is_refused_in_the_child(path):
 def damaged(path: Path, how: str) -> None:
     with SqliteIndex(path) as index:
         for session in ("a", "b"):
-            index.put(session, WORDS, [Row(seq, bytes(3000)) for seq in range(1, 200)], covers(1, 199))
-            index.seal(session, WORDS, list(range(1, 100)), [Sealed(1, seq, bytes(9000)) for seq in range(1, 100)])
+            index.put(session, WORDS, [IndexRow(seq, bytes(3000)) for seq in range(1, 200)], covers(1, 199))
+            index.seal(session, WORDS, list(range(1, 100)), [SealedRow(1, seq, bytes(9000)) for seq in range(1, 100)])
     size = path.stat().st_size
     match how:
         case "garbage":
@@ -640,7 +642,7 @@ def test_a_full_disk_refuses_the_rows_and_keeps_what_was_confirmed(path):
             def fill() -> None:
                 nonlocal last
                 while True:
-                    index.put(MAIN, WORDS, [Row(last + 1, bytes(20_000))], covers(last + 1, last + 1))
+                    index.put(MAIN, WORDS, [IndexRow(last + 1, bytes(20_000))], covers(last + 1, last + 1))
                     last += 1
 
             with pytest.raises(IndexUnavailable, match="no room"):

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.text.dates import Span, spans_in
+from recto.text.dates import DateSpan, spans_in
 
 NOW = int(datetime(2023, 6, 14, 15, tzinfo=UTC).timestamp()) * 1_000_000
 """A Wednesday."""
 TODAY = date(2023, 6, 14)
 
 
-def days(span: Span) -> str:
+def days(span: DateSpan) -> str:
     first, last = (datetime.fromtimestamp(at / 1_000_000, UTC).date() for at in (span.start, span.end - 1))
     return str(first) if first == last else f"{first}..{last}"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.tokens.limits import LARGEST, SMALLEST, Limits, limits_in_error, limits_in_model, models_in_list
+from recto.tokens.limits import LARGEST, SMALLEST, ModelLimits, limits_in_error, limits_in_model, models_in_list
 
 WINDOWS = [
     ("This model's maximum context length is 128000 tokens. However, your messages resulted in 130001.", 128000),
@@ -31,19 +31,21 @@ INPUTS = [
 
 @pytest.mark.parametrize(("message", "window"), WINDOWS)
 def test_a_window_is_read_from_an_overflow_error(message, window):
-    assert limits_in_error(message) == Limits(window=window)
-    assert limits_in_error({"error": {"message": message, "type": "invalid_request_error"}}) == Limits(window=window)
-    assert limits_in_error({"message": message}) == Limits(window=window)
+    assert limits_in_error(message) == ModelLimits(window=window)
+    assert limits_in_error({"error": {"message": message, "type": "invalid_request_error"}}) == ModelLimits(
+        window=window
+    )
+    assert limits_in_error({"message": message}) == ModelLimits(window=window)
 
 
 @pytest.mark.parametrize(("message", "most"), INPUTS)
 def test_an_input_limit_is_read_from_an_overflow_error(message, most):
-    assert limits_in_error(message) == Limits(max_input=most)
+    assert limits_in_error(message) == ModelLimits(max_input=most)
 
 
 def test_llama_cpp_tells_its_window_beside_the_message():
     error = {"type": "exceed_context_size_error", "n_prompt_tokens": 14429, "n_ctx": 8192, "message": "too long"}
-    assert limits_in_error({"error": error}) == Limits(window=8192)
+    assert limits_in_error({"error": error}) == ModelLimits(window=8192)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_llama_cpp_tells_its_window_beside_the_message():
 )
 def test_an_overflow_without_a_plausible_number_is_still_an_overflow(error):
     found = limits_in_error(error)
-    assert found == Limits()
+    assert found == ModelLimits()
     assert not found
 
 
@@ -88,30 +90,30 @@ def test_no_text_makes_the_reader_fail(text):
 
 
 def test_a_long_hostile_message_is_read_in_good_time():
-    assert limits_in_error("exceeds maximum context length is " * 300_000) == Limits()
+    assert limits_in_error("exceeds maximum context length is " * 300_000) == ModelLimits()
 
 
 @given(st.integers())
 def test_only_a_plausible_number_is_a_limit(number):
     found = limits_in_error(f"This model's maximum context length is {number} tokens.")
-    assert (found == Limits(window=number)) == (SMALLEST <= number <= LARGEST)
+    assert (found == ModelLimits(window=number)) == (SMALLEST <= number <= LARGEST)
 
 
 @pytest.mark.parametrize(
     ("entry", "limits"),
     [
-        ({"max_input_tokens": 1000000, "max_tokens": 128000}, Limits(max_input=1000000, max_output=128000)),
-        ({"inputTokenLimit": 1048576, "outputTokenLimit": 65536}, Limits(max_input=1048576, max_output=65536)),
-        ({"input_token_limit": 1048576, "output_token_limit": 8}, Limits(max_input=1048576, max_output=8)),
-        ({"max_model_len": 32768}, Limits(window=32768)),
-        ({"meta": {"n_ctx_train": 131072}}, Limits(window=131072)),
-        ({"meta": {"n_ctx_train": 131072, "n_ctx": 4096}}, Limits(window=4096)),
+        ({"max_input_tokens": 1000000, "max_tokens": 128000}, ModelLimits(max_input=1000000, max_output=128000)),
+        ({"inputTokenLimit": 1048576, "outputTokenLimit": 65536}, ModelLimits(max_input=1048576, max_output=65536)),
+        ({"input_token_limit": 1048576, "output_token_limit": 8}, ModelLimits(max_input=1048576, max_output=8)),
+        ({"max_model_len": 32768}, ModelLimits(window=32768)),
+        ({"meta": {"n_ctx_train": 131072}}, ModelLimits(window=131072)),
+        ({"meta": {"n_ctx_train": 131072, "n_ctx": 4096}}, ModelLimits(window=4096)),
         (
             {"context_length": 200000, "top_provider": {"context_length": 100000, "max_completion_tokens": 8000}},
-            Limits(window=100000, max_output=8000),
+            ModelLimits(window=100000, max_output=8000),
         ),
-        ({"id": "gpt-4o", "object": "model", "created": 1715367049}, Limits()),
-        ({"max_model_len": "32768", "meta": [], "context_length": True}, Limits()),
+        ({"id": "gpt-4o", "object": "model", "created": 1715367049}, ModelLimits()),
+        ({"max_model_len": "32768", "meta": [], "context_length": True}, ModelLimits()),
     ],
 )
 def test_limits_are_read_from_an_entry_of_a_model_list(entry, limits):
@@ -120,9 +122,9 @@ def test_limits_are_read_from_an_entry_of_a_model_list(entry, limits):
 
 def test_models_without_limits_or_names_are_left_out_of_a_list():
     body = {"data": [{"id": "a", "max_model_len": 9000}, {"id": "b"}, {"max_model_len": 9000}, "c", None]}
-    assert list(models_in_list(body)) == [("a", Limits(window=9000))]
+    assert list(models_in_list(body)) == [("a", ModelLimits(window=9000))]
     assert list(models_in_list({"models": [{"name": "models/x", "inputTokenLimit": 9000}]})) == [
-        ("models/x", Limits(max_input=9000))
+        ("models/x", ModelLimits(max_input=9000))
     ]
-    assert list(models_in_list({"id": "one", "max_model_len": 9000})) == [("one", Limits(window=9000))]
+    assert list(models_in_list({"id": "one", "max_model_len": 9000})) == [("one", ModelLimits(window=9000))]
     assert list(models_in_list({"data": None})) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recto.errors import SettingsError
 from recto.tokens.images import FORMULAS
-from recto.tokens.limits import Limits
+from recto.tokens.limits import ModelLimits
 from recto.tokens.model_card import ModelCard
 from recto.tokens.model_registry import Registry, UnknownModelWarning, packaged_cards
 from recto.tokens.tokenizers import FAMILIES
@@ -145,7 +145,9 @@ def test_a_list_makes_an_unknown_model_known():
 
 def test_a_limit_learned_from_an_error_outranks_all():
     registry = Registry(overrides={"gpt-4o": {"window": 200_000}})
-    assert registry.learn("gpt-4o", "This model's maximum context length is 64000 tokens.") == Limits(window=64_000)
+    assert registry.learn("gpt-4o", "This model's maximum context length is 64000 tokens.") == ModelLimits(
+        window=64_000
+    )
     card = registry.card("gpt-4o")
     assert (card.window, card.max_input, card.source["window"]) == (64_000, 64_000, "overflow error")
 

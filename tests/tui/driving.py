@@ -18,7 +18,7 @@ from textual.strip import Strip
 
 from recto.config.factory import memory_for
 from recto.gateway.api_keys import Key
-from recto.gateway.client import Client
+from recto.gateway.client import GatewayClient
 from recto.testing import scripted_session
 from recto.tui.app import RectoApp
 
@@ -68,7 +68,7 @@ async def driven(
     made: Running, session: str = MAIN, size: tuple[int, int] = (80, 24), key: str = ""
 ) -> AsyncIterator[Pilot[None]]:
     """The screens in a terminal of this size, after they have come to rest."""
-    client = Client(made.url, key or made.secret)
+    client = GatewayClient(made.url, key or made.secret)
     app = RectoApp(client, session)
     try:
         async with app.run_test(size=size) as pilot:

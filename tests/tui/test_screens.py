@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable
 
 from recto.tui.widgets.entry_list import EntryList
-from recto.tui.widgets.header import PLACES, Gauge, Place
+from recto.tui.widgets.header import PLACES, MenuItem, WindowGauge
 
 
 def test_every_screen_looks_as_it_did(shown):
@@ -52,7 +52,7 @@ def test_every_screen_survives_a_resize_and_another_light_and_comes_back_as_it_w
             assert await visited(pilot, some, 80, 24) == said
             photographed(pilot, "light")
 
-    async def visited(pilot: Pilot[None], places: Sequence[Place], width: int, height: int) -> dict[str, str]:
+    async def visited(pilot: Pilot[None], places: Sequence[MenuItem], width: int, height: int) -> dict[str, str]:
         """What screens say at a size; none of their lines is too long or too short."""
         await pilot.resize_terminal(width, height)
         found = {}
@@ -184,7 +184,7 @@ def test_the_gauge_fits_every_width(shown):
         async with driven(shown, size=(20, 12)) as pilot:
             for width in (24, 33, 40, 60, 80, 140):
                 await pilot.resize_terminal(width, 12)
-                gauge = pilot.app.screen.query_one(Gauge)
+                gauge = pilot.app.screen.query_one(WindowGauge)
                 assert "% red" in gauge.render().plain
                 assert gauge.render().cell_length <= gauge.size.width
 

@@ -13,7 +13,7 @@ from tests.tui.driving import MAIN, SMALL, drawn, driven, press, settled
 from textual import events
 
 from recto.gateway.turn import CUT
-from recto.tui.screens.chat import Composer, Said
+from recto.tui.screens.chat import ChatLine, Composer
 
 
 def kinds(made, session: str = MAIN) -> list[tuple[str, str]]:
@@ -42,7 +42,7 @@ def test_an_answer_comes_in_pieces_and_moves_the_gauge(fresh):
             assert pilot.app.here.now.reading.tokens > before
             assert f"{pilot.app.here.now.reading.tokens:,}/" in drawn(pilot)
             assert not pilot.app.screen.query(".live")
-            said = [one.text for one in pilot.app.screen.query(Said)]
+            said = [one.text for one in pilot.app.screen.query(ChatLine)]
             assert said[-2] == "where is the ledger\nplease"
             assert pilot.app.screen.query_one(Composer).text == ""
 

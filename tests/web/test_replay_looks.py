@@ -8,7 +8,7 @@ from tests.web.browsing import PHONE, WIDE
 
 from recto.lab.backtest import Backtest
 from recto.lab.html_report import page
-from recto.lab.results import Curve, Outcome, Way
+from recto.lab.results import Curve, VariantOutcome, Way
 
 RESULT = Backtest(turns=90, tokens=900_000, unchanged=700_000, cache_read=700_000, picodollars=10**12, fetched_again=3)
 
@@ -18,7 +18,7 @@ def written(tmp_path):
     curve = Curve(turns=90, room=28_000, tokens=tuple(range(1_000, 46_000, 500)))
     ways = [Way(name="none", is_baseline=True), *(Way(name=name, mode="zones") for name in MARKUP)]
     made = [
-        Outcome(place=place, file=MARKUP[place], way=way, result=RESULT, curve=None if place else curve)
+        VariantOutcome(place=place, file=MARKUP[place], way=way, result=RESULT, curve=None if place else curve)
         for place in range(2)
         for way in ways
     ]

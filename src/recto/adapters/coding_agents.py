@@ -50,7 +50,7 @@ class CodingAgent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class HookInput:
     """What a hook is told on its standard input."""
 
     event: str
@@ -80,7 +80,7 @@ class Told:
         )
 
 
-def answered(agent: CodingAgent, told: Told, settings: Settings) -> str:
+def answered(agent: CodingAgent, told: HookInput, settings: Settings) -> str:
     """Does what belongs to an event, and returns what the hook prints: mostly nothing."""
     if told.agent or told.event not in agent.hooks:
         return ""
@@ -94,14 +94,14 @@ def answered(agent: CodingAgent, told: Told, settings: Settings) -> str:
     return ""
 
 
-def _take_in(told: Told, settings: Settings, store: TranscriptStore) -> None:
+def _take_in(told: HookInput, settings: Settings, store: TranscriptStore) -> None:
     """Stores what is new in the transcript; a line that is being written just now is kept as it is."""
     if told.transcript is None or not told.transcript.is_file():
         return
     importer_for(settings, store).take(told.transcript, session=_key(told.session, settings), keep_going=True)
 
 
-def _waiting(agent: CodingAgent, told: Told, settings: Settings, store: TranscriptStore) -> str:
+def _waiting(agent: CodingAgent, told: HookInput, settings: Settings, store: TranscriptStore) -> str:
     """The handoff that waits: of this session, or where it is new, of the one before it in the project."""
     found = _handoff(told.session, settings, store)
     if found or told.source != "startup" or told.transcript is None:

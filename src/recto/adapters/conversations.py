@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
-from recto.adapters.options import Familiar, Size, Summarizer, joined, meter_of
+from recto.adapters.options import ConversationOptions, Size, Summarizer, joined, meter_of
 from recto.config import Settings, load
 from recto.config.factory import card_for, indexer_for, open_session, open_store
 from recto.context.compaction.protocols import ChatModel
@@ -158,7 +158,7 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
     if wire not in (CHAT, RESPONSES, ANTHROPIC):
         raise InputError(f"'{wire}' is not a wire format; known are {CHAT}, {RESPONSES}, {ANTHROPIC}")
     named, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
-    wishes = Familiar(
+    wishes = ConversationOptions(
         trigger=trigger,
         keep=keep,
         keep_tokens=keep_tokens,

@@ -30,7 +30,7 @@ _OWN = "recto-call-"
 _RESULT = "result"
 
 
-class Telling:
+class ContentsReader:
     """One request's contents, told in their order."""
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class RectoPlugin(BasePlugin):
         if not llm_response.partial and content and name in self._given and is_whole(content):
             del self._given[name]
             following = await on_a_thread(self.conversations.of, name)
-            said = [*Telling().written(content)]
+            said = [*ContentsReader().written(content)]
             await on_a_thread(following.heard, *said, usage=_usage(llm_response.usage_metadata))
         return None
 
@@ -196,7 +196,7 @@ def _fitted(following: Following, request: LlmRequest) -> list[types.Content]:
     told = request.config.system_instruction or ""
     beside = told if isinstance(told, str) else as_text(told.model_dump(mode="json", exclude_none=True))
     tools = [one.model_dump(mode="json", exclude_none=True) for one in request.config.tools or ()]
-    return following.working_set(request.contents, Telling().written, read, tools=tools, beside=beside)
+    return following.working_set(request.contents, ContentsReader().written, read, tools=tools, beside=beside)
 
 
 def _usage(told: types.GenerateContentResponseUsageMetadata | None) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from recto.context.compaction.protocols import Cancelled, Reply, Request
+from recto.context.compaction.protocols import Cancelled, ModelReply, ModelRequest
 from recto.errors import ModelFailed, SettingsError
 from recto.tokens.meter import Meter
 
@@ -21,7 +21,7 @@ _STEP = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Familiar:
+class ConversationOptions:
     """How a conversation is kept within its window, in names that are known elsewhere."""
 
     trigger: Size | None = None
@@ -100,7 +100,7 @@ class Summarizer:
     name: str = "summarizer"
     window: int = 0
 
-    def complete(self, request: Request, cancelled: Cancelled | None = None) -> Reply:
+    def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
         """What the function writes; whatever it raises means that there is no text from it this time."""
         if cancelled is not None and cancelled.is_set():
             raise ModelFailed(self.name, "the answer is no longer wanted")
@@ -108,7 +108,7 @@ class Summarizer:
             text = self.write(f"{request.system}\n\n{request.text}")
         except Exception as error:
             raise ModelFailed(self.name, f"{type(error).__name__}: {error}") from error
-        return Reply(text=text, ending="stop")
+        return ModelReply(text=text, ending="stop")
 
     def close(self) -> None:
         """There is nothing to let go of."""

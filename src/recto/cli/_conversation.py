@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from recto.continuity.memory.proposals import Proposal
 from recto.errors import RequestRefused, SettingsError
-from recto.gateway.client import Client, value_of
+from recto.gateway.client import GatewayClient, value_of
 from recto.gateway.inspection.schemas import Asker, SessionNow
 from recto.transcript.entries import session_key
 
@@ -21,7 +21,7 @@ _NOT_THERE = 404
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ChatExchange:
     """A message and its answer."""
 
     session: str
@@ -40,10 +40,10 @@ class Turn:
 
 
 @dataclass(slots=True, kw_only=True)
-class Conversation:
+class ChatClient:
     """Who is asked, in which session, and what is known of it."""
 
-    client: Client
+    client: GatewayClient
     agent: str
     session: str
     model: str
@@ -77,7 +77,7 @@ class Conversation:
         self.recalled = 0
         await self.look()
 
-    async def say(self, text: str, told: Callable[[str], None]) -> Turn:
+    async def say(self, text: str, told: Callable[[str], None]) -> ChatExchange:
         """Says something and tells the answer as it comes. Cancelled, what came so far is kept by the gateway."""
         pieces: list[str] = []
         try:
@@ -91,7 +91,7 @@ class Conversation:
         self.recalled = _number(headers.get("x-recto-recall", "")) or 0
         tokens, _, room = headers.get("x-recto-tokens", "").partition("/")
         decided = (_number(one) for one in headers.get("x-recto-decisions", "").split(","))
-        return Turn(
+        return ChatExchange(
             session=headers.get("x-recto-session-id", self.session),
             model=self.model,
             message=text,
@@ -104,7 +104,7 @@ class Conversation:
         )
 
 
-async def begun(client: Client, session: str, model: str) -> Conversation:
+async def begun(client: GatewayClient, session: str, model: str) -> ChatClient:
     """A conversation in a session, the asker's main one without a name; with the model that is named, or the first."""
     who = value_of(Asker, await client.get("/asker"))
     models = await client.models()
@@ -113,7 +113,7 @@ async def begun(client: Client, session: str, model: str) -> Conversation:
         if not usual:
             raise SettingsError("model", "the gateway lists no model; name one with --model")
         model = usual[0]
-    talk = Conversation(
+    talk = ChatClient(
         client=client, agent=who.agent, session=named(session or who.main, who.agent), model=model, models=models
     )
     await talk.look()

@@ -26,7 +26,7 @@ from recto.config.factory import open_store
 from recto.engine.erasure import ERASED
 from recto.engine.erasure import SESSION as ERASURES
 from recto.errors import InputError
-from recto.transcript.audit import COLUMNS, Asked, AuditLine, cells
+from recto.transcript.audit import COLUMNS, AuditFilter, AuditLine, cells
 from recto.transcript.entries import Head, session_key
 from recto.transcript.session_keys import stored_key
 
@@ -127,10 +127,10 @@ def audit_command(
             write_out(_table(rows) if given["as_csv"] else _lines(rows), output)
 
 
-def _asked(given: Mapping[str, Any]) -> Asked:
+def _asked(given: Mapping[str, Any]) -> AuditFilter:
     people = not given["as_json"] and not given["as_csv"]
     newest = people if given["newest"] is None else given["newest"]
-    return Asked(
+    return AuditFilter(
         since=given["since"],
         until=given["until"],
         kinds=tuple(given["kinds"]),
@@ -157,7 +157,7 @@ def _keys(store: TranscriptStore, settings: Settings, session: str | None, every
 
 
 def _rows(
-    store: TranscriptStore, heads: Sequence[tuple[str, Head]], asked: Asked, advance: Callable[[int], None]
+    store: TranscriptStore, heads: Sequence[tuple[str, Head]], asked: AuditFilter, advance: Callable[[int], None]
 ) -> Iterator[dict[str, Any]]:
     """The lines of each session, and after them the head they were read up to."""
     from recto.engine.audit import audit, closing  # noqa: PLC0415
@@ -191,7 +191,7 @@ def _csv(values: Sequence[str]) -> bytes:
     return line.getvalue().encode("utf-8", "replace")
 
 
-def _show(store: TranscriptStore, keys: Sequence[str], asked: Asked) -> None:
+def _show(store: TranscriptStore, keys: Sequence[str], asked: AuditFilter) -> None:
     from recto.engine.audit import audit  # noqa: PLC0415
 
     for key in keys:

@@ -27,7 +27,7 @@ from prompt_toolkit.styles import Style
 from rich.cells import cell_len
 
 from recto.cli._common import CLIENT, GATEWAY, need
-from recto.cli._conversation import Conversation
+from recto.cli._conversation import ChatClient
 from recto.cli.completion import models, sessions
 from recto.cli.console import err, one_line, out, safe
 from recto.cli.slash_commands import COMMANDS, Slash
@@ -37,7 +37,7 @@ from recto.gateway.inspection.schemas import SessionNow
 from recto.transcript.entries import session_key
 
 if TYPE_CHECKING:
-    from recto.cli._conversation import Conversation
+    from recto.cli._conversation import ChatClient
     from recto.gateway.local import Reached
 
 
@@ -76,9 +76,9 @@ def chat_command(settings: Settings, session: str | None, model: str | None, url
 
 async def _chat(reached: Reached, session: str, model: str, *, watched: bool, as_json: bool) -> None:
     from recto.cli._conversation import begun  # noqa: PLC0415
-    from recto.gateway.client import Client  # noqa: PLC0415
+    from recto.gateway.client import GatewayClient  # noqa: PLC0415
 
-    client = Client(reached.url, reached.key)
+    client = GatewayClient(reached.url, reached.key)
     try:
         talk = await begun(client, session, model)
         await (_at_a_terminal(talk) if watched else _in_a_pipe(talk, as_json=as_json))
@@ -86,7 +86,7 @@ async def _chat(reached: Reached, session: str, model: str, *, watched: bool, as
         await client.close()
 
 
-async def _in_a_pipe(talk: Conversation, *, as_json: bool) -> None:
+async def _in_a_pipe(talk: ChatClient, *, as_json: bool) -> None:
     """Each line is a message."""
     while line := await asyncio.to_thread(sys.stdin.readline):
         if not (text := line.strip()):
@@ -98,7 +98,7 @@ async def _in_a_pipe(talk: Conversation, *, as_json: bool) -> None:
             click.echo()
 
 
-async def _at_a_terminal(talk: Conversation) -> None:
+async def _at_a_terminal(talk: ChatClient) -> None:
     from recto.cli.slash_commands import Quit  # noqa: PLC0415
 
     typing = Typing(talk)
@@ -114,7 +114,7 @@ async def _at_a_terminal(talk: Conversation) -> None:
             return
 
 
-async def _acted(talk: Conversation, text: str) -> None:
+async def _acted(talk: ChatClient, text: str) -> None:
     """Does what was typed: a command, or a message. What goes wrong is told, and the chat goes on."""
     try:
         if text.startswith("/"):
@@ -207,7 +207,7 @@ _STYLE = Style.from_dict(
 class Typing:
     """The line at the bottom of a chat."""
 
-    def __init__(self, talk: Conversation) -> None:
+    def __init__(self, talk: ChatClient) -> None:
         self._talk = talk
         self._completer = SlashCompleter(talk)
         self._prompt: PromptSession[str] = PromptSession(
@@ -237,7 +237,7 @@ class Typing:
 class SlashCompleter(Completer):
     """Completes the names of commands, and their arguments by what the gateway lists."""
 
-    def __init__(self, talk: Conversation) -> None:
+    def __init__(self, talk: ChatClient) -> None:
         self._talk = talk
         self._offered: dict[str, Sequence[str]] = {}
 

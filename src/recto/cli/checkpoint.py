@@ -23,7 +23,7 @@ from recto.errors import InputError, StoreError, UnknownSession
 from recto.transcript.session_keys import pointer_to, session_in, stored_key, tenant_of
 
 if TYPE_CHECKING:
-    from recto.engine.continuity import Resumed
+    from recto.engine.continuity import ResumeState
 
 EXIT_FOUND = 1
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -120,7 +120,7 @@ def resume_command(context: click.Context, session: str | None, source: str | No
         context.exit(EXIT_FOUND)
 
 
-def _print(found: Resumed, as_json: bool) -> None:
+def _print(found: ResumeState, as_json: bool) -> None:
     if as_json:
         told = {
             "checkpoint": found.checkpoint.to_json(),

@@ -14,7 +14,7 @@ from recto.cli.compact import opened, print_compression
 from recto.cli.completion import models, sessions
 from recto.cli.console import one_line, out, safe
 from recto.config import Settings
-from recto.context.window.report import Holder, Report
+from recto.context.window.report import Report, TokenHolder
 
 ZONES = {"green": "green", "yellow": "yellow", "orange": "dark_orange", "red": "red"}
 
@@ -124,7 +124,7 @@ def print_detail(report: Report, text_of: Callable[[int], str]) -> None:
         out.print(Text(f"not in the prompt: {safe(omitted)}"))
 
 
-def _row(holder: Holder, text_of: Callable[[int], str]) -> tuple[str | Text, ...]:
+def _row(holder: TokenHolder, text_of: Callable[[int], str]) -> tuple[str | Text, ...]:
     what = holder.what if holder.seq is None else f"{holder.seq} {holder.role}"
     text = "" if holder.seq is None else one_line(text_of(holder.seq), 60)
     return what, f"{holder.tokens:,}", f"{holder.share:.1%}", holder.condition, Text(text)

@@ -21,7 +21,7 @@ from recto.config.modes import rules_for
 from recto.context.window.budget import Budget
 from recto.engine.doctor_checks import (
     Address,
-    Finding,
+    CheckFinding,
     clock,
     disk,
     isolated,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from recto.transcript.protocols import TranscriptStore
 
 
-Check: TypeAlias = Callable[[], Iterable[Finding]]
+Check: TypeAlias = Callable[[], Iterable[CheckFinding]]
 
 _BESIDE = ("", "-wal", "-shm", "-heads", "-lock", "-recall", "-recall-wal", "-recall-shm", "-recall-lock", "-memory")
 _LOCK_SECONDS = 2.0
@@ -71,7 +71,7 @@ def of_the_store(settings: Settings, store: TranscriptStore, *, offline: bool) -
         yield "replica", lambda: replica(settings, store)
 
 
-def replica(settings: Settings, store: TranscriptStore) -> Iterator[Finding]:
+def replica(settings: Settings, store: TranscriptStore) -> Iterator[CheckFinding]:
     """How far the replica is behind, and whether that may be."""
     found = replica_of(settings, store)
     if found is None:
@@ -81,29 +81,29 @@ def replica(settings: Settings, store: TranscriptStore) -> Iterator[Finding]:
         behind, most = found.behind, settings.replica.staleness_seconds
         if found.age() is not None:
             says = f"{found.location}: at most {behind:.1f} s behind; it may be {most:g} s"
-            yield Finding(grade="fine", about="replica", says=says)
+            yield CheckFinding(grade="fine", about="replica", says=says)
             return
         late = f"{found.location}: it has not replayed what the store had written a moment ago"
         cure = "see to the replica; until then the store itself is read"
-        yield Finding(grade="problem", about="replica", says=found.fault or late, cure=cure)
+        yield CheckFinding(grade="problem", about="replica", says=found.fault or late, cure=cure)
 
 
-def settings_file(settings: Settings, config: str | None) -> Iterator[Finding]:
+def settings_file(settings: Settings, config: str | None) -> Iterator[CheckFinding]:
     """Which file was read, and whether its keys are for the owner alone."""
     named = config or os.environ.get("RECTO_CONFIG")
     candidates = [Path(name).expanduser() for name in ((named,) if named else FILES)]
     file = next((one for one in candidates if one.is_file()), None)
     if file is None:
-        yield Finding(grade="fine", about="settings", says="no settings file: defaults, environment and arguments")
+        yield CheckFinding(grade="fine", about="settings", says="no settings file: defaults, environment and arguments")
         return
     secrets = list(_keys_in(yaml.safe_load(file.read_bytes()[:_MOST_SETTINGS])))
     mode = file.stat().st_mode
     if secrets and mode & 0o044 and reached_by_others(file):
         says = f"'{file}' holds {', '.join(secrets)} and can be read by other users of this machine"
         cure = f"chmod 600 '{file}', or give keys in the environment: RECTO_{secrets[0].upper().replace('.', '__')}"
-        yield Finding(grade="problem", about="settings", says=says, cure=cure)
+        yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
     else:
-        yield Finding(grade="fine", about="settings", says=f"read from '{file}'")
+        yield CheckFinding(grade="fine", about="settings", says=f"read from '{file}'")
 
 
 def _keys_in(tree: object, path: str = "") -> Iterator[str]:
@@ -116,16 +116,16 @@ def _keys_in(tree: object, path: str = "") -> Iterator[str]:
             yield from _keys_in(value, f"{where}.")
 
 
-def window(settings: Settings) -> Iterator[Finding]:
+def window(settings: Settings) -> Iterator[CheckFinding]:
     """Whether the model is known, and leaves room for a prompt."""
     card = Registry(overrides=settings.models).card(settings.model, warn=False)  # the finding says it
     if not settings.model:
         says = f"no model is named, so its window is taken to be {card.window:,} tokens"
-        yield Finding(grade="note", about="settings", says=says, cure="set 'model', such as RECTO_MODEL=gpt-4o")
+        yield CheckFinding(grade="note", about="settings", says=says, cure="set 'model', such as RECTO_MODEL=gpt-4o")
     elif not card.known:
         says = f"model '{settings.model}' is not known; its window is taken to be {card.window:,} tokens"
         cure = f"set 'models: {{{settings.model}: {{window: …, max_output: …, tokenizer: …}}}}'"
-        yield Finding(grade="problem", about="settings", says=says, cure=cure)
+        yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
     given = settings.window
     budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
     rules_for(settings, budget, card)
@@ -135,25 +135,25 @@ def window(settings: Settings) -> Iterator[Finding]:
             f"of a window of {card.window:,} tokens, {budget.reserve:,} are kept for the answer: {budget.room:,} left"
         )
         cure = "lower 'window.reserve', or use a model with a larger window"
-        yield Finding(grade="problem", about="settings", says=says, cure=cure)
+        yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
     elif card.known:
         name = settings.model or "the model"
-        yield Finding(grade="fine", about="settings", says=f"{name}: prompts may have {budget.room:,} tokens")
+        yield CheckFinding(grade="fine", about="settings", says=f"{name}: prompts may have {budget.room:,} tokens")
     if given.reserve > card.max_output:
         says = f"window.reserve is {given.reserve:,}, but the model answers with at most {card.max_output:,}"
         cure = f"set 'window.reserve' to at most {card.max_output}"
-        yield Finding(grade="problem", about="settings", says=says, cure=cure)
+        yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
     if not settings.recall.enabled and settings.window.mode == "sliding_window":
         says = "recall is off: what leaves the prompt is kept, but does not come back by itself"
-        yield Finding(grade="note", about="settings", says=says, cure="set 'recall.enabled' to true")
+        yield CheckFinding(grade="note", about="settings", says=says, cure="set 'recall.enabled' to true")
 
 
-def named_files(settings: Settings) -> Iterator[Finding]:
+def named_files(settings: Settings) -> Iterator[CheckFinding]:
     """Whether files and folders that the settings name are there and can be used."""
     for name in settings.standing.files:
         if not Path(name).expanduser().is_file():
             says = f"standing.files names '{name}', which is not there"
-            yield Finding(
+            yield CheckFinding(
                 grade="problem", about="settings", says=says, cure="make it, or take it out of 'standing.files'"
             )
     folders = {"memory.folder": settings.memory.folder, "continuity.folder": settings.continuity.folder}
@@ -162,7 +162,9 @@ def named_files(settings: Settings) -> Iterator[Finding]:
     for setting, name in folders.items():
         if name and not _usable(Path(name).expanduser()):
             says = f"{setting}: nothing can be written in '{name}'"
-            yield Finding(grade="problem", about="settings", says=says, cure=f"mkdir -p '{name}', or set '{setting}'")
+            yield CheckFinding(
+                grade="problem", about="settings", says=says, cure=f"mkdir -p '{name}', or set '{setting}'"
+            )
 
 
 def _usable(folder: Path) -> bool:
@@ -171,25 +173,25 @@ def _usable(folder: Path) -> bool:
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
-def gateway(settings: Settings) -> Iterator[Finding]:
+def gateway(settings: Settings) -> Iterator[CheckFinding]:
     """Whether the gateway is not open to more than is meant, and has the keys it needs."""
     given = settings.gateway
     if not given.host.startswith(_LOOPBACK) and not given.hosts:
         says = f"the gateway listens on {given.host}, but no name is known that requests may be addressed to"
         cure = "set 'gateway.hosts', or 'gateway.host' to 127.0.0.1"
-        yield Finding(grade="problem", about="gateway", says=says, cure=cure)
+        yield CheckFinding(grade="problem", about="gateway", says=says, cure=cure)
     for name, about in given.upstreams.items():
         where = f"gateway.upstreams.{name}"
         variable = about.get("key_env") if isinstance(about, Mapping) else None
         if not isinstance(about, Mapping) or not isinstance(about.get("url"), str):
             says = f"{where} has no address"
-            yield Finding(grade="problem", about="gateway", says=says, cure=f"set '{where}.url'")
+            yield CheckFinding(grade="problem", about="gateway", says=says, cure=f"set '{where}.url'")
         elif isinstance(variable, str) and variable and not os.environ.get(variable):
             says = f"{where}: the environment has no '{variable}'"
-            yield Finding(grade="problem", about="gateway", says=says, cure=f"export {variable}=…")
+            yield CheckFinding(grade="problem", about="gateway", says=says, cure=f"export {variable}=…")
 
 
-def models(settings: Settings) -> Iterator[Finding]:
+def models(settings: Settings) -> Iterator[CheckFinding]:
     """Whether models that run on this machine are here and whole, and whether those elsewhere are named rightly."""
     from recto.models import weights  # noqa: PLC0415  # only for who asks
     from recto.models.chat import SMALL  # noqa: PLC0415
@@ -206,25 +208,27 @@ def models(settings: Settings) -> Iterator[Finding]:
         try:
             weights.checked(name)
         except RectoError as error:
-            yield Finding(grade="problem", about="models", says=str(error), cure=f"recto models get {name}")
+            yield CheckFinding(grade="problem", about="models", says=str(error), cure=f"recto models get {name}")
         else:
-            yield Finding(grade="fine", about="models", says=f"{setting}: the weights of {name} are here and whole")
+            yield CheckFinding(
+                grade="fine", about="models", says=f"{setting}: the weights of {name} are here and whole"
+            )
     if writer.use == "none":
         says = "no model writes shorter texts; sentences are picked by rule, as the settings say"
-        yield Finding(grade="note", about="models", says=says, cure="set 'compress.model.use' to have one")
+        yield CheckFinding(grade="note", about="models", says=says, cure="set 'compress.model.use' to have one")
     else:
         chat_for(settings)
-        yield Finding(grade="fine", about="models", says=f"compress.model: {writer.use} {writer.model}".rstrip())
+        yield CheckFinding(grade="fine", about="models", says=f"compress.model: {writer.use} {writer.model}".rstrip())
 
 
-def room(settings: Settings) -> Iterator[Finding]:
+def room(settings: Settings) -> Iterator[CheckFinding]:
     """Whether there is room on the disk where transcripts and their index are kept."""
     path = Path(settings.store).expanduser()
     folder = next(one for one in path.absolute().parents if one.exists())
     yield from disk(folder, "transcripts and index")
 
 
-def lock(settings: Settings) -> Iterator[Finding]:
+def lock(settings: Settings) -> Iterator[CheckFinding]:
     """Whether nobody holds the store so that nothing can be written."""
     from recto.stores.sqlite.lock import SideLock  # noqa: PLC0415
 
@@ -234,10 +238,10 @@ def lock(settings: Settings) -> Iterator[Finding]:
     side = SideLock(file)
     try:
         with side.held(min(_LOCK_SECONDS, settings.limits.lock_seconds)):
-            yield Finding(grade="fine", about="rights", says="the store is not held by another program")
+            yield CheckFinding(grade="fine", about="rights", says="the store is not held by another program")
     except TimeoutError:
         says = f"another program has held '{file}' for {_LOCK_SECONDS:g} s; nothing can be written meanwhile"
-        yield Finding(grade="problem", about="rights", says=says, cure=f"see who it is: fuser -v '{file}'")
+        yield CheckFinding(grade="problem", about="rights", says=says, cure=f"see who it is: fuser -v '{file}'")
     finally:
         side.close()
 
@@ -290,7 +294,7 @@ def doctor_command(context: click.Context, mend: bool, offline: bool, as_json: b
     """
     if isinstance(context.obj, SettingsError):
         cure = "mend it; without settings nothing else can be looked at"
-        _tell([Finding(grade="problem", about="settings", says=str(context.obj), cure=cure)], as_json)
+        _tell([CheckFinding(grade="problem", about="settings", says=str(context.obj), cure=cure)], as_json)
         context.exit(2)
     settings: Settings = context.obj
     config = context.parent.params.get("config") if context.parent else None
@@ -307,7 +311,7 @@ def doctor_command(context: click.Context, mend: bool, offline: bool, as_json: b
         context.exit(1)
 
 
-def _tell(findings: Sequence[Finding], as_json: bool) -> None:
+def _tell(findings: Sequence[CheckFinding], as_json: bool) -> None:
     for finding in findings:
         if as_json:
             click.echo(json.dumps(asdict(finding)))
@@ -315,7 +319,7 @@ def _tell(findings: Sequence[Finding], as_json: bool) -> None:
             out.print(_line(finding), soft_wrap=True)
 
 
-def _of_the_store(settings: Settings, mend: bool, offline: bool) -> list[Finding]:
+def _of_the_store(settings: Settings, mend: bool, offline: bool) -> list[CheckFinding]:
     from recto.engine.doctor import Doctor  # noqa: PLC0415  # numpy only for who asks for it
 
     quiet = offline and settings.recall.embedder.use == "endpoint"
@@ -329,7 +333,7 @@ def _of_the_store(settings: Settings, mend: bool, offline: bool) -> list[Finding
                 return found + Doctor(indexer, advance=advance, offline=quiet).examine(mend=mend)
 
 
-def _line(finding: Finding) -> Text:
+def _line(finding: CheckFinding) -> Text:
     sign, style = _SIGNS[finding.grade]
     cure = " (mended)" if finding.mended else f" → {finding.cure}" if finding.cure else ""
     return Text.assemble((sign, style), (finding.about, "bold"), f": {safe(finding.says + cure)}")

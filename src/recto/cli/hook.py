@@ -19,7 +19,7 @@ from recto.adapters.coding_agents import (
     CLAUDE_CODE,
     CODEX,
     CodingAgent,
-    Told,
+    HookInput,
     answered,
     file_of,
     hooks_for,
@@ -82,7 +82,7 @@ def _in_time(agent: CodingAgent, event: str, settings: Settings | RectoError, se
         try:
             if isinstance(settings, RectoError):
                 raise settings
-            told = Told.read(sys.stdin.read(_MOST_TOLD), event)
+            told = HookInput.read(sys.stdin.read(_MOST_TOLD), event)
             ended.put((answered(agent, told, settings), ""))
         except Exception as error:  # noqa: BLE001  # whatever it is, the host goes on
             ended.put(("", str(error) or type(error).__name__))

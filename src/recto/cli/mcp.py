@@ -12,7 +12,7 @@ from recto.cli._common import MCP, need, started_as
 from recto.cli.completion import models, sessions
 from recto.cli.console import out, safe
 from recto.config import Settings
-from recto.mcp.client_config import BY_NAME, CLIENTS, Client, Local, Remote, Server, add, remove, text_for
+from recto.mcp.client_config import BY_NAME, CLIENTS, Local, McpClient, Remote, Server, add, remove, text_for
 
 _client = click.argument("client", type=click.Choice([one.name for one in CLIENTS]))
 _file = click.option(
@@ -139,7 +139,7 @@ def _remote(url: str, key_env: str) -> Server:
     return Remote(url=base if base.endswith("/mcp") else f"{base}/mcp", key_variable=key_env)
 
 
-def _path(client: Client, file: Path | None) -> Path:
+def _path(client: McpClient, file: Path | None) -> Path:
     return file or Path.home() / client.path
 
 

@@ -23,7 +23,7 @@ from recto.formats.entry_text import listed, text_of
 from recto.recall.chunking import passages
 from recto.recall.index_types import gaps
 from recto.recall.protocols import Lexicon
-from recto.recall.types import Asked, Found, Hit
+from recto.recall.types import Hit, Query, SearchResult
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import Scope, is_own, parse_pointer, session_in, stored_key, tenant_of, within
 
@@ -71,7 +71,7 @@ def recall_command(
             trouble = _take_vectors(indexer, key, patience=settings.recall.index_seconds)
             own = replace(settings, session=session_in(key), tenant=tenant_of(key))
             shown = open_session(own, store, indexer).window.state.lines.keys()
-            asked = Asked(text=query, now=SystemClock().now())
+            asked = Query(text=query, now=SystemClock().now())
             found = recall_for(own, store, key, indexer).search(asked, most=most, scope=scope, shown=shown)
             notes = [*([trouble] if trouble else []), *_unindexed(indexer, key, found.scope), *found.notes]
             found = replace(found, notes=tuple(dict.fromkeys(notes)))
@@ -209,7 +209,7 @@ def _unindexed(indexer: Indexer, key: str, scope: Scope) -> list[str]:
     return [f"not all of {_counted(count, 'other session')} is indexed; 'recto index' takes it in"] if count else []
 
 
-def _as_json(found: Found, threshold: float) -> dict[str, Any]:
+def _as_json(found: SearchResult, threshold: float) -> dict[str, Any]:
     """The answer as programs read it; its names are documented in docs/cli.md."""
     return {
         "query": found.query,
@@ -243,7 +243,7 @@ def _hit_as_json(hit: Hit) -> dict[str, Any]:
     }
 
 
-def print_found(found: Found, threshold: float | None, lexicon: Lexicon, *, explain: bool = False) -> None:
+def print_found(found: SearchResult, threshold: float | None, lexicon: Lexicon, *, explain: bool = False) -> None:
     """What was found, best first. `threshold` is the chance that does to come back by itself, where it is known."""
     wanted = lexicon.terms(found.query).keys()
 
@@ -297,7 +297,7 @@ def _reasons(hit: Hit) -> str:
     return "  ".join(told)
 
 
-def _summary(found: Found) -> str:
+def _summary(found: SearchResult) -> str:
     told = f"{_counted(found.searched, 'message')} of {_IN_SCOPE[found.scope]} searched"
     if found.behind:
         told += f"; {_counted(found.behind, 'entry', 'entries')} not indexed yet"

@@ -15,7 +15,7 @@ from typing import cast, get_args
 from rich.table import Table
 from rich.text import Text
 
-from recto.cli._conversation import Conversation
+from recto.cli._conversation import ChatClient
 from recto.cli.compact import print_compression
 from recto.cli.console import one_line, out, safe
 from recto.cli.context import print_detail, print_list
@@ -43,14 +43,14 @@ from recto.gateway.inspection.schemas import (
     WholeEntry,
 )
 from recto.health.trends import HealthReport
-from recto.recall.types import Found, Hit
+from recto.recall.types import Hit, SearchResult
 from recto.transcript.entries import Role, SessionSummary
 from recto.transcript.session_keys import parse_pointer, session_in
 
 _LISTED = 50
 
 
-async def memory(talk: Conversation, given: str) -> None:
+async def memory(talk: ChatClient, given: str) -> None:
     """Lists proposals by number; shows, approves or rejects one."""
     word, _, rest = given.partition(" ")
     match word:
@@ -65,7 +65,7 @@ async def memory(talk: Conversation, given: str) -> None:
             _show(talk, _chosen(talk, word))
 
 
-async def _list(talk: Conversation) -> None:
+async def _list(talk: ChatClient) -> None:
     page = value_of(ProposalPage, await talk.client.get("/memory/proposals", limit=_LISTED))
     talk.proposals = page.proposals
     if not page.proposals:
@@ -80,12 +80,12 @@ async def _list(talk: Conversation) -> None:
     out.print(f"/memory N shows one whole, /memory approve N and /memory reject N decide.{more}", markup=False)
 
 
-def _show(talk: Conversation, one: Proposal) -> None:
+def _show(talk: ChatClient, one: Proposal) -> None:
     print_proposal(one)
     talk.shown.add(one.digest)
 
 
-async def _approve(talk: Conversation, one: Proposal) -> None:
+async def _approve(talk: ChatClient, one: Proposal) -> None:
     if one.digest not in talk.shown:
         _show(talk, one)
         out.print("Say it again to approve exactly this.")
@@ -95,13 +95,13 @@ async def _approve(talk: Conversation, one: Proposal) -> None:
     out.print(safe(f"remembered: {made.memory}"), markup=False, soft_wrap=True)
 
 
-async def _reject(talk: Conversation, one: Proposal, why: str) -> None:
+async def _reject(talk: ChatClient, one: Proposal, why: str) -> None:
     asked = {"proposal": one.id, **({"reason": why} if why else {})}
     value_of(Stored, await talk.client.post("/memory/proposals/reject", asked))
     out.print(safe(f"rejected: {one.id}"), markup=False)
 
 
-def _chosen(talk: Conversation, text: str) -> Proposal:
+def _chosen(talk: ChatClient, text: str) -> Proposal:
     digits = text.strip()
     place = int(digits) if digits.isascii() and digits.isdigit() else 0
     if not 1 <= place <= len(talk.proposals):
@@ -118,7 +118,7 @@ class Quit(Exception):  # no error
     """The conversation is over."""
 
 
-async def _nothing(talk: Conversation) -> Sequence[str]:
+async def _nothing(talk: ChatClient) -> Sequence[str]:
     return ()
 
 
@@ -129,8 +129,8 @@ class Slash:
     name: str
     takes: str = ""
     says: str
-    does: Callable[[Conversation, str], Awaitable[None]]
-    offers: Callable[[Conversation], Awaitable[Sequence[str]]] = _nothing
+    does: Callable[[ChatClient, str], Awaitable[None]]
+    offers: Callable[[ChatClient], Awaitable[Sequence[str]]] = _nothing
     """What its argument may be, for completion."""
 
     @property
@@ -152,11 +152,11 @@ def find(typed: str) -> tuple[Slash, str]:
     raise InputError(f"there is no command {one_line(first, 40)}; {hint} A message may begin with a space and a /")
 
 
-async def _show_context(talk: Conversation, given: str) -> None:
+async def _show_context(talk: ChatClient, given: str) -> None:
     print_list(await talk.ask(Report, "/session/context"))
 
 
-async def _detail(talk: Conversation, given: str) -> None:
+async def _detail(talk: ChatClient, given: str) -> None:
     report = await talk.ask(Report, "/session/context")
     seqs = [one.seq for one in report.largest if one.seq is not None]
     entries = await asyncio.gather(*(talk.ask(WholeEntry, "/session/entry", seq=seq) for seq in seqs))
@@ -164,7 +164,7 @@ async def _detail(talk: Conversation, given: str) -> None:
     print_detail(report, lambda seq: texts.get(seq, ""))
 
 
-async def _recall(talk: Conversation, given: str) -> None:
+async def _recall(talk: ChatClient, given: str) -> None:
     if not given:
         raise InputError("say what to look for: /recall which port did we choose")
     from recto.recall.stemmer import PorterLexicon  # noqa: PLC0415  # only for who looks for something
@@ -173,7 +173,7 @@ async def _recall(talk: Conversation, given: str) -> None:
     print_found(_found(found), None, PorterLexicon())
 
 
-async def _read(talk: Conversation, given: str) -> None:
+async def _read(talk: ChatClient, given: str) -> None:
     if given.startswith("recto://"):
         key, seq = parse_pointer(given)
         entry = await talk.ask(WholeEntry, "/session/entry", session=session_in(key), seq=seq)
@@ -182,19 +182,19 @@ async def _read(talk: Conversation, given: str) -> None:
     print_whole(entry, entry.text)
 
 
-async def _pin(talk: Conversation, given: str) -> None:
+async def _pin(talk: ChatClient, given: str) -> None:
     seqs = [_seq(one) for one in given.split() or [""]]
     made = await talk.change(Stored, "/session/pins", entries=seqs)
     out.print(f"pinned: {_several(seqs)} (entry {made.seq})", markup=False)
 
 
-async def _unpin(talk: Conversation, given: str) -> None:
+async def _unpin(talk: ChatClient, given: str) -> None:
     for seq in [_seq(one) for one in given.split() or [""]]:
         await talk.client.delete("/session/pins", session=talk.session, seq=seq)
         out.print(f"entry {seq} may leave again", markup=False)
 
 
-async def _compact(talk: Conversation, given: str) -> None:
+async def _compact(talk: ChatClient, given: str) -> None:
     made = await talk.change(Compacted, "/session/compact", **({"focus": given} if given else {}))
     for one in made.compressions:
         print_compression(one)
@@ -204,20 +204,20 @@ async def _compact(talk: Conversation, given: str) -> None:
         out.print("Nothing to compact: what is older than the newest messages is not worth a summary.")
 
 
-async def _restore(talk: Conversation, given: str) -> None:
+async def _restore(talk: ChatClient, given: str) -> None:
     decision = _seq(given) if given else await _newest(talk)
     made = await talk.change(Stored, "/session/restore", decision=decision)
     out.print(f"entry {decision} is undone (entry {made.seq}); '/context list' shows the prompt", markup=False)
 
 
-async def _newest(talk: Conversation) -> int:
+async def _newest(talk: ChatClient) -> int:
     found = [one.seq for one in (await _decisions(talk)).decisions if not one.undone]
     if not found:
         raise InputError("there is no decision that could be undone; '/context detail' lists them")
     return found[0]
 
 
-async def _note(talk: Conversation, given: str) -> None:
+async def _note(talk: ChatClient, given: str) -> None:
     kind, _, text = given.partition(" ")
     if kind not in KINDS or not text.strip():
         raise InputError(f"a note has a kind and a text: /note constraints Never touch migrations/. {_kinds()}")
@@ -225,7 +225,7 @@ async def _note(talk: Conversation, given: str) -> None:
     out.print(f"kept as entry {made.seq}", markup=False)
 
 
-async def _checkpoint(talk: Conversation, given: str) -> None:
+async def _checkpoint(talk: ChatClient, given: str) -> None:
     made = await talk.change(CheckpointSaved, "/session/checkpoints")
     handoff = await talk.ask(WholeEntry, "/session/entry", seq=made.seq + 1)
     try:
@@ -236,11 +236,11 @@ async def _checkpoint(talk: Conversation, given: str) -> None:
     out.print(f"version {made.version}, entry {made.seq}", markup=False)
 
 
-async def _health(talk: Conversation, given: str) -> None:
+async def _health(talk: ChatClient, given: str) -> None:
     print_health(await talk.ask(HealthReport, "/session/health"))
 
 
-async def _sessions(talk: Conversation, given: str) -> None:
+async def _sessions(talk: ChatClient, given: str) -> None:
     page = await talk.ask(SessionPage, "/sessions", session=None, limit=_MAX_LISTED, after=given or None)
     rows = [
         SessionSummary(session=one.session, entries=one.entries, first_ts=one.first_ts, last_ts=one.last_ts)
@@ -251,14 +251,14 @@ async def _sessions(talk: Conversation, given: str) -> None:
         out.print(f"There are more: /sessions {safe(page.next)}", markup=False, soft_wrap=True)
 
 
-async def _session(talk: Conversation, given: str) -> None:
+async def _session(talk: ChatClient, given: str) -> None:
     if given:
         await talk.go_to(given)
     entries = f"{talk.now.entries:,} entries" if talk.now else "nothing was said in it yet"
     out.print(f"session {safe(talk.session)}: {entries}", markup=False, soft_wrap=True)
 
 
-async def _model(talk: Conversation, given: str) -> None:
+async def _model(talk: ChatClient, given: str) -> None:
     if given:
         talk.model = given
     others = [one for one in talk.models if one != talk.model]
@@ -266,7 +266,7 @@ async def _model(talk: Conversation, given: str) -> None:
     out.print(safe(f"model {talk.model}{more}"), markup=False, soft_wrap=True)
 
 
-async def _help(talk: Conversation, given: str) -> None:
+async def _help(talk: ChatClient, given: str) -> None:
     table = Table("command", "does", box=None)
     for one in COMMANDS.values():
         table.add_row(Text(one.usage, "bold"), one.says)
@@ -274,35 +274,35 @@ async def _help(talk: Conversation, given: str) -> None:
     out.print("Enter sends; Alt+Enter, Ctrl-J or a \\ at the end begins a new line. Ctrl-C cancels an answer.")
 
 
-async def _quit(talk: Conversation, given: str) -> None:
+async def _quit(talk: ChatClient, given: str) -> None:
     raise Quit
 
 
-async def _decisions(talk: Conversation) -> DecisionPage:
+async def _decisions(talk: ChatClient) -> DecisionPage:
     return await talk.ask(DecisionPage, "/session/decisions", limit=_MAX_LISTED)
 
 
-async def _undoable(talk: Conversation) -> Sequence[str]:
+async def _undoable(talk: ChatClient) -> Sequence[str]:
     return [str(one.seq) for one in (await _decisions(talk)).decisions if not one.undone]
 
 
-async def _pinned(talk: Conversation) -> Sequence[str]:
+async def _pinned(talk: ChatClient) -> Sequence[str]:
     return [str(one.seq) for one in (await talk.ask(Pins, "/session/pins")).pins]
 
 
-async def _names(talk: Conversation) -> Sequence[str]:
+async def _names(talk: ChatClient) -> Sequence[str]:
     return [one.session for one in (await talk.ask(SessionPage, "/sessions", session=None, limit=200)).sessions]
 
 
-async def _models(talk: Conversation) -> Sequence[str]:
+async def _models(talk: ChatClient) -> Sequence[str]:
     return talk.models
 
 
-async def _note_kinds(talk: Conversation) -> Sequence[str]:
+async def _note_kinds(talk: ChatClient) -> Sequence[str]:
     return KINDS
 
 
-async def _memory_words(talk: Conversation) -> Sequence[str]:
+async def _memory_words(talk: ChatClient) -> Sequence[str]:
     return ["approve", "reject", *(str(place) for place in range(1, len(talk.proposals) + 1))]
 
 
@@ -321,9 +321,9 @@ def _kinds() -> str:
     return f"Kinds are {', '.join(KINDS)}."
 
 
-def _found(told: Recalled) -> Found:
+def _found(told: Recalled) -> SearchResult:
     """What recall found, as the engine has it."""
-    return Found(
+    return SearchResult(
         query=told.query,
         scope=told.scope,
         hits=tuple(map(_hit, told.hits)),

@@ -6,6 +6,6 @@ A key nobody knows is refused, and the nearest known key is named.
 """
 
 from recto.config.loader import FILES, load, settings_file
-from recto.config.settings import Settings, Window
+from recto.config.settings import Settings, WindowSettings
 
-__all__ = ["FILES", "Settings", "Window", "load", "settings_file"]
+__all__ = ["FILES", "Settings", "WindowSettings", "load", "settings_file"]

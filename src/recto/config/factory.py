@@ -19,11 +19,11 @@ from recto.config.modes import rules_for
 from recto.context.compaction.protocols import ChatModel, Dispatcher
 from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import bill
-from recto.continuity.checkpoints.checkpoint import Continuity
+from recto.continuity.checkpoints.checkpoint import CheckpointRules
 from recto.engine.fit import M, fit_messages
 from recto.engine.importer import Importer
 from recto.engine.monitor import Monitor, health_report
-from recto.engine.prompt_builder import Material
+from recto.engine.prompt_builder import PromptBuilder
 from recto.engine.session import Session
 from recto.engine.standing_context import StandingContext
 from recto.engine.window import Window
@@ -43,13 +43,13 @@ from recto.transcript.protocols import Clock, Replica, TranscriptStore
 from recto.transcript.session_keys import agent_of, is_memory_session, stored_key, tenant_of
 
 if TYPE_CHECKING:
-    from recto.context.compaction.writer import Writer
+    from recto.context.compaction.writer import SummaryWriter
     from recto.continuity.memory.authority import MemoryAuthority
     from recto.continuity.memory.consolidation import Consolidator
     from recto.continuity.memory.files import MemoryFolder
     from recto.continuity.memory.manager import Memories
     from recto.engine.async_session import AsyncSession
-    from recto.engine.compactor import Compressor
+    from recto.engine.compactor import Compactor
     from recto.engine.delegation import Delegator
     from recto.health.exporters.prometheus import Metrics
     from recto.models.chat.llama_cpp import EmbeddedModel
@@ -275,11 +275,11 @@ def open_session(
 
     delegator = _delegator(settings, opened, key, meter, dispatcher) if dispatcher else None
 
-    def compressor(material: Material) -> Compressor:
-        from recto.engine.compactor import Compressor  # noqa: PLC0415  # only for who has something to write
+    def compressor(material: PromptBuilder) -> Compactor:
+        from recto.engine.compactor import Compactor  # noqa: PLC0415  # only for who has something to write
 
         writer = writer_for(settings, meter, model)
-        return Compressor(opened, key, material, writer, delegator, ahead=settings.compress.background)
+        return Compactor(opened, key, material, writer, delegator, ahead=settings.compress.background)
 
     window = Window(
         opened,
@@ -329,11 +329,11 @@ def health_for(settings: Settings, store: TranscriptStore, key: str, turns: int)
     return health_report(store, key, rules=rules, regret_turns=given.regret_turns, turns=turns, red=red)
 
 
-def continuity_for(settings: Settings) -> Continuity:
+def continuity_for(settings: Settings) -> CheckpointRules:
     """How the work of a session is kept track of, as the settings say."""
     given = settings.continuity
     reached = bool(given.folder) or settings.window.mode != "sliding_window"
-    return Continuity(
+    return CheckpointRules(
         folder=given.folder,
         milestones=given.milestones == "always" or (given.milestones == "auto" and reached),
         environment=given.environment and bool(given.directory or not settings.tenant),
@@ -363,14 +363,14 @@ def _delegator(settings: Settings, store: TranscriptStore, key: str, meter: Mete
     return Delegator(store, key, dispatcher=dispatcher, meter=meter, clock=SystemClock(), seconds=seconds)
 
 
-def writer_for(settings: Settings, meter: Meter, model: ChatModel | None = None) -> Writer:
+def writer_for(settings: Settings, meter: Meter, model: ChatModel | None = None) -> SummaryWriter:
     """Who writes shorter texts: the model that is given or that the settings name, and who needs none."""
-    from recto.context.compaction.writer import Writer, WritingRules  # noqa: PLC0415
+    from recto.context.compaction.writer import SummaryWriter, WritingRules  # noqa: PLC0415
 
     given = settings.compress.model
     shown = min(given.input_tokens, _EMBEDDED_INPUT) if given.use == "embedded" else given.input_tokens
     rules = WritingRules(seconds=given.seconds, input_tokens=shown, calls=given.calls)
-    return Writer(lambda: model or chat_for(settings), rules, meter.count, bill_for(settings, model))
+    return SummaryWriter(lambda: model or chat_for(settings), rules, meter.count, bill_for(settings, model))
 
 
 def chat_for(settings: Settings) -> ChatModel | None:
@@ -416,7 +416,7 @@ def bill_for(settings: Settings, model: ChatModel | None = None) -> Callable[[in
 
 def recall_for(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> Recall:
     """Recall of a session, over an indexer that is shared or over one of its own."""
-    from recto.recall.ranking import Weights  # noqa: PLC0415  # numpy only for who has something to recall
+    from recto.recall.ranking import RankingWeights  # noqa: PLC0415  # numpy only for who has something to recall
     from recto.recall.recall import Recall, RecallRules  # noqa: PLC0415
     from recto.recall.search import Searcher  # noqa: PLC0415
 
@@ -429,7 +429,9 @@ def recall_for(settings: Settings, store: TranscriptStore, key: str, indexer: In
         tokens=given.tokens,
         index_seconds=given.index_seconds,
     )
-    searcher = Searcher(indexer or indexer_for(settings, store), weights=Weights(half_life_days=given.half_life_days))
+    searcher = Searcher(
+        indexer or indexer_for(settings, store), weights=RankingWeights(half_life_days=given.half_life_days)
+    )
     authority = memory_authority_for(settings, store)
     return Recall(searcher, key, rules=rules, owns_indexer=indexer is None, authority=authority)
 

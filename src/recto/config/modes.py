@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from recto.config import Settings
-from recto.config import Window as WindowSettings
+from recto.config import Settings, WindowSettings
 from recto.context.policies.compact import Compact
 from recto.context.policies.evict import Evict
-from recto.context.policies.planner import Rules
+from recto.context.policies.planner import ReliefRules
 from recto.context.policies.prune import Prune
 from recto.context.policies.scorers import scorer_named
 from recto.context.policies.trim import TrimResults
@@ -23,7 +22,7 @@ _LAST = 0.95
 """The share of the room from which on the cascade's last rungs are asked, and relief is not put off."""
 
 
-def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> Rules:
+def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> ReliefRules:
     """When relief starts, how far it goes and what it may touch, as the settings say."""
     window = settings.window
     leaves = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy, **window.scorer))
@@ -32,7 +31,7 @@ def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> Rules:
         summary_tokens=max(min(settings.compress.summary_tokens, budget.room // 8), 1),
         handoff_tokens=min(settings.compress.handoff_tokens, budget.room // 20),
     )
-    rules = Rules(
+    rules = ReliefRules(
         room=budget.room,
         ceiling=window.ceiling_percent / 100,
         floor=window.floor_percent / 100,
@@ -56,7 +55,7 @@ def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> Rules:
     return _cascade(rules, settings, leaves) if window.mode == "zones" else rules
 
 
-def _auto_compact(rules: Rules, window: WindowSettings) -> Rules:
+def _auto_compact(rules: ReliefRules, window: WindowSettings) -> ReliefRules:
     """Everything but the newest is compacted at once; how far that leads is not asked."""
     target = window.compact_target_percent / 100
     return replace(
@@ -71,7 +70,7 @@ def _auto_compact(rules: Rules, window: WindowSettings) -> Rules:
     )
 
 
-def _cascade(rules: Rules, settings: Settings, leaves: Policy) -> Rules:
+def _cascade(rules: ReliefRules, settings: Settings, leaves: Policy) -> ReliefRules:
     """The cheapest per token freed first; what costs the most, or is lost for the longest, last."""
     from recto.context.policies.progressive import Progressive  # noqa: PLC0415  # only for who wants the whole cascade
     from recto.context.policies.summarize_results import SummariseResults  # noqa: PLC0415

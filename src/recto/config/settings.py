@@ -15,7 +15,7 @@ from recto.transcript.session_keys import Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class LimitSettings:
     """What Recto refuses to take in or wait for."""
 
     message_bytes: int = 256 * 1024 * 1024
@@ -31,7 +31,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trim:
+class TrimSettings:
     """How old tool results shrink."""
 
     keep_newest: int = 3
@@ -45,7 +45,7 @@ class Trim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class WindowSettings:
     """What is done to keep the prompt inside the model's window."""
 
     mode: str = "sliding_window"
@@ -87,7 +87,7 @@ class Window:
     """For `auto_compact`: from here on it is carried out."""
     keep_recent_tokens: int = 20_000
     """The newest messages that a compaction leaves as they are; at most two fifths of the room."""
-    trim: Trim = field(default_factory=Trim)
+    trim: TrimSettings = field(default_factory=TrimSettings)
 
     def __post_init__(self) -> None:
         if self.mode not in ("sliding_window", "auto_compact", "zones"):
@@ -107,7 +107,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Embedder:
+class EmbedderSettings:
     """What turns texts into vectors for recall."""
 
     use: str = "auto"
@@ -142,7 +142,7 @@ class Embedder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recall:
+class RecallSettings:
     """How what left the prompt is found again, and when it comes back by itself."""
 
     enabled: bool = True
@@ -164,7 +164,7 @@ class Recall:
     long as it fits. Indexing that gets on is waited for, up to 30 times as long."""
     background: bool = True
     """Whether messages are indexed ahead of need, on a thread of its own."""
-    embedder: Embedder = field(default_factory=Embedder)
+    embedder: EmbedderSettings = field(default_factory=EmbedderSettings)
 
     def __post_init__(self) -> None:
         if self.scope not in get_args(Scope):
@@ -178,7 +178,7 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompressModel:
+class CompressModelSettings:
     """The model that writes shorter texts. What it writes is checked against its sources."""
 
     use: str = "none"
@@ -208,7 +208,7 @@ class CompressModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compress:
+class CompressSettings:
     """How content becomes shorter text when leaving is not enough."""
 
     result_tokens: int = 500
@@ -227,7 +227,7 @@ class Compress:
     """Whether a model writes ahead of need, from the yellow zone on, so that the turn does not wait."""
     delegate_seconds: float = 300.0
     """How long a sub-agent may take."""
-    model: CompressModel = field(default_factory=CompressModel)
+    model: CompressModelSettings = field(default_factory=CompressModelSettings)
 
     def __post_init__(self) -> None:
         if self.result_tokens < 1 or not 0 < self.result_share < 1:
@@ -239,7 +239,7 @@ class Compress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class StandingSettings:
     """Files whose text stands before everything else in every prompt."""
 
     files: tuple[str, ...] = ()
@@ -255,7 +255,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class MemorySettings:
     """What is remembered for good, who approves it, and when it is old."""
 
     folder: str = ""
@@ -286,7 +286,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Continuity:
+class ContinuitySettings:
     """How the work of a session goes on in a new window, in another process, or elsewhere."""
 
     folder: str = ""
@@ -310,7 +310,7 @@ class Continuity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class ReplicaSettings:
     """A copy of the store that is read in its place by those who only look."""
 
     url: str = ""
@@ -324,7 +324,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alerts:
+class AlertSettings:
     """From where on somebody should be told."""
 
     utilization: float = 0.9
@@ -359,7 +359,7 @@ class Alerts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
+class WebhookSettings:
     """Where alerts are sent as JSON."""
 
     url: str = ""
@@ -375,7 +375,7 @@ class Webhook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class HealthSettings:
     """How it is told whether all is well."""
 
     enabled: bool = True
@@ -388,8 +388,8 @@ class Health:
     """Whether the log may hold text of messages."""
     telemetry: bool = False
     """Whether spans and metrics are handed to OpenTelemetry, where its API is installed."""
-    alerts: Alerts = field(default_factory=Alerts)
-    webhook: Webhook = field(default_factory=Webhook)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
+    webhook: WebhookSettings = field(default_factory=WebhookSettings)
 
     def __post_init__(self) -> None:
         if self.regret_turns < 1:
@@ -397,7 +397,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gateway:
+class GatewaySettings:
     """What the gateway listens on, whom it asks, and what it refuses."""
 
     host: str = "127.0.0.1"
@@ -453,22 +453,22 @@ class Settings:
 
     store: str = "~/.recto/transcript.db"
     """Where transcripts are kept: a path, `postgresql://…`, or `memory:` for a store that goes with the process."""
-    replica: Replica = field(default_factory=Replica)
+    replica: ReplicaSettings = field(default_factory=ReplicaSettings)
     session: str = DEFAULT_SESSION
     """The session that is meant when none is named."""
     tenant: str = ""
     """Whose sessions these are, where several customers share a store. No tenant ever sees another's."""
     model: str = ""
     """The model whose window and tokenizer count. Empty: unknown, so the most careful assumptions."""
-    limits: Limits = field(default_factory=Limits)
-    window: Window = field(default_factory=Window)
-    recall: Recall = field(default_factory=Recall)
-    compress: Compress = field(default_factory=Compress)
-    standing: Standing = field(default_factory=Standing)
-    memory: Memory = field(default_factory=Memory)
-    continuity: Continuity = field(default_factory=Continuity)
-    health: Health = field(default_factory=Health)
-    gateway: Gateway = field(default_factory=Gateway)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    window: WindowSettings = field(default_factory=WindowSettings)
+    recall: RecallSettings = field(default_factory=RecallSettings)
+    compress: CompressSettings = field(default_factory=CompressSettings)
+    standing: StandingSettings = field(default_factory=StandingSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    continuity: ContinuitySettings = field(default_factory=ContinuitySettings)
+    health: HealthSettings = field(default_factory=HealthSettings)
+    gateway: GatewaySettings = field(default_factory=GatewaySettings)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What you know better about a model than the registry: `{my-model: {window: 32768, tokenizer: llama3}}`."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from recto.context.compaction.protocols import ChatModel, Delegated
 from recto.context.facts.types import Fact
-from recto.context.window.budget import Verdict
+from recto.context.window.budget import BudgetVerdict
 from recto.context.window.notes import NoteKind
 from recto.context.window.report import Report
 from recto.engine.prompt import Prompt
@@ -26,7 +26,7 @@ from recto.engine.verification import Verification
 from recto.health.metrics import Alert
 from recto.health.protocols import HealthSink
 from recto.health.trends import HealthReport
-from recto.recall.types import Found
+from recto.recall.types import SearchResult
 from recto.transcript.entries import Entry, Head
 from recto.transcript.session_keys import Scope
 
@@ -130,7 +130,7 @@ class AsyncSession:
         """See `Session.prompt`."""
         return await on_a_thread(self.session.prompt, tools)
 
-    async def check(self, message: MessageLike) -> Verdict:
+    async def check(self, message: MessageLike) -> BudgetVerdict:
         """See `Session.check`."""
         return await on_a_thread(self.session.check, message)
 
@@ -150,7 +150,7 @@ class AsyncSession:
         """See `Session.watch`; the same holds."""
         self.session.watch(sink)
 
-    async def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> Found:
+    async def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> SearchResult:
         """See `Session.recall`."""
         return await on_a_thread(self.session.recall, query, most=most, scope=scope)
 

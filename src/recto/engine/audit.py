@@ -25,7 +25,7 @@ from recto.engine.standing_context import STANDING
 from recto.engine.verification import verify
 from recto.errors import InputError
 from recto.recall.types import USED
-from recto.transcript.audit import Asked, AuditLine, Closing, Detail, Ranges, Topic
+from recto.transcript.audit import AuditFilter, AuditLine, Closing, Detail, Ranges, Topic
 from recto.transcript.entries import MESSAGE, Entry, Head
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer, within
@@ -86,7 +86,7 @@ _OWN = frozenset({"policy", "reason", "by", "why", "left", "shrunk", "kept", "sc
 def audit(
     store: TranscriptStore,
     session: str,
-    asked: Asked | None = None,
+    asked: AuditFilter | None = None,
     *,
     as_of: int | None = None,
     advance: Callable[[int], object] = lambda by: None,
@@ -95,13 +95,15 @@ def audit(
 
     `advance` hears how many entries were read.
     """
-    asked = asked or Asked()
+    asked = asked or AuditFilter()
     head = store.head(session).seq if as_of is None else as_of
     found = (_newest_first if asked.newest else _oldest_first)(store, session, asked, head, advance)
     return islice(found, asked.limit)
 
 
-def audited_back(store: TranscriptStore, session: str, asked: Asked, *, limit: int) -> tuple[list[AuditLine], int]:
+def audited_back(
+    store: TranscriptStore, session: str, asked: AuditFilter, *, limit: int
+) -> tuple[list[AuditLine], int]:
     """A page of lines, newest first, and the entry the next one begins with; 0 where there is none.
 
     It looks through a bounded number of entries however few lines they hold, and for what was undone at a bounded
@@ -118,7 +120,7 @@ def audited_back(store: TranscriptStore, session: str, asked: Asked, *, limit: i
     return lines, floor
 
 
-def closing(head: Head, session: str, asked: Asked, lines: int) -> Closing:
+def closing(head: Head, session: str, asked: AuditFilter, lines: int) -> Closing:
     """What ends the lines of a session that were read as of a head."""
     return Closing(session=session, seq=head.seq, hash=head.hash.hex(), lines=lines, asked=asked)
 
@@ -214,7 +216,7 @@ def differences(
 
 
 def _oldest_first(
-    store: TranscriptStore, session: str, asked: Asked, head: int, advance: Callable[[int], object]
+    store: TranscriptStore, session: str, asked: AuditFilter, head: int, advance: Callable[[int], object]
 ) -> Iterator[AuditLine]:
     undone: dict[int, int] | None = None
     first = (asked.past or 0) + 1
@@ -233,7 +235,7 @@ def _oldest_first(
 def _newest_first(
     store: TranscriptStore,
     session: str,
-    asked: Asked,
+    asked: AuditFilter,
     head: int,
     advance: Callable[[int], object],
     *,

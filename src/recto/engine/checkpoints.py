@@ -16,17 +16,17 @@ from typing import Any
 from recto.context.facts.extraction import facts_of
 from recto.context.facts.files import touched_in
 from recto.context.facts.grounding import folded
-from recto.context.facts.types import Fact, Teller, Touched
+from recto.context.facts.types import Fact, MessageViewReader, WorkedFile
 from recto.context.window.state import WindowState
 from recto.continuity.checkpoints.builder import carried, changed, checkpoint_of, services_in, taken_over, with_given
-from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Continuity, Environment, Given
+from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, CheckpointRules, Environment, ManualState
 from recto.continuity.checkpoints.handoff import handoff_of, page_for_people
 from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.engine.checkpoint_files import HANDOFF as HANDOFF_FILE
 from recto.engine.checkpoint_files import JSON, PAGE, folder_of, write_whole
-from recto.engine.environment import Lookout
+from recto.engine.environment import EnvironmentProbe
 from recto.engine.projection import CHECKPOINT, HANDOFF, checkpoint_key, last_numbered, replay_key
-from recto.engine.prompt_builder import Material
+from recto.engine.prompt_builder import PromptBuilder
 from recto.errors import CheckpointRefused, InputError
 from recto.formats import read
 from recto.transcript.entries import MESSAGE, Draft, Entry
@@ -37,11 +37,11 @@ _HEARD = 5_000
 """Entries that are read at most where nobody wrote down what is known of those that left."""
 
 
-def lookout_for(continuity: Continuity) -> Lookout | None:
+def lookout_for(continuity: CheckpointRules) -> EnvironmentProbe | None:
     """What looks at the environment; nothing where nobody shall."""
     if not continuity.environment:
         return None
-    return Lookout(directory=continuity.directory, hosts=continuity.hosts)
+    return EnvironmentProbe(directory=continuity.directory, hosts=continuity.hosts)
 
 
 def digest_of(text: str) -> str:
@@ -58,15 +58,15 @@ class Running:
         self._from: int | None = None
         self._seq = 0
         self._facts: tuple[Fact, ...] = ()
-        self._touched: tuple[Touched, ...] = ()
-        self._teller = Teller()
+        self._touched: tuple[WorkedFile, ...] = ()
+        self._teller = MessageViewReader()
 
-    def up_to(self, state: WindowState) -> tuple[tuple[Fact, ...], tuple[Touched, ...]]:
+    def up_to(self, state: WindowState) -> tuple[tuple[Fact, ...], tuple[WorkedFile, ...]]:
         """What is known as of a state."""
         known = state.summary
         began = known.at if known else 0
         if self._from != began or self._seq > state.seq:
-            self._from, self._teller = began, Teller()
+            self._from, self._teller = began, MessageViewReader()
             self._seq = known.known if known else max(state.seq - _HEARD, 0)
             self._facts, self._touched = (known.facts, known.touched) if known else ((), ())
         told = [
@@ -88,9 +88,9 @@ class Checkpoints:
         self,
         store: TranscriptStore,
         session: str,
-        material: Material,
+        material: PromptBuilder,
         draft: Callable[..., Draft],
-        continuity: Continuity,
+        continuity: CheckpointRules,
     ) -> None:
         self.continuity = continuity
         self.lookout = lookout_for(continuity)
@@ -162,7 +162,7 @@ class Checkpoints:
         criteria = tuple(replace(one, seq=state.task) for one in made.success_criteria)
         made = replace(made, session=self._session, goal_seq=state.task, success_criteria=criteria, reason=reason)
         made = carried(made, before)
-        given = taken_over(over) if over else before.given if before else Given()
+        given = taken_over(over) if over else before.given if before else ManualState()
         if changes is not None:
             given = changed(given, changes, with_given(made, given), state.seq + 1)
         made = with_given(made, given)

@@ -12,21 +12,21 @@ from typing import Any
 
 from recto.context.compaction.extractive import extract
 from recto.context.compaction.fidelity import GATE, Fidelity, fidelity_of, salient
-from recto.context.compaction.layout import Layout, Shares, bullet, filled, lay_out, more_for_facts, with_names
+from recto.context.compaction.layout import Layout, LayoutShares, bullet, filled, lay_out, more_for_facts, with_names
 from recto.context.compaction.levels import at_level, level_for
 from recto.context.compaction.loss_report import Losses, losses_of
-from recto.context.compaction.writer import EXTRACTIVE, Attempt, Writer, Written
+from recto.context.compaction.writer import EXTRACTIVE, Attempt, SummaryWriter, WrittenSummary
 from recto.context.facts.extraction import facts_of, missing
 from recto.context.facts.files import touched_in
-from recto.context.facts.types import Fact, FactKind, Level, Told, Touched, told_in
+from recto.context.facts.types import Fact, FactKind, Level, MessageView, WorkedFile, told_in
 from recto.context.policies.summarize_results import framed
-from recto.context.window.plan import Order, Plan, Shrink
+from recto.context.window.plan import Plan, Shrink, TextOrder
 from recto.context.window.state import WindowState, ranges_of
-from recto.context.window.summary import Carried, Part, PartLevel, Summary
+from recto.context.window.summary import ExecutedPlan, PartLevel, Summary, SummaryPart
 from recto.context.window.units import Unit, units_of
 from recto.engine.compactor_prefetch import Ahead
 from recto.engine.delegation import Delegator
-from recto.engine.prompt_builder import Material
+from recto.engine.prompt_builder import PromptBuilder
 from recto.transcript.entries import MAX_SEQ, Role
 from recto.transcript.protocols import TranscriptStore
 
@@ -45,7 +45,7 @@ _FOR_NAMES = 14
 """What part of a text is kept free for names that it does not say."""
 _SHORTEST_FACT = 12
 _MOST_FOUND = 20
-_LEVELS = Shares(facts=0.35, files=0.1, earlier=0.55)
+_LEVELS = LayoutShares(facts=0.35, files=0.1, earlier=0.55)
 """Shares of a text that tells exchanges at levels."""
 
 
@@ -53,28 +53,28 @@ _LEVELS = Shares(facts=0.35, files=0.1, earlier=0.55)
 class _Source:
     """What a summary is made of."""
 
-    told: Sequence[Told]
+    told: Sequence[MessageView]
     """What leaves now."""
     facts: tuple[Fact, ...]
     """What is known of everything that left, as of the end of what leaves."""
     current: tuple[Fact, ...]
     """The same, knowing what was said since: what is still open."""
-    touched: tuple[Touched, ...]
+    touched: tuple[WorkedFile, ...]
     known: int
-    earlier: tuple[Part, ...]
+    earlier: tuple[SummaryPart, ...]
     goal: str
     turn: int
 
 
-class Compressor:
+class Compactor:
     """Writes what a window's plans ask for."""
 
     def __init__(
         self,
         store: TranscriptStore,
         session: str,
-        material: Material,
-        writer: Writer,
+        material: PromptBuilder,
+        writer: SummaryWriter,
         delegator: Delegator | None = None,
         *,
         ahead: bool = False,
@@ -98,10 +98,10 @@ class Compressor:
             return
         self.ahead.begin(self._material.told(sorted(leaving)), goal=self._goal(state), tokens=plan.writes.most // 3)
 
-    def carry_out(self, plans: Sequence[Plan], state: WindowState) -> list[Carried]:
+    def carry_out(self, plans: Sequence[Plan], state: WindowState) -> list[ExecutedPlan]:
         """The plans with their texts, each seeing what those before it did."""
         state = state.copy()
-        done: list[Carried] = []
+        done: list[ExecutedPlan] = []
         for plan in plans:
             carried = self._written(plan, state)
             state.shrink(carried.plan.shrinks)
@@ -110,29 +110,31 @@ class Compressor:
             done.append(carried)
         return done
 
-    def _written(self, plan: Plan, state: WindowState) -> Carried:
+    def _written(self, plan: Plan, state: WindowState) -> ExecutedPlan:
         if plan.writes is None:
-            return Carried(plan=plan)
+            return ExecutedPlan(plan=plan)
         if plan.writes.style == "results":
             return self._results(plan, plan.writes, state)
         source = self._source(plan.leaves, state)
         if plan.writes.style == "levels":
             parts = self._by_level(plan.leaves, state)
-            written = Written(lines=(), engine=EXTRACTIVE, attempts=(Attempt(engine=EXTRACTIVE, outcome="used"),))
+            written = WrittenSummary(
+                lines=(), engine=EXTRACTIVE, attempts=(Attempt(engine=EXTRACTIVE, outcome="used"),)
+            )
             source = replace(source, earlier=(*source.earlier, *parts))
             summary, fidelity = self._composed(source, written, plan.writes.most, _LEVELS)
         else:
             written, summary, fidelity = self._sections(source, plan.writes)
         losses = losses_of(source.told, self._kept(plan, state, summary.text))
         record = self._record(plan, state, written, summary, fidelity, losses)
-        return Carried(plan=plan, summary=summary, record=record)
+        return ExecutedPlan(plan=plan, summary=summary, record=record)
 
-    def _sections(self, source: _Source, order: Order) -> tuple[Written, Summary, Fidelity]:
-        layout = self._layout(source, order.most - order.most // _FOR_NAMES, Shares())
+    def _sections(self, source: _Source, order: TextOrder) -> tuple[WrittenSummary, Summary, Fidelity]:
+        layout = self._layout(source, order.most - order.most // _FOR_NAMES, LayoutShares())
         room = max(layout.left, order.most // 5)
         written = self._delegated(source, order, room) or self._narrative(source, order, room)
         level: PartLevel = "delegated" if order.style == "delegated" else "sections"
-        part = Part(
+        part = SummaryPart(
             first=source.told[0].seq,
             last=source.told[-1].seq,
             level=level,
@@ -141,10 +143,12 @@ class Compressor:
         )
         found = _told_by_model(written, source)
         source = replace(source, facts=(*source.facts, *found), current=(*source.current, *found))
-        summary, fidelity = self._composed(source, written, order.most, Shares())
+        summary, fidelity = self._composed(source, written, order.most, LayoutShares())
         return written, replace(summary, parts=(*source.earlier, part)), fidelity
 
-    def _composed(self, source: _Source, written: Written, most: int, shares: Shares) -> tuple[Summary, Fidelity]:
+    def _composed(
+        self, source: _Source, written: WrittenSummary, most: int, shares: LayoutShares
+    ) -> tuple[Summary, Fidelity]:
         """The text, with more room for facts where it lost too much; the better of the two.
 
         What is left of its room names what matters most of what it does not say.
@@ -168,7 +172,7 @@ class Compressor:
         )
         return made, best[1]
 
-    def _layout(self, source: _Source, most: int, shares: Shares) -> Layout:
+    def _layout(self, source: _Source, most: int, shares: LayoutShares) -> Layout:
         return lay_out(
             source.current,
             source.touched,
@@ -201,7 +205,7 @@ class Compressor:
             turn=state.turn,
         )
 
-    def _narrative(self, source: _Source, order: Order, room: int) -> Written:
+    def _narrative(self, source: _Source, order: TextOrder, room: int) -> WrittenSummary:
         prepared = self.ahead.take({one.seq for one in source.told}) if self.ahead and not order.focus else None
         if prepared is None:
             return self.writer.narrative(source.told, goal=source.goal, focus=order.focus, tokens=room)
@@ -211,12 +215,12 @@ class Compressor:
         picked = extract(rest, goal=source.goal, tokens=max(room, 0), count=self._count)
         return replace(written, lines=(*written.lines, *(bullet(one.text, one.seq) for one in picked)))
 
-    def _delegated(self, source: _Source, order: Order, room: int) -> Written | None:
+    def _delegated(self, source: _Source, order: TextOrder, room: int) -> WrittenSummary | None:
         if order.style != "delegated" or self._delegator is None:
             return None
         return self._delegator.narrative(source.told, goal=source.goal, focus=order.focus, most=room)
 
-    def _results(self, plan: Plan, order: Order, state: WindowState) -> Carried:
+    def _results(self, plan: Plan, order: TextOrder, state: WindowState) -> ExecutedPlan:
         """Results are extracted already; the largest of them a model may write anew, if that is not longer."""
         attempts: list[Attempt] = []
         invented: list[str] = []
@@ -246,15 +250,15 @@ class Compressor:
             "sources": ranges_of(sorted(shrinks)),
             "generation": 1,
         }
-        return Carried(plan=replace(plan, shrinks=tuple(shrinks.values())), record=record)
+        return ExecutedPlan(plan=replace(plan, shrinks=tuple(shrinks.values())), record=record)
 
-    def _by_level(self, leaves: Sequence[Unit], state: WindowState) -> tuple[Part, ...]:
+    def _by_level(self, leaves: Sequence[Unit], state: WindowState) -> tuple[SummaryPart, ...]:
         """Each exchange that leaves, in the words its age allows."""
         newest = max((unit.exchange for unit in units_of(state.lines.values())), default=0)
         exchanges: dict[int, list[int]] = {}
         for unit in leaves:
             exchanges.setdefault(unit.exchange, []).extend(unit.seqs)
-        parts: list[Part] = []
+        parts: list[SummaryPart] = []
         for number, seqs in sorted(exchanges.items()):
             age = newest - number
             level = level_for(age)
@@ -263,7 +267,7 @@ class Compressor:
             parts.append(_part(min(seqs), max(seqs), chosen, state.turn - age, [said]))
         return tuple(parts)
 
-    def _aged(self, parts: Sequence[Part], turn: int) -> tuple[Part, ...]:
+    def _aged(self, parts: Sequence[SummaryPart], turn: int) -> tuple[SummaryPart, ...]:
         """Older ranges with the words they still deserve; what becomes shorter is written anew from its messages."""
         aged = [self._shorter(part, turn) for part in parts]
         while len(aged) > _MOST_PARTS:
@@ -272,7 +276,7 @@ class Compressor:
             aged[:2] = [_part(first.first, second.last, "title", second.turn, [self._at(joined, "title")])]
         return tuple(aged)
 
-    def _shorter(self, part: Part, turn: int) -> Part:
+    def _shorter(self, part: SummaryPart, turn: int) -> SummaryPart:
         level = level_for(turn - part.turn)
         wanted: Level = "key_points" if level == "full" else level
         if _LOWER[wanted] <= _LOWER[part.level]:
@@ -283,14 +287,14 @@ class Compressor:
             return replace(part, level=wanted, text="\n".join(bullet(line) for line in lines))
         return _part(part.first, part.last, wanted, part.turn, [self._at(told, wanted)])
 
-    def _at(self, told: Sequence[Told], level: Level) -> str:
+    def _at(self, told: Sequence[MessageView], level: Level) -> str:
         return at_level(told, level, self._count) if told else ""
 
-    def _heard(self, first: int, last: int) -> list[Told]:
+    def _heard(self, first: int, last: int) -> list[MessageView]:
         """Messages as the transcript has them, whether they are in the prompt or not."""
         return told_in(self._store.read(self._session, max(first, last - _HEARD), last)) if first <= last else []
 
-    def _told(self, first: int, last: int) -> list[Told]:
+    def _told(self, first: int, last: int) -> list[MessageView]:
         return told_in(self._store.read(self._session, first, min(last, first + _READ_AGAIN - 1)))
 
     def _goal(self, state: WindowState) -> str:
@@ -305,7 +309,7 @@ class Compressor:
         self,
         plan: Plan,
         state: WindowState,
-        written: Written,
+        written: WrittenSummary,
         summary: Summary,
         fidelity: Fidelity,
         losses: Losses,
@@ -343,7 +347,7 @@ _SECTION_KINDS: dict[str, tuple[FactKind, tuple[Role, ...]]] = {
 """What a model's sections may add to the facts, and whose words those have to be."""
 
 
-def _told_by_model(written: Written, source: _Source) -> tuple[Fact, ...]:
+def _told_by_model(written: WrittenSummary, source: _Source) -> tuple[Fact, ...]:
     """What a model found that must not be lost: only where it is quoted from a message of somebody who may say it."""
     known = {fact.text for fact in source.facts}
     found: list[Fact] = []
@@ -361,7 +365,7 @@ def _told_by_model(written: Written, source: _Source) -> tuple[Fact, ...]:
     return tuple(found[:_MOST_FOUND])
 
 
-def _part(first: int, last: int, level: Level, turn: int, said: Sequence[str]) -> Part:
+def _part(first: int, last: int, level: Level, turn: int, said: Sequence[str]) -> SummaryPart:
     where = f"{first} to {last}" if first != last else str(first)
     lines = [bullet(f"{line} ({where})") for text in said for line in text.splitlines() if line.strip()]
-    return Part(first=first, last=last, level=level, turn=turn, text="\n".join(lines))
+    return SummaryPart(first=first, last=last, level=level, turn=turn, text="\n".join(lines))

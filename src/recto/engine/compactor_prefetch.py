@@ -10,8 +10,8 @@ import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from recto.context.compaction.writer import EXTRACTIVE, Writer, Written
-from recto.context.facts.types import Told
+from recto.context.compaction.writer import EXTRACTIVE, SummaryWriter, WrittenSummary
+from recto.context.facts.types import MessageView
 
 _ENOUGH = 0.6
 """The share of what leaves that must have been written about, or it is written anew."""
@@ -22,13 +22,13 @@ class Prepared:
     """What was written about some messages before they left."""
 
     seqs: frozenset[int]
-    written: Written
+    written: WrittenSummary
 
 
 class Ahead:
     """One text that is being written, or waits to be taken."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: SummaryWriter) -> None:
         self._writer = writer
         self._lock = threading.Lock()
         self._prepared: Prepared | None = None
@@ -42,7 +42,7 @@ class Ahead:
             known = self._prepared.seqs if self._prepared else frozenset()
             return self.idle.is_set() and not _covers(known, seqs)
 
-    def begin(self, told: Sequence[Told], *, goal: str, tokens: int) -> None:
+    def begin(self, told: Sequence[MessageView], *, goal: str, tokens: int) -> None:
         """Starts to write; one at a time."""
         with self._lock:
             if not self.idle.is_set() or not told:
@@ -63,7 +63,7 @@ class Ahead:
             self._prepared = None
             return prepared
 
-    def _write(self, seqs: frozenset[int], told: list[Told], goal: str, tokens: int) -> None:
+    def _write(self, seqs: frozenset[int], told: list[MessageView], goal: str, tokens: int) -> None:
         try:
             written = self._writer.narrative(told, goal=goal, focus="", tokens=tokens)
             if written.engine != EXTRACTIVE:  # that is made in a moment, and better of all that leaves

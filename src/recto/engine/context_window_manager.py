@@ -16,15 +16,15 @@ from dataclasses import replace
 from typing import Any
 
 from recto.context.policies.compact import Compact
-from recto.context.policies.planner import Rules
-from recto.context.window.pressure import Reading
-from recto.context.window.report import Decided, Report
+from recto.context.policies.planner import ReliefRules
+from recto.context.window.pressure import PressureReading
+from recto.context.window.report import DecisionSummary, Report
 from recto.engine.prompt import Prompt
 from recto.engine.report import decisions
 from recto.engine.session import MessageLike, Session
 from recto.health.metrics import Alert
 from recto.health.trends import HealthReport
-from recto.tokens.limits import Limits, limits_in_error
+from recto.tokens.limits import ModelLimits, limits_in_error
 from recto.transcript.entries import Entry
 
 _TIGHTER = 0.9
@@ -39,7 +39,7 @@ class ContextWindowManager:
         session: Session,
         *,
         tools: Sequence[Any] = (),
-        rules: Rules | None = None,
+        rules: ReliefRules | None = None,
         on_event: Callable[[Entry], None] | None = None,
         on_alert: Callable[[Alert], object] | None = None,
     ) -> None:
@@ -66,7 +66,7 @@ class ContextWindowManager:
         self.session.window.measure()
         return self.session.prompt(self.tools)
 
-    def on_turn_end(self, *messages: MessageLike, usage: Mapping[str, Any] | None = None) -> Reading:
+    def on_turn_end(self, *messages: MessageLike, usage: Mapping[str, Any] | None = None) -> PressureReading:
         """The model has answered: stores it, and learns from the usage the provider reported for the last prompt."""
         if usage is not None:
             self.session.observe(self.session.window.sent, usage, tools=self.tools)
@@ -87,7 +87,7 @@ class ContextWindowManager:
         """Changes rules at run time: `manager.use(policies=(Evict(scorer=Lru()),))`."""
         self.session.window.rules = replace(self.session.window.rules, **changes)
 
-    def get_audit_trail(self) -> list[Decided]:
+    def get_audit_trail(self) -> list[DecisionSummary]:
         """Every decision of late, newest first: what, why, how much, and every score that went into it."""
         return list(decisions(self.session.window, scores=True))
 
@@ -100,7 +100,7 @@ class ContextWindowManager:
         return self.session.health()
 
 
-def tightened(session: Session, limits: Limits | None, *, again: bool = False) -> None:
+def tightened(session: Session, limits: ModelLimits | None, *, again: bool = False) -> None:
     """Gives the prompts of a session less room after one was too long, by what the provider named as its limit."""
     window = session.window
     said = (limits.max_input or limits.window) if limits else None

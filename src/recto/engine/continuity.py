@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from recto.context.compaction.layout import CountText
 from recto.context.policies.compact import Compact
-from recto.context.policies.planner import Rules
+from recto.context.policies.planner import ReliefRules
 from recto.context.window.state import WindowState
-from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Continuity, Environment
+from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, CheckpointRules, Environment
 from recto.continuity.checkpoints.drift import Drift, drift_of
-from recto.continuity.checkpoints.handoff import Page, resume_page
+from recto.continuity.checkpoints.handoff import HandoffPage, resume_page
 from recto.continuity.checkpoints.schema import LARGEST, checkpoint_from
 from recto.engine.checkpoints import Checkpoints
-from recto.engine.environment import Lookout
+from recto.engine.environment import EnvironmentProbe
 from recto.engine.projection import (
     ANNOUNCED,
     CHECKPOINT,
@@ -34,8 +34,8 @@ from recto.engine.projection import (
     UNSAVED,
     replay_key,
 )
-from recto.engine.prompt_builder import Material, Standing
-from recto.engine.relief import HANDOFF_TOKENS, Decided, Reliever
+from recto.engine.prompt_builder import PromptBuilder, TurnNote
+from recto.engine.relief import HANDOFF_TOKENS, PendingDecision, ReliefExecutor
 from recto.errors import AppendConflict, CheckpointRefused, InputError, KeyReused
 from recto.transcript.entries import Draft, Entry
 from recto.transcript.protocols import TranscriptStore
@@ -56,8 +56,8 @@ class Host(Protocol):
 
     store: TranscriptStore
     session: str
-    material: Material
-    rules: Rules
+    material: PromptBuilder
+    rules: ReliefRules
 
     @property
     def state(self) -> WindowState:
@@ -77,10 +77,10 @@ class Host(Protocol):
         ...
 
 
-class Continuing:
+class WindowContinuity:
     """How the work of one window goes on."""
 
-    def __init__(self, host: Host, continuity: Continuity, reliever: Reliever) -> None:
+    def __init__(self, host: Host, continuity: CheckpointRules, reliever: ReliefExecutor) -> None:
         self.continuity = continuity
         self._host = host
         self._reliever = reliever
@@ -142,7 +142,7 @@ class Continuing:
         with suppress(KeyReused, AppendConflict):
             self._host.append_all([self.checkpoints.draft(self.checkpoints.made(state, reason="the prompt overflows"))])
 
-    def next(self, rules: Rules, idle: float, source: Checkpoint | None = None) -> Entry:
+    def next(self, rules: ReliefRules, idle: float, source: Checkpoint | None = None) -> Entry:
         """Opens a new window: a checkpoint is saved, what may leave leaves, and its first page waits for a question."""
         for _ in range(_ATTEMPTS):
             state = self._host.state
@@ -152,7 +152,9 @@ class Continuing:
                 return next(entry for entry in entries if entry.kind == NEW_WINDOW)
         raise AppendConflict(self._host.session, None, self._host.state.seq, "others write faster than we can")
 
-    def _opening(self, state: WindowState, rules: Rules, idle: float, source: Checkpoint | None) -> Decided:
+    def _opening(
+        self, state: WindowState, rules: ReliefRules, idle: float, source: Checkpoint | None
+    ) -> PendingDecision:
 
         made, page = opened(
             self.checkpoints, state, source, pointer=self._host.pointer(state.seq + 1), most=self._most(rules)
@@ -160,10 +162,10 @@ class Continuing:
         first = [self.checkpoints.draft(made), self.checkpoints.handoff(page.text, made.version, pending=True)]
         return self._reliever.opening(state, rules, idle, first)
 
-    def _most(self, rules: Rules) -> int:
+    def _most(self, rules: ReliefRules) -> int:
         return max(min(self.continuity.resume_tokens, rules.room // 10), 1)
 
-    def for_new_window(self, rules: Rules) -> Rules:
+    def for_new_window(self, rules: ReliefRules) -> ReliefRules:
         """Rules under which everything leaves that may, with room for the first page."""
         asked = replace(rules.compact, name="new_window", keep_recent_tokens=0, handoff_tokens=self._most(rules))
         return at_once(rules, asked, recent=0)
@@ -189,7 +191,7 @@ class Continuing:
         elif self._shown != (seq, current):
             text = str(self._handoff(seq)["text"])
             tokens = material.cost_of_text(text, material.wire_of(state))
-            material.handoff, self._shown = Standing(question=current, text=text, tokens=tokens), (seq, current)
+            material.handoff, self._shown = TurnNote(question=current, text=text, tokens=tokens), (seq, current)
 
     def host_compacted(self) -> str:
         """The newest handoff, for a host that has compacted its own history: once, then nothing."""
@@ -217,7 +219,7 @@ class Continuing:
         return about
 
 
-def at_once(rules: Rules, policy: Compact, *, recent: int) -> Rules:
+def at_once(rules: ReliefRules, policy: Compact, *, recent: int) -> ReliefRules:
     """Rules under which a policy takes out all it may now, however full the prompt is."""
     floor = 1e-6
     return replace(
@@ -244,12 +246,12 @@ def _asks(state: WindowState) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed:
+class ResumeState:
     """Where the work stands, and what is told of it first."""
 
     checkpoint: Checkpoint
     drift: tuple[Drift, ...]
-    page: Page
+    page: HandoffPage
 
 
 def read_checkpoint(path: str | Path, *, session: str = "", newest: tuple[int, int] | None = None) -> Checkpoint:
@@ -263,17 +265,17 @@ def read_checkpoint(path: str | Path, *, session: str = "", newest: tuple[int, i
 
 
 def resumed(
-    checkpoint: Checkpoint, lookout: Lookout | None, *, most: int, count: CountText, pointer: str = ""
-) -> Resumed:
+    checkpoint: Checkpoint, lookout: EnvironmentProbe | None, *, most: int, count: CountText, pointer: str = ""
+) -> ResumeState:
     """A checkpoint held against the environment as it is now, and the first page of a new window. Stores nothing."""
     drift = drift_of(checkpoint.environment, _now(checkpoint, lookout))
     page = resume_page(checkpoint, drift, window=checkpoint.window + 1, pointer=pointer, most=most, count=count)
-    return Resumed(checkpoint=checkpoint, drift=drift, page=page)
+    return ResumeState(checkpoint=checkpoint, drift=drift, page=page)
 
 
 def opened(
     checkpoints: Checkpoints, state: WindowState, source: Checkpoint | None, *, pointer: str, most: int
-) -> tuple[Checkpoint, Page]:
+) -> tuple[Checkpoint, HandoffPage]:
     """The checkpoint a new window begins with, and its first page. `source` is one that was kept outside."""
     before = source or checkpoints.load(state)
     foreign = source if source is not None and not checkpoints.holds(source) else None
@@ -292,7 +294,7 @@ def opened(
     return made, page
 
 
-def _now(checkpoint: Checkpoint, lookout: Lookout | None) -> Environment:
+def _now(checkpoint: Checkpoint, lookout: EnvironmentProbe | None) -> Environment:
     """The environment as it is, with the files and services that a checkpoint names."""
     then = checkpoint.environment
     if lookout is None:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from recto.concurrency import Call
+from recto.concurrency import BackgroundCall
 from recto.context.compaction.protocols import Delegated, Delegation, Dispatcher
-from recto.context.compaction.writer import Attempt, Written, held, sources_of
-from recto.context.facts.types import Told
+from recto.context.compaction.writer import Attempt, WrittenSummary, held, sources_of
+from recto.context.facts.types import MessageView
 from recto.errors import DelegationFailed
 from recto.formats.edits import text_message
 from recto.formats.message import CHAT
@@ -53,13 +53,13 @@ class Delegator:
         self._clock = clock
         self._seconds = seconds
 
-    def ask(self, task: str, told: Sequence[Told], *, goal: str = "", most: int) -> Delegated:
+    def ask(self, task: str, told: Sequence[MessageView], *, goal: str = "", most: int) -> Delegated:
         """The answer of a sub-agent, cut to size. Raises `DelegationFailed`; its transcript is kept all the same."""
         child = f"{self._session}/sub/{new_id(self._clock)}"
         origin = {"session": self._session, "entries": [one.seq for one in told][:1000]}
         self._append(child, [event(self._clock, DELEGATED_FROM, origin), self._message("user", task)])
         given = Delegation(task=task, goal=goal, told=tuple(told), max_tokens=most, session=child)
-        call = Call(lambda: self._dispatcher(given), "recto sub-agent")
+        call = BackgroundCall(lambda: self._dispatcher(given), "recto sub-agent")
         if not call.answered_within(self._seconds):
             raise self._failed(child, f"it has not answered within {self._seconds:g} s")
         if call.error is not None:
@@ -73,7 +73,7 @@ class Delegator:
         kept = self._append(self._session, [event(self._clock, DELEGATED, about)])[0]
         return Delegated(answer=bounded, session=child, seq=kept.seq, cut=bounded != answer)
 
-    def narrative(self, told: Sequence[Told], *, goal: str, focus: str, most: int) -> Written | None:
+    def narrative(self, told: Sequence[MessageView], *, goal: str, focus: str, most: int) -> WrittenSummary | None:
         """What a sub-agent says of messages that leave, checked against them; None where it gave nothing of use."""
         began = time.monotonic()
         task = f"{_TASK} Above all, what is about: {focus}" if focus else _TASK

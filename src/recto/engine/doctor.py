@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from recto.engine.doctor_checks import Finding, isolated, worst_first
+from recto.engine.doctor_checks import CheckFinding, isolated, worst_first
 from recto.errors import EmbedderFailed, RectoError
 from recto.formats.entry_text import listed
 from recto.recall.documents import is_raw
@@ -15,7 +15,7 @@ from recto.recall.indexer import Indexer
 from recto.recall.protocols import VectorGraphs
 from recto.transcript.entries import Entry
 
-__all__ = ["Doctor", "Finding"]
+__all__ = ["CheckFinding", "Doctor"]
 
 
 _SAMPLE = 64
@@ -33,47 +33,51 @@ class Doctor:
         self._offline = offline
         """Whether an embedder that may be elsewhere is left alone."""
 
-    def examine(self, *, mend: bool = False) -> list[Finding]:
+    def examine(self, *, mend: bool = False) -> list[CheckFinding]:
         """Everything that was looked at, the worst first. With `mend`, what can be made anew is."""
         found = [*isolated("store", self._store)]
         if not self._offline:
             found += isolated("embedder", self._embedder)
         return worst_first([*found, *isolated("index", lambda: self._index(mend))])
 
-    def _store(self) -> Iterator[Finding]:
+    def _store(self) -> Iterator[CheckFinding]:
         store = self._indexer.store
         damage = store.damage()
         for says in damage:
             cure = "keep the files as they are, then run 'recto verify' to see what is whole"
-            yield Finding(grade="problem", about="store", says=says, cure=cure)
+            yield CheckFinding(grade="problem", about="store", says=says, cure=cure)
         if not damage:
-            yield Finding(grade="fine", about="store", says=f"{store.location}: no damage found")
+            yield CheckFinding(grade="fine", about="store", says=f"{store.location}: no damage found")
 
-    def _embedder(self) -> Iterator[Finding]:
+    def _embedder(self) -> Iterator[CheckFinding]:
         embedder = self._indexer.embedder
         if embedder is None:
-            yield Finding(grade="note", about="embedder", says="none: recall goes by words alone, as the settings say")
+            yield CheckFinding(
+                grade="note", about="embedder", says="none: recall goes by words alone, as the settings say"
+            )
             return
         try:
             embedder.query("Is it working?")
         except EmbedderFailed as error:
-            yield Finding(grade="problem", about="embedder", says=error.detail, cure="see the setting recall.embedder")
+            yield CheckFinding(
+                grade="problem", about="embedder", says=error.detail, cure="see the setting recall.embedder"
+            )
             return
         weak = "" if embedder.weight >= 0.5 else "; it knows letters, not meaning"
         cure = "pip install 'recto[recall]' && recto models get arctic-embed-s" if weak else ""
-        yield Finding(grade="note" if weak else "fine", about="embedder", says=f"{embedder.name}{weak}", cure=cure)
+        yield CheckFinding(grade="note" if weak else "fine", about="embedder", says=f"{embedder.name}{weak}", cure=cure)
 
-    def _index(self, mend: bool) -> Iterator[Finding]:
+    def _index(self, mend: bool) -> Iterator[CheckFinding]:
         index = self._indexer.index
         try:
             damage = index.damage()
         except RectoError as error:  # what cannot be opened cannot be made anew either
-            yield Finding(grade="problem", about="index", says=str(error), cure="")
+            yield CheckFinding(grade="problem", about="index", says=str(error), cure="")
             return
         if damage and mend:
             index.start_over()
         for says in damage:
-            yield Finding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=mend)
+            yield CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=mend)
         if damage and not mend:
             return  # what it holds says nothing now
         yield from _graphs(getattr(index, "graphs", None))
@@ -94,21 +98,21 @@ class Doctor:
             behind += max(missing)
         if behind:
             says = f"{behind:,} entries are not indexed yet; they are before they leave a prompt"
-            yield Finding(grade="note", about="index", says=says, cure="recto index")
+            yield CheckFinding(grade="note", about="index", says=says, cure="recto index")
         else:
-            yield Finding(grade="fine", about="index", says=f"{index.location}: everything is in it")
+            yield CheckFinding(grade="fine", about="index", says=f"{index.location}: everything is in it")
 
-    def _brought_up(self, session: str) -> Iterator[Finding]:
+    def _brought_up(self, session: str) -> Iterator[CheckFinding]:
         try:
             self._indexer.catch_up(session, advance=self._advance)
         except RectoError as error:
             says = f"session '{session}' could not be indexed: {error}"
-            yield Finding(grade="problem", about="index", says=says, cure="see what stands in the way, then again")
+            yield CheckFinding(grade="problem", about="index", says=says, cure="see what stands in the way, then again")
 
-    def _remade(self, session: str, says: str, mend: bool) -> Finding:
+    def _remade(self, session: str, says: str, mend: bool) -> CheckFinding:
         if mend:
             self._indexer.index.forget(session)
-        return Finding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=mend)
+        return CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=mend)
 
     def _disagreement(self, session: str) -> str:
         """How the index of a session differs from its transcript; nothing where it does not."""
@@ -133,13 +137,13 @@ class Doctor:
         return ""
 
 
-def _graphs(graphs: VectorGraphs | None) -> Iterator[Finding]:
+def _graphs(graphs: VectorGraphs | None) -> Iterator[CheckFinding]:
     """Whether the index finds the nearest vectors of long sessions by itself, where one can."""
     if graphs is None:
         return
     if lacking := graphs.lacking():
         says = f"no graphs of vectors ({lacking}): long sessions are searched in the gateway, which reads more"
         cure = "CREATE EXTENSION vector, as one who may; then recto store upgrade"
-        yield Finding(grade="note", about="index", says=says, cure=cure)
+        yield CheckFinding(grade="note", about="index", says=says, cure=cure)
     else:
-        yield Finding(grade="fine", about="index", says="vectors of long sessions are found by graphs of pgvector")
+        yield CheckFinding(grade="fine", about="index", says="vectors of long sessions are found by graphs of pgvector")

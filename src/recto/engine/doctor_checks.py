@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from recto.concurrency import Call
+from recto.concurrency import BackgroundCall
 from recto.errors import RectoError
 from recto.transcript.entries import SessionSummary
 from recto.transcript.protocols import Clock
@@ -41,7 +41,7 @@ _READ_BY_OTHERS, _WRITTEN_BY_OTHERS, _PASSED_BY_OTHERS = stat.S_IROTH, stat.S_IW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckFinding:
     """One thing that was looked at."""
 
     grade: Grade
@@ -68,27 +68,29 @@ class Address:
         return f"{parts.scheme}://{parts.hostname}{port}"
 
 
-def worst_first(found: Iterable[Finding]) -> list[Finding]:
+def worst_first(found: Iterable[CheckFinding]) -> list[CheckFinding]:
     """Findings in the order in which people want to read them."""
     return sorted(found, key=lambda finding: _ORDER.index(finding.grade))
 
 
-def isolated(about: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def isolated(about: str, check: Callable[[], Iterable[CheckFinding]]) -> list[CheckFinding]:
     """What a check finds. Where it breaks, what it found by then and that it broke."""
-    found: list[Finding] = []
+    found: list[CheckFinding] = []
     try:
         for one in check():
             found.append(one)  # noqa: PERF402  # what came before it broke counts
     except RectoError as error:
-        found.append(Finding(grade="problem", about=about, says=str(error), cure=_cure(error)))
+        found.append(CheckFinding(grade="problem", about=about, says=str(error), cure=_cure(error)))
     except OSError as error:
         says = f"this could not be looked at: {error.strerror or type(error).__name__} ({error.filename})"
-        found.append(Finding(grade="problem", about=about, says=says, cure="see what stands in the way, then again"))
+        found.append(
+            CheckFinding(grade="problem", about=about, says=says, cure="see what stands in the way, then again")
+        )
     except Exception as error:  # noqa: BLE001  # a doctor who faints helps nobody
         # Only its kind: what the message of a strange error holds is not known.
         says = f"this could not be looked at: it broke ({type(error).__name__})"
         found.append(
-            Finding(grade="problem", about=about, says=says, cure="please report this, with 'recto --version'")
+            CheckFinding(grade="problem", about=about, says=says, cure="please report this, with 'recto --version'")
         )
     return found
 
@@ -98,18 +100,18 @@ def _cure(error: RectoError) -> str:
     return f"mend the setting '{key}'" if key else "see what it says"
 
 
-def disk(folder: Path, what: str, needed: int = NEEDED) -> Iterator[Finding]:
+def disk(folder: Path, what: str, needed: int = NEEDED) -> Iterator[CheckFinding]:
     """Whether there is room where something is kept."""
     free = shutil.disk_usage(folder).free
     says = f"{what}: {_size(free)} free in '{folder}', {_size(needed)} needed"
     if free < needed:
         cure = f"free {_size(needed - free)} there, or keep it elsewhere with the setting 'store'"
-        yield Finding(grade="problem", about="disk", says=says, cure=cure)
+        yield CheckFinding(grade="problem", about="disk", says=says, cure=cure)
     else:
-        yield Finding(grade="fine", about="disk", says=says)
+        yield CheckFinding(grade="fine", about="disk", says=says)
 
 
-def rights(files: Sequence[Path]) -> Iterator[Finding]:
+def rights(files: Sequence[Path]) -> Iterator[CheckFinding]:
     """Whether files can be written by us, and read by nobody else."""
     there = [file for file in files if file.exists()]
     wrong = False
@@ -118,7 +120,7 @@ def rights(files: Sequence[Path]) -> Iterator[Finding]:
         if not os.access(file, os.R_OK | needs):
             wrong = True
             says = f"'{file}' cannot be read and written by this user"
-            yield Finding(
+            yield CheckFinding(
                 grade="problem", about="rights", says=says, cure=f"chown {_user()} '{file}'; chmod u+rwX '{file}'"
             )
     shown: dict[str, list[Path]] = {}
@@ -133,9 +135,9 @@ def rights(files: Sequence[Path]) -> Iterator[Finding]:
         wrong = True
         named = " ".join(f"'{file}'" for file in those)
         says = f"every user of this machine can {what} {named}"
-        yield Finding(grade="problem", about="rights", says=says, cure=f"chmod go= {named}")
+        yield CheckFinding(grade="problem", about="rights", says=says, cure=f"chmod go= {named}")
     if there and not wrong:
-        yield Finding(grade="fine", about="rights", says="files can be written by this user and read by no other")
+        yield CheckFinding(grade="fine", about="rights", says="files can be written by this user and read by no other")
 
 
 def reached_by_others(file: Path) -> bool:
@@ -143,7 +145,7 @@ def reached_by_others(file: Path) -> bool:
     return all(folder.stat().st_mode & _PASSED_BY_OTHERS for folder in file.absolute().parents)
 
 
-def clock(ours: Clock, sessions: Iterable[SessionSummary]) -> Iterator[Finding]:
+def clock(ours: Clock, sessions: Iterable[SessionSummary]) -> Iterator[CheckFinding]:
     """Whether the clock goes, was ever set, and is not behind what was stored already."""
     first, began = ours.now(), time.monotonic_ns()
     time.sleep(_LOOK)
@@ -157,21 +159,21 @@ def clock(ours: Clock, sessions: Iterable[SessionSummary]) -> Iterator[Finding]:
     elif now < _BUILT:
         wrong = "the clock shows a time before 2025; it was never set"
     if wrong:
-        yield Finding(grade="problem", about="clock", says=wrong, cure=cure)
+        yield CheckFinding(grade="problem", about="clock", says=wrong, cure=cure)
     ahead = [one for one in sessions if one.last_ts > now + _AHEAD]
     if ahead:
         furthest = max(ahead, key=lambda one: one.last_ts)
         named = ", ".join(f"'{one.session}'" for one in ahead[:_TOLD]) + (" and others" if len(ahead) > _TOLD else "")
         says = f"the newest entry of {named} is dated up to {_span((furthest.last_ts - now) / 1e6)} ahead of the clock"
         told = f"{cure}. Order is by number and is not touched; ages in recall and in audits are wrong meanwhile"
-        yield Finding(grade="problem", about="clock", says=says, cure=told)
+        yield CheckFinding(grade="problem", about="clock", says=says, cure=told)
     if not wrong and not ahead:
-        yield Finding(grade="fine", about="clock", says="it goes, and nothing is dated ahead of it")
+        yield CheckFinding(grade="fine", about="clock", says="it goes, and nothing is dated ahead of it")
 
 
-def reach(addresses: Sequence[Address]) -> Iterator[Finding]:
+def reach(addresses: Sequence[Address]) -> Iterator[CheckFinding]:
     """Whether somebody answers at the addresses that are configured, all asked at once. No key is sent."""
-    calls = [(address, Call(partial(_trouble, address), "recto doctor")) for address in addresses]
+    calls = [(address, BackgroundCall(partial(_trouble, address), "recto doctor")) for address in addresses]
     for _, call in calls:
         call.answered_within(0)
     until = time.monotonic() + max((address.seconds for address in addresses), default=0.0) + 1.0
@@ -181,9 +183,9 @@ def reach(addresses: Sequence[Address]) -> Iterator[Finding]:
         if trouble:
             cure = f"see the setting '{address.setting}', and whether that server runs and may be reached from here"
             says = f"{address.setting}: {address.shown} is not reached: {trouble}"
-            yield Finding(grade="problem", about="reach", says=says, cure=cure)
+            yield CheckFinding(grade="problem", about="reach", says=says, cure=cure)
         else:
-            yield Finding(grade="fine", about="reach", says=f"{address.setting}: {address.shown} answers")
+            yield CheckFinding(grade="fine", about="reach", says=f"{address.setting}: {address.shown} answers")
 
 
 def _trouble(address: Address) -> str:

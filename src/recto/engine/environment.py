@@ -30,7 +30,7 @@ _STATUS = ("status", "--porcelain=v2", "--branch", "--untracked-files=no", "--ig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lookout:
+class EnvironmentProbe:
     """Where to look, and how far."""
 
     directory: str = ""

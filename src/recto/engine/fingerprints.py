@@ -21,7 +21,7 @@ _REMEMBERED = 50_000
 
 
 @dataclass(slots=True)
-class Prints:
+class Fingerprints:
     """The hashes of messages, remembered."""
 
     most: int = _REMEMBERED

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from recto.context.policies.planner import Rules, relieve
+from recto.context.policies.planner import ReliefRules, relieve
 from recto.context.policies.prune import Prune
 from recto.context.window.state import Protection, WindowState
-from recto.engine.prompt_builder import Material
+from recto.engine.prompt_builder import PromptBuilder
 from recto.engine.window import overflow
 from recto.errors import SettingsError
 from recto.formats import detect
@@ -34,7 +34,7 @@ def fit_messages(
     """The messages without the oldest ones, where they would fill more than `threshold` of `max_tokens`."""
     if max_tokens < 1 or not 0 < threshold <= 1 or keep_turns < 0:
         raise SettingsError("fit", "max_tokens is at least 1, threshold between 0 and 1, keep_turns not below zero")
-    material = Material(
+    material = PromptBuilder(
         meter=meter,
         pointer_of=lambda seq: f"message {seq}",
         marker_of=lambda state: marker.replace("{count}", f"{state.left_messages:,}"),
@@ -46,7 +46,7 @@ def fit_messages(
         raw = message if isinstance(message, bytes) else to_json(message)
         given[raw] = message
         state.add(material.take(seq, str(seq), raw, detect(raw)))
-    rules = Rules(
+    rules = ReliefRules(
         room=max_tokens,
         ceiling=threshold,
         floor=threshold * _STEP,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from recto.context.policies.planner import Rules
-from recto.context.window.budget import Budget, Component, Usage, Verdict
-from recto.context.window.pressure import Pressure, Reading, VelocitySpike, changes, measured
+from recto.context.policies.planner import ReliefRules
+from recto.context.window.budget import Budget, BudgetVerdict, Component, ComponentUsage
+from recto.context.window.pressure import Pressure, PressureReading, VelocitySpike, changes, measured
 from recto.context.window.state import WindowState, component_of, protected_tokens
 from recto.context.window.units import Line
 from recto.engine.projection import SPIKE, VIOLATION, WARNING, ZONE
-from recto.engine.prompt_builder import Built, Material
-from recto.engine.recall_injection import Telling
-from recto.health.metrics import MadeOf
+from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder
+from recto.engine.recall_injection import EventAppender
+from recto.health.metrics import PromptComposition
 
 _LEVELS = ("ok", "warning", "violation")
 
@@ -18,12 +18,12 @@ _LEVELS = ("ok", "warning", "violation")
 class Gauge:
     """Reads one window's states. Budget and rules may change between two readings, so they are given each time."""
 
-    def __init__(self, material: Material, tell: Telling) -> None:
+    def __init__(self, material: PromptBuilder, tell: EventAppender) -> None:
         self._material = material
         self._tell = tell
-        self._reading: Reading | None = None
+        self._reading: PressureReading | None = None
 
-    def pressure(self, state: WindowState, room: int, rules: Rules) -> Reading:
+    def pressure(self, state: WindowState, room: int, rules: ReliefRules) -> PressureReading:
         """The pressure of a state, without telling anybody."""
         pressure = Pressure(room=room, thresholds=rules.thresholds, growth=state.growth, turns=state.turn)
         counted = self._material.used(state)
@@ -34,7 +34,7 @@ class Gauge:
         gone = max(state.reported_of - counted, 0) * state.reported // max(state.reported_of, 1)
         return pressure.read(measured(counted, state.reported - gone, added=added, exact=exact).tokens)
 
-    def usage(self, state: WindowState, budget: Budget) -> tuple[Usage, ...]:
+    def usage(self, state: WindowState, budget: Budget) -> tuple[ComponentUsage, ...]:
         """How each component stands with its budget."""
         quoted = self._material.recalled.tokens if self._material.recalled else 0
         foreword = self._material.foreword_cost(self._material.wire_of(state))
@@ -43,12 +43,12 @@ class Gauge:
         beside["system"] = system
         return budget.usage({**state.components(), **beside}, state.burn)
 
-    def check(self, line: Line, state: WindowState, budget: Budget) -> Verdict:
+    def check(self, line: Line, state: WindowState, budget: Budget) -> BudgetVerdict:
         """Whether one more message keeps its component of the budget within its limits; asked before it is added."""
         component = component_of(line)
         return budget.check(component, state.components()[component], line.tokens)
 
-    def measure(self, state: WindowState, budget: Budget, rules: Rules) -> Reading:
+    def measure(self, state: WindowState, budget: Budget, rules: ReliefRules) -> PressureReading:
         """The pressure of a state; a new zone, a budget that is passed and a spike are told."""
         reading = self.pressure(state, budget.room, rules)
         if reading.zone != state.zone:
@@ -65,9 +65,11 @@ class Gauge:
         self._reading = reading
         return reading
 
-    def made_of(self, state: WindowState, built: Built, rules: Rules, *, prefix: int, lag: int) -> MadeOf:
+    def made_of(
+        self, state: WindowState, built: BuiltPrompt, rules: ReliefRules, *, prefix: int, lag: int
+    ) -> PromptComposition:
         """What the prompt is made of that is sent now; costs next to nothing, since it is asked at every turn."""
-        return MadeOf(
+        return PromptComposition(
             tokens=built.tokens,
             room=rules.room,
             prefix=min(prefix, built.tokens),

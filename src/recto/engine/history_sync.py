@@ -19,7 +19,7 @@ from itertools import count, groupby
 from typing import Any, TypeAlias, TypeVar
 
 from recto.engine.context_window_manager import tightened
-from recto.engine.fingerprints import Prints
+from recto.engine.fingerprints import Fingerprints
 from recto.engine.prompt import Prompt
 from recto.engine.session import Session
 from recto.errors import AppendConflict
@@ -64,7 +64,7 @@ class Following:
         self._pin = pin
         self._surface = surface
         self._base = session_in(session.key).partition("~")[0]
-        self._prints = Prints()
+        self._prints = Fingerprints()
         self._turn = threading.RLock()
         self._told = b""
         self._known: list[bytes] = []

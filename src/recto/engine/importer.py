@@ -15,7 +15,7 @@ from pathlib import Path
 
 from recto.errors import AppendConflict, InputError
 from recto.formats import read
-from recto.formats.session_files import Problem, SourceEntry, detect_file, lines_of, read_file, recto_jsonl
+from recto.formats.session_files import ReadProblem, SourceEntry, detect_file, lines_of, read_file, recto_jsonl
 from recto.tokens.meter import Meter
 from recto.transcript.entries import MESSAGE, Draft, Entry, session_key
 from recto.transcript.events import new_id, to_json
@@ -48,7 +48,7 @@ class Imported:
     """Messages and other lines of the file."""
     new: int
     """How many of them were not stored before."""
-    problems: tuple[Problem, ...]
+    problems: tuple[ReadProblem, ...]
     """Lines that could not be read, and were kept as they are."""
 
 
@@ -66,7 +66,7 @@ class _Look:
     model: str = ""
     entries: dict[str, int] = field(default_factory=dict)
     """How many entries each session gets, in the order of the file."""
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ReadProblem] = field(default_factory=list)
 
     @property
     def keeps_chain(self) -> bool:

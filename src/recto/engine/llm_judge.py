@@ -19,7 +19,7 @@ from recto.context.compaction.fidelity import (
     verdict_of,
 )
 from recto.context.compaction.prompts import quoted
-from recto.context.compaction.protocols import ChatModel, Request
+from recto.context.compaction.protocols import ChatModel, ModelRequest
 from recto.engine.report import ledger
 from recto.errors import ModelFailed
 from recto.formats import read
@@ -64,7 +64,7 @@ def _ask(window: Window, model: ChatModel, question: str, material: str) -> str:
     room = (model.window or _USUAL_WINDOW) - _ANSWER - 300
     fitting = clamp(material, max(room, 100), window.material.meter.count, "the transcript")
     text = f"Material:\n{quoted(fitting)}\n\nQuestion: {question}"
-    return model.complete(Request(system=_SYSTEM, text=text, max_tokens=_ANSWER, seconds=_SECONDS)).text
+    return model.complete(ModelRequest(system=_SYSTEM, text=text, max_tokens=_ANSWER, seconds=_SECONDS)).text
 
 
 def _everything(window: Window, question: str) -> str:

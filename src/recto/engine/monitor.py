@@ -21,7 +21,7 @@ from recto.engine.recall_injection import INJECTED, MISSED
 from recto.errors import RectoError
 from recto.formats import read
 from recto.health.alerts import Alerting, AlertRules
-from recto.health.metrics import Alert, Gone, MadeOf, Measures, TurnHealth, call_mark
+from recto.health.metrics import Alert, Gone, Measures, PromptComposition, TurnHealth, call_mark
 from recto.health.protocols import HealthSink
 from recto.health.trends import HealthReport, report_of
 from recto.transcript.entries import MESSAGE, Entry
@@ -80,7 +80,7 @@ class _Reading:
             self.measures.came_in(entry.tokens)
             return None
         about = numbers_in(entry)
-        made = MadeOf.from_json(about)
+        made = PromptComposition.from_json(about)
         carried = about.get(CARRIED) if about and made else None
         if isinstance(carried, dict):
             self.carried_at = entry.seq
@@ -231,7 +231,7 @@ class Monitor:
         self._blank = False
         """Whether nothing was known of what was before when measuring began."""
 
-    def kept_with(self, made: MadeOf) -> dict[str, Any]:
+    def kept_with(self, made: PromptComposition) -> dict[str, Any]:
         """What is kept in the meta of a prompt's answer: what it was made of, and sometimes the state so far."""
         about = made.to_json()
         with self._turn, self._safely():

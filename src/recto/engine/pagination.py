@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from recto.context.window.report import Decided
+from recto.context.window.report import DecisionSummary
 from recto.engine.projection import DECISIONS, RESTORED
 from recto.engine.report import came_back, decided_in
 from recto.engine.window import Window
@@ -37,7 +37,7 @@ _LONGEST = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class EntryView:
     """An entry on a page."""
 
     seq: int
@@ -58,7 +58,7 @@ class Shown:
 class EntryPage:
     """Entries in the order that was asked for."""
 
-    entries: tuple[Shown, ...]
+    entries: tuple[EntryView, ...]
     next: int | None
     """The entry the next page begins with; none where this is the last."""
 
@@ -67,11 +67,11 @@ class EntryPage:
 class DecisionPage:
     """Decisions, newest first."""
 
-    decisions: tuple[Decided, ...]
+    decisions: tuple[DecisionSummary, ...]
     next: int | None
 
 
-class Places:
+class EntryPositions:
     """Where the entries of a session are, as of one moment."""
 
     def __init__(self, window: Window) -> None:
@@ -80,10 +80,10 @@ class Places:
             self._in, self._shrunk, self._pins = frozenset(state.lines), frozenset(state.shrunk), frozenset(state.pins)
             self._recalled = frozenset(_quoted(window))
 
-    def show(self, entry: Entry, most: int = _LONGEST) -> Shown:
+    def show(self, entry: Entry, most: int = _LONGEST) -> EntryView:
         """An entry, with where it is."""
         text = text_of(entry)
-        return Shown(
+        return EntryView(
             seq=entry.seq,
             id=entry.id,
             ts=entry.ts,
@@ -109,8 +109,8 @@ def entries_from(
     window: Window, start: int | None = None, *, limit: int = 50, newest_first: bool = False, words: str = ""
 ) -> EntryPage:
     """A page of the transcript from an entry on, in either direction; with words, only entries that say them."""
-    places, wanted = Places(window), words.casefold()
-    found: list[Shown] = []
+    places, wanted = EntryPositions(window), words.casefold()
+    found: list[EntryView] = []
     for looked, entry in enumerate(_walk(window, start, newest_first=newest_first)):
         if len(found) >= limit or looked >= LOOKED_AT:
             return EntryPage(entries=tuple(found), next=entry.seq)

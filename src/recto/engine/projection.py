@@ -16,7 +16,7 @@ from recto.context.window.plan import Shrink
 from recto.context.window.state import WindowState, ranges_of, seqs_in
 from recto.context.window.summary import Summary
 from recto.context.window.units import Line
-from recto.engine.prompt_builder import Material
+from recto.engine.prompt_builder import PromptBuilder
 from recto.engine.standing_context import STANDING
 from recto.transcript.entries import MESSAGE, Entry, Head
 from recto.transcript.protocols import TranscriptStore
@@ -84,10 +84,10 @@ def last_numbered(
     return known, numbered(known) if known else None
 
 
-class Fold:
+class WindowProjection:
     """Follows one transcript."""
 
-    def __init__(self, store: TranscriptStore, session: str, material: Material, room: int) -> None:
+    def __init__(self, store: TranscriptStore, session: str, material: PromptBuilder, room: int) -> None:
         self.snapshots = 0
         """How many snapshots there are."""
         self.snapshot_at = 0

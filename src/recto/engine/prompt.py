@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from recto.context.window.notes import rendered
-from recto.context.window.pressure import Reading
+from recto.context.window.pressure import PressureReading
 from recto.context.window.state import WindowState
-from recto.engine.prompt_builder import Built
+from recto.engine.prompt_builder import BuiltPrompt
 from recto.recall.types import Hit
 from recto.transcript.entries import Entry
 
@@ -22,8 +22,8 @@ _NOTED = "[Notes written down on the way, for reference; a number in parentheses
 class Prompt:
     """What is sent to the model now."""
 
-    built: Built
-    reading: Reading
+    built: BuiltPrompt
+    reading: PressureReading
     decisions: tuple[Entry, ...]
     """Decisions that were made for this prompt."""
     prefix: int

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from recto.context.facts.types import Teller, Told
-from recto.context.window.plan import Result, View
+from recto.context.facts.types import MessageView, MessageViewReader
+from recto.context.window.plan import PolicyView, ToolResult
 from recto.context.window.state import Protection, WindowState, in_flight, split
 from recto.context.window.units import Line
 from recto.errors import InputError
@@ -27,7 +27,7 @@ from recto.formats.edits import (
     without_thinking,
 )
 from recto.formats.message import ANTHROPIC, CACHE_MARKS, CHAT, RESPONSES, Message, fields_of
-from recto.formats.ordering import Adjacency, Answer, Arrangement, Keep, arrange
+from recto.formats.ordering import Adjacency, Arrangement, Keep, SyntheticResult, arrange
 from recto.formats.validation import ties
 from recto.health.metrics import call_mark
 from recto.text.truncation import clamp
@@ -46,7 +46,7 @@ _OTHER_RESULT = "[Left out together with the result before.]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class BuiltPrompt:
     """A prompt as it is sent."""
 
     wire: str
@@ -61,7 +61,7 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class TurnNote:
     """A text that stands behind a question for as long as its turn lasts."""
 
     question: int
@@ -70,7 +70,7 @@ class Standing:
 
 
 @dataclass(slots=True, kw_only=True)
-class Material:
+class PromptBuilder:
     """The messages that are in, by number."""
 
     meter: Meter
@@ -91,9 +91,9 @@ class Material:
     """What of it is kept for an answer that may be longer than the reserve."""
     foreword: str = ""
     """System text that stands before everything else and is no message of the session."""
-    recalled: Standing | None = None
+    recalled: TurnNote | None = None
     """What came back for the turn that is in flight."""
-    handoff: Standing | None = None
+    handoff: TurnNote | None = None
     """Where the work stood before the last compaction, for the turn after it."""
     raws: dict[int, bytes] = field(default_factory=dict)
     wires: dict[int, str] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Material:
     """The calls of messages, by their ids: what each is recognised by when it is made again."""
     _arranged: tuple[tuple[int, ...], Adjacency, Arrangement] | None = None
     """The last arrangement, with what it was made of: one prompt asks for the same one several times."""
-    _answers: list[Answer] = field(default_factory=list)
+    _answers: list[SyntheticResult] = field(default_factory=list)
     """Those of its results that have to be made."""
 
     @property
@@ -173,10 +173,10 @@ class Material:
         """What the system text before everything else costs."""
         return self._count_made("foreword", self.foreword, wire) if self.foreword else 0
 
-    def view(self, state: WindowState, protection: Protection) -> View:
+    def view(self, state: WindowState, protection: Protection) -> PolicyView:
         """What a policy may look at."""
         parts = split(state, protection)
-        return View(
+        return PolicyView(
             eligible=parts.eligible,
             protected=parts.protected,
             tokens={seq: state.cost(seq) for seq in state.lines},
@@ -214,25 +214,25 @@ class Material:
             self._marks[seq] = {part.call_id: call_mark(part.name, part.text) for part in self._read(seq).calls}
         return self._marks[seq]
 
-    def told(self, seqs: Iterable[int]) -> list[Told]:
+    def told(self, seqs: Iterable[int]) -> list[MessageView]:
         """Messages as compression reads them, in the order given."""
-        teller = Teller()
+        teller = MessageViewReader()
         return [teller.tell(seq, self._read(seq)) for seq in seqs]
 
     def text_of(self, seq: int) -> str:
         """What a message says."""
         return self._read(seq).text
 
-    def result_of(self, state: WindowState, seq: int) -> Result:
+    def result_of(self, state: WindowState, seq: int) -> ToolResult:
         """The call and the output of a message that carries results."""
         results = self._read(seq).results
         asked = {part.call_id for part in results}
         for line in state.lines.values():
             if asked.intersection(line.calls):
                 call = next(part for part in self._read(line.seq).calls if part.call_id in asked)
-                return Result(tool=call.name, arguments=call.text, output="\n".join(part.text for part in results))
+                return ToolResult(tool=call.name, arguments=call.text, output="\n".join(part.text for part in results))
         name = next((part.name for part in results if part.name), "")
-        return Result(tool=name, arguments="", output="\n".join(part.text for part in results))
+        return ToolResult(tool=name, arguments="", output="\n".join(part.text for part in results))
 
     def cost_with(self, seq: int, text: str) -> int:
         """What a message costs when its results are replaced by a text."""
@@ -247,7 +247,7 @@ class Material:
         """What a message costs that only says this."""
         return self.meter.message(read(text_message("user", text, wire), wire))
 
-    def build(self, state: WindowState) -> Built:
+    def build(self, state: WindowState) -> BuiltPrompt:
         """The prompt of a state, with what came back for it."""
         wire = self.wire_of(state)
         lines, marker = self._lines(state)
@@ -275,7 +275,7 @@ class Material:
                 system, beside = (raw, *system), beside + cost
             else:
                 messages, spent = [raw, *messages], (cost, *spent)
-        return Built(
+        return BuiltPrompt(
             wire=wire,
             messages=tuple(messages),
             system=system,
@@ -298,7 +298,7 @@ class Material:
         seqs, adjacency = tuple(map(_SEQ, lines)), _ADJACENCY[wire]
         if self._arranged is None or self._arranged[:2] != (seqs, adjacency):
             self._arranged = seqs, adjacency, arrange(lines, adjacency)
-            self._answers = [piece for piece in self._arranged[2].pieces if isinstance(piece, Answer)]
+            self._answers = [piece for piece in self._arranged[2].pieces if isinstance(piece, SyntheticResult)]
         return self._arranged[2]
 
     def _unbound(self, state: WindowState, wire: str) -> list[int]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from recto.context.window.state import WindowState
-from recto.engine.projection import HANDOFF, Fold, snapshot_key
-from recto.engine.prompt_builder import Built, Material, Standing
+from recto.engine.projection import HANDOFF, WindowProjection, snapshot_key
+from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder, TurnNote
 from recto.engine.recall_injection import INJECTED
 from recto.engine.timeline import MOST, material_like
 from recto.engine.window import Window
@@ -94,11 +94,11 @@ class _Past:
     """A session as it stood after an entry, or stands now, with what its prompts are made of."""
 
     state: WindowState
-    material: Material
-    built: Built
+    material: PromptBuilder
+    built: BuiltPrompt
 
 
-def prompt_after(window: Window, seq: int) -> Built:
+def prompt_after(window: Window, seq: int) -> BuiltPrompt:
     """The prompt as it stood after an entry, with what had been decided and recalled by then."""
     with window.turn:
         return _past(window, seq).built
@@ -129,7 +129,7 @@ def _past(window: Window, seq: int) -> _Past:
         window.offer(())
         return _Past(state=window.state, material=window.material, built=window.material.build(window.state))
     material = material_like(window)
-    fold = Fold(window.store, window.session, material, window.budget.room)
+    fold = WindowProjection(window.store, window.session, material, window.budget.room)
     state = WindowState()
     for _, found in fold.states(_begin(window, seq), seq):
         state = found
@@ -154,7 +154,7 @@ def _begin(window: Window, seq: int) -> int:
     return begin
 
 
-def _handoff(window: Window, material: Material, state: WindowState) -> Standing | None:
+def _handoff(window: Window, material: PromptBuilder, state: WindowState) -> TurnNote | None:
     """Where the work stood before a new window, behind the question that it was told for."""
     seq, behind = state.replayed
     question = _question(state)
@@ -162,10 +162,10 @@ def _handoff(window: Window, material: Material, state: WindowState) -> Standing
     if entry is None or entry.kind != HANDOFF or not question or behind not in (0, question):
         return None
     text = str(json.loads(entry.content).get("text", ""))
-    return Standing(question=question, text=text, tokens=material.cost_of_text(text, material.wire_of(state)))
+    return TurnNote(question=question, text=text, tokens=material.cost_of_text(text, material.wire_of(state)))
 
 
-def _recalled(window: Window, material: Material, state: WindowState) -> Standing | None:
+def _recalled(window: Window, material: PromptBuilder, state: WindowState) -> TurnNote | None:
     """What had come back for the question, quoted from its pointers."""
     question = _question(state)
     if not question:
@@ -176,7 +176,7 @@ def _recalled(window: Window, material: Material, state: WindowState) -> Standin
                 about = json.loads(entry.content)
                 tokens, pointers = int(about["tokens"]), [str(hit["pointer"]) for hit in about["hits"]]
                 text = quote(list(_excerpts(window, pointers, tokens)))
-                return Standing(question=question, text=text, tokens=tokens)
+                return TurnNote(question=question, text=text, tokens=tokens)
     return None
 
 
@@ -190,7 +190,7 @@ def _excerpts(window: Window, pointers: list[str], tokens: int) -> Iterator[Exce
             yield Excerpt(pointer, entry.role, entry.ts, excerpt(text_of(entry), lambda _: 0.0, max(share, 80)))
 
 
-def _as_told(built: Built, recalled: Standing) -> Built:
+def _as_told(built: BuiltPrompt, recalled: TurnNote) -> BuiltPrompt:
     """The prompt with the cost of what was recalled as it was told then: the quotation then had other cuts."""
     raw = text_message("user", recalled.text, built.wire)
     if raw not in built.messages:
@@ -229,9 +229,9 @@ def _said(past: _Past) -> Iterator[tuple[_Known, _Piece]]:
         yield from _marker(past)
 
 
-def _standing(material: Material, seq: int) -> Iterator[tuple[_Known, _Piece]]:
+def _standing(material: PromptBuilder, seq: int) -> Iterator[tuple[_Known, _Piece]]:
     """What stands behind a question: first the handoff, then what came back."""
-    behind: tuple[tuple[What, Standing | None], ...] = (("handoff", material.handoff), ("recalled", material.recalled))
+    behind: tuple[tuple[What, TurnNote | None], ...] = (("handoff", material.handoff), ("recalled", material.recalled))
     for what, text in behind:
         if text is not None and text.question == seq:
             yield (what, seq), _Piece(what=what, role="user", text=text.text, tokens=text.tokens)

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from recto.context.window.state import WindowState
-from recto.engine.prompt_builder import Material, Standing
+from recto.engine.prompt_builder import PromptBuilder, TurnNote
 from recto.errors import KeyReused
-from recto.recall.types import USED, Asked, Confirmed, Found, Hit, Injection
+from recto.recall.types import USED, Confirmed, Hit, Injection, Query, SearchResult
 from recto.transcript.entries import Entry
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _BESIDE = 2000
 """Characters of what stands beside a question that are searched for with it."""
 
 
-class Telling(Protocol):
+class EventAppender(Protocol):
     """How a window appends an event."""
 
     def __call__(self, kind: str, about: Mapping[str, Any], key: str | None = None) -> Entry:
@@ -45,14 +45,14 @@ class _Turn:
     question: int
     anchor: int
     injection: Injection | None
-    found: Found | None
+    found: SearchResult | None
     trouble: str = ""
 
 
-class Recollection:
+class RecallInjection:
     """What one window remembers of its recall."""
 
-    def __init__(self, opened: Callable[[], Recall], material: Material, tell: Telling) -> None:
+    def __init__(self, opened: Callable[[], Recall], material: PromptBuilder, tell: EventAppender) -> None:
         self._opened = opened
         self._material = material
         self._tell = tell
@@ -145,7 +145,7 @@ class Recollection:
             return
         self._turn = _Turn(question=question, anchor=anchor, injection=injection, found=found)
         if injection is not None:
-            self._material.recalled = Standing(question=question, text=injection.text, tokens=injection.tokens)
+            self._material.recalled = TurnNote(question=question, text=injection.text, tokens=injection.tokens)
 
     def report(self) -> None:
         """Tells what came back for the prompt that is sent now, or that nothing did. Once, also after a restart."""
@@ -167,13 +167,15 @@ class Recollection:
         with suppress(KeyReused):
             self._tell(kind, about, f"recall/{turn.anchor}")
 
-    def _search(self, state: WindowState, question: int, anchor: int, limit: int) -> tuple[Injection | None, Found]:
+    def _search(
+        self, state: WindowState, question: int, anchor: int, limit: int
+    ) -> tuple[Injection | None, SearchResult]:
         wire = self._material.wire_of(state)
         text = self._material.text_of(question)
         said_at = next(iter(self.recall.indexer.store.read(self.recall.session, question, question))).ts
         task = self._material.text_of(state.task) if state.task in state.lines and state.task != question else ""
         beside = self._beside(state, question, anchor, text)
-        asked = Asked(text=text, task=task, beside=beside, now=said_at, before=anchor)
+        asked = Query(text=text, task=task, beside=beside, now=said_at, before=anchor)
         whole = [seq for seq in state.lines if seq not in state.shrunk]
         return self.recall.injection(
             asked, room=limit, count=lambda text: self._material.cost_of_text(text, wire), hidden=frozenset(whole)

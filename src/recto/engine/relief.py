@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from recto.context.policies.planner import Relief, Rules, relieve
+from recto.context.policies.planner import Relief, ReliefRules, relieve
 from recto.context.window.plan import Plan
 from recto.context.window.state import WindowState, ranges_of
-from recto.context.window.summary import ALARM, Carried
+from recto.context.window.summary import ALARM, ExecutedPlan
 from recto.engine.projection import (
     COMPACTION,
     COMPRESSED,
@@ -29,13 +29,13 @@ from recto.engine.projection import (
     TRIMMED,
     replay_key,
 )
-from recto.engine.prompt_builder import Material
-from recto.engine.recall_injection import Recollection
+from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.recall_injection import RecallInjection
 from recto.transcript.entries import Draft
 
 if TYPE_CHECKING:
     from recto.engine.checkpoints import Checkpoints
-    from recto.engine.compactor import Compressor
+    from recto.engine.compactor import Compactor
 
 Drafting = Callable[..., Draft]
 HANDOFF_TOKENS = 600
@@ -43,21 +43,21 @@ HANDOFF_TOKENS = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class PendingDecision:
     """What is to be stored, and the entry it follows."""
 
     drafts: tuple[Draft, ...]
     after: int
 
 
-class Reliever:
+class ReliefExecutor:
     """Turns plans into what is stored."""
 
     def __init__(
         self,
-        material: Material,
-        compressor: Callable[[], Compressor],
-        recollection: Recollection | None,
+        material: PromptBuilder,
+        compressor: Callable[[], Compactor],
+        recollection: RecallInjection | None,
         checkpoints: Callable[[], Checkpoints],
         draft: Drafting,
     ) -> None:
@@ -67,7 +67,7 @@ class Reliever:
         self.checkpoints = checkpoints
         self.draft = draft
 
-    def decide(self, state: WindowState, rules: Rules, idle: float) -> Decided | None:
+    def decide(self, state: WindowState, rules: ReliefRules, idle: float) -> PendingDecision | None:
         """What should be stored to relieve a window now; nothing where it needs none."""
         relief, indexed = self._planned(state, rules, idle)
         if not relief.plans:
@@ -84,9 +84,9 @@ class Reliever:
                 drafts.append(self.draft(FIDELITY_LOW, {"score": score, "alarm": ALARM, "policy": one.plan.policy}))
         if handoff:
             drafts += self._replay(state, drafts)
-        return Decided(drafts=tuple(drafts), after=state.seq)
+        return PendingDecision(drafts=tuple(drafts), after=state.seq)
 
-    def opening(self, state: WindowState, rules: Rules, idle: float, first: Sequence[Draft]) -> Decided:
+    def opening(self, state: WindowState, rules: ReliefRules, idle: float, first: Sequence[Draft]) -> PendingDecision:
         """What should be stored to open a new window: what goes before it, and the decision, whatever leaves by it."""
         relief, indexed = self._planned(state, rules, idle)
         drafts = list(first)
@@ -95,11 +95,11 @@ class Reliever:
             drafts.append(self.draft(NEW_WINDOW, about))
         if not relief.plans:
             reason = f"a new window; {relief.postponed or 'nothing may leave, or it is not worth a summary'}"
-            nothing = Carried(plan=Plan(policy="new_window", reason=reason))
+            nothing = ExecutedPlan(plan=Plan(policy="new_window", reason=reason))
             drafts.append(self.draft(NEW_WINDOW, self._decision(nothing, relief, state, indexed)[1]))
-        return Decided(drafts=tuple(drafts), after=state.seq)
+        return PendingDecision(drafts=tuple(drafts), after=state.seq)
 
-    def _before_compaction(self, state: WindowState, rules: Rules, relief: Relief, handoff: int) -> list[Draft]:
+    def _before_compaction(self, state: WindowState, rules: ReliefRules, relief: Relief, handoff: int) -> list[Draft]:
         checkpoints = self.checkpoints()
         made = checkpoints.made(state, reason="a compaction")
         drafts = checkpoints.drafts(made, state, handoff)
@@ -118,7 +118,7 @@ class Reliever:
         about = {"handoff": state.seq + 1 + place, "question": question, "hash": digest}
         return [self.draft(REPLAYED, about, replay_key(digest))]
 
-    def _planned(self, state: WindowState, rules: Rules, idle: float) -> tuple[Relief, str]:
+    def _planned(self, state: WindowState, rules: ReliefRules, idle: float) -> tuple[Relief, str]:
         """What should leave, once it can be found again: nothing leaves that is not in the index.
 
         Where the index fails, all of it stays as long as it fits. Where it does not, words alone are enough; without
@@ -140,12 +140,14 @@ class Reliever:
         again = relieve(state, replace(rules, may_leave=False), self._material, idle)
         return again, f"nothing may leave: {confirmed.reason}"
 
-    def _carried(self, relief: Relief, state: WindowState) -> list[Carried]:
+    def _carried(self, relief: Relief, state: WindowState) -> list[ExecutedPlan]:
         if any(plan.writes is not None for plan in relief.plans):
             return self._compressor().carry_out(relief.plans, state)
-        return [Carried(plan=plan) for plan in relief.plans]
+        return [ExecutedPlan(plan=plan) for plan in relief.plans]
 
-    def _decision(self, one: Carried, relief: Relief, state: WindowState, indexed: str) -> tuple[str, dict[str, Any]]:
+    def _decision(
+        self, one: ExecutedPlan, relief: Relief, state: WindowState, indexed: str
+    ) -> tuple[str, dict[str, Any]]:
         plan = one.plan
         left = sorted(seq for unit in plan.leaves for seq in unit.seqs)
         about: dict[str, Any] = {

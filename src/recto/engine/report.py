@@ -9,10 +9,10 @@ from typing import Any
 from recto.context.facts.types import Fact, told_in
 from recto.context.policies.planner import relieve
 from recto.context.window.cache_cost import bill
-from recto.context.window.report import CacheEstimate, CameBack, Compression, Decided, Report, holders_of
+from recto.context.window.report import CacheEstimate, Compression, DecisionSummary, RecalledMessage, Report, holders_of
 from recto.context.window.state import WindowState, split
 from recto.engine.projection import DECISIONS, JUDGED, RESTORED, WRITTEN
-from recto.engine.prompt_builder import Built
+from recto.engine.prompt_builder import BuiltPrompt
 from recto.engine.recall_injection import INJECTED
 from recto.engine.window import Window
 from recto.transcript.entries import MESSAGE, Entry
@@ -31,13 +31,13 @@ def report(window: Window, tools: Sequence[Any] = (), largest: int = 20) -> Repo
         return _report(window, tools, largest)
 
 
-def preview(window: Window, tools: Sequence[Any] = ()) -> Built:
+def preview(window: Window, tools: Sequence[Any] = ()) -> BuiltPrompt:
     """The prompt as it would be sent now, before anything new is recalled or written for it. Changes nothing."""
     with window.turn:
         return _planned(window, tools)[1]
 
 
-def _planned(window: Window, tools: Sequence[Any]) -> tuple[WindowState, Built]:
+def _planned(window: Window, tools: Sequence[Any]) -> tuple[WindowState, BuiltPrompt]:
     window.offer(tools)
     state = relieve(window.state, window.rules, window.material).state
     return state, window.material.build(state)
@@ -79,23 +79,23 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
     )
 
 
-def decisions(window: Window, reach: int = _REACH, *, scores: bool = False) -> Iterator[Decided]:
+def decisions(window: Window, reach: int = _REACH, *, scores: bool = False) -> Iterator[DecisionSummary]:
     """The decisions among the last entries, newest first; with every score that went into them where asked."""
     return _decisions(window.store.tail(window.session, reach), scores=scores)
 
 
-def _decisions(recent: Sequence[Entry], *, scores: bool = False) -> Iterator[Decided]:
+def _decisions(recent: Sequence[Entry], *, scores: bool = False) -> Iterator[DecisionSummary]:
     undone = {json.loads(entry.content)["decision"] for entry in recent if entry.kind == RESTORED}
     made = (entry for entry in reversed(recent) if entry.kind in DECISIONS)
     return (decided_in(entry, undone=entry.seq in undone, scores=scores) for entry in made)
 
 
-def decided_in(entry: Entry, *, undone: bool, scores: bool = False) -> Decided:
+def decided_in(entry: Entry, *, undone: bool, scores: bool = False) -> DecisionSummary:
     """A decision as its entry tells it."""
     from recto.engine.audit import line_of  # noqa: PLC0415  # it knows every event there is; a prompt needs none
 
     line = line_of(entry)
-    return Decided(
+    return DecisionSummary(
         seq=line.seq,
         id=line.id,
         ts=line.ts,
@@ -159,18 +159,18 @@ def ledger(window: Window) -> tuple[Fact, ...]:
         return facts_of(told_in(window.store.tail(window.session, _LEDGER_REACH)))
 
 
-def came_back(window: Window) -> tuple[tuple[CameBack, ...], int]:
+def came_back(window: Window) -> tuple[tuple[RecalledMessage, ...], int]:
     """What the transcript says of the last recall, if it was for the question that is in flight."""
     for entry in reversed(window.store.tail(window.session, _RECALL_REACH)):
         if entry.kind == MESSAGE and entry.role == "user":
             break
         if entry.kind == INJECTED:
             about = json.loads(entry.content)
-            return tuple(CameBack(**hit) for hit in about["hits"]), about["tokens"]
+            return tuple(RecalledMessage(**hit) for hit in about["hits"]), about["tokens"]
     return (), 0
 
 
-def _cache(window: Window, built: Built) -> CacheEstimate | None:
+def _cache(window: Window, built: BuiltPrompt) -> CacheEstimate | None:
     card = window.rules.card
     if card is None:
         return None

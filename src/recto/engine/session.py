@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from recto.context.compaction.protocols import ChatModel, Delegated
 from recto.context.facts.types import Fact, told_in
-from recto.context.window.budget import Verdict
+from recto.context.window.budget import BudgetVerdict
 from recto.context.window.notes import Note, NoteKind
 from recto.context.window.report import Report
 from recto.context.window.summary import ALARM
@@ -32,10 +32,10 @@ from recto.errors import InputError, TooLarge
 from recto.formats import Usage, detect, read
 from recto.formats.message import Message
 from recto.formats.response import usage_in
-from recto.health.metrics import Alert, MadeOf
+from recto.health.metrics import Alert, PromptComposition
 from recto.health.protocols import HealthSink
 from recto.health.trends import HealthReport
-from recto.recall.types import Found
+from recto.recall.types import SearchResult
 from recto.tokens.calibration import Calibration, prompt_tokens
 from recto.tokens.meter import Meter
 from recto.transcript.entries import Draft, Entry, Head, session_key
@@ -137,7 +137,7 @@ class Session:
             self.monitor.heard([entry for entry, draft in pairs if entry.id == draft.id])
         return entries
 
-    def _with_numbers(self, meta: Mapping[str, Any], made: MadeOf) -> bytes:
+    def _with_numbers(self, meta: Mapping[str, Any], made: PromptComposition) -> bytes:
         """The meta of a message that answers a prompt: with what the prompt was made of, which nothing else tells."""
         about = made.to_json() if self.monitor is None else self.monitor.kept_with(made)
         return to_json({**meta, NUMBERS: about})
@@ -244,7 +244,7 @@ class Session:
         """
         return self.window.prompt(tools, beside=beside, answer=answer)
 
-    def check(self, message: MessageLike) -> Verdict:
+    def check(self, message: MessageLike) -> BudgetVerdict:
         """Whether a message would keep its component within its budget: asked before it is appended."""
         _, read_message, _ = self._read(message)
         tokens = self.meter.message(read_message)
@@ -290,7 +290,7 @@ class Session:
         """Does again what a restore undid."""
         return self.window.redo(self._seq(restored))
 
-    def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> Found:
+    def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> SearchResult:
         """Searches everything that was ever said, in the prompt or not, and explains what it finds."""
         return self.window.recall(query, most=most, scope=scope)
 

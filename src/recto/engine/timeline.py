@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from recto.context.window.pressure import Zone
 from recto.context.window.state import WindowState
 from recto.context.window.units import Line
-from recto.engine.projection import DECISIONS, RESTORED, Fold
-from recto.engine.prompt_builder import Material
+from recto.engine.projection import DECISIONS, RESTORED, WindowProjection
+from recto.engine.prompt_builder import PromptBuilder
 from recto.engine.recall_injection import INJECTED, MISSED
 from recto.engine.window import Window
 from recto.errors import InputError
@@ -127,7 +127,9 @@ def _turns(window: Window, first: int, last: int) -> list[_Turn]:
     material = material_like(window)
     turns: list[_Turn] = []
     beside = _Beside(material)
-    for entry, state in Fold(window.store, window.session, material, window.budget.room).states(first, last):
+    for entry, state in WindowProjection(window.store, window.session, material, window.budget.room).states(
+        first, last
+    ):
         begins = not turns or (entry.kind == MESSAGE and entry.role == "user")
         if begins:
             turns.append(_Turn(first=entry.seq, entry=entry))
@@ -156,7 +158,7 @@ class _Beside:
     that wait for a result; so it is counted anew after those and not for every turn.
     """
 
-    def __init__(self, material: Material) -> None:
+    def __init__(self, material: PromptBuilder) -> None:
         self.tokens = material.fixed
         self._material = material
         self._waiting: set[str] | None = None
@@ -188,12 +190,12 @@ class _Beside:
         return self._material.fixed
 
 
-def material_like(window: Window) -> Material:
+def material_like(window: Window) -> PromptBuilder:
     """Material of its own, so that looking back leaves the live window as it is. Tools of the past are not known."""
     with window.turn:
         window.offer(())  # as the report does
         live = window.material
-        return Material(
+        return PromptBuilder(
             meter=live.meter,
             pointer_of=live.pointer_of,
             marker_of=live.marker_of,

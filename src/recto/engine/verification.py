@@ -20,7 +20,7 @@ _PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ChainFinding:
     """Something that is not as it was stored."""
 
     session: str
@@ -36,7 +36,7 @@ class Verification:
 
     sessions: int
     entries: int
-    findings: tuple[Finding, ...]
+    findings: tuple[ChainFinding, ...]
     erased: tuple[str, ...] = ()
     """Sessions that heads were kept of and that were erased on purpose since, as the record of that says."""
 
@@ -53,16 +53,16 @@ def verify(
     progress: Callable[[int], None] = lambda _: None,
 ) -> Verification:
     """Verifies one session, or all of them and the files. `heads` are heads you kept yourself."""
-    findings: list[Finding] = []
+    findings: list[ChainFinding] = []
     kept = heads or {}
     outside = store.kept_heads()
     gone = _gone(store)
     if session is None:
-        findings += [Finding("", None, problem) for problem in store.damage()]
+        findings += [ChainFinding("", None, problem) for problem in store.damage()]
         names = [summary.session for summary in store.sessions()]
         missing = sorted((outside.keys() | kept.keys()) - set(names))
         findings += [
-            Finding(name, 1, "all of it is missing, though it was stored")
+            ChainFinding(name, 1, "all of it is missing, though it was stored")
             for name in missing
             if not _is_erased(gone.get(name, ()), outside.get(name), kept.get(name))
         ]
@@ -110,9 +110,9 @@ def _is_end(gone: Sequence[Erasure], kept: Head) -> bool:
 
 def _verify_session(
     store: TranscriptStore, session: str, anchors: list[Head], progress: Callable[[int], None]
-) -> tuple[int, list[Finding]]:
+) -> tuple[int, list[ChainFinding]]:
     """Follows the chain from end to end, comparing it with each anchor as it passes the anchor's place."""
-    findings: list[Finding] = []
+    findings: list[ChainFinding] = []
     position = EMPTY
     waiting = sorted(anchors, key=lambda anchor: anchor.seq)
 
@@ -120,7 +120,7 @@ def _verify_session(
         for entry in entries:
             while waiting and waiting[0].seq == entry.seq:
                 if waiting.pop(0).hash != entry.hash:
-                    findings.append(Finding(session, entry.seq, "the history up to here was written anew"))
+                    findings.append(ChainFinding(session, entry.seq, "the history up to here was written anew"))
             if entry.seq % _PAGE == 0:
                 progress(_PAGE)
             yield entry
@@ -128,13 +128,13 @@ def _verify_session(
     try:
         end = follow(session, position, passing(store.read(session)))
     except StoreError as error:
-        return position.seq, [*findings, Finding(session, None, f"it cannot be read to its end: {error}")]
+        return position.seq, [*findings, ChainFinding(session, None, f"it cannot be read to its end: {error}")]
     if isinstance(end, Break):
-        return end.seq - 1, [*findings, Finding(session, end.seq, end.reason)]
+        return end.seq - 1, [*findings, ChainFinding(session, end.seq, end.reason)]
     progress(end.seq % _PAGE)
     cut = [anchor for anchor in waiting if anchor.seq > end.seq]
     if cut:
         last = max(anchor.seq for anchor in cut)
         problem = f"it ends at entry {end.seq}, though {last} entries were stored: its end was cut off"
-        findings.append(Finding(session, end.seq + 1, problem))
+        findings.append(ChainFinding(session, end.seq + 1, problem))
     return end.seq, findings

@@ -17,15 +17,15 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from recto.context.policies.compact import Compact
-from recto.context.policies.planner import Rules
-from recto.context.window.budget import Budget, Usage, Verdict
+from recto.context.policies.planner import ReliefRules
+from recto.context.window.budget import Budget, BudgetVerdict, ComponentUsage
 from recto.context.window.cache_cost import stable_prefix
 from recto.context.window.notes import KINDS, LONGEST, NoteKind
-from recto.context.window.pressure import Reading
+from recto.context.window.pressure import PressureReading
 from recto.context.window.state import WindowState, seqs_in
 from recto.context.window.units import Line
-from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Continuity
-from recto.engine.continuity import Continuing, at_once
+from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, CheckpointRules
+from recto.engine.continuity import WindowContinuity, at_once
 from recto.engine.gauge import Gauge
 from recto.engine.projection import (
     CHECKPOINT,
@@ -37,18 +37,18 @@ from recto.engine.projection import (
     SNAPSHOT,
     SNAPSHOT_EVERY,
     UNPINNED,
-    Fold,
+    WindowProjection,
     snapshot_key,
 )
 from recto.engine.prompt import Prompt, marker
-from recto.engine.prompt_builder import Material
-from recto.engine.recall_injection import Recollection
-from recto.engine.relief import Reliever
+from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.recall_injection import RecallInjection
+from recto.engine.relief import ReliefExecutor
 from recto.engine.standing_context import STANDING, StandingContext
 from recto.errors import AppendConflict, InputError, KeyReused, WindowOverflow
 from recto.formats.message import ANTHROPIC, CHAT
-from recto.health.metrics import MadeOf
-from recto.recall.types import Asked, Found, Hit
+from recto.health.metrics import PromptComposition
+from recto.recall.types import Hit, Query, SearchResult
 from recto.tokens.meter import Meter
 from recto.transcript.entries import Draft, Entry
 from recto.transcript.events import event, to_json
@@ -56,12 +56,12 @@ from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import Scope, pointer_to
 
 if TYPE_CHECKING:
-    from recto.engine.compactor import Compressor
+    from recto.engine.compactor import Compactor
     from recto.recall.quoting import Excerpt
     from recto.recall.recall import Recall
 
 
-def overflow(state: WindowState, material: Material, room: int, kept_by: str = "") -> WindowOverflow:
+def overflow(state: WindowState, material: PromptBuilder, room: int, kept_by: str = "") -> WindowOverflow:
     """The error that says by how much a prompt is too long, what holds the space, and why it may not leave."""
     holders = [(f"entry {seq} ({line.role})", state.cost(seq)) for seq, line in state.lines.items()]
     holders.append(("tools and frame", material.fixed - material.beside - material.answer))
@@ -105,10 +105,10 @@ class Window:
         meter: Meter,
         clock: Clock,
         budget: Budget,
-        rules: Rules,
+        rules: ReliefRules,
         recall: Callable[[], Recall] | None = None,
-        compressor: Callable[[Material], Compressor] | None = None,
-        continuity: Continuity | None = None,
+        compressor: Callable[[PromptBuilder], Compactor] | None = None,
+        continuity: CheckpointRules | None = None,
     ) -> None:
         self.turn = threading.RLock()
         """Held while the window is looked at or changed."""
@@ -116,7 +116,7 @@ class Window:
         self.session = session
         self.budget = budget
         self.rules = rules
-        self.material = Material(
+        self.material = PromptBuilder(
             meter=meter,
             pointer_of=self.pointer,
             marker_of=marker,
@@ -126,27 +126,27 @@ class Window:
         )
         self.cached = 0
         """Tokens of the last prompt that stood unchanged at the beginning of the one before."""
-        self._fold = Fold(store, session, self.material, budget.room)
+        self._fold = WindowProjection(store, session, self.material, budget.room)
         self._clock = clock
         self._listeners: list[Callable[[Entry], None]] = []
         self._gauge = Gauge(self.material, self.append)
-        self.unanswered: tuple[int, MadeOf] | None = None
+        self.unanswered: tuple[int, PromptComposition] | None = None
         """The last entry before the last prompt, and what that was made of, until its answer is stored."""
         self._sent: list[tuple[bytes, int]] = []
         self._asked_at: int | None = None
         self._offered: tuple[tuple[bytes, bytes], tuple[int, int]] = (b"?", b""), (0, 0)
-        self._recollection = Recollection(recall, self.material, self.append) if recall is not None else None
+        self._recollection = RecallInjection(recall, self.material, self.append) if recall is not None else None
         self._compressor_for = compressor
         self.standing: StandingContext | None = None
         """Files whose text stands before everything else."""
-        self._reliever = Reliever(
+        self._reliever = ReliefExecutor(
             self.material,
             lambda: self.compressor,
             self._recollection,
             lambda: self.continuing.checkpoints,
             self._draft,
         )
-        self.continuing = Continuing(self, continuity or Continuity(), self._reliever)
+        self.continuing = WindowContinuity(self, continuity or CheckpointRules(), self._reliever)
         """How the work goes on across windows."""
 
     def pointer(self, seq: int) -> str:
@@ -227,7 +227,7 @@ class Window:
         return meter.frame.prompt + (meter.tools(schemas.decode()) if schemas else 0) + said, said
 
     @_one_at_a_time
-    def measure(self) -> Reading:
+    def measure(self) -> PressureReading:
         """The pressure now; asked inside a turn too, after each tool result."""
         return self._measure(self.state)
 
@@ -248,14 +248,14 @@ class Window:
             share = self.budget.limits["memory"].hard
             self._recollection.bring_back(state, room=self.budget.room, share=share)
 
-    def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> Found:
+    def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> SearchResult:
         """Searches everything that was ever said, in the prompt or not, and explains what it finds."""
         recall = self._recall()
         recall.catch_up()
-        asked = Asked(text=query, now=self._clock.now())
+        asked = Query(text=query, now=self._clock.now())
         return recall.search(asked, most=most, scope=scope, shown=self.state.lines.keys())
 
-    def quotable(self, found: Found, characters: int) -> list[Excerpt]:
+    def quotable(self, found: SearchResult, characters: int) -> list[Excerpt]:
         """What was found, best first, as it would be quoted in a prompt; of each hit at most so many characters."""
         recall = self._recall()
         quoted: dict[str, Excerpt] = {}
@@ -273,15 +273,15 @@ class Window:
             raise InputError("recall is switched off for this session; see the setting recall.enabled")
         return self._recollection.recall
 
-    def pressure_of(self, state: WindowState) -> Reading:
+    def pressure_of(self, state: WindowState) -> PressureReading:
         """The pressure of a state, without telling anybody."""
         return self._gauge.pressure(state, self.budget.room, self.rules)
 
-    def usage(self, state: WindowState) -> tuple[Usage, ...]:
+    def usage(self, state: WindowState) -> tuple[ComponentUsage, ...]:
         """How each component stands with its budget."""
         return self._gauge.usage(state, self.budget)
 
-    def check(self, line: Line) -> Verdict:
+    def check(self, line: Line) -> BudgetVerdict:
         """Whether one more message keeps its component of the budget within its limits; asked before it is added."""
         return self._gauge.check(line, self.state, self.budget)
 
@@ -351,7 +351,7 @@ class Window:
         return self.append(NOTE, {"kind": kind, "text": text, "critical": critical})
 
     @cached_property
-    def compressor(self) -> Compressor:
+    def compressor(self) -> Compactor:
         """Who writes shorter texts; opened when something has to be written."""
         if self._compressor_for is None:
             raise InputError("this window was opened without anybody who writes shorter texts; use recto.open")
@@ -380,7 +380,7 @@ class Window:
         about: dict[str, Any] = json.loads(self._entry_of(seq, kinds).content)
         return about
 
-    def _relieve(self, rules: Rules) -> tuple[Entry, ...]:
+    def _relieve(self, rules: ReliefRules) -> tuple[Entry, ...]:
         """Decides, stores the decisions, and starts over if somebody else wrote meanwhile."""
         for _ in range(_ATTEMPTS):
             state = self.state
@@ -407,7 +407,7 @@ class Window:
         """Seconds since the last prompt; before the first one nothing is cached."""
         return inf if self._asked_at is None else max(self._clock.now() - self._asked_at, 0) / 1e6
 
-    def _measure(self, state: WindowState) -> Reading:
+    def _measure(self, state: WindowState) -> PressureReading:
         return self._gauge.measure(state, self.budget, self.rules)
 
     def _refuse(self, state: WindowState) -> None:

@@ -12,13 +12,13 @@ from recto.formats.canonical import canonical, fingerprint
 from recto.formats.json_spans import Json
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, Message, fields_of, stated_role
 from recto.formats.request_body import Body, open_body, render
-from recto.formats.response import Reply, Usage, read_reply
+from recto.formats.response import ProviderReply, Usage, read_reply
 from recto.transcript.entries import Role
 
 __all__ = [
     "FORMATS",
     "Body",
-    "Reply",
+    "ProviderReply",
     "Usage",
     "canonical",
     "detect",

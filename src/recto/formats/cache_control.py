@@ -11,10 +11,10 @@ from itertools import chain
 from typing import Final
 
 from recto.formats.json_spans import (
-    Edit,
     Json,
+    JsonSpan,
     Member,
-    Span,
+    TextEdit,
     array_of,
     member_at,
     members,
@@ -50,7 +50,7 @@ def without_cache_marks(raw: bytes, wire: str) -> bytes:
     if not any(key.encode() in raw for key in CACHE_MARKS):
         return raw
     text = text_of(raw)
-    edits: list[Edit] = []
+    edits: list[TextEdit] = []
     for held in _holders(text, _start(text), _HOLDS_BLOCKS[wire]):
         spans = [(member.start, member.value.end) for member in held]
         edits += taken_out(spans, [member.key in CACHE_MARKS for member in held])
@@ -70,7 +70,7 @@ def with_cache_mark(raw: bytes, wire: str, mark: bytes) -> bytes:
         kind = _text_kind(raw, wire, held.key)
         words = text[held.value.start : held.value.end]
         block = f'[{{"type": "{kind}", "text": {words}, "{name}": {mark.decode()}}}]'
-        return spliced(text, [Edit(held.value.start, held.value.end, block)]).encode()
+        return spliced(text, [TextEdit(held.value.start, held.value.end, block)]).encode()
     for span in reversed(array_of(text, held.value)):
         if _can_carry(span.value):
             return spliced(text, [put_member(text, span.start, name, mark.decode())]).encode()
@@ -88,7 +88,7 @@ def newest_marks(messages: Sequence[bytes], wire: str, at_most: int = MAX_CACHE_
     return kept[::-1]
 
 
-def _holders(text: str, at: Span, keys: tuple[str, ...]) -> Iterator[list[Member]]:
+def _holders(text: str, at: JsonSpan, keys: tuple[str, ...]) -> Iterator[list[Member]]:
     """The members of every object that may carry a mark, from the outside inwards."""
     if not isinstance(at.value, dict):
         return
@@ -99,7 +99,7 @@ def _holders(text: str, at: Span, keys: tuple[str, ...]) -> Iterator[list[Member
         yield from _holders(text, span, keys)
 
 
-def _start(text: str) -> Span:
+def _start(text: str) -> JsonSpan:
     return value_at(text, len(text) - len(text.lstrip(" \t\r\n")))
 
 

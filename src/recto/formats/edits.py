@@ -14,8 +14,8 @@ from typing import Final, Literal, NamedTuple
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark, without_cache_marks
 from recto.formats.json_spans import (
     Json,
+    JsonSpan,
     Member,
-    Span,
     array_of,
     member_at,
     put_member,
@@ -26,7 +26,7 @@ from recto.formats.json_spans import (
 )
 from recto.formats.message import ANTHROPIC, CHAT, fields_of, object_in, stated_role, text_in
 from recto.formats.openai_responses import role_of
-from recto.formats.ordering import Answer, Arrangement, Keep, KeepSome, Piece
+from recto.formats.ordering import Arrangement, Keep, KeepSome, Piece, SyntheticResult
 from recto.formats.validation import THINKING, blocks_of, is_blank, is_empty, ties
 
 _SAYS_WORDS = re.compile(rb'\{\s*"role"\s*:\s*"\w+"\s*,\s*"content"\s*:\s*"')
@@ -263,7 +263,7 @@ def render_arrangement(
     wire: str,
     *,
     opening: str = OPENING,
-    answer: Callable[[Answer], str] = lambda answer: _REASONS[answer.reason],
+    answer: Callable[[SyntheticResult], str] = lambda answer: _REASONS[answer.reason],
 ) -> list[bytes]:
     """The messages of an arrangement, as a provider accepts them. An entry whose content is `None` is passed over."""
     found: list[bytes] = []
@@ -279,7 +279,7 @@ def render_arrangement(
     return messages
 
 
-def _rendered(piece: Piece, raw: bytes | None, wire: str, answer: Callable[[Answer], str]) -> bytes | None:
+def _rendered(piece: Piece, raw: bytes | None, wire: str, answer: Callable[[SyntheticResult], str]) -> bytes | None:
     if raw is None:
         return None
     match piece:
@@ -287,7 +287,7 @@ def _rendered(piece: Piece, raw: bytes | None, wire: str, answer: Callable[[Answ
             return raw
         case KeepSome():
             return only_answers(raw, wire, piece.answers, rest=piece.rest)
-        case Answer():
+        case SyntheticResult():
             fields = fields_of(raw)
             if piece.call_id not in ties(fields, wire).calls:
                 return None  # the provider runs it, and answers it
@@ -307,7 +307,7 @@ def _open_loop(messages: list[bytes]) -> int:
     return at
 
 
-def _blocks(text: str) -> list[Span]:
+def _blocks(text: str) -> list[JsonSpan]:
     content = member_at(text, 0, "content")
     return [] if content is None else array_of(text, content.value)
 

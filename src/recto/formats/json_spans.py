@@ -32,7 +32,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
 
 
-class Span(NamedTuple):
+class JsonSpan(NamedTuple):
     """A value and where it stands: `text[start:end]` is its exact source."""
 
     start: int
@@ -45,7 +45,7 @@ class Member(NamedTuple):
 
     key: str
     start: int
-    value: Span
+    value: JsonSpan
 
 
 def text_of(raw: bytes, *, shallow: bool = False) -> str:
@@ -71,7 +71,7 @@ def parse(text: str) -> Json:
     return span.value
 
 
-def value_at(text: str, at: int) -> Span:
+def value_at(text: str, at: int) -> JsonSpan:
     """The value that starts at a position."""
     try:
         value, end = _DECODER.scan_once(text, at)  # type: ignore[attr-defined]  # missing in the stubs
@@ -81,10 +81,10 @@ def value_at(text: str, at: int) -> Span:
         raise MalformedJson(error.msg.lower(), error.pos) from None
     except RecursionError:
         raise MalformedJson(f"nested deeper than {MAX_DEPTH}") from None
-    return Span(at, end, value)
+    return JsonSpan(at, end, value)
 
 
-def members(text: str, at: int = 0, read: Callable[[str, str, int], Span] | None = None) -> Iterator[Member]:
+def members(text: str, at: int = 0, read: Callable[[str, str, int], JsonSpan] | None = None) -> Iterator[Member]:
     """The members of the object that starts at a position, each with its span.
 
     `read` reads a value in place of `value_at`: it is given the key, the text and the position.
@@ -109,7 +109,7 @@ def members(text: str, at: int = 0, read: Callable[[str, str, int], Span] | None
         at = _expect(text, at, ",")
 
 
-def elements(text: str, at: int = 0) -> Iterator[Span]:
+def elements(text: str, at: int = 0) -> Iterator[JsonSpan]:
     """The elements of the array that starts at a position, each with its span."""
     at = _expect(text, _skip_space(text, at), "[")
     if text[at : at + 1] == "]":
@@ -123,18 +123,18 @@ def elements(text: str, at: int = 0) -> Iterator[Span]:
         at = _expect(text, at, ",")
 
 
-def array_at(text: str, at: int) -> tuple[Span, tuple[Span, ...]]:
+def array_at(text: str, at: int) -> tuple[JsonSpan, tuple[JsonSpan, ...]]:
     """The array that starts at a position, with the spans of its elements: read once for both, and in one loop."""
     start, at = at, _expect(text, at, "[")
     if text[at : at + 1] == "]":
-        return Span(start, at + 1, []), ()
+        return JsonSpan(start, at + 1, []), ()
     scan = _DECODER.scan_once  # type: ignore[attr-defined]  # missing in the stubs
-    spans: list[Span] = []
+    spans: list[JsonSpan] = []
     found: re.Match[str] | None
     try:
         while True:
             value, end = scan(text, at)
-            spans.append(Span(at, end, value))
+            spans.append(JsonSpan(at, end, value))
             if (found := _COMMA.match(text, end)) is None:
                 break
             at = found.end()
@@ -144,7 +144,7 @@ def array_at(text: str, at: int) -> tuple[Span, tuple[Span, ...]]:
     end = _skip_space(text, end)
     if text[end : end + 1] != "]":
         raise MalformedJson("expected ','", end)
-    return Span(start, end + 1, [span.value for span in spans]), tuple(spans)
+    return JsonSpan(start, end + 1, [span.value for span in spans]), tuple(spans)
 
 
 def _expect(text: str, at: int, sign: str) -> int:
@@ -193,7 +193,7 @@ def _integer(digits: str) -> int | float:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer, strict=True)
 
 
-class Edit(NamedTuple):
+class TextEdit(NamedTuple):
     """What stands from `start` to `end` becomes `text`."""
 
     start: int
@@ -201,7 +201,7 @@ class Edit(NamedTuple):
     text: str
 
 
-def spliced(text: str, edits: Iterable[Edit]) -> str:
+def spliced(text: str, edits: Iterable[TextEdit]) -> str:
     """The text with the edits made. They do not overlap."""
     pieces: list[str] = []
     at = 0
@@ -212,19 +212,19 @@ def spliced(text: str, edits: Iterable[Edit]) -> str:
     return "".join(pieces)
 
 
-def taken_out(items: Sequence[tuple[int, int]], gone: Sequence[bool]) -> list[Edit]:
+def taken_out(items: Sequence[tuple[int, int]], gone: Sequence[bool]) -> list[TextEdit]:
     """How some of the items of an array or object leave, each with the comma that only it needed."""
-    edits: list[Edit] = []
+    edits: list[TextEdit] = []
     kept_before = False
     for place, (start, end) in enumerate(items):
         if not gone[place]:
             kept_before = True
         elif kept_before:
-            edits.append(Edit(items[place - 1][1], end, ""))
+            edits.append(TextEdit(items[place - 1][1], end, ""))
         elif place + 1 < len(items):
-            edits.append(Edit(start, items[place + 1][0], ""))
+            edits.append(TextEdit(start, items[place + 1][0], ""))
         else:
-            edits.append(Edit(start, end, ""))
+            edits.append(TextEdit(start, end, ""))
     return edits
 
 
@@ -237,7 +237,7 @@ def member_at(text: str, at: int, key: str) -> Member | None:
     return found
 
 
-def put_member(text: str, at: int, key: str, source: str) -> Edit:
+def put_member(text: str, at: int, key: str, source: str) -> TextEdit:
     """Gives a member of the object that starts at a position another value; adds it at the end where it is missing."""
     last = None
     found = None
@@ -246,14 +246,14 @@ def put_member(text: str, at: int, key: str, source: str) -> Edit:
         if member.key == key:
             found = member
     if found is not None:
-        return Edit(found.value.start, found.value.end, source)
+        return TextEdit(found.value.start, found.value.end, source)
     if last is not None:
-        return Edit(last.value.end, last.value.end, f", {quoted(key)}: {source}")
+        return TextEdit(last.value.end, last.value.end, f", {quoted(key)}: {source}")
     behind = text.index("{", at) + 1
-    return Edit(behind, behind, f"{quoted(key)}: {source}")
+    return TextEdit(behind, behind, f"{quoted(key)}: {source}")
 
 
-def array_of(text: str, span: Span) -> list[Span]:
+def array_of(text: str, span: JsonSpan) -> list[JsonSpan]:
     """The elements of a value that is an array; none where it is not."""
     return list(elements(text, span.start)) if isinstance(span.value, list) else []
 

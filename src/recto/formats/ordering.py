@@ -74,7 +74,7 @@ class KeepSome:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SyntheticResult:
     """A result that has to be made, because the call has none."""
 
     call_id: str
@@ -84,7 +84,7 @@ class Answer:
     """The entry that makes the call."""
 
 
-Piece: TypeAlias = Keep | KeepSome | Answer
+Piece: TypeAlias = Keep | KeepSome | SyntheticResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +227,10 @@ def _spoken(lines: Sequence[Orderable]) -> list[int]:
     return counts
 
 
-def _made(lines: Sequence[Orderable], ties: _Ties, homes: Sequence[int]) -> Iterator[tuple[int, Answer]]:
+def _made(lines: Sequence[Orderable], ties: _Ties, homes: Sequence[int]) -> Iterator[tuple[int, SyntheticResult]]:
     """Results that have to be made, each with the line behind which it goes."""
     last_said = next((place for place in reversed(range(len(lines))) if place not in ties.claims), -1)
     for place, calls in ties.waiting.items():
         reason: NotThere = "not arrived yet" if homes[place] >= last_said else "interrupted"
         for call, tool in calls.items():
-            yield homes[place], Answer(call, tool, reason, lines[place].seq)
+            yield homes[place], SyntheticResult(call, tool, reason, lines[place].seq)

@@ -13,7 +13,7 @@ from typing import Final
 
 from recto.errors import MalformedJson, MalformedMessage
 from recto.formats import anthropic, openai_responses
-from recto.formats.json_spans import Json, Member, Span, array_at, members, text_of, value_at
+from recto.formats.json_spans import Json, JsonSpan, Member, array_at, members, text_of, value_at
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, stated_role, text_in
 from recto.transcript.entries import Role
 
@@ -49,9 +49,9 @@ class Body:
     fields: Mapping[str, Json]
     """All its members but the messages, read. Not to be changed."""
     _text: str = field(repr=False)
-    _value: Span | None = field(repr=False)
+    _value: JsonSpan | None = field(repr=False)
     """Where the messages stand; nothing where the body has none."""
-    _spans: tuple[Span, ...] = field(repr=False)
+    _spans: tuple[JsonSpan, ...] = field(repr=False)
     """Where each message stands; empty where the messages are one text."""
 
     def with_messages(self, messages: Sequence[bytes]) -> bytes:
@@ -102,9 +102,9 @@ def open_body(raw: bytes, wire: str, *, shallow: bool = False) -> Body:
     if keys is None:
         raise MalformedMessage(f"'{wire}' is not a wire format; known are {', '.join(_KEYS)}")
     text = text_of(raw, shallow=shallow)
-    spans: tuple[Span, ...] = ()
+    spans: tuple[JsonSpan, ...] = ()
 
-    def read(key: str, text: str, at: int) -> Span:
+    def read(key: str, text: str, at: int) -> JsonSpan:
         nonlocal spans
         if key != keys.messages or text[at : at + 1] != "[":
             return value_at(text, at)
@@ -138,7 +138,7 @@ def render(contents: Iterable[bytes]) -> bytes:
     return b"[" + b", ".join(contents) + b"]"
 
 
-def envelope(text: str, read: Callable[[str, str, int], Span] | None = None) -> dict[str, Member]:
+def envelope(text: str, read: Callable[[str, str, int], JsonSpan] | None = None) -> dict[str, Member]:
     """The members of the one object that the text is, by key. A key twice is refused: readers would disagree."""
     found: dict[str, Member] = {}
     end = None
@@ -153,7 +153,7 @@ def envelope(text: str, read: Callable[[str, str, int], Span] | None = None) -> 
     return found
 
 
-def _refuse_no_list(value: Span | None, key: str) -> None:
+def _refuse_no_list(value: JsonSpan | None, key: str) -> None:
     if value is None or isinstance(value.value, list) or (isinstance(value.value, str) and key == "input"):
         return
     raise MalformedMessage(f"'{key}' is not a list of messages")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from recto.errors import MalformedMessage
-from recto.formats.json_spans import Json, Span, elements, members, parse, text_of
+from recto.formats.json_spans import Json, JsonSpan, elements, members, parse, text_of
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, object_in, text_in
 
 
@@ -23,7 +23,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ProviderReply:
     """A provider's answer, read."""
 
     messages: tuple[bytes, ...]
@@ -32,7 +32,7 @@ class Reply:
     usage: Usage | None
 
 
-def read_reply(raw: bytes, wire: str) -> Reply:
+def read_reply(raw: bytes, wire: str) -> ProviderReply:
     """Reads the body of an answer."""
     text = text_of(raw)
     whole = parse(text)
@@ -61,41 +61,41 @@ def usage_in(value: Json) -> Usage | None:
     return None
 
 
-def _chat(text: str, whole: dict[str, Json]) -> Reply:
+def _chat(text: str, whole: dict[str, Json]) -> ProviderReply:
     message = _at(text, "choices", 0, "message")
     if message is None or not isinstance(message.value, dict):
         raise MalformedMessage(f"the reply has no choices[0].message{_told(whole)}")
     finish = _at(text, "choices", 0, "finish_reason")
-    return Reply(
+    return ProviderReply(
         messages=(text[message.start : message.end].encode(),),
         stop_reason=text_in(finish.value) if finish else "",
         usage=usage_in(whole.get("usage")),
     )
 
 
-def _anthropic(text: str, whole: dict[str, Json]) -> Reply:
+def _anthropic(text: str, whole: dict[str, Json]) -> ProviderReply:
     content = _at(text, "content")
     if content is None or not isinstance(content.value, list | str):
         raise MalformedMessage(f"the reply has no content{_told(whole)}")
     message = f'{{"role": "assistant", "content": {text[content.start : content.end]}}}'
-    return Reply(
+    return ProviderReply(
         messages=(message.encode(),),
         stop_reason=text_in(whole.get("stop_reason")),
         usage=usage_in(whole.get("usage")),
     )
 
 
-def _responses(text: str, whole: dict[str, Json]) -> Reply:
+def _responses(text: str, whole: dict[str, Json]) -> ProviderReply:
     output = _at(text, "output")
     if output is None or not isinstance(output.value, list):
         raise MalformedMessage(f"the reply has no output{_told(whole)}")
     stop = text_in(object_in(whole.get("incomplete_details")).get("reason")) or text_in(whole.get("status"))
     items = tuple(text[span.start : span.end].encode() for span in elements(text, output.start))
-    return Reply(messages=items, stop_reason=stop, usage=usage_in(whole.get("usage")))
+    return ProviderReply(messages=items, stop_reason=stop, usage=usage_in(whole.get("usage")))
 
 
-def _at(text: str, *path: str | int) -> Span | None:
-    span: Span | None = None
+def _at(text: str, *path: str | int) -> JsonSpan | None:
+    span: JsonSpan | None = None
     at = 0
     for step in path:
         if isinstance(step, str):
@@ -127,7 +127,7 @@ def _told(whole: dict[str, Json]) -> str:
     return f"; the provider says: {message}" if message else ""
 
 
-_READERS: Final[Mapping[str, Callable[[str, dict[str, Json]], Reply]]] = {
+_READERS: Final[Mapping[str, Callable[[str, dict[str, Json]], ProviderReply]]] = {
     CHAT: _chat,
     RESPONSES: _responses,
     ANTHROPIC: _anthropic,

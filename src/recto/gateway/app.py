@@ -30,16 +30,16 @@ from recto.gateway.inspection.sources import Sources
 from recto.gateway.mcp import RULES as MCP_RULES
 from recto.gateway.mcp import McpDoor
 from recto.gateway.metrics import RequestMetrics
-from recto.gateway.middleware.auth import TABLE, Authority, Guard
+from recto.gateway.middleware.auth import TABLE, AccessPolicy, Guard
 from recto.gateway.models_api import Listing
 from recto.gateway.proxy import Asking, Lanes, Proxy
 from recto.gateway.request import open_request
 from recto.gateway.responses_state import Holding
 from recto.gateway.session_id import OWN_HEADER, named_session
-from recto.gateway.session_pool import Sessions
+from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import Named
-from recto.gateway.static import Pages
-from recto.gateway.turn import Turns
+from recto.gateway.static import StaticFiles
+from recto.gateway.turn import TurnRunner
 from recto.gateway.upstreams.embedded import EmbeddedUpstream
 from recto.gateway.upstreams.http import Upstream, UpstreamUnreachable, upstreams_for
 from recto.health.protocols import HealthSink
@@ -64,13 +64,13 @@ class Gateway:
         self.metrics = metrics_for(settings, told)
         self._sinks: list[HealthSink] = [self.metrics, *told]
         self._indexer = indexer_for(settings, store)
-        self.sessions = Sessions(settings, store, self._indexer, sinks=self._sinks)
+        self.sessions = SessionPool(settings, store, self._indexer, sinks=self._sinks)
         self.replica = replica_of(settings, store)
         self._sources = Sources(Inspection(self.sessions, settings), self.replica)
-        self.turns = Turns(store, self.sessions, clock)
+        self.turns = TurnRunner(store, self.sessions, clock)
         self.holding = Holding(store, self.sessions, self.turns, clock)
         self.listing = Listing(self.upstreams, self.sessions, self._indexer)
-        self.authority = Authority(TABLE, RULES, MCP_RULES)
+        self.authority = AccessPolicy(TABLE, RULES, MCP_RULES)
         self._mcp = McpDoor(Inspection(self.sessions, settings))
         self.guard = Guard(Starlette(routes=[], lifespan=self._lifespan), settings.gateway, self.keys, self.authority)
         self.requests = RequestMetrics(
@@ -134,7 +134,7 @@ class Gateway:
             wire: Proxy(wire, self.turns, self.upstreams, lanes, self._over) for wire in (CHAT, RESPONSES, ANTHROPIC)
         }
         return [
-            *Pages().routes(),
+            *StaticFiles().routes(),
             Route("/healthz", self._healthy),
             Route("/readyz", self._ready),
             Route("/metrics", self._metrics),

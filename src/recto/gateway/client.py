@@ -108,7 +108,7 @@ _UNREACHABLE = "unreachable"
 
 
 @dataclass(slots=True, kw_only=True)
-class Answer:
+class StreamedAnswer:
     """An answer of the model, while it comes: iterate over its pieces of text."""
 
     headers: Mapping[str, str]
@@ -136,7 +136,7 @@ class Answer:
                 yield piece
 
 
-class Client:
+class GatewayClient:
     """One gateway and one key. Raises `RequestRefused` for what the gateway refuses, and where it cannot be reached."""
 
     def __init__(self, url: str, key: str) -> None:
@@ -170,7 +170,7 @@ class Client:
         return [str(one["id"]) for one in listed.get("data", ())]
 
     @asynccontextmanager
-    async def answer(self, session: str, text: str, model: str) -> AsyncIterator[Answer]:
+    async def answer(self, session: str, text: str, model: str) -> AsyncIterator[StreamedAnswer]:
         """Says something in a session, whose history the gateway holds. Leaving early cancels the answer."""
         body = {"model": model, "stream": True, "messages": [{"role": "user", "content": text}]}
         body["stream_options"] = {"include_usage": True}
@@ -180,7 +180,7 @@ class Client:
             ) as response:
                 if response.status_code != 200:
                     raise _refused(response.status_code, await response.aread())
-                yield Answer(headers=dict(response.headers), _chunks=response.aiter_bytes())
+                yield StreamedAnswer(headers=dict(response.headers), _chunks=response.aiter_bytes())
         except httpx2.HTTPError as error:
             raise self._lost(error) from None
 

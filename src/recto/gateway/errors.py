@@ -33,7 +33,7 @@ from recto.formats.errors import (
     status_for,
 )
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
-from recto.gateway.responses import Whole
+from recto.gateway.responses import WholeResponse
 
 _CODES: Final[tuple[tuple[type[RectoError], str], ...]] = (
     (CannotCross, CANNOT_CROSS),
@@ -47,19 +47,19 @@ _CODES: Final[tuple[tuple[type[RectoError], str], ...]] = (
 )
 
 
-def refused(error: RectoError, wire: str, id: str, headers: Mapping[str, str] | None = None) -> Whole:
+def refused(error: RectoError, wire: str, id: str, headers: Mapping[str, str] | None = None) -> WholeResponse:
     """What a typed error becomes. An overflow is told as one only where asking again would not help."""
     if isinstance(error, WindowOverflow) and not error.kept_by:
         status, body = overflow(wire, error.tokens, error.room, told=str(error), request_id=id)
-        return Whole(status, body, answer_headers(headers or {}, id))
+        return WholeResponse(status, body, answer_headers(headers or {}, id))
     code = next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)
     return said_no(wire, code, str(error), id, headers)
 
 
-def said_no(wire: str, code: str, message: str, id: str, headers: Mapping[str, str] | None = None) -> Whole:
+def said_no(wire: str, code: str, message: str, id: str, headers: Mapping[str, str] | None = None) -> WholeResponse:
     """A refusal by its code."""
     status = status_for(wire, code)
-    return Whole(status, refusal(wire, status, code, message, request_id=id), answer_headers(headers or {}, id))
+    return WholeResponse(status, refusal(wire, status, code, message, request_id=id), answer_headers(headers or {}, id))
 
 
 def answer_headers(ours: Mapping[str, str], id: str) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ _TOGETHER = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class LineagePoint:
     """A point of a session: everything up to and including an entry."""
 
     session: str
@@ -46,18 +46,18 @@ class Lineage:
         self._clock = clock
         self._together = ThreadPoolExecutor(max_workers=_TOGETHER, thread_name_prefix="recto-lineage")
 
-    def find(self, tenant: str, name: bytes | str) -> Place | None:
+    def find(self, tenant: str, name: bytes | str) -> LineagePoint | None:
         """Where a history is, by its hash, or by the id under which a client was told of it."""
         key = _key(name)
         entry = self._store.find(_shelf(tenant, key), key)
         if entry is None:
             return None
         about: dict[str, Any] = json.loads(entry.content)
-        place = Place(session=about["session"], seq=about["seq"])
+        place = LineagePoint(session=about["session"], seq=about["seq"])
         # A session that was erased on purpose is nobody's past any more, though the note of it is still there.
         return place if place.seq <= self._store.head(place.session).seq else None
 
-    def note(self, tenant: str, name: bytes | str, place: Place) -> None:
+    def note(self, tenant: str, name: bytes | str, place: LineagePoint) -> None:
         """Notes where a history is. The first word stands: the same history is not noted twice."""
         key = _key(name)
         draft = event(self._clock, _NOTED, {"session": place.session, "seq": place.seq}, key, surface="gateway")
@@ -70,7 +70,7 @@ class Lineage:
                 continue
             return
 
-    def note_all(self, tenant: str, names: Sequence[bytes | str], place: Place) -> None:
+    def note_all(self, tenant: str, names: Sequence[bytes | str], place: LineagePoint) -> None:
         """Notes one place under several names. Given to the store at once they need one commit, not one each."""
         others = [self._together.submit(self.note, tenant, name, place) for name in names[1:]]
         for name in names[:1]:

@@ -18,7 +18,7 @@ from recto.gateway.errors import MCP_PATH
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.middleware.auth import Rule
 from recto.gateway.session_id import own_name
-from recto.mcp.context import Desk
+from recto.mcp.context import McpContext
 from recto.mcp.http import Mounted
 from recto.transcript.session_keys import stored_key
 
@@ -41,7 +41,7 @@ class McpDoor:
         """Lets go of what is under way."""
         await self._mounted.close()
 
-    def _desk(self, request: Request) -> Desk:
+    def _desk(self, request: Request) -> McpContext:
         key: Key = request.scope["recto.key"]
         named = own_name(request.headers)
 
@@ -51,7 +51,7 @@ class McpDoor:
             with self._on.sessions.use(key, name, model) as session:
                 yield session
 
-        return Desk(
+        return McpContext(
             store=self._on.store,
             use=use,
             own=named if named.startswith("agent:") else f"agent:{key.agent}:{named or 'main'}",

@@ -12,8 +12,8 @@ from recto.engine.async_session import on_a_thread
 from recto.errors import EmbedderFailed, InputError, UpstreamsWrong
 from recto.formats.message import ANTHROPIC, CHAT
 from recto.gateway.api_keys import Key
-from recto.gateway.responses import Whole, whole_body
-from recto.gateway.session_pool import Sessions
+from recto.gateway.responses import WholeResponse, whole_body
+from recto.gateway.session_pool import SessionPool
 from recto.gateway.upstreams.http import HttpUpstream, Upstreams, UpstreamUnreachable
 from recto.recall.indexer import Indexer
 from recto.tokens.limits import models_in_list
@@ -31,7 +31,7 @@ _TEXTS: Final = 256
 class Listing:
     """Asks all upstreams for their models, and the right one for vectors."""
 
-    def __init__(self, upstreams: Upstreams, sessions: Sessions, indexer: Indexer) -> None:
+    def __init__(self, upstreams: Upstreams, sessions: SessionPool, indexer: Indexer) -> None:
         self._upstreams = upstreams
         self._sessions = sessions
         self._indexer = indexer
@@ -68,7 +68,7 @@ class Listing:
             self._sessions.learn(model, limits)
         return found + [one for one in body["data"] if isinstance(one, dict) and isinstance(one.get("id"), str)]
 
-    async def embeddings(self, headers: Mapping[str, str], key: Key, body: bytes) -> Whole:
+    async def embeddings(self, headers: Mapping[str, str], key: Key, body: bytes) -> WholeResponse:
         """Vectors: from the upstream that has the model, or from the embedder in this process."""
         asked = _object(body)
         upstream = self._upstreams.for_model(str(asked.get("model", "")), key)
@@ -78,9 +78,9 @@ class Listing:
                 found = await whole_body(answer, _VECTORS)
             finally:
                 await answer.close()
-            return Whole(answer.status, found, [one for one in answer.headers if one[0] != "content-length"])
+            return WholeResponse(answer.status, found, [one for one in answer.headers if one[0] != "content-length"])
         made = await on_a_thread(self._embedded, asked)
-        return Whole(200, json.dumps(made).encode(), [("content-type", "application/json")])
+        return WholeResponse(200, json.dumps(made).encode(), [("content-type", "application/json")])
 
     def _embedded(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         embedder = self._indexer.embedder

@@ -18,20 +18,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recto.engine.async_session import on_a_thread
 from recto.errors import CannotCross, InputError, RectoError, TurnTaken
-from recto.formats import Reply, read_reply
+from recto.formats import ProviderReply, read_reply
 from recto.formats.convert import Ids, StreamCrossing, cross_reply, cross_request
 from recto.formats.errors import MALFORMED, OVERFLOW, TIMED_OUT, UPSTREAM_FAILED, refusal, thread_unsupported
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, object_in
 from recto.gateway.api_keys import Key
 from recto.gateway.errors import answer_headers, refused, said_no, spelled
-from recto.gateway.request import Asked, open_request
-from recto.gateway.responses import GONE, STOPPED, Crossing, Streamed, Whole, finished, unless_gone, whole_body
+from recto.gateway.request import ClientRequest, open_request
+from recto.gateway.responses import GONE, STOPPED, Crossing, Streamed, WholeResponse, finished, unless_gone, whole_body
 from recto.gateway.responses_state import Naming, held_names, with_names
 from recto.gateway.scheduler import Turnstile
 from recto.gateway.session_id import OWN_HEADER, named_session
 from recto.gateway.session_resolver import Named, compacted_in
-from recto.gateway.turn import Turn, Turns, refuse_defects
-from recto.gateway.upstreams.http import Answer, Upstream, Upstreams, UpstreamUnreachable
+from recto.gateway.turn import GatewayTurn, TurnRunner, refuse_defects
+from recto.gateway.upstreams.http import Upstream, UpstreamResponse, Upstreams, UpstreamUnreachable
 from recto.tokens.limits import limits_in_error
 
 _log = logging.getLogger("recto.gateway")
@@ -39,7 +39,7 @@ _WHOLE: Final = 64 * 1024 * 1024
 """Bytes of an answer that comes in one piece."""
 _ERROR: Final = 1024 * 1024
 """Bytes of an error."""
-_NOTHING: Final = Reply(messages=(), stop_reason="", usage=None)
+_NOTHING: Final = ProviderReply(messages=(), stop_reason="", usage=None)
 """What an answer leaves that never began."""
 _LARGE: Final = 256 * 1024
 """Bytes from which on a request is a large one: it may take seconds to store and to index what it brings."""
@@ -119,7 +119,7 @@ class Proxy:
     def __init__(
         self,
         wire: str,
-        turns: Turns,
+        turns: TurnRunner,
         upstreams: Upstreams,
         lanes: Lanes,
         told: Callable[[Asking], None] = lambda asking: None,
@@ -161,7 +161,9 @@ class Proxy:
             response = await self._answered(request, asked, named, upstream, id)
             await response(request.scope, request.receive, send)
 
-    async def _answered(self, request: Request, asked: Asked, named: Named, upstream: Upstream, id: str) -> ASGIApp:
+    async def _answered(
+        self, request: Request, asked: ClientRequest, named: Named, upstream: Upstream, id: str
+    ) -> ASGIApp:
         begun = time.monotonic()
         if self._wire not in upstream.speaks:  # what cannot cross over is refused before anything is stored
             told = asked.with_prompt(asked.messages[compacted_in(asked.messages)[0] + 1 :])
@@ -208,7 +210,9 @@ class Proxy:
         over("ok")
         return response
 
-    async def _begun(self, request: Request, asked: Asked, named: Named, model: str) -> tuple[Turn, float]:
+    async def _begun(
+        self, request: Request, asked: ClientRequest, named: Named, model: str
+    ) -> tuple[GatewayTurn, float]:
         """Begins the turn, as soon as no other gateway has one in the session; and how many seconds that took.
 
         No thread waits for it.
@@ -225,7 +229,7 @@ class Proxy:
                 await unless_gone(asyncio.sleep(pause), request.receive)
                 waited, pause = waited + pause, min(pause * 1.5, _LONGEST_PAUSE)
 
-    async def _not_left_begun(self, begin: Coroutine[Any, Any, Turn]) -> Turn:
+    async def _not_left_begun(self, begin: Coroutine[Any, Any, GatewayTurn]) -> GatewayTurn:
         """A turn that a thread begins for somebody who is told to stop meanwhile is ended: others wait for it."""
         beginning = asyncio.ensure_future(begin)
         try:
@@ -235,7 +239,9 @@ class Proxy:
                 await on_a_thread(self._turns.cut, await beginning, _NOTHING, STOPPED)
             raise
 
-    async def _sent(self, turn: Turn, upstream: Upstream, headers: Mapping[str, str], query: str) -> tuple[str, Answer]:
+    async def _sent(
+        self, turn: GatewayTurn, upstream: Upstream, headers: Mapping[str, str], query: str
+    ) -> tuple[str, UpstreamResponse]:
         """Asks the upstream, and once more with a tighter prompt where it says that this one is too long."""
         wire = self._wire if self._wire in upstream.speaks else upstream.speaks[0]
         body = await self._crossed(turn, wire)
@@ -249,12 +255,14 @@ class Proxy:
         body = await self._crossed(turn, wire)
         return wire, await upstream.ask(wire, body, headers, query if wire == self._wire else "")
 
-    async def _crossed(self, turn: Turn, wire: str) -> bytes:
+    async def _crossed(self, turn: GatewayTurn, wire: str) -> bytes:
         if wire == self._wire:
             return turn.body
         return await on_a_thread(cross_request, turn.body, self._wire, wire, max_tokens=_ANSWER_TOKENS)
 
-    def _streamed(self, turn: Turn, wire: str, answer: Answer, id: str, told: Callable[[str], None]) -> Streamed:
+    def _streamed(
+        self, turn: GatewayTurn, wire: str, answer: UpstreamResponse, id: str, told: Callable[[str], None]
+    ) -> Streamed:
         crossing: Crossing | None = None
         if names := held_names(turn.asked):
             crossing = Naming(names)
@@ -273,7 +281,7 @@ class Proxy:
             ended=told,
         )
 
-    async def _whole(self, turn: Turn, wire: str, answer: Answer, id: str) -> Whole:
+    async def _whole(self, turn: GatewayTurn, wire: str, answer: UpstreamResponse, id: str) -> WholeResponse:
         try:
             raw = await whole_body(answer, _WHOLE)
         finally:
@@ -290,9 +298,11 @@ class Proxy:
             raise UpstreamUnreachable(f"the upstream's answer cannot be understood: {error}") from None
         await finished(on_a_thread(self._turns.finish, turn, reply, response=_id_in(raw), about={"request": id}))
         kept = [one for one in answer.headers if one[0] not in ("content-length", "transfer-encoding")]
-        return Whole(answer.status, raw, [*kept, *spelled(turn.headers)])
+        return WholeResponse(answer.status, raw, [*kept, *spelled(turn.headers)])
 
-    async def _failed(self, turn: Turn, upstream: Upstream, wire: str, answer: Answer, id: str) -> Whole:
+    async def _failed(
+        self, turn: GatewayTurn, upstream: Upstream, wire: str, answer: UpstreamResponse, id: str
+    ) -> WholeResponse:
         """Passes an upstream's refusal on: as it is, or in the client's own shape."""
         raw = await _error_body(answer)
         await on_a_thread(self._turns.failed, turn, upstream.name, answer.status)
@@ -300,41 +310,41 @@ class Proxy:
         if wire != self._wire or isinstance(_told(raw), str):  # also a page of whoever stands before the upstream
             raw = refusal(self._wire, answer.status, *_crossed_error(raw), request_id=id)
             kept = [("content-type", "application/json"), *(one for one in kept if one[0] == "retry-after")]
-        return Whole(answer.status, raw, [*kept, *spelled(turn.headers)])
+        return WholeResponse(answer.status, raw, [*kept, *spelled(turn.headers)])
 
 
-def _unsupported(asked: Asked, id: str) -> Whole | None:
+def _unsupported(asked: ClientRequest, id: str) -> WholeResponse | None:
     """What no gateway that holds histories can pass on."""
     if asked.wire == ANTHROPIC and asked.fields.get("thread") is not None:
         status, body = thread_unsupported(request_id=id)
-        return Whole(status, body, answer_headers({}, id))
+        return WholeResponse(status, body, answer_headers({}, id))
     if asked.wire == RESPONSES and asked.fields.get("background") is True:
         message = "'background' answers are not kept here; ask for a stream instead."
         return said_no(asked.wire, MALFORMED, message, id)
     return None
 
 
-async def _read_error(answer: Answer) -> bytes:
+async def _read_error(answer: UpstreamResponse) -> bytes:
     try:
         return await whole_body(answer, _ERROR)
     finally:
         await answer.close()
 
 
-async def _error_body(answer: Answer) -> bytes:
+async def _error_body(answer: UpstreamResponse) -> bytes:
     try:
         return await _read_error(answer)
     except UpstreamUnreachable:
         return b""
 
 
-def _again(answer: Answer, body: bytes) -> Answer:
+def _again(answer: UpstreamResponse, body: bytes) -> UpstreamResponse:
     """An answer that was read, to be read once more."""
 
     async def pieces() -> AsyncIterator[bytes]:
         yield body
 
-    return Answer(status=answer.status, headers=answer.headers, pieces=pieces(), close=answer.close)
+    return UpstreamResponse(status=answer.status, headers=answer.headers, pieces=pieces(), close=answer.close)
 
 
 def _told(body: bytes) -> Mapping[str, object] | str:
@@ -375,11 +385,11 @@ def _id_in(raw: bytes) -> str:
     return given if isinstance(given, str) else ""
 
 
-def _ids(turn: Turn, id: str) -> Ids:
+def _ids(turn: GatewayTurn, id: str) -> Ids:
     """What an answer is called in the client's format: a crossing has neither a clock nor chance of its own."""
     start = {CHAT: "chatcmpl", RESPONSES: "resp", ANTHROPIC: "msg"}[turn.asked.wire]
     return Ids(reply=f"{start}_{id.removeprefix('req_')}", created=int(time.time()), request=turn.asked.body.raw)
 
 
-def _with_usage(asked: Asked) -> bool:
+def _with_usage(asked: ClientRequest) -> bool:
     return object_in(asked.fields.get("stream_options")).get("include_usage") is True

@@ -12,7 +12,7 @@ from typing import Final
 
 from recto.formats import Body, open_body
 from recto.formats.cache_control import newest_marks
-from recto.formats.json_spans import Edit, Json, members, put_member, quoted, spliced, taken_out
+from recto.formats.json_spans import Json, TextEdit, members, put_member, quoted, spliced, taken_out
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, object_in, text_in
 from recto.formats.validation import MAX_CACHE_MARKS
 
@@ -31,7 +31,7 @@ _HELD_HERE = frozenset({"previous_response_id", "conversation"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ClientRequest:
     """One request, opened."""
 
     wire: str
@@ -92,7 +92,7 @@ class Asked:
         text = body.decode()
         found = list(members(text))
         spans = [(member.start, member.value.end) for member in found]
-        edits: list[Edit] = taken_out(spans, [member.key in gone for member in found])
+        edits: list[TextEdit] = taken_out(spans, [member.key in gone for member in found])
         text = spliced(text, edits)
         if system:
             text = spliced(text, [put_member(text, 0, "system", self._with_system(system))])
@@ -117,7 +117,7 @@ class Asked:
         return f"[{block}]"
 
 
-def open_request(raw: bytes, wire: str) -> Asked:
+def open_request(raw: bytes, wire: str) -> ClientRequest:
     """Takes a request apart. Raises `MalformedJson` or `MalformedMessage` where it is none.
 
     How deep it is nested was looked at when it came in.
@@ -126,7 +126,7 @@ def open_request(raw: bytes, wire: str) -> Asked:
     roles = body.roles
     spoken = [place for place, role in enumerate(roles) if role != "system"]
     front, back = (spoken[0], spoken[-1] + 1) if spoken else (len(roles), len(roles))
-    return Asked(
+    return ClientRequest(
         wire=wire,
         body=body,
         fields=body.fields,
@@ -138,7 +138,7 @@ def open_request(raw: bytes, wire: str) -> Asked:
     )
 
 
-def conversation_of(asked: Asked) -> str:
+def conversation_of(asked: ClientRequest) -> str:
     """The conversation that a Responses request names; empty where it names none."""
     given = asked.fields.get("conversation")
     return text_in(given) or text_in(object_in(given).get("id"))

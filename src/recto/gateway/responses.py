@@ -22,8 +22,8 @@ from recto.formats.errors import OVERLOADED, TIMED_OUT, UPSTREAM_FAILED, stream_
 from recto.formats.sse import DONE, SseEvent, SseReader
 from recto.formats.streaming import Capture, capture_for
 from recto.gateway.scheduler import Turnstile
-from recto.gateway.turn import Turn, Turns, refuse_defects
-from recto.gateway.upstreams.http import Answer, UpstreamUnreachable
+from recto.gateway.turn import GatewayTurn, TurnRunner, refuse_defects
+from recto.gateway.upstreams.http import UpstreamResponse, UpstreamUnreachable
 
 _T = TypeVar("_T")
 _LINGER = 5.0
@@ -52,9 +52,9 @@ class Crossing(Protocol):
 class Streamed:
     """A streamed answer: an ASGI response that keeps what it passes on."""
 
-    turn: Turn
-    turns: Turns
-    answer: Answer
+    turn: GatewayTurn
+    turns: TurnRunner
+    answer: UpstreamResponse
     wire: str
     """The client's format, in which the answer is kept."""
     headers: Sequence[tuple[str, str]]
@@ -215,7 +215,7 @@ class Streamed:
                 await finished(cut)
 
 
-class Whole(Response):
+class WholeResponse(Response):
     """An answer in one piece, kept before it is passed on."""
 
     def __init__(self, status: int, body: bytes, headers: Sequence[tuple[str, str]]) -> None:
@@ -225,7 +225,7 @@ class Whole(Response):
         self.raw_headers = given + fixed
 
 
-async def whole_body(answer: Answer, most: int) -> bytes:
+async def whole_body(answer: UpstreamResponse, most: int) -> bytes:
     """All of an answer, of so many bytes at most. Raises `UpstreamUnreachable` where it is more."""
     body = bytearray()
     async for piece in answer.pieces:
@@ -261,7 +261,7 @@ async def unless_gone(work: Coroutine[Any, Any, _T], receive: Receive) -> _T:
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
-async def _let_go(answer: Answer) -> None:
+async def _let_go(answer: UpstreamResponse) -> None:
     """Ends an answer where it was read to. What is left half read is otherwise ended by whichever thread finds it."""
     if callable(end := getattr(answer.pieces, "aclose", None)):
         await end()

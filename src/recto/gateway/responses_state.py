@@ -17,11 +17,11 @@ from recto.formats.json_spans import Json, member_at, put_member, spliced, text_
 from recto.formats.message import RESPONSES, fields_of, text_in
 from recto.formats.sse import SseEvent, sse
 from recto.gateway.api_keys import Key
-from recto.gateway.lineage import Place
-from recto.gateway.request import SURFACES, Asked, conversation_of
-from recto.gateway.session_pool import Sessions
+from recto.gateway.lineage import LineagePoint
+from recto.gateway.request import SURFACES, ClientRequest, conversation_of
+from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import COMPACTED, Named, compacted_in
-from recto.gateway.turn import Turns
+from recto.gateway.turn import TurnRunner
 from recto.transcript.entries import MESSAGE
 from recto.transcript.events import event
 from recto.transcript.protocols import Clock, TranscriptStore
@@ -34,13 +34,13 @@ _PAGE = 100
 class Holding:
     """Counts, compacts and holds histories. Everything here blocks, and runs on threads."""
 
-    def __init__(self, store: TranscriptStore, sessions: Sessions, turns: Turns, clock: Clock) -> None:
+    def __init__(self, store: TranscriptStore, sessions: SessionPool, turns: TurnRunner, clock: Clock) -> None:
         self._store = store
         self._sessions = sessions
         self._turns = turns
         self._clock = clock
 
-    def tokens(self, key: Key, asked: Asked) -> int:
+    def tokens(self, key: Key, asked: ClientRequest) -> int:
         """What the prompt of a request would cost: never more than the room, whatever its history."""
         held = self._held(key, asked)
         name = session_in(held.session) if held else f"agent:{key.agent}:main"
@@ -52,7 +52,7 @@ class Holding:
                 tokens += session.report().tokens
             return min(tokens, session.window.budget.room)
 
-    def compact(self, key: Key, asked: Asked, named: Named) -> dict[str, Any]:
+    def compact(self, key: Key, asked: ClientRequest, named: Named) -> dict[str, Any]:
         """Makes a history shorter and gives it a name. The messages are stored first, as ever."""
         turn = self._turns.begin(key, asked, named)
         try:
@@ -60,7 +60,7 @@ class Holding:
                 before = turn.prompt.tokens
                 session.compact(text_in(asked.fields.get("instructions"))[:500])
                 after = session.report(json.loads(asked.tools or b"[]")).tokens
-                place = Place(session=turn.placed.stored, seq=session.head.seq)
+                place = LineagePoint(session=turn.placed.stored, seq=session.head.seq)
         finally:
             self._turns.end(turn)
         id = f"cmp_{secrets.token_hex(16)}"
@@ -97,7 +97,7 @@ class Holding:
                 session.append_all(
                     [json.dumps(item).encode() for item in items], surface=SURFACES[RESPONSES], wire=RESPONSES
                 )
-        self._turns.placing.lineage.note(key.tenant, f"conversation/{id}", Place(session=stored, seq=0))
+        self._turns.placing.lineage.note(key.tenant, f"conversation/{id}", LineagePoint(session=stored, seq=0))
         return _conversation(id, opened.ts, metadata)
 
     def conversation(self, key: Key, id: str) -> dict[str, Any]:
@@ -134,13 +134,13 @@ class Holding:
             "has_more": len(found) > most,
         }
 
-    def _conversation(self, key: Key, id: str) -> Place:
+    def _conversation(self, key: Key, id: str) -> LineagePoint:
         place = self._turns.placing.lineage.find(key.tenant, f"conversation/{id}")
         if place is None:
             raise NotHeld(f"Conversation '{id:.80}' not found.")
         return place
 
-    def _held(self, key: Key, asked: Asked) -> Place | None:
+    def _held(self, key: Key, asked: ClientRequest) -> LineagePoint | None:
         before = text_in(asked.fields.get("previous_response_id"))
         _, compacted = compacted_in(asked.messages) if asked.wire == RESPONSES else (-1, "")
         name = f"compaction/{compacted}" if compacted else f"response/{before}" if before else ""
@@ -156,7 +156,7 @@ _WITH_RESPONSE: Final = frozenset(
 )
 
 
-def held_names(asked: Asked) -> dict[str, Json]:
+def held_names(asked: ClientRequest) -> dict[str, Json]:
     """What an answer shall repeat of a request's names for histories that are held here; empty where it has none."""
     if asked.wire != RESPONSES:
         return {}

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import HANDLED_SIGNALS
 
-from recto.config.settings import Gateway
+from recto.config.settings import GatewaySettings
 from recto.errors import SettingsError
 from recto.gateway.api_keys import Keys
 from recto.gateway.middleware.origin import is_loopback
@@ -107,7 +107,7 @@ class Protocol(H11Protocol):
     def __init__(
         self,
         *args: Any,  # noqa: ANN401  # uvicorn's
-        gateway: Gateway,
+        gateway: GatewaySettings,
         door: Door,
         unread: Unread,
         **kwargs: Any,  # noqa: ANN401  # uvicorn's
@@ -204,7 +204,7 @@ class Server(uvicorn.Server):
     """One listening gateway. `run` listens until it is stopped by a signal, or by `should_exit` from a thread."""
 
     def __init__(
-        self, app: ASGIApp, gateway: Gateway, *, ready: Callable[[str], None], draining: Callable[[], None]
+        self, app: ASGIApp, gateway: GatewaySettings, *, ready: Callable[[str], None], draining: Callable[[], None]
     ) -> None:
         self._gateway = gateway
         self._ready = ready
@@ -292,7 +292,7 @@ class Server(uvicorn.Server):
 
 def serve(
     app: ASGIApp,
-    gateway: Gateway,
+    gateway: GatewaySettings,
     keys: Keys,
     *,
     ready: Callable[[str], None] = lambda address: None,
@@ -307,7 +307,7 @@ def serve(
     Server(app, gateway, ready=ready, draining=draining).run()
 
 
-def refuse_public(gateway: Gateway, keys: Keys) -> None:
+def refuse_public(gateway: GatewaySettings, keys: Keys) -> None:
     """Raises `SettingsError` for an address that others reach without a name for it, or without any key."""
     if is_loopback(gateway.host):
         return
@@ -319,7 +319,7 @@ def refuse_public(gateway: Gateway, keys: Keys) -> None:
         raise SettingsError("gateway.host", f"{reason}; or listen on 127.0.0.1")
 
 
-def listen(gateway: Gateway) -> socket.socket:
+def listen(gateway: GatewaySettings) -> socket.socket:
     """The socket that the settings name. Raises `SettingsError` where it cannot be had."""
     try:
         if gateway.host.startswith(_UNIX):

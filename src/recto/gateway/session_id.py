@@ -13,7 +13,7 @@ from typing import Final
 
 from recto.formats.json_spans import Json
 from recto.formats.message import ANTHROPIC, RESPONSES, object_in, text_in
-from recto.gateway.request import Asked
+from recto.gateway.request import ClientRequest
 
 OWN_HEADER: Final = "x-recto-session-id"
 _HEADERS: Final = (
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,119}", re.ASCII)
 _OLDER_USER = re.compile(r"_session_([0-9a-fA-F-]{8,64})$", re.ASCII)
 
 
-def named_session(headers: Mapping[str, str], asked: Asked) -> str:
+def named_session(headers: Mapping[str, str], asked: ClientRequest) -> str:
     """A name for the session, made of what the client sent; empty where it sent nothing that names one.
 
     What cannot stand in a session's name is hashed, so that two names never become one.
@@ -52,7 +52,7 @@ def own_name(headers: Mapping[str, str]) -> str:
     return own if not own or _NAME.fullmatch(own) else _hashed(own)
 
 
-def _in_body(asked: Asked) -> str:
+def _in_body(asked: ClientRequest) -> str:
     fields = asked.fields
     if cached := text_in(fields.get("prompt_cache_key")):
         return cached

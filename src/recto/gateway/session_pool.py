@@ -18,9 +18,9 @@ from recto.config.factory import open_session
 from recto.engine.session import Session
 from recto.gateway.api_keys import Key
 from recto.health.protocols import HealthSink
-from recto.recall.index.cache import Kept
+from recto.recall.index.cache import BoundedCache
 from recto.recall.indexer import Indexer
-from recto.tokens.limits import Limits
+from recto.tokens.limits import ModelLimits
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import stored_key
 
@@ -37,7 +37,7 @@ class _Held:
     let_go: bool = False
 
 
-class Sessions:
+class SessionPool:
     """The open sessions of one gateway. Any number of threads may ask."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Sessions:
         self._indexer = indexer
         self._sinks = sinks
         self._held: OrderedDict[_Name, _Held] = OrderedDict()
-        self._learned: Kept[dict[str, int]] = Kept(_MODELS)
+        self._learned: BoundedCache[dict[str, int]] = BoundedCache(_MODELS)
         self._lock = threading.Lock()
 
     @contextmanager
@@ -69,13 +69,13 @@ class Sessions:
         finally:
             self._returned(held)
 
-    def over(self, store: TranscriptStore) -> Sessions:
+    def over(self, store: TranscriptStore) -> SessionPool:
         """The same sessions in another store, held apart; of models the same is known. Nobody is told of them."""
-        others = Sessions(self._settings, store, self._indexer)
+        others = SessionPool(self._settings, store, self._indexer)
         others._learned = self._learned
         return others
 
-    def learn(self, model: str, limits: Limits) -> None:
+    def learn(self, model: str, limits: ModelLimits) -> None:
         """Takes in what an upstream said of a model's window: sessions opened from now on keep to it."""
         said = {"window": limits.window, "max_input": limits.max_input}
         with self._lock:

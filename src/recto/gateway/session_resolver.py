@@ -10,13 +10,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from recto.engine.fingerprints import Prints
+from recto.engine.fingerprints import Fingerprints
 from recto.engine.fork import BRANCH, fork
 from recto.errors import InputError, NotHeld
 from recto.formats.message import RESPONSES, fields_of, text_in
 from recto.gateway.api_keys import Key
-from recto.gateway.lineage import Lineage, Place, longest, seed_of
-from recto.gateway.request import Asked, conversation_of
+from recto.gateway.lineage import Lineage, LineagePoint, longest, seed_of
+from recto.gateway.request import ClientRequest, conversation_of
 from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry
 from recto.transcript.events import event, new_id
 from recto.transcript.protocols import Clock, TranscriptStore
@@ -66,11 +66,11 @@ class Placing:
 
     def __init__(self, store: TranscriptStore, clock: Clock) -> None:
         self.lineage = Lineage(store, clock)
-        self.prints = Prints()
+        self.prints = Fingerprints()
         self._store = store
         self._clock = clock
 
-    def place(self, key: Key, asked: Asked, named: Named, busy: Collection[str]) -> Placed:
+    def place(self, key: Key, asked: ClientRequest, named: Named, busy: Collection[str]) -> Placed:
         """Where a request belongs. `busy` are stored sessions in which a turn is under way. Raises `NotHeld`."""
         if asked.wire == RESPONSES and (held := self._held(key, asked)):
             place, fresh = held
@@ -95,9 +95,11 @@ class Placing:
             return Placed(session=base, stored=stored, fresh=asked.messages, after=0, chain=last, seed=seed)
         if named.own and not asked.replies:
             return self._next_turn(base, stored, asked)
-        return replace(self._branched(key, Place(session=stored, seq=0), asked.messages, asked), chain=last, seed=seed)
+        return replace(
+            self._branched(key, LineagePoint(session=stored, seq=0), asked.messages, asked), chain=last, seed=seed
+        )
 
-    def lane(self, key: Key, asked: Asked, named: Named) -> str:
+    def lane(self, key: Key, asked: ClientRequest, named: Named) -> str:
         """What requests wait for each other by, where the client does not tell its history; empty where it does."""
         if asked.wire == RESPONSES and (conversation := conversation_of(asked)):
             return f"conversation/{key.tenant}/{conversation}"
@@ -105,14 +107,16 @@ class Placing:
             return ""
         return stored_key(_base(key, named), key.tenant)
 
-    def held_in(self, key: Key, asked: Asked, named: Named) -> str:
+    def held_in(self, key: Key, asked: ClientRequest, named: Named) -> str:
         """The stored session whose turn requests of a lane wait for, over all processes; empty where they do not."""
         if asked.wire == RESPONSES and (conversation := conversation_of(asked)):
             place = self.lineage.find(key.tenant, f"conversation/{conversation}")
             return place.session if place else ""
         return self.lane(key, asked, named)
 
-    def _known(self, key: Key, asked: Asked, chain: list[bytes], seed: bytes) -> tuple[Place, int] | None:
+    def _known(
+        self, key: Key, asked: ClientRequest, chain: list[bytes], seed: bytes
+    ) -> tuple[LineagePoint, int] | None:
         """The longest part of a history that is known, and how many of its messages that is."""
         if not asked.messages:
             return None
@@ -126,7 +130,7 @@ class Placing:
         place = self.lineage.find(key.tenant, chain[-1])  # it came in whole, and nobody has answered it yet
         return (place, len(chain)) if place else self._trimmed(key, asked, seed)
 
-    def _trimmed(self, key: Key, asked: Asked, seed: bytes) -> tuple[Place, int] | None:
+    def _trimmed(self, key: Key, asked: ClientRequest, seed: bytes) -> tuple[LineagePoint, int] | None:
         """Where a history is the end of one that is known: its client let go of the beginning by itself."""
         told = asked.messages[: asked.replies[-1] + 1]
         place = self.lineage.find(key.tenant, self.ending(seed, told, asked.wire))
@@ -145,7 +149,9 @@ class Placing:
         """The name of how a history ends, whatever it begins with."""
         return f"ending/{self.prints.chain(seed, told[-_ENDING:], wire)[-1].hex()}"
 
-    def _behind(self, key: Key, place: Place, rest: tuple[bytes, ...], asked: Asked, busy: Collection[str]) -> Placed:
+    def _behind(
+        self, key: Key, place: LineagePoint, rest: tuple[bytes, ...], asked: ClientRequest, busy: Collection[str]
+    ) -> Placed:
         """Behind an entry: what is stored there already is not stored again; what differs parts from it."""
         head = self._store.head(place.session).seq  # what others add from here on is a conflict
         after = self._store.read(place.session, place.seq + 1, head)
@@ -155,7 +161,7 @@ class Placing:
             name = session_in(place.session)
             return Placed(session=name, stored=place.session, fresh=rest[same:], after=head, chain=None)
         last = later[same - 1].seq if same else place.seq
-        return self._branched(key, Place(session=place.session, seq=last), rest[same:], asked)
+        return self._branched(key, LineagePoint(session=place.session, seq=last), rest[same:], asked)
 
     def _same(self, later: Sequence[Entry], rest: Sequence[bytes], wire: str) -> int:
         """How many of the messages are the same from the beginning."""
@@ -169,7 +175,7 @@ class Placing:
             min(len(later), len(rest)),
         )
 
-    def _next_turn(self, base: str, stored: str, asked: Asked) -> Placed:
+    def _next_turn(self, base: str, stored: str, asked: ClientRequest) -> Placed:
         """One more thing said in a session whose history is held here; the same once more where it was not answered."""
         many = len(asked.messages)
         again = self._same(self._unanswered(stored)[-many:], asked.messages, asked.wire) == many
@@ -182,7 +188,7 @@ class Placing:
         answered = next((place for place, one in enumerate(reversed(spoken)) if one.role == "assistant"), len(spoken))
         return spoken[len(spoken) - answered :]
 
-    def _branched(self, key: Key, place: Place, rest: tuple[bytes, ...], asked: Asked) -> Placed:
+    def _branched(self, key: Key, place: LineagePoint, rest: tuple[bytes, ...], asked: ClientRequest) -> Placed:
         """A session that begins like another, up to an entry, and goes its own way from there."""
         name = f"{session_in(place.session).split('~')[0]}~{new_id(self._clock)[-12:]}"
         stored = stored_key(name, key.tenant)
@@ -194,7 +200,7 @@ class Placing:
         made = self._store.append(stored, [event(self._clock, BRANCH, about, surface="gateway")])[0]
         return Placed(session=name, stored=stored, fresh=asked.messages, after=made.seq, chain=None)
 
-    def _held(self, key: Key, asked: Asked) -> tuple[Place, tuple[bytes, ...]] | None:
+    def _held(self, key: Key, asked: ClientRequest) -> tuple[LineagePoint, tuple[bytes, ...]] | None:
         """The point of a history that a Responses request goes on from, where it names one, and what it adds."""
         at, compacted = compacted_in(asked.messages)
         if compacted:
@@ -214,7 +220,7 @@ class Placing:
         last = waiting[0].seq - 1 if again else self._store.head(begun.session).seq
         return replace(begun, seq=last), asked.messages
 
-    def _noted(self, key: Key, name: str, says: str) -> Place:
+    def _noted(self, key: Key, name: str, says: str) -> LineagePoint:
         place = self.lineage.find(key.tenant, name)
         if place is None:
             raise NotHeld(says)

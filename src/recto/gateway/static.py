@@ -38,7 +38,7 @@ _HEADERS: Final = {
 }
 
 
-class Pages:
+class StaticFiles:
     """The files of the page, read once."""
 
     def __init__(self, folder: Path | None = None) -> None:

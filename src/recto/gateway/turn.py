@@ -18,16 +18,16 @@ from typing import Any, Literal
 from recto.engine.prompt import Prompt
 from recto.engine.session import Session
 from recto.errors import AppendConflict, MalformedMessage, TurnTaken
-from recto.formats import Reply, open_body, read, render
+from recto.formats import ProviderReply, open_body, read, render
 from recto.formats.convert import cross_request
 from recto.formats.edits import text_message
 from recto.formats.json_spans import quoted
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, fields_of, text_in
 from recto.formats.validation import defect
 from recto.gateway.api_keys import Key
-from recto.gateway.lineage import Place
-from recto.gateway.request import SURFACES, Asked
-from recto.gateway.session_pool import Sessions
+from recto.gateway.lineage import LineagePoint
+from recto.gateway.request import SURFACES, ClientRequest
+from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import Named, Placed, Placing
 from recto.tokens.limits import limits_in_error
 from recto.transcript.entries import Entry
@@ -44,11 +44,11 @@ _TIGHTER = 0.85
 
 
 @dataclass(slots=True, kw_only=True)
-class Turn:
+class GatewayTurn:
     """One request on its way."""
 
     key: Key
-    asked: Asked
+    asked: ClientRequest
     model: str
     """The model whose window and tokenizer count."""
     placed: Placed
@@ -76,10 +76,10 @@ class Turn:
         }
 
 
-class Turns:
+class TurnRunner:
     """Begins and ends turns."""
 
-    def __init__(self, store: TranscriptStore, sessions: Sessions, clock: Clock) -> None:
+    def __init__(self, store: TranscriptStore, sessions: SessionPool, clock: Clock) -> None:
         self.placing = Placing(store, clock)
         self._store = store
         self._sessions = sessions
@@ -88,8 +88,8 @@ class Turns:
         self._lock = threading.Lock()
 
     def begin(
-        self, key: Key, asked: Asked, named: Named, model: str | None = None, *, patience: float | None = None
-    ) -> Turn:
+        self, key: Key, asked: ClientRequest, named: Named, model: str | None = None, *, patience: float | None = None
+    ) -> GatewayTurn:
         """Stores what is new and builds the prompt. Raises what cannot be taken, and `WindowOverflow`.
 
         A request whose history is held here waits so long for the turn, where another gateway has it; then it raises
@@ -122,11 +122,11 @@ class Turns:
                         raise  # its turn is lost; said again behind what others say, it would stand there twice
         raise AppendConflict(placed.stored, placed.after, -1, "others write to this session all the time")
 
-    def lane(self, key: Key, asked: Asked, named: Named) -> str:
+    def lane(self, key: Key, asked: ClientRequest, named: Named) -> str:
         """Requests of one lane wait for each other, because their history is held here; empty: it is in none."""
         return self.placing.lane(key, asked, named)
 
-    def tighter(self, turn: Turn, error: Mapping[str, Any] | str) -> Turn | None:
+    def tighter(self, turn: GatewayTurn, error: Mapping[str, Any] | str) -> GatewayTurn | None:
         """The same turn with a tighter prompt, where an upstream said that it was too long; None for another error."""
         limits = limits_in_error(error)
         if limits is None:
@@ -139,13 +139,15 @@ class Turns:
         self._build(turn)
         return turn
 
-    def finish(self, turn: Turn, reply: Reply, *, response: str = "", about: Mapping[str, Any] | None = None) -> None:
+    def finish(
+        self, turn: GatewayTurn, reply: ProviderReply, *, response: str = "", about: Mapping[str, Any] | None = None
+    ) -> None:
         """Stores an answer; when this returns it is durable, and the client may be told its end."""
         entries = self._stored(turn, reply, dict(about or {}))
         self._note(turn, reply, entries, response)
         self.end(turn)
 
-    def cut(self, turn: Turn, partial: Reply, why: str) -> None:
+    def cut(self, turn: GatewayTurn, partial: ProviderReply, why: str) -> None:
         """Keeps as much of an answer as came before it was cut off. It is no message: nobody was told its end."""
         try:
             said = [json.loads(message) for message in partial.messages]
@@ -153,26 +155,28 @@ class Turns:
         finally:
             self.end(turn)
 
-    def failed(self, turn: Turn, upstream: str, status: int) -> None:
+    def failed(self, turn: GatewayTurn, upstream: str, status: int) -> None:
         """Keeps that there was no answer."""
         try:
             self._record(turn, FAILED, {"upstream": upstream, "status": status})
         finally:
             self.end(turn)
 
-    def end(self, turn: Turn) -> None:
+    def end(self, turn: GatewayTurn) -> None:
         """The turn is over, however it went."""
         if not turn.ended:
             turn.ended = True
             turn.held.close()
 
-    def _begun(self, key: Key, asked: Asked, placed: Placed, model: str, session: Session, held: ExitStack) -> Turn:
+    def _begun(
+        self, key: Key, asked: ClientRequest, placed: Placed, model: str, session: Session, held: ExitStack
+    ) -> GatewayTurn:
         given = self._given(placed.stored, asked)
         session.window.material.usual_wire = asked.wire
         prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
         if not prompt.raw and not asked.front and not asked.fields.get("prompt"):
             raise MalformedMessage("nothing is said in it")
-        return Turn(
+        return GatewayTurn(
             key=key,
             asked=asked,
             model=model,
@@ -185,7 +189,7 @@ class Turns:
             held=held.pop_all(),
         )
 
-    def _say(self, session: Session, key: Key, asked: Asked, placed: Placed) -> None:
+    def _say(self, session: Session, key: Key, asked: ClientRequest, placed: Placed) -> None:
         """Stores what is new. Raises `AppendConflict` where the session is not as it was when this was found out."""
         fresh = [_plain(raw, asked.wire) for raw in placed.fresh] if placed.turns else placed.fresh
         wire = None if placed.turns else asked.wire
@@ -196,18 +200,18 @@ class Turns:
             # an answer that was given is noted already; what came in without one would not be known again
             noted = bool(asked.replies) and len(placed.fresh) < len(asked.messages) - asked.replies[-1]
             if placed.chain is not None and not noted:
-                place = Place(session=placed.stored, seq=entries[-1].seq)
+                place = LineagePoint(session=placed.stored, seq=entries[-1].seq)
                 self.placing.lineage.note(key.tenant, placed.chain, place)
         elif after is not None and (last := session.head.seq) != after:
             raise AppendConflict(placed.stored, after, last)  # it was asked before, and is answered by now
 
-    def _build(self, turn: Turn) -> None:
+    def _build(self, turn: GatewayTurn) -> None:
         asked = turn.asked
         turn.prompt = turn.session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
         turn.decisions += [entry.seq for entry in turn.prompt.decisions]
         turn.body = _body(asked, turn.prompt)
 
-    def _told_amid(self, session: Session, asked: Asked, after: int | None) -> int | None:
+    def _told_amid(self, session: Session, asked: ClientRequest, after: int | None) -> int | None:
         """Stores system text that stands in the middle of a conversation, once, when it is first seen there."""
         for raw in asked.amid:
             name = f"amid/{hashlib.sha256(raw).hexdigest()[:32]}"
@@ -218,7 +222,7 @@ class Turns:
                 after = after if after is None else stored[-1].seq
         return after
 
-    def _given(self, stored: str, asked: Asked) -> str:
+    def _given(self, stored: str, asked: ClientRequest) -> str:
         """Keeps what stands beside the conversation, once for each content; the answer's entry names it."""
         names: list[str] = []
         for kind, content in ((INSTRUCTIONS, asked.beside), (TOOLS, asked.tools)):
@@ -230,7 +234,7 @@ class Turns:
                     self._store.append(stored, [event(self._clock, kind, about, names[-1], surface="gateway")])
         return " ".join(names)
 
-    def _stored(self, turn: Turn, reply: Reply, about: dict[str, Any]) -> list[Entry]:
+    def _stored(self, turn: GatewayTurn, reply: ProviderReply, about: dict[str, Any]) -> list[Entry]:
         asked = turn.asked
         meta = {**about, "model": asked.model, "stop": reply.stop_reason, "given": turn.given}
         usage = reply.usage if reply.usage is not None and reply.usage.prompt else None
@@ -242,11 +246,11 @@ class Turns:
         wire = None if turn.placed.turns else asked.wire
         return turn.session.append_all(messages, meta=meta, surface=SURFACES[asked.wire], wire=wire, usage=usage)
 
-    def _note(self, turn: Turn, reply: Reply, entries: Sequence[Entry], response: str) -> None:
+    def _note(self, turn: GatewayTurn, reply: ProviderReply, entries: Sequence[Entry], response: str) -> None:
         """Notes under which histories the answer will come again."""
         if not entries:
             return
-        place = Place(session=turn.placed.stored, seq=entries[-1].seq)
+        place = LineagePoint(session=turn.placed.stored, seq=entries[-1].seq)
         names: list[bytes | str] = [f"response/{response}"] if response else []
         if turn.placed.chain is not None:
             names.append(self.placing.prints.chain(turn.placed.chain, reply.messages, turn.asked.wire)[-1])
@@ -255,7 +259,7 @@ class Turns:
                 names.append(self.placing.ending(turn.placed.seed, told, turn.asked.wire))
         self.placing.lineage.note_all(turn.key.tenant, names, place)
 
-    def _record(self, turn: Turn, kind: str, about: Mapping[str, Any]) -> None:
+    def _record(self, turn: GatewayTurn, kind: str, about: Mapping[str, Any]) -> None:
         self._store.append(turn.placed.stored, [event(self._clock, kind, about, surface="gateway")])
 
     def _claimed(self, placed: Placed) -> bool:
@@ -274,7 +278,7 @@ class Turns:
                 self._busy.pop(placed.stored, None)
 
 
-def _body(asked: Asked, prompt: Prompt) -> bytes:
+def _body(asked: ClientRequest, prompt: Prompt) -> bytes:
     """What is sent on, in the client's format. Raises `CannotCross` where the session holds what has no place in it.
 
     A session may be gone on with in another format than it holds: its messages cross over then.
@@ -297,7 +301,7 @@ def _text_of(system: Any) -> str:  # noqa: ANN401  # JSON
     return "\n\n".join(text_in(block.get("text")) for block in blocks)
 
 
-def _refuse_empty(asked: Asked) -> None:
+def _refuse_empty(asked: ClientRequest) -> None:
     """Raises `MalformedMessage` for a conversation that no upstream could answer."""
     named = asked.wire == RESPONSES and any(map(asked.fields.get, ("previous_response_id", "conversation", "prompt")))
     if not asked.messages and not named and not (asked.wire == CHAT and asked.front):

@@ -92,7 +92,7 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MadeOf:
+class PromptComposition:
     """What a prompt was made of, in tokens. Kept with the message that answers it."""
 
     tokens: int
@@ -126,7 +126,7 @@ class MadeOf:
         return None
 
 
-_MADE_OF = tuple(one.name for one in fields(MadeOf))
+_MADE_OF = tuple(one.name for one in fields(PromptComposition))
 
 
 def call_mark(name: str, arguments: str) -> str:
@@ -245,7 +245,7 @@ class Measures:
         self._since.cache_read += cache_read
         self._since.cache_write += cache_write
 
-    def answered(self, seq: int, ts: int, tokens: int, made: MadeOf) -> TurnHealth:
+    def answered(self, seq: int, ts: int, tokens: int, made: PromptComposition) -> TurnHealth:
         """A prompt got its answer, and the turn is over."""
         since, self._since = self._since, _Since(burn=tokens)
         usual = sum(self.burns) / len(self.burns) if len(self.burns) >= SPIKE_TURNS else None

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from sys import intern
 from typing import TypeAlias
 
-from recto.context.facts.entities import EntityKind, Standing, entities_in
+from recto.context.facts.entities import EntityIndex, EntityKind, entities_in
 from recto.context.facts.paths import uses_in
-from recto.context.facts.types import Call, Told
+from recto.context.facts.types import MessageView, ToolCall
 from recto.formats.message import Message, Part
 from recto.health.metrics import call_mark
 
@@ -70,7 +70,7 @@ class Needs:
         self._question: tuple[int, Names] | None = None
         """The newest message of the user until it is answered, and what in it was known before it came."""
         self._judged: tuple[Message, Names] | None = None
-        self._beside: dict[str, Standing] = {}
+        self._beside: dict[str, EntityIndex] = {}
         """The other texts of the last prompt."""
 
     def said(self, seq: int, message: Message) -> None:
@@ -101,7 +101,7 @@ class Needs:
         prompt: what was recalled, what is said in place of what left, what stands for shortened results. A text that
         stood in the prompt before costs nothing. `recalled` are the messages that are quoted there.
         """
-        self._beside = {text: self._beside.get(text) or Standing(text) for text in beside if text}
+        self._beside = {text: self._beside.get(text) or EntityIndex(text) for text in beside if text}
         again = self._fetched(answer)
         names = self._named(answer)
         self._judged = answer, names
@@ -148,11 +148,11 @@ class Needs:
     def _named(self, message: Message) -> Names:
         if self._judged is not None and self._judged[0] is message:
             return self._judged[1]
-        told = Told(
+        told = MessageView(
             seq=0,
             role=message.role,
             text="\n".join(part.text for part in message.parts if part.kind in _SAID),
-            calls=tuple(Call(part.name, part.text) for part in message.calls),
+            calls=tuple(ToolCall(part.name, part.text) for part in message.calls),
         )
         found = entities_in((told,)).items()
         return {intern(name): seen.kind for name, seen in found if not (name.isdecimal() and len(name) < _LARGE)}
@@ -196,7 +196,7 @@ def _asked(name: str, kind: EntityKind) -> tuple[str, ...]:
 
 def _marks(call: Part) -> tuple[str, ...]:
     """What a call is recognised by: itself, and the files that it reads, told by the last two parts of their paths."""
-    paths = (use.path for use in uses_in(Call(call.name, call.text)) if use.deed == "read" and use.path)
+    paths = (use.path for use in uses_in(ToolCall(call.name, call.text)) if use.deed == "read" and use.path)
     return (call_mark(call.name, call.text), *("/" + "/".join(path.split("/")[-2:]) for path in paths))
 
 

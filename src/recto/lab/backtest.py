@@ -23,11 +23,11 @@ from recto.transcript.entries import Entry
 
 if TYPE_CHECKING:
     from recto.engine.prompt import Prompt
-    from recto.engine.prompt_builder import Standing
+    from recto.engine.prompt_builder import TurnNote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ReplayedTurn:
     """One time that the model was asked."""
 
     number: int
@@ -114,7 +114,7 @@ class Backtest:
         """The share of the known names and numbers in answers that stood in their prompts; 1 where none was used."""
         return self.entities_there / self.entities_used if self.entities_used else 1.0
 
-    def with_turn(self, turn: Turn, card: ModelCard | None) -> Backtest:
+    def with_turn(self, turn: ReplayedTurn, card: ModelCard | None) -> Backtest:
         """With one more turn. One that was refused sent nothing, and is judged in nothing else."""
         if turn.refused:
             return self + Backtest(turns=1, refused=1)
@@ -156,7 +156,7 @@ _ADDED = tuple(one.name for one in fields(Backtest) if one.name not in ("largest
 class _Course:
     """The turns of one session, as they come."""
 
-    def __init__(self, session: Session, told: Callable[[Turn], object]) -> None:
+    def __init__(self, session: Session, told: Callable[[ReplayedTurn], object]) -> None:
         self.tally = Backtest()
         self._session = session
         self._told = told
@@ -165,7 +165,7 @@ class _Course:
         """Messages that stood whole when the last prompt was made, and those said since."""
         self._sent: int | None = None
         """What the messages of the last prompt cost; None before there was one."""
-        self._quoted: tuple[Standing | None, frozenset[int]] = None, frozenset()
+        self._quoted: tuple[TurnNote | None, frozenset[int]] = None, frozenset()
         self._read: tuple[Entry, Message] | None = None
         """An answer is looked at twice: when it is judged, and when it is said."""
 
@@ -178,9 +178,9 @@ class _Course:
         """A prompt was made, and answered as it was then."""
         number, seq = self.tally.turns + 1, answers[0].seq
         if isinstance(prompt, WindowOverflow):
-            turn = Turn(number=number, seq=seq, tokens=prompt.tokens, room=prompt.room, refused=True)
+            turn = ReplayedTurn(number=number, seq=seq, tokens=prompt.tokens, room=prompt.room, refused=True)
         else:
-            turn = Turn(
+            turn = ReplayedTurn(
                 number=number,
                 seq=seq,
                 tokens=prompt.tokens,
@@ -219,7 +219,7 @@ def backtest(
     session: Session,
     entries: Iterable[Entry],
     advance: Callable[[int], object] = lambda by: None,
-    turned: Callable[[Turn], object] = lambda turn: None,
+    turned: Callable[[ReplayedTurn], object] = lambda turn: None,
 ) -> Backtest:
     """Goes through a conversation in an empty session. `advance` is told of every entry, `turned` of every turn."""
     course = _Course(session, turned)

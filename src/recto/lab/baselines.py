@@ -16,7 +16,7 @@ from recto.formats import read
 from recto.formats.message import ANTHROPIC, CHAT, fields_of
 from recto.formats.validation import ties
 from recto.health.regret import Needs
-from recto.lab.backtest import Backtest, Turn
+from recto.lab.backtest import Backtest, ReplayedTurn
 from recto.tokens.meter import Meter
 from recto.tokens.model_card import ModelCard
 from recto.transcript.entries import MESSAGE, Entry
@@ -25,7 +25,7 @@ BASELINES = ("none", "trim")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class BaselineMessage:
     """One message, as far as a baseline looks at it."""
 
     seq: int
@@ -36,7 +36,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class BaselinePrompt:
     """What is sent now."""
 
     tokens: int
@@ -52,10 +52,10 @@ class Sent:
 class Keeper(Protocol):
     """Somebody who keeps a conversation and says what is sent."""
 
-    def take(self, said: Said) -> None:
+    def take(self, said: BaselineMessage) -> None:
         """Takes one message in."""
 
-    def prompt(self, room: int) -> Sent:
+    def prompt(self, room: int) -> BaselinePrompt:
         """What is sent, where it may have so many tokens."""
 
 
@@ -66,21 +66,21 @@ class Everything:
     _tokens: int = 0
     _sent: int = 0
 
-    def take(self, said: Said) -> None:
+    def take(self, said: BaselineMessage) -> None:
         """It stays for good."""
         self._tokens += said.tokens
 
-    def prompt(self, room: int) -> Sent:
+    def prompt(self, room: int) -> BaselinePrompt:
         """All of it."""
         before, self._sent = self._sent, self._tokens
-        return Sent(tokens=self._tokens, unchanged=before, before=before)
+        return BaselinePrompt(tokens=self._tokens, unchanged=before, before=before)
 
 
 @dataclass(slots=True)
 class _Step:
     """A message that calls with all its results, or a message that calls nothing."""
 
-    lines: list[Said]
+    lines: list[BaselineMessage]
     tokens: int
 
 
@@ -98,7 +98,7 @@ class Trimming:
     _sent: int = 0
     _left: list[int] = field(default_factory=list)
 
-    def take(self, said: Said) -> None:
+    def take(self, said: BaselineMessage) -> None:
         """A result goes with its call; without it no provider would take it, so it is left out."""
         if said.is_system:
             self._system += said.tokens
@@ -115,7 +115,7 @@ class Trimming:
         self._tokens += said.tokens
         self._owners |= dict.fromkeys(said.calls, owner)
 
-    def prompt(self, room: int) -> Sent:
+    def prompt(self, room: int) -> BaselinePrompt:
         """What still fits. Once something is left out, only the system messages before it are unchanged."""
         dropped = False
         while self._system + self._tokens > room and len(self._steps) > 1:
@@ -124,7 +124,9 @@ class Trimming:
         tokens = self._system + self._tokens
         before, self._sent = self._sent, tokens
         left, self._left = tuple(self._left), []
-        return Sent(tokens=tokens, unchanged=min(self._system, before) if dropped else before, before=before, left=left)
+        return BaselinePrompt(
+            tokens=tokens, unchanged=min(self._system, before) if dropped else before, before=before, left=left
+        )
 
     def _drop(self, step: _Step) -> None:
         self._tokens -= step.tokens
@@ -146,7 +148,7 @@ def backtest_baseline(
     card: ModelCard,
     room: int,
     meter: Meter,
-    turned: Callable[[Turn], object] = lambda turn: None,
+    turned: Callable[[ReplayedTurn], object] = lambda turn: None,
 ) -> Backtest:
     """Goes through a conversation as `backtest` does with a session, and judges what the baseline would have sent."""
     tally, keeper, needs = Backtest(), keeper_named(name), Needs()
@@ -156,7 +158,7 @@ def backtest_baseline(
         if is_asked:
             sent = keeper.prompt(room - beside)
             needs.left(sent.left)
-            turn = Turn(
+            turn = ReplayedTurn(
                 number=number,
                 seq=entry.seq,
                 tokens=sent.tokens + beside,
@@ -196,9 +198,9 @@ def _goes_beside(entry: Entry, card: ModelCard) -> bool:
     return entry.wire == ANTHROPIC or (entry.wire in ("", CHAT) and card.provider == "anthropic")
 
 
-def _said(entry: Entry, tokens: int) -> Said:
+def _said(entry: Entry, tokens: int) -> BaselineMessage:
     tied = ties(fields_of(entry.content), entry.wire)
-    return Said(
+    return BaselineMessage(
         seq=entry.seq,
         tokens=tokens,
         is_system=entry.role == "system",

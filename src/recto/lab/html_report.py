@@ -16,8 +16,8 @@ from itertools import groupby
 
 from recto.lab import report as figures
 from recto.lab.backtest import Backtest
-from recto.lab.report import Measure, compact, money, percent, whole
-from recto.lab.results import Curve, Outcome, Standing, best, dollars, standings, told
+from recto.lab.report import ReportMeasure, compact, money, percent, whole
+from recto.lab.results import Curve, VariantOutcome, VariantSummary, best, dollars, standings, told
 from recto.text.unicode import one_line
 from recto.version import __version__
 
@@ -199,7 +199,7 @@ _ICON = (
 )
 
 
-def page(outcomes: Sequence[Outcome], *, files: int, asked: Mapping[str, str]) -> str:
+def page(outcomes: Sequence[VariantOutcome], *, files: int, asked: Mapping[str, str]) -> str:
     """The whole page. `asked` is what holds for every way, by name: the window, the model."""
     sums = standings(outcomes)
     style = resources.files("recto.lab").joinpath("html_report.css").read_text(encoding="utf-8")
@@ -230,7 +230,7 @@ def page(outcomes: Sequence[Outcome], *, files: int, asked: Mapping[str, str]) -
     )
 
 
-def _about(sums: Sequence[Standing], asked: Mapping[str, str]) -> str:
+def _about(sums: Sequence[VariantSummary], asked: Mapping[str, str]) -> str:
     turns = max((one.result.turns for one in sums), default=0)
     said = " · ".join([f"{turns:,} turns in each way", *(f"{name} {value}" for name, value in asked.items())])
     return f'<p class="about">{text(said, 400)}</p>'
@@ -241,7 +241,7 @@ def _section(title: str, lead: str, *parts: str) -> str:
     return f"<section><h2>{text(title)}</h2>{said}{''.join(parts)}</section>"
 
 
-def _facts(sums: Sequence[Standing]) -> str:
+def _facts(sums: Sequence[VariantSummary]) -> str:
     """Which way is best in what; ways that went over the window are not asked."""
     fitting = [one for one in sums if not one.result.over]
     found = []
@@ -255,12 +255,12 @@ def _facts(sums: Sequence[Standing]) -> str:
     return f'<dl class="facts">{"".join(found)}</dl>' if found else ""
 
 
-def _against(sums: Sequence[Standing]) -> str:
+def _against(sums: Sequence[VariantSummary]) -> str:
     baseline = next((one.way.name for one in sums if one.way.is_baseline), None)
     return "" if baseline is None else f"Below each figure: the difference to “{baseline}”."
 
 
-def _table(sums: Sequence[Standing], measures: Sequence[Measure], *, changes: bool = False) -> str:
+def _table(sums: Sequence[VariantSummary], measures: Sequence[ReportMeasure], *, changes: bool = False) -> str:
     heads = "".join(f'<th scope="col">{text(measure.title)}</th>' for measure in measures)
     rows = "".join(
         f'<tr><th scope="row">{_breakable(one.way.name)}</th>'
@@ -279,7 +279,7 @@ def _breakable(name: str) -> str:
     return text(name).replace("_", "_<wbr>").replace("-", "-<wbr>")
 
 
-def _cell(measure: Measure, result: Backtest, against: Backtest | None) -> str:
+def _cell(measure: ReportMeasure, result: Backtest, against: Backtest | None) -> str:
     mine = told(result)
     value = text(measure.text(mine))
     if measure.name in ("over", "refused") and mine[measure.name]:
@@ -295,7 +295,7 @@ def _as_table(inside: str) -> str:
     return f"<details><summary>As a table</summary>{inside}</details>"
 
 
-def _tokens(sums: Sequence[Standing]) -> str:
+def _tokens(sums: Sequence[VariantSummary]) -> str:
     sent = [
         Bar(
             name=one.way.name,
@@ -329,7 +329,7 @@ def _drawn(kinds: Sequence[tuple[str, str]], rows: Sequence[Bar]) -> list[tuple[
     return [one for one in kinds if one[0] in seen]
 
 
-def _dollars(sums: Sequence[Standing]) -> str:
+def _dollars(sums: Sequence[VariantSummary]) -> str:
     spent = [(one.way.name, dollars(one.result)) for one in sums]
     rows = [
         Bar(
@@ -348,7 +348,7 @@ def _dollars(sums: Sequence[Standing]) -> str:
     return bars("Dollars, by way", rows)
 
 
-def _sizes(outcomes: Sequence[Outcome]) -> str:
+def _sizes(outcomes: Sequence[VariantOutcome]) -> str:
     """The longest sessions, each with every way beside the others and on one scale."""
     drawn = sorted((one for one in outcomes if one.curve is not None), key=lambda one: one.place)
     sessions = [list(group) for _, group in groupby(drawn, key=lambda one: one.place)]
@@ -365,7 +365,7 @@ def _sizes(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _session(group: Sequence[Outcome]) -> str:
+def _session(group: Sequence[VariantOutcome]) -> str:
     curves = [(one.way.name, one.curve) for one in group if one.curve is not None]
     top = height_of([one for _, one in curves])
     drawn = "".join(curve(name, one, top) for name, one in curves)
@@ -386,7 +386,7 @@ def _session(group: Sequence[Outcome]) -> str:
     )
 
 
-def _needs(sums: Sequence[Standing]) -> str:
+def _needs(sums: Sequence[VariantSummary]) -> str:
     rows = []
     for one in sums:
         result = one.result
@@ -413,7 +413,7 @@ def _needs(sums: Sequence[Standing]) -> str:
     )
 
 
-def _survival(sums: Sequence[Standing]) -> str:
+def _survival(sums: Sequence[VariantSummary]) -> str:
     rows = [
         Bar(
             name=one.way.name,
@@ -433,7 +433,7 @@ def _survival(sums: Sequence[Standing]) -> str:
     )
 
 
-def _steadiness(sums: Sequence[Standing]) -> str:
+def _steadiness(sums: Sequence[VariantSummary]) -> str:
     rows = [
         Bar(
             name=one.way.name,
@@ -450,7 +450,7 @@ def _steadiness(sums: Sequence[Standing]) -> str:
     )
 
 
-def _files(outcomes: Sequence[Outcome], files: int) -> str:
+def _files(outcomes: Sequence[VariantOutcome], files: int) -> str:
     if files < 2:
         return ""
     heads = "".join(f'<th scope="col">{text(measure.title)}</th>' for measure in _EACH)

@@ -20,7 +20,7 @@ from recto.transcript.entries import Draft
 
 if TYPE_CHECKING:
     from recto.engine.prompt import Prompt
-    from recto.lab.readability import Outcome
+    from recto.lab.readability import ProbeOutcome
 
 
 NeedKind = Literal["exact", "preference", "correction", "decision", "file", "source", "cause"]
@@ -140,7 +140,7 @@ class Walked:
     by_distance: dict[int, Fared] = field(default_factory=dict)
     """By how many turns ago it was said: below 10, below 100, and so on."""
 
-    def note(self, need: Need, outcome: Outcome) -> None:
+    def note(self, need: Need, outcome: ProbeOutcome) -> None:
         """One more need."""
         below = 10 ** len(str(need.distance))
         self.fared[need.kind] = self.fared.get(need.kind, Fared()).with_one(outcome.where)

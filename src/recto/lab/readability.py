@@ -48,7 +48,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ProbeOutcome:
     """How a question fared."""
 
     score: float | None
@@ -117,7 +117,7 @@ def stands(words: str, text: str) -> bool:
     return bool(pieces) and re.search(before + r"\s+".join(pieces) + after, text.casefold()) is not None
 
 
-def outcome(case: Case, parts: Mapping[Where, str], entries: Mapping[int, Where], tokens: int) -> Outcome:
+def outcome(case: Case, parts: Mapping[Where, str], entries: Mapping[int, Where], tokens: int) -> ProbeOutcome:
     """How a question fares with a prompt: `parts` is what the prompt says, by place; `entries` where entries are."""
     found: list[Where] = []
     missing: list[str] = []
@@ -131,10 +131,10 @@ def outcome(case: Case, parts: Mapping[Where, str], entries: Mapping[int, Where]
         missing += [f"entry {seq}"] if place == "not" else []
     last: Where = max(found, key=PLACES.index) if found and not missing else "not"
     score = len(found) / case.needs if case.needs else None
-    return Outcome(score=score, where=last, tokens=tokens, missing=tuple(missing))
+    return ProbeOutcome(score=score, where=last, tokens=tokens, missing=tuple(missing))
 
 
-def overall(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> float | None:
+def overall(cases: Sequence[Case], outcomes: Sequence[ProbeOutcome]) -> float | None:
     """The mean of what could be told, by weight; None where nothing could."""
     told = [(case.weight, one.score) for case, one in zip(cases, outcomes, strict=True) if one.score is not None]
     whole = sum(weight for weight, _ in told)

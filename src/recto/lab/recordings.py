@@ -14,9 +14,9 @@ from recto.cli.console import Advance
 from recto.config import Settings
 from recto.config.factory import card_for, importer_for, indexer_for, meter_for, open_session
 from recto.context.window.budget import Budget
-from recto.lab.backtest import Backtest, Turn, backtest
+from recto.lab.backtest import Backtest, ReplayedTurn, backtest
 from recto.lab.baselines import backtest_baseline
-from recto.lab.results import Curve, Outcome, Sizes, Way
+from recto.lab.results import Curve, PromptSizes, VariantOutcome, Way
 from recto.lab.variants import Variant
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import Entry
@@ -26,7 +26,7 @@ _BEGINS = 1_700_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class ReplayTask:
     """A file to go through in a way."""
 
     place: int
@@ -68,7 +68,7 @@ class _Seconds:
         return self._now
 
 
-def replayed(task: Task, advance: Advance) -> Outcome:
+def replayed(task: ReplayTask, advance: Advance) -> VariantOutcome:
     """All sessions of a file in one way, each in a window of its own. `advance` is told of bytes, up to its size."""
     settings, left = task.variant.settings, task.size
     curve: Curve | None = None
@@ -84,16 +84,16 @@ def replayed(task: Task, advance: Advance) -> Outcome:
             time.reach(entry.ts)
 
     for entries in sessions_of(settings, task.file):
-        time, sizes = RecordedTime(), Sizes()
+        time, sizes = RecordedTime(), PromptSizes()
         keep = sizes.take if task.with_curve else _keep_nothing
         total += _result(settings, task.variant.way, passed(entries, time), time, keep)
         if curve is None or len(sizes) > curve.turns:
             curve = sizes.curve()
     advance(left)
-    return Outcome(place=task.place, file=task.file.name, way=task.variant.way, result=total, curve=curve)
+    return VariantOutcome(place=task.place, file=task.file.name, way=task.variant.way, result=total, curve=curve)
 
 
-def _keep_nothing(turn: Turn) -> None:
+def _keep_nothing(turn: ReplayedTurn) -> None:
     pass
 
 
@@ -106,7 +106,7 @@ def sessions_of(settings: Settings, file: Path) -> Iterator[list[Entry]]:
 
 
 def _result(
-    settings: Settings, way: Way, entries: Iterator[Entry], time: RecordedTime, turned: Callable[[Turn], None]
+    settings: Settings, way: Way, entries: Iterator[Entry], time: RecordedTime, turned: Callable[[ReplayedTurn], None]
 ) -> Backtest:
     if way.mode is None:
         given, card = settings.window, card_for(settings)

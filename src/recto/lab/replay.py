@@ -18,7 +18,7 @@ from recto.errors import WindowOverflow
 from recto.formats import read
 from recto.formats.edits import text_message
 from recto.formats.message import CHAT
-from recto.lab.readability import Case, Outcome, Where, outcome
+from recto.lab.readability import Case, ProbeOutcome, Where, outcome
 from recto.transcript.entries import MESSAGE, Draft, Entry
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _LATER = 1_000_000
 """Microseconds between the last message and a question."""
 
 
-class Step(NamedTuple):
+class ReplayStep(NamedTuple):
     """The next entry to be fed."""
 
     entry: Entry
@@ -37,7 +37,7 @@ class Step(NamedTuple):
     """Where the model was asked before this entry: all the messages it answered with, of which this is the first."""
 
 
-def steps(entries: Iterable[Entry]) -> Iterator[Step]:
+def steps(entries: Iterable[Entry]) -> Iterator[ReplayStep]:
     """What was said and noted down, one by one, with the places where the model was asked."""
     answer: list[Entry] = []
     is_asked = False
@@ -47,18 +47,18 @@ def steps(entries: Iterable[Entry]) -> Iterator[Step]:
         if entry.kind == MESSAGE and entry.role != "assistant":
             yield from _steps_of(answer)
             answer, is_asked = [], True
-            yield Step(entry)
+            yield ReplayStep(entry)
         elif answer or (is_asked and entry.kind == MESSAGE):
             answer.append(entry)
             is_asked = False
         else:
-            yield Step(entry)
+            yield ReplayStep(entry)
     yield from _steps_of(answer)
 
 
-def _steps_of(answer: Sequence[Entry]) -> Iterator[Step]:
+def _steps_of(answer: Sequence[Entry]) -> Iterator[ReplayStep]:
     for place, entry in enumerate(answer):
-        yield Step(entry, () if place else tuple(one for one in answer if one.kind == MESSAGE))
+        yield ReplayStep(entry, () if place else tuple(one for one in answer if one.kind == MESSAGE))
 
 
 def replay(
@@ -97,13 +97,13 @@ def _prompt(session: Session) -> Prompt | WindowOverflow:
         return error
 
 
-def ask(session: Session, case: Case, places: Mapping[int, int], judge: ChatModel | None = None) -> Outcome:
+def ask(session: Session, case: Case, places: Mapping[int, int], judge: ChatModel | None = None) -> ProbeOutcome:
     """Asks a question as the next message, and looks whether what it needs is in the prompt, or lets a judge tell."""
     _append_question(session, case.ask)
     try:
         prompt = session.prompt()
     except WindowOverflow as error:
-        return Outcome(score=0.0, where="not", tokens=error.tokens, trouble=str(error))
+        return ProbeOutcome(score=0.0, where="not", tokens=error.tokens, trouble=str(error))
     found = outcome(case, _parts(session, prompt, case.ask), _entries(session, prompt, case, places), prompt.tokens)
     if judge is None:
         return found

@@ -12,13 +12,13 @@ from rich.text import Text
 
 from recto.cli.console import one_line, out, safe
 from recto.lab.backtest import Backtest
-from recto.lab.results import Outcome, Standing, Way, difference, standings, told
+from recto.lab.results import VariantOutcome, VariantSummary, Way, difference, standings, told
 
 UNKNOWN = "–"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class ReportMeasure:
     """One measure of a result."""
 
     name: str
@@ -92,28 +92,28 @@ def rate(value: float) -> str:
     return f"{value:.2f}"
 
 
-TURNS = Measure(name="turns", title="turns", shown=whole, changed="count")
-OVER = Measure(name="over", title="over", shown=whole, changed="count", better="less")
-REFUSED = Measure(name="refused", title="refused", shown=whole, changed="count", better="less")
-TOKENS = Measure(name="tokens", title="sent", shown=compact, changed="share", better="less")
-LARGEST = Measure(name="largest", title="largest", shown=compact, changed="share", better="less")
-CACHE_READ = Measure(name="cache_read", title="cached", shown=compact, changed="share")
-CACHE_WRITE = Measure(name="cache_write", title="written", shown=compact, changed="share", better="less")
-DOLLARS = Measure(name="dollars", title="dollars", shown=money, changed="share", better="less")
-SHARE = Measure(name="share", title="unchanged", shown=percent, changed="points", better="more")
-BREAKS = Measure(name="breaks", title="breaks", shown=whole, changed="count", better="less")
-DECISIONS = Measure(name="decisions", title="decisions", shown=whole, changed="count")
-FETCHED = Measure(name="fetched_again", title="fetched", shown=whole, changed="count", better="less")
-FETCHED_MET = Measure(name="fetched_met", title="of these met", shown=whole, changed="count")
-REFERRED = Measure(name="referred", title="referred", shown=whole, changed="count", better="less")
-REFERRED_MET = Measure(name="referred_met", title="of these met", shown=whole, changed="count")
-REGRET = Measure(name="regret", title="regret", shown=whole, changed="count", better="less")
-MET = Measure(name="met", title="met", shown=whole, changed="count")
-MISSED = Measure(name="missed", title="missed", shown=whole, changed="count", better="less")
-REGRET_RATE = Measure(name="regret_rate", title="regret/turn", shown=rate, changed="count", better="less")
-USED = Measure(name="entities_used", title="entities used", shown=whole, changed="count")
-THERE = Measure(name="entities_there", title="still there", shown=whole, changed="count")
-SURVIVAL = Measure(name="survival", title="survival", shown=percent, changed="points", better="more")
+TURNS = ReportMeasure(name="turns", title="turns", shown=whole, changed="count")
+OVER = ReportMeasure(name="over", title="over", shown=whole, changed="count", better="less")
+REFUSED = ReportMeasure(name="refused", title="refused", shown=whole, changed="count", better="less")
+TOKENS = ReportMeasure(name="tokens", title="sent", shown=compact, changed="share", better="less")
+LARGEST = ReportMeasure(name="largest", title="largest", shown=compact, changed="share", better="less")
+CACHE_READ = ReportMeasure(name="cache_read", title="cached", shown=compact, changed="share")
+CACHE_WRITE = ReportMeasure(name="cache_write", title="written", shown=compact, changed="share", better="less")
+DOLLARS = ReportMeasure(name="dollars", title="dollars", shown=money, changed="share", better="less")
+SHARE = ReportMeasure(name="share", title="unchanged", shown=percent, changed="points", better="more")
+BREAKS = ReportMeasure(name="breaks", title="breaks", shown=whole, changed="count", better="less")
+DECISIONS = ReportMeasure(name="decisions", title="decisions", shown=whole, changed="count")
+FETCHED = ReportMeasure(name="fetched_again", title="fetched", shown=whole, changed="count", better="less")
+FETCHED_MET = ReportMeasure(name="fetched_met", title="of these met", shown=whole, changed="count")
+REFERRED = ReportMeasure(name="referred", title="referred", shown=whole, changed="count", better="less")
+REFERRED_MET = ReportMeasure(name="referred_met", title="of these met", shown=whole, changed="count")
+REGRET = ReportMeasure(name="regret", title="regret", shown=whole, changed="count", better="less")
+MET = ReportMeasure(name="met", title="met", shown=whole, changed="count")
+MISSED = ReportMeasure(name="missed", title="missed", shown=whole, changed="count", better="less")
+REGRET_RATE = ReportMeasure(name="regret_rate", title="regret/turn", shown=rate, changed="count", better="less")
+USED = ReportMeasure(name="entities_used", title="entities used", shown=whole, changed="count")
+THERE = ReportMeasure(name="entities_there", title="still there", shown=whole, changed="count")
+SURVIVAL = ReportMeasure(name="survival", title="survival", shown=percent, changed="points", better="more")
 
 
 _TABLES = {
@@ -142,7 +142,7 @@ _MOST_ROWS = 60
 _ALARMING = {"over": "red", "refused": "yellow"}
 
 
-def as_json(outcome: Outcome, baseline: Backtest | None) -> dict[str, Any]:
+def as_json(outcome: VariantOutcome, baseline: Backtest | None) -> dict[str, Any]:
     """One file in one way; beside a baseline with the difference to it."""
     way = outcome.way
     row: dict[str, Any] = {"file": outcome.file, "way": way.name, "mode": way.mode, "policy": way.policy}
@@ -152,7 +152,7 @@ def as_json(outcome: Outcome, baseline: Backtest | None) -> dict[str, Any]:
     return row
 
 
-def show(outcomes: Sequence[Outcome], files: int) -> None:
+def show(outcomes: Sequence[VariantOutcome], files: int) -> None:
     """All files in each way, then each file."""
     sums = standings(outcomes)
     turns = max((one.result.turns for one in sums), default=0)
@@ -165,14 +165,14 @@ def show(outcomes: Sequence[Outcome], files: int) -> None:
         out.print(Text(safe(line), "yellow"), soft_wrap=True)
 
 
-def _summed(title: str, sums: Sequence[Standing], measures: Sequence[Measure]) -> Table:
+def _summed(title: str, sums: Sequence[VariantSummary], measures: Sequence[ReportMeasure]) -> Table:
     table = _table(title, ("way",), measures)
     for one in sums:
         table.add_row(_name(one.way), *(_cell(measure, one.result, one.against) for measure in measures))
     return table
 
 
-def _show_each(outcomes: Sequence[Outcome]) -> None:
+def _show_each(outcomes: Sequence[VariantOutcome]) -> None:
     table = _table("each file", ("file", "way"), _EACH)
     for one in outcomes[:_MOST_ROWS]:
         cells = [_cell(measure, one.result, None) for measure in _EACH]
@@ -182,7 +182,7 @@ def _show_each(outcomes: Sequence[Outcome]) -> None:
         out.print(f"and {len(outcomes) - _MOST_ROWS:,} more rows: --json or --html has them all", style="dim")
 
 
-def _table(title: str, names: Sequence[str], measures: Sequence[Measure]) -> Table:
+def _table(title: str, names: Sequence[str], measures: Sequence[ReportMeasure]) -> Table:
     """Narrow enough for eighty columns: long names are cut, figures never."""
     return Table(
         *names,
@@ -200,7 +200,7 @@ def _name(way: Way) -> Text:
     return Text(one_line(way.name, 40), "dim" if way.is_baseline else "")
 
 
-def _cell(measure: Measure, result: Backtest, against: Backtest | None) -> Text:
+def _cell(measure: ReportMeasure, result: Backtest, against: Backtest | None) -> Text:
     mine = told(result)
     style = _ALARMING.get(measure.name, "") if mine[measure.name] else ""
     cell = Text(measure.text(mine), style)
@@ -211,7 +211,7 @@ def _cell(measure: Measure, result: Backtest, against: Backtest | None) -> Text:
     return cell
 
 
-def _told_beside(sums: Sequence[Standing]) -> list[str]:
+def _told_beside(sums: Sequence[VariantSummary]) -> list[str]:
     """What the figures do not say by themselves."""
     lines = []
     if any(one.result.picodollars is None for one in sums):

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from recto.lab.backtest import Backtest, Turn
+from recto.lab.backtest import Backtest, ReplayedTurn
 
 MOST_POINTS = 400
 """Points of a curve; of more turns, each point is the largest of a stretch."""
@@ -48,7 +48,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class VariantOutcome:
     """One file in one way."""
 
     place: int
@@ -61,7 +61,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class VariantSummary:
     """All files in one way."""
 
     way: Way
@@ -70,7 +70,7 @@ class Standing:
     """What the baseline came to, where there is one and this is not it."""
 
 
-class Sizes:
+class PromptSizes:
     """The sizes of a session's prompts as they come: a few bytes a turn, however long it is."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Sizes:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def take(self, turn: Turn) -> None:
+    def take(self, turn: ReplayedTurn) -> None:
         """One more turn."""
         self._tokens.append(None if turn.refused else turn.tokens)
         self._room = max(self._room, turn.room)
@@ -99,18 +99,19 @@ def _largest(sizes: Iterable[int | None]) -> int | None:
     return max((size for size in sizes if size is not None), default=None)
 
 
-def standings(outcomes: Sequence[Outcome]) -> list[Standing]:
+def standings(outcomes: Sequence[VariantOutcome]) -> list[VariantSummary]:
     """Each way over all files, in the order in which they first come."""
     sums: dict[Way, Backtest] = {}
     for one in outcomes:
         sums[one.way] = sums[one.way] + one.result if one.way in sums else one.result
     baseline = next((result for way, result in sums.items() if way.is_baseline), None)
     return [
-        Standing(way=way, result=result, against=None if way.is_baseline else baseline) for way, result in sums.items()
+        VariantSummary(way=way, result=result, against=None if way.is_baseline else baseline)
+        for way, result in sums.items()
     ]
 
 
-def did_not_fit(outcomes: Iterable[Outcome]) -> bool:
+def did_not_fit(outcomes: Iterable[VariantOutcome]) -> bool:
     """Whether a prompt was over the window or refused; baselines are not asked."""
     return any(one.result.over or one.result.refused for one in outcomes if not one.way.is_baseline)
 
@@ -140,7 +141,7 @@ def _rounded(value: float) -> float:
     return value if isinstance(value, int) else round(value, 6)
 
 
-def best(sums: Sequence[Standing], name: str, *, most: bool = False) -> Standing | None:
+def best(sums: Sequence[VariantSummary], name: str, *, most: bool = False) -> VariantSummary | None:
     """The way that has least of a measure, or most; None where it is not known, or the same in all."""
     values = {one.way: told(one.result)[name] for one in sums}
     if None in values.values() or len(set(values.values())) < 2:

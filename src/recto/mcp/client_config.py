@@ -43,7 +43,7 @@ Server = Local | Remote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class McpClient:
     """One client."""
 
     name: str
@@ -81,21 +81,21 @@ def _headers(value: str) -> dict[str, Any]:
     return {"headers": {"Authorization": f"Bearer {value}"}}
 
 
-CLIENTS: tuple[Client, ...] = (
-    Client(
+CLIENTS: tuple[McpClient, ...] = (
+    McpClient(
         name="claude-code",
         title="Claude Code",
         file=".claude.json",
         local={"type": "stdio"},
         remote=lambda one: {"type": "http", "url": one.url, **_headers(f"${{{one.key_variable}}}")},
     ),
-    Client(
+    McpClient(
         name="claude-desktop",
         title="Claude Desktop",
         file=".config/Claude/claude_desktop_config.json",
         mac_file="Library/Application Support/Claude/claude_desktop_config.json",
     ),
-    Client(
+    McpClient(
         name="codex",
         title="Codex",
         file=".codex/config.toml",
@@ -103,19 +103,19 @@ CLIENTS: tuple[Client, ...] = (
         form="toml",
         remote=lambda one: {"url": one.url, "bearer_token_env_var": one.key_variable},
     ),
-    Client(
+    McpClient(
         name="cursor",
         title="Cursor",
         file=".cursor/mcp.json",
         remote=lambda one: {"url": one.url, **_headers(f"${{env:{one.key_variable}}}")},
     ),
-    Client(
+    McpClient(
         name="gemini-cli",
         title="Gemini CLI",
         file=".gemini/settings.json",
         remote=lambda one: {"httpUrl": one.url, **_headers(f"${{{one.key_variable}}}")},
     ),
-    Client(
+    McpClient(
         name="vscode",
         title="VS Code",
         file=".config/Code/User/mcp.json",
@@ -125,13 +125,13 @@ CLIENTS: tuple[Client, ...] = (
         remote=lambda one: {"type": "http", "url": one.url, **_headers("${input:recto-key}")},
         asks=True,
     ),
-    Client(
+    McpClient(
         name="windsurf",
         title="Windsurf",
         file=".codeium/windsurf/mcp_config.json",
         remote=lambda one: {"serverUrl": one.url, **_headers(f"${{env:{one.key_variable}}}")},
     ),
-    Client(
+    McpClient(
         name="zed",
         title="Zed",
         file=".config/zed/settings.json",
@@ -142,20 +142,20 @@ CLIENTS: tuple[Client, ...] = (
 BY_NAME = {client.name: client for client in CLIENTS}
 
 
-def whole(client: Client, server: Server) -> dict[str, Any]:
+def whole(client: McpClient, server: Server) -> dict[str, Any]:
     """A file that holds nothing but Recto, as the client would read it."""
     inputs = {"inputs": [dict(ASKED)]} if client.asks and isinstance(server, Remote) else {}
     return {**inputs, client.within: {SERVER: client.entry(server)}}
 
 
-def text_for(client: Client, server: Server) -> str:
+def text_for(client: McpClient, server: Server) -> str:
     """What `add` would write into a file that is empty."""
     if client.form == "toml":
         return _table(client.within, client.entry(server))
     return json.dumps(whole(client, server), indent=2, ensure_ascii=False) + "\n"
 
 
-def add(client: Client, server: Server, path: Path) -> Path | None:
+def add(client: McpClient, server: Server, path: Path) -> Path | None:
     """Adds or replaces Recto in a file. Returns where the file as it was is kept; None where nothing had to be done."""
     before = read_text(path)
     if client.form == "toml":
@@ -170,7 +170,7 @@ def add(client: Client, server: Server, path: Path) -> Path | None:
     return None if made == known else write_whole(path, before, as_json(made, before))
 
 
-def remove(client: Client, path: Path) -> Path | None:
+def remove(client: McpClient, path: Path) -> Path | None:
     """Takes Recto out of a file. Returns where the file as it was is kept; None where it was not in it."""
     before = read_text(path)
     if client.form == "toml":
@@ -188,7 +188,7 @@ def remove(client: Client, path: Path) -> Path | None:
     return write_whole(path, before, as_json(made, before))
 
 
-def _merged(known: Mapping[str, Any], given: Mapping[str, Any], client: Client, path: Path) -> dict[str, Any]:
+def _merged(known: Mapping[str, Any], given: Mapping[str, Any], client: McpClient, path: Path) -> dict[str, Any]:
     servers = {**_servers(known, client, path), **given[client.within]}
     made = {**known, client.within: servers}
     if asks := given.get("inputs"):
@@ -199,7 +199,7 @@ def _merged(known: Mapping[str, Any], given: Mapping[str, Any], client: Client, 
     return made
 
 
-def _servers(known: Mapping[str, Any], client: Client, path: Path) -> dict[str, Any]:
+def _servers(known: Mapping[str, Any], client: McpClient, path: Path) -> dict[str, Any]:
     held = known.get(client.within, {})
     if not isinstance(held, dict):
         raise refused(path, f"'{client.within}' in it is no object")
@@ -219,7 +219,7 @@ def _table(within: str, entry: Mapping[str, Any]) -> str:
     return "\n".join((f"[{within}.{SERVER}]", *lines, ""))
 
 
-def _with_table(text: str, client: Client, server: Server, path: Path) -> str:
+def _with_table(text: str, client: McpClient, server: Server, path: Path) -> str:
     """The text with Recto's table behind all that is there."""
     table = _table(client.within, client.entry(server))
     after = f"{text.rstrip()}\n\n{table}" if text.strip() else table

@@ -5,19 +5,19 @@ from __future__ import annotations
 from recto.engine.session import Session
 from recto.errors import InputError
 from recto.mcp import params, results
-from recto.mcp.context import Desk
+from recto.mcp.context import McpContext
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import pointer_to, session_in
 
 
-def note(desk: Desk, given: params.Note) -> results.Stored:
+def note(desk: McpContext, given: params.NoteParams) -> results.Stored:
     """Writes something down."""
     with desk.changing(given.session) as session:
         made = session.note(given.kind, given.text, critical=given.critical)
     return _stored(made, "The note is written down.")
 
 
-def pin(desk: Desk, given: params.Pin) -> results.Stored:
+def pin(desk: McpContext, given: params.PinParams) -> results.Stored:
     """Keeps messages in the prompt."""
     with desk.changing(given.session) as session:
         for seq in given.entries:
@@ -26,7 +26,7 @@ def pin(desk: Desk, given: params.Pin) -> results.Stored:
     return _stored(made, f"Pinned: {_numbers(given.entries)}.")
 
 
-def unpin(desk: Desk, given: params.Pin) -> results.Stored:
+def unpin(desk: McpContext, given: params.PinParams) -> results.Stored:
     """Lets messages leave again."""
     with desk.changing(given.session) as session:
         pinned = session.window.state.pins
@@ -37,7 +37,7 @@ def unpin(desk: Desk, given: params.Pin) -> results.Stored:
     return _stored(made, f"Unpinned: {_numbers(given.entries)}.")
 
 
-def checkpoint(desk: Desk, given: params.Checkpoint) -> results.CheckpointSaved:
+def checkpoint(desk: McpContext, given: params.CheckpointParams) -> results.CheckpointSaved:
     """Writes down where the work stands."""
     changes = given.model_dump(exclude={"session", "expect"}, exclude_defaults=True)
     with desk.changing(given.session) as session:
@@ -48,7 +48,7 @@ def checkpoint(desk: Desk, given: params.Checkpoint) -> results.CheckpointSaved:
     )
 
 
-def restore(desk: Desk, given: params.Restore) -> results.Stored:
+def restore(desk: McpContext, given: params.RestoreParams) -> results.Stored:
     """Undoes a decision."""
     with desk.changing(given.session) as session:
         made = session.restore(given.decision)

@@ -23,7 +23,7 @@ SURFACE = "mcp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class McpContext:
     """What one request works at."""
 
     store: TranscriptStore

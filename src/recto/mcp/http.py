@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from recto.engine.async_session import on_a_thread
-from recto.mcp.context import Desk
+from recto.mcp.context import McpContext
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Mounted:
     """An ASGI application for one path."""
 
-    def __init__(self, desk_of: Callable[[Request], Desk]) -> None:
+    def __init__(self, desk_of: Callable[[Request], McpContext]) -> None:
         self._desk_of = desk_of
         self._opening = asyncio.Lock()
         self._manager: StreamableHTTPSessionManager | None = None

@@ -26,7 +26,7 @@ _PAUSE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class TextPage:
     """A part of one entry's text."""
 
     pointer: str
@@ -42,18 +42,18 @@ class Page:
     """What to give as `start` for the next page; none where this is the last."""
 
 
-def paged(entry: Entry, start: int = 0, most: int = MOST) -> tuple[Page, Excerpt]:
+def paged(entry: Entry, start: int = 0, most: int = MOST) -> tuple[TextPage, Excerpt]:
     """A page of an entry, and what is quoted of it."""
     text = masked(harmless(text_of(entry)))
     begin = min(start, len(text))
     end = _end(text, begin, most)
     pointer, who = pointer_to(entry.session, entry.seq), entry.role if entry.kind == MESSAGE else entry.kind
     following = end if end < len(text) else None
-    page = Page(pointer=pointer, role=who, when=moment(entry.ts), characters=len(text), start=begin, next=following)
+    page = TextPage(pointer=pointer, role=who, when=moment(entry.ts), characters=len(text), start=begin, next=following)
     return page, Excerpt(pointer, who, entry.ts, text[begin:end], _noted(page, end))
 
 
-def _noted(page: Page, end: int) -> str:
+def _noted(page: TextPage, end: int) -> str:
     if page.next is None and not page.start:
         return ""
     whole = f"characters {page.start:,} to {end:,} of {page.characters:,}"

@@ -18,7 +18,7 @@ class _Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class Sessions(_Asked):
+class SessionsParams(_Asked):
     """A page of the list of sessions."""
 
     after: Annotated[str, Field(max_length=256)] = ""
@@ -32,7 +32,7 @@ class _OfSession(_Asked):
     """The session, as the tool 'sessions' names it. Leave it out for the usual one."""
 
 
-class Recall(_OfSession):
+class RecallParams(_OfSession):
     """A question to everything that was ever said."""
 
     query: Annotated[str, Field(min_length=1, max_length=4_000)]
@@ -45,7 +45,7 @@ class Recall(_OfSession):
     """How far to search: this session, all sessions of its agent, or all there are."""
 
 
-class Read(_Asked):
+class ReadParams(_Asked):
     """An entry by its pointer."""
 
     pointer: Annotated[str, Field(min_length=1, max_length=300)]
@@ -56,7 +56,7 @@ class Read(_Asked):
     """How many entries before and after it to show the beginning of."""
 
 
-class Note(_OfSession):
+class NoteParams(_OfSession):
     """Something to write down."""
 
     text: Annotated[str, Field(min_length=1, max_length=LONGEST)]
@@ -67,14 +67,14 @@ class Note(_OfSession):
     """Whether it is shown before all others."""
 
 
-class Pin(_OfSession):
+class PinParams(_OfSession):
     """Messages by number."""
 
     entries: Annotated[tuple[_Seq, ...], Field(min_length=1, max_length=100)]
     """Numbers of messages: the last part of their pointers."""
 
 
-class Checkpoint(_OfSession):
+class CheckpointParams(_OfSession):
     """Where the work stands; what is left out is filled in from what is known."""
 
     goal: Annotated[str, Field(max_length=4_000)] = ""
@@ -99,15 +99,15 @@ class Checkpoint(_OfSession):
     """The newest version; if it is another by now, nothing is written."""
 
 
-class Resume(_OfSession):
+class ResumeParams(_OfSession):
     """A session to go on with."""
 
 
-class Report(_OfSession):
+class ReportParams(_OfSession):
     """A session whose prompt is taken apart."""
 
 
-class Decisions(_OfSession):
+class DecisionsParams(_OfSession):
     """A page of decisions."""
 
     before: _Seq | None = None
@@ -116,7 +116,7 @@ class Decisions(_OfSession):
     """How many at most."""
 
 
-class Restore(_OfSession):
+class RestoreParams(_OfSession):
     """A decision to undo."""
 
     decision: _Seq

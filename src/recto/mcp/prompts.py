@@ -9,7 +9,7 @@ from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, Te
 
 from recto.errors import RequestRefused
 from recto.mcp import queries
-from recto.mcp.context import Desk
+from recto.mcp.context import McpContext
 from recto.mcp.results import plain
 
 _SESSION = PromptArgument(
@@ -43,7 +43,7 @@ _RESUME = (
 _NONE = "There is no checkpoint yet."
 
 
-def given(desk: Desk, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
+def given(desk: McpContext, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
     """A prompt, with where the work stands quoted in it."""
     found = {one.name: one for one in PROMPTS}.get(name)
     if found is None or set(arguments) - {_SESSION.name}:

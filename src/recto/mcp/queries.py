@@ -6,16 +6,16 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice
 
-from recto.context.window.report import Decided, Report
+from recto.context.window.report import DecisionSummary, Report
 from recto.engine.pagination import decisions_before
 from recto.engine.projection import checkpoint_key
 from recto.engine.session import Session
 from recto.errors import InputError
 from recto.mcp import params, results
-from recto.mcp.context import Desk
+from recto.mcp.context import McpContext
 from recto.mcp.pagination import MOST, NEIGHBOUR, paged
 from recto.recall.quoting import moment, quote
-from recto.recall.types import Found, Hit
+from recto.recall.types import Hit, SearchResult
 from recto.transcript.session_keys import is_memory_session, pointer_to, session_in
 
 _EXCERPT = 2_400
@@ -31,7 +31,7 @@ _ENTRIES = 10
 """Entries on a page of the transcript."""
 
 
-def sessions(desk: Desk, given: params.Sessions) -> results.SessionPage:
+def sessions(desk: McpContext, given: params.SessionsParams) -> results.SessionPage:
     """A page of sessions."""
     found = desk.listed(given.after, given.limit + 1)
     shown = tuple(
@@ -48,7 +48,7 @@ def sessions(desk: Desk, given: params.Sessions) -> results.SessionPage:
     )
 
 
-def recall(desk: Desk, given: params.Recall) -> results.Recalled:
+def recall(desk: McpContext, given: params.RecallParams) -> results.Recalled:
     """Searches everything that was ever said, and quotes what it finds."""
     end = given.skip + given.most
     with desk.opened(given.session) as session:
@@ -66,7 +66,7 @@ def recall(desk: Desk, given: params.Recall) -> results.Recalled:
     )
 
 
-def _quoted(session: Session, page: Found, following: int | None) -> str:
+def _quoted(session: Session, page: SearchResult, following: int | None) -> str:
     """The hits as a prompt would quote them; each gets less of the room where its lines are many and short."""
     if not page.hits:
         return ""
@@ -94,7 +94,7 @@ def _hit(hit: Hit) -> results.RecallHit:
     )
 
 
-def read(desk: Desk, given: params.Read) -> results.Read:
+def read(desk: McpContext, given: params.ReadParams) -> results.Read:
     """An entry, a page at a time."""
     key, seq, found = desk.entries(given.pointer, given.around)
     parts = [paged(one, given.start) if one.seq == seq else paged(one, most=NEIGHBOUR) for one in found]
@@ -103,7 +103,7 @@ def read(desk: Desk, given: params.Read) -> results.Read:
     )
 
 
-def resume(desk: Desk, given: params.Resume) -> results.Resumed:
+def resume(desk: McpContext, given: params.ResumeParams) -> results.Resumed:
     """Where the work of a session stands, as the first page of a new window would tell it."""
     with desk.opened(given.session) as session:
         found = _resumed(session)
@@ -135,14 +135,14 @@ def _resumed(session: Session) -> results.Resumed | None:
     )
 
 
-def standing(desk: Desk, session: str) -> str:
+def standing(desk: McpContext, session: str) -> str:
     """The page of `resume`; empty where there is no checkpoint."""
     with desk.opened(session) as opened:
         found = _resumed(opened)
     return found.page if found else ""
 
 
-def context_report(desk: Desk, given: params.Report) -> results.ContextReport:
+def context_report(desk: McpContext, given: params.ReportParams) -> results.ContextReport:
     """What the next prompt would be made of."""
     with desk.opened(given.session) as session:
         return _report(session.report())
@@ -176,7 +176,7 @@ def _report(report: Report) -> results.ContextReport:
     )
 
 
-def decisions(desk: Desk, given: params.Decisions) -> results.DecisionPage:
+def decisions(desk: McpContext, given: params.DecisionsParams) -> results.DecisionPage:
     """A page of decisions, newest first."""
     with desk.opened(given.session) as session:
         page = decisions_before(session.window, given.before, limit=given.limit)
@@ -184,7 +184,7 @@ def decisions(desk: Desk, given: params.Decisions) -> results.DecisionPage:
     return results.DecisionPage(session=name, decisions=tuple(map(_decision, page.decisions)), next=page.next)
 
 
-def _decision(one: Decided) -> results.Decision:
+def _decision(one: DecisionSummary) -> results.Decision:
     return results.Decision(
         seq=one.seq,
         kind=one.kind,
@@ -196,7 +196,7 @@ def _decision(one: Decided) -> results.Decision:
     )
 
 
-def transcript(desk: Desk, session: str, after: int) -> tuple[str, int | None]:
+def transcript(desk: McpContext, session: str, after: int) -> tuple[str, int | None]:
     """A page of the transcript from the entry after one, quoted; and what to give for the next page."""
     with desk.opened(session) as opened:
         found = list(islice(opened.read(after + 1), _ENTRIES + 1))

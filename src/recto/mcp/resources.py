@@ -15,7 +15,7 @@ from mcp_types import ListResourcesResult, Resource, ResourceTemplate, TextResou
 
 from recto.errors import RequestRefused
 from recto.mcp import params, queries, tools
-from recto.mcp.context import Desk
+from recto.mcp.context import McpContext
 from recto.mcp.results import plain
 from recto.transcript.entries import MAX_SEQ
 from recto.transcript.session_keys import session_in
@@ -58,7 +58,7 @@ class _Address:
     after: str
 
 
-def listed(desk: Desk, cursor: str) -> ListResourcesResult:
+def listed(desk: McpContext, cursor: str) -> ListResourcesResult:
     """The list of sessions, and of so many of them a report and a transcript."""
     found = desk.listed(cursor, _PAGE + 1)
     names = [session_in(one.session) for one in found[:_PAGE]]
@@ -75,14 +75,14 @@ def _resource(uri: str, name: str, title: str, kind: str) -> Resource:
     return Resource(uri=uri, name=plain(name), title=plain(title), mime_type=kind)
 
 
-def read(desk: Desk, uri: str) -> TextResourceContents:
+def read(desk: McpContext, uri: str) -> TextResourceContents:
     """What is at an address."""
     at = _address(uri)
     if at.part == "sessions":
-        page = queries.sessions(desk, params.Sessions(after=at.after))
+        page = queries.sessions(desk, params.SessionsParams(after=at.after))
         return _json(uri, tools.plain(tools.BY_NAME["sessions"], page))
     if at.part == "report":
-        report = queries.context_report(desk, params.Report(session=at.session))
+        report = queries.context_report(desk, params.ReportParams(session=at.session))
         return _json(uri, tools.plain(tools.BY_NAME["context_report"], report))
     after = at.after or "0"
     if not (after.isascii() and after.isdigit() and int(after[:20]) <= MAX_SEQ):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from recto.mcp.pagination import Page
+from recto.mcp.pagination import TextPage
 from recto.text.secrets import masked
 from recto.text.unicode import harmless, one_line
 
@@ -88,7 +88,7 @@ class Read:
     """An entry, with those around it where that was asked for."""
 
     session: str
-    pages: tuple[Page, ...]
+    pages: tuple[TextPage, ...]
     quotation: str
 
     def words(self) -> str:

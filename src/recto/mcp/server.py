@@ -35,7 +35,7 @@ from recto.engine.async_session import on_a_thread
 from recto.errors import AppendConflict, KeyReused, RectoError, StoreError
 from recto.formats.recto_tools import SERVER
 from recto.mcp import prompts, resources, tools
-from recto.mcp.context import Desk
+from recto.mcp.context import McpContext
 from recto.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ _FAULTS = 5
 """Wrong arguments that are told of at once."""
 
 
-def server_for(desk_of: Callable[[Context], Desk]) -> Server[Any]:
+def server_for(desk_of: Callable[[Context], McpContext]) -> Server[Any]:
     """The server; `desk_of` says whom a request comes from."""
     face = _Face(desk_of)
     return Server(
@@ -73,7 +73,7 @@ def server_for(desk_of: Callable[[Context], Desk]) -> Server[Any]:
 class _Face:
     """What the protocol asks for."""
 
-    def __init__(self, desk_of: Callable[[Context], Desk]) -> None:
+    def __init__(self, desk_of: Callable[[Context], McpContext]) -> None:
         self._desk_of = desk_of
 
     async def list_tools(self, context: Context, given: PaginatedRequestParams | None) -> ListToolsResult:

@@ -16,7 +16,7 @@ from mcp.server.stdio import stdio_server
 from recto.config import Settings
 from recto.config.factory import indexer_for, open_session, open_store
 from recto.engine.session import Session
-from recto.mcp.context import Desk
+from recto.mcp.context import McpContext
 from recto.mcp.server import server_for
 from recto.recall.indexer import Indexer
 from recto.transcript.protocols import TranscriptStore
@@ -29,7 +29,7 @@ def serve(settings: Settings, *, read_only: bool = False) -> None:
         asyncio.run(_serve(desk))
 
 
-def desk_for(settings: Settings, store: TranscriptStore, indexer: Indexer, *, may_change: bool) -> Desk:
+def desk_for(settings: Settings, store: TranscriptStore, indexer: Indexer, *, may_change: bool) -> McpContext:
     """A desk with the sessions of the settings' tenant."""
 
     @contextmanager
@@ -37,10 +37,12 @@ def desk_for(settings: Settings, store: TranscriptStore, indexer: Indexer, *, ma
         with open_session(replace(settings, session=name), store, indexer) as session:
             yield session
 
-    return Desk(store=store, use=use, own=settings.session, tenant=settings.tenant, who=_user(), may_change=may_change)
+    return McpContext(
+        store=store, use=use, own=settings.session, tenant=settings.tenant, who=_user(), may_change=may_change
+    )
 
 
-async def _serve(desk: Desk) -> None:
+async def _serve(desk: McpContext) -> None:
     server = server_for(lambda _: desk)
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())

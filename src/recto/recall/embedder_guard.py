@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from recto.concurrency import Call
+from recto.concurrency import BackgroundCall
 from recto.errors import EmbedderFailed, RectoError
 from recto.recall.protocols import Embedder
 
@@ -28,7 +28,7 @@ _LONGEST = 1.01
 """How long a vector of length 1 may be, for who rounds."""
 
 
-class Guarded:
+class GuardedEmbedder:
     """One embedder, behind a time limit and a check. Any number of threads may use it."""
 
     def __init__(self, embedder: Embedder) -> None:
@@ -105,7 +105,7 @@ class Guarded:
             self._late = [one for one in self._late if not one.is_set()]
             if self._late:
                 raise EmbedderFailed(self.name, "it has not answered a call before this one yet")
-        call = Call(ask, "recto embedder")
+        call = BackgroundCall(ask, "recto embedder")
         seen, answered = 0, call.answered_within(seconds)
         while not answered and seen < (now := done()) and (left := until - time.monotonic()) > 0:
             seen, answered = now, call.done.wait(min(seconds, left))

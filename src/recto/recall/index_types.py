@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Row(NamedTuple):
+class IndexRow(NamedTuple):
     """What a lane knows of one entry."""
 
     seq: int
     data: bytes
 
 
-class Sealed(NamedTuple):
+class SealedRow(NamedTuple):
     """What a lane knows of many entries, in one of several parts that are read apart from each other."""
 
     part: int
@@ -66,8 +66,8 @@ class Glance:
 
     generation: int
     """Changes with every sealing: sealed rows of the same generation are the same rows."""
-    fresh: Sequence[Row]
-    sealed: Sequence[Sealed]
+    fresh: Sequence[IndexRow]
+    sealed: Sequence[SealedRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ def is_covered(covered: Sequence[Covered], seq: int) -> bool:
     return any(one.first <= seq <= one.last for one in covered)
 
 
-def unseen(rows: Sequence[Row], covers: Covered, covered: Sequence[Covered]) -> list[Row]:
+def unseen(rows: Sequence[IndexRow], covers: Covered, covered: Sequence[Covered]) -> list[IndexRow]:
     """The rows of entries that are not covered yet. Every row must lie in what it is said to cover, and be alone."""
     if not 1 <= covers.first <= covers.last:
         raise ValueError(f"no range of entries: {covers.first} to {covers.last}")

@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from recto.concurrency import Deadline, Line
+from recto.concurrency import Deadline, FifoLock
 from recto.errors import IndexCorrupt, RectoError
 from recto.recall.documents import document_of, is_raw, passages_of, uses_in
-from recto.recall.embedder_guard import PATIENCE, Guarded
-from recto.recall.index.bm25 import Words
-from recto.recall.index.cache import Kept
+from recto.recall.embedder_guard import PATIENCE, GuardedEmbedder
+from recto.recall.index.bm25 import WordIndex
+from recto.recall.index.cache import BoundedCache
 from recto.recall.index.usage import Uses
 from recto.recall.index.vectors import Vectors
 from recto.recall.index_types import Covered, gaps, is_covered
@@ -69,19 +69,19 @@ class Indexer:
         self.store = store
         self.index = index
         self.lexicon = lexicon
-        self.embedder = Guarded(embedder) if embedder is not None else None
-        self.words = Words(index, f"words/{lexicon.name}")
+        self.embedder = GuardedEmbedder(embedder) if embedder is not None else None
+        self.words = WordIndex(index, f"words/{lexicon.name}")
         self.uses = Uses(index)
-        self.embedders = [*([self.embedder] if self.embedder else []), *map(Guarded, before)]
+        self.embedders = [*([self.embedder] if self.embedder else []), *map(GuardedEmbedder, before)]
         """The one in use, then those used before, whose vectors serve until the new ones are there."""
         self._vectors: dict[str, Vectors] = {}
-        self._troubles: Kept[str] = Kept(_SESSIONS)
-        self._reached: Kept[int] = Kept(_SESSIONS)
+        self._troubles: BoundedCache[str] = BoundedCache(_SESSIONS)
+        self._reached: BoundedCache[int] = BoundedCache(_SESSIONS)
         """How far the words of each session are in without a gap, as far as this process knows."""
-        self._known: Kept[bool] = Kept(_SESSIONS)
+        self._known: BoundedCache[bool] = BoundedCache(_SESSIONS)
         """Sessions whose index was found to be of this transcript."""
         self._mending = threading.Lock()
-        self._confirming = Line()
+        self._confirming = FifoLock()
         self._words_turn = threading.Lock()
         self._vectors_turns = [threading.Lock() for _ in range(_EMBEDDING)]
         """By session: one that waits for its embedder does not hold up all others."""
@@ -90,7 +90,7 @@ class Indexer:
         self._wishes = _Wishes()
         self._thread: threading.Thread | None = None
 
-    def lane_of(self, embedder: Guarded, seconds: float = PATIENCE) -> Vectors:
+    def lane_of(self, embedder: GuardedEmbedder, seconds: float = PATIENCE) -> Vectors:
         """The vectors of an embedder. To know how long they are it may have to be asked, and may fail."""
         if embedder.name not in self._vectors:
             self._vectors[embedder.name] = Vectors(self.index, _lane(embedder), embedder.dims_within(seconds))
@@ -326,7 +326,7 @@ class Indexer:
             turn.release()
         return True
 
-    def _embed(self, session: str, page: Sequence[Entry], embedder: Guarded, deadline: Deadline) -> None:
+    def _embed(self, session: str, page: Sequence[Entry], embedder: GuardedEmbedder, deadline: Deadline) -> None:
         """Embeds a few entries. Where it breaks off, what was done by then is kept."""
         passages = [(entry, pieces) for entry in page if (pieces := passages_of(entry))]
         vectors: list[Matrix] = []

@@ -21,7 +21,7 @@ _TELLS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Neighborhood:
     """One session as a search has found it."""
 
     facts: Facts

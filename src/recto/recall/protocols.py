@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from recto.recall.index_types import Covered, Glance, LaneSize, Linking, Row, Sealed, Unlinked
+from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, Linking, SealedRow, Unlinked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ class RecallIndex(Protocol):
         """Which entries the lane has taken in, as ranges in order; neighbours are joined."""
         ...
 
-    def put(self, session: str, lane: str, rows: Sequence[Row], covers: Covered) -> None:
+    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: Covered) -> None:
         """Adds fresh rows and what they cover, all or none; returns when both are confirmed.
 
         Rows of entries that were covered already are left out: two processes may do the same work at once. Not every
@@ -47,7 +47,7 @@ class RecallIndex(Protocol):
         session: str,
         lane: str,
         taken: Sequence[int],
-        rows: Sequence[Sealed],
+        rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
     ) -> bool:
         """Puts sealed rows in the place of the fresh rows of these entries, all or none.

@@ -66,7 +66,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class RankingWeights:
     """How much each part counts, in standard deviations of likeness over the candidates."""
 
     meaning: float = 0.5
@@ -92,13 +92,13 @@ class Weights:
         )
     )
 
-    def with_meaning(self, share: float) -> Weights:
+    def with_meaning(self, share: float) -> RankingWeights:
         """With another share for vectors, as the embedder deserves it."""
         return replace(self, meaning=share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class RelevanceCalibration:
     """From absolute likeness to how likely a message matters: a logistic curve, fitted on labelled questions.
 
     It is a gate and no probability: a question about something that was never said passes it in one case of six.
@@ -116,15 +116,15 @@ class Calibration:
         return 1 / (1 + exp(-(known + self.likeness * (one.likeness or 0.0))))
 
 
-WORDS_ALONE = Calibration(base=-2.75, strength=10.0, matched=1 / 6)
+WORDS_ALONE = RelevanceCalibration(base=-2.75, strength=10.0, matched=1 / 6)
 """Where no meaning was compared, or by an embedder whose scale is not known."""
-CALIBRATIONS: Mapping[str, Calibration] = MappingProxyType(
-    {"arctic-embed-s": Calibration(base=-7.2, strength=7.5, likeness=9.0)}
+CALIBRATIONS: Mapping[str, RelevanceCalibration] = MappingProxyType(
+    {"arctic-embed-s": RelevanceCalibration(base=-7.2, strength=7.5, likeness=9.0)}
 )
 """By the beginning of an embedder's name: a cosine means something else with each of them."""
 
 
-def calibration_for(embedder: str) -> Calibration:
+def calibration_for(embedder: str) -> RelevanceCalibration:
     """The curve for an embedder."""
     return next((curve for name, curve in CALIBRATIONS.items() if embedder.startswith(name)), WORDS_ALONE)
 
@@ -142,7 +142,9 @@ class Ranked:
 class Ranker:
     """Ranks the candidates of one question. Likeness is on one scale over all of them."""
 
-    def __init__(self, candidates: Sequence[Candidate], *, weights: Weights, curve: Calibration, now: int) -> None:
+    def __init__(
+        self, candidates: Sequence[Candidate], *, weights: RankingWeights, curve: RelevanceCalibration, now: int
+    ) -> None:
         self._candidates = candidates
         self._weights = weights
         self._curve = curve
@@ -228,7 +230,7 @@ def _decayed(values: Sequence[float]) -> float:
     return sum(value * 0.5**place for place, value in enumerate(sorted(values, reverse=True)[:3]))
 
 
-def _beside(one: Candidate, weights: Weights, now: int) -> dict[str, float]:
+def _beside(one: Candidate, weights: RankingWeights, now: int) -> dict[str, float]:
     """What counts beside likeness."""
     parts = {"authority": weights.roles.get(one.role, 0.0)}
     parts["task"] = weights.task * one.task

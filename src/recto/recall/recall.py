@@ -18,8 +18,8 @@ from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
 from recto.recall.quoting import Excerpt, moment, quote, quoted
 from recto.recall.search import Ranking, Searcher
-from recto.recall.selection import Messages, Selection
-from recto.recall.types import Asked, Confirmed, Found, Hit, Injection
+from recto.recall.selection import MessageReader, Selection
+from recto.recall.types import Confirmed, Hit, Injection, Query, SearchResult
 from recto.text.identifiers import terms as references
 from recto.transcript.entries import Entry
 from recto.transcript.session_keys import Scope, memory_session, parse_pointer, pointer_to, within
@@ -72,7 +72,7 @@ class Recall:
         self.rules = rules
         self._owns_indexer = owns_indexer
         self._remembers = authority is not None
-        self._messages = Messages(searcher.indexer, authority)
+        self._messages = MessageReader(searcher.indexer, authority)
 
     @property
     def indexer(self) -> Indexer:
@@ -94,13 +94,13 @@ class Recall:
 
     def search(
         self,
-        asked: Asked,
+        asked: Query,
         *,
         most: int,
         scope: Scope | None = None,
         hidden: Collection[int] = (),
         shown: Collection[int] = (),
-    ) -> Found:
+    ) -> SearchResult:
         """What answers a question. `hidden` entries of this session are left out, `shown` ones are marked as such."""
         scope = scope or self.rules.scope
 
@@ -124,7 +124,7 @@ class Recall:
         notes += [f"'{span.words}' is read as {_days(span.start, span.end)}" for span in ranking.spans]
         if trouble := self.indexer.trouble(self.session):
             notes.append(f"the index is not being kept up: {trouble}")
-        return Found(
+        return SearchResult(
             query=asked.text,
             scope=scope,
             hits=tuple(hits),
@@ -135,8 +135,8 @@ class Recall:
         )
 
     def injection(
-        self, asked: Asked, *, room: int, count: Callable[[str], int], hidden: Collection[int]
-    ) -> tuple[Injection | None, Found]:
+        self, asked: Query, *, room: int, count: Callable[[str], int], hidden: Collection[int]
+    ) -> tuple[Injection | None, SearchResult]:
         """What to put into a prompt, within so many tokens; nothing where nothing is relevant enough."""
         found = self.search(asked, most=self.rules.most * 2, hidden=hidden)
         best = max((hit.chance for hit in found.hits), default=0.0)
@@ -178,7 +178,7 @@ class Recall:
             self.indexer.take_words(key, head, self.rules.index_seconds)
         return [key] if head else []
 
-    def _fitted(self, asked: Asked, hits: Sequence[Hit], room: int, count: Callable[[str], int]) -> Injection | None:
+    def _fitted(self, asked: Query, hits: Sequence[Hit], room: int, count: Callable[[str], int]) -> Injection | None:
         """As many of the hits as fit, each cut to what it says about the question; told in the order they were said."""
         matters = self._matters(asked.text)
         share = max(room // 8, _USUAL_EXCERPT)

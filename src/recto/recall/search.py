@@ -21,9 +21,9 @@ from recto.recall.chunking import passages
 from recto.recall.index.bm25 import Scored, Tally
 from recto.recall.index.vectors import Vectors
 from recto.recall.indexer import Indexer
-from recto.recall.ranking import WORDS_ALONE, Candidate, Group, Ranked, Ranker, Weights, calibration_for, grouped
-from recto.recall.types import Asked
-from recto.text.dates import Span, spans_in
+from recto.recall.ranking import WORDS_ALONE, Candidate, Group, Ranked, Ranker, RankingWeights, calibration_for, grouped
+from recto.recall.types import Query
+from recto.text.dates import DateSpan, spans_in
 from recto.transcript.entries import MAX_SEQ, Entry
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ Place: TypeAlias = tuple[str, int]
 class _Search:
     """One search at work."""
 
-    asked: Asked
+    asked: Query
     sessions: Sequence[str]
     hidden: Mapping[str, Collection[int]]
-    spans: list[Span]
+    spans: list[DateSpan]
     scored: dict[str, Scored] = field(default_factory=dict)
     cosines: dict[Place, float] = field(default_factory=dict)
     places: dict[Place, None] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Ranking:
     """What a search found, best first."""
 
     ranked: list[Ranked]
-    spans: list[Span]
+    spans: list[DateSpan]
     searched: int
     notes: tuple[str, ...]
     whole: Mapping[Hashable, float]
@@ -100,16 +100,16 @@ class Ranking:
 class Searcher:
     """Searches what an indexer has taken in."""
 
-    def __init__(self, indexer: Indexer, *, weights: Weights | None = None, patience: float = 10.0) -> None:
+    def __init__(self, indexer: Indexer, *, weights: RankingWeights | None = None, patience: float = 10.0) -> None:
         self.indexer = indexer
         self.patience = patience
         """Seconds that an embedder may take over a question before words alone are searched."""
-        given, embedder = weights or Weights(), indexer.embedder
+        given, embedder = weights or RankingWeights(), indexer.embedder
         self.weights = given if embedder is None else given.with_meaning(embedder.weight)
         self.curve = WORDS_ALONE if embedder is None else calibration_for(embedder.name)
 
     def find(
-        self, asked: Asked, sessions: Sequence[str], hidden: Mapping[str, Collection[int]] | None = None
+        self, asked: Query, sessions: Sequence[str], hidden: Mapping[str, Collection[int]] | None = None
     ) -> Ranking:
         """Candidates in these sessions, best first, without the entries that are hidden."""
         search = _Search(asked, sessions, hidden or {}, spans_in(asked.text, asked.now))
@@ -232,7 +232,7 @@ class Searcher:
         return found
 
     def _looked_at(
-        self, asked: Asked, candidates: Sequence[Candidate], entries: Mapping[Place, Entry]
+        self, asked: Query, candidates: Sequence[Candidate], entries: Mapping[Place, Entry]
     ) -> list[Candidate]:
         """The candidates with what only their texts tell: phrases of the question, and words of the task."""
         lexicon = self.indexer.lexicon

@@ -13,7 +13,7 @@ from recto.context.facts.classifier import supersedes
 from recto.context.facts.types import Mark
 from recto.formats.entry_text import text_of
 from recto.recall.indexer import Indexer
-from recto.recall.neighbors import Surroundings
+from recto.recall.neighbors import Neighborhood
 from recto.recall.protocols import Authority
 from recto.recall.ranking import Candidate, Ranked
 from recto.recall.search import LOOKED_AT, Place, Ranking
@@ -37,7 +37,7 @@ _LATER = -1.0
 """What each further one weighs less."""
 
 
-class Messages:
+class MessageReader:
     """The messages that may be shown: of a store, without memory that nobody stands for any more."""
 
     def __init__(self, indexer: Indexer, authority: Authority | None) -> None:
@@ -65,7 +65,7 @@ class Selection:
 
     def __init__(
         self,
-        messages: Messages,
+        messages: MessageReader,
         ranking: Ranking,
         session: str,
         *,
@@ -136,9 +136,9 @@ class Selection:
             context=self._around(entry.session).context_of(ranked.candidate, self._hidden_of(entry.session)),
         )
 
-    def _around(self, session: str) -> Surroundings:
+    def _around(self, session: str) -> Neighborhood:
         upto = self._upto if session == self._session else MAX_SEQ
-        return Surroundings(self._facts(session), self._ranking.scored[session], upto)
+        return Neighborhood(self._facts(session), self._ranking.scored[session], upto)
 
     def _hidden_of(self, session: str) -> Collection[int]:
         return self._hidden if session == self._session else ()

@@ -29,7 +29,7 @@ class Confirmed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Query:
     """A question as it is searched for."""
 
     text: str
@@ -44,7 +44,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class IndexedDocument:
     """One message as the words index takes it in."""
 
     seq: int
@@ -93,7 +93,7 @@ class Injection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResult:
     """The answer to a question, with what is needed to understand it."""
 
     query: str

@@ -15,7 +15,7 @@ from recto.config import Settings, load
 from recto.config.factory import memory_for, open_session
 from recto.engine.session import Session
 from recto.errors import AppendConflict, SettingsError
-from recto.sample.player import DAY, Week
+from recto.sample.player import DAY, SamplePlayer
 from recto.sample.script import PROPOSED
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock
@@ -61,7 +61,7 @@ def sample_week(now: int) -> list[Draft]:
             )
             return open_session(settings, scratch, clock=clock)
 
-        Week(opened, clock, monday, random.Random(_SEED)).play()  # noqa: S311  # repeatable on purpose
+        SamplePlayer(opened, clock, monday, random.Random(_SEED)).play()  # noqa: S311  # repeatable on purpose
         return [_draft(entry) for entry in scratch.read(SESSION)]
 
 

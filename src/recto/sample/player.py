@@ -39,7 +39,7 @@ TOOLS: Final = (
 )
 
 
-class Week:
+class SamplePlayer:
     """Five days of work in one session, which is opened anew each morning."""
 
     def __init__(self, opened: Callable[[str], Session], clock: FakeClock, monday: int, rng: random.Random) -> None:

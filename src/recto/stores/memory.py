@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from recto.errors import AppendConflict, IndexUnavailable, StoreUnavailable
-from recto.recall.index_types import Covered, Glance, LaneSize, Row, Sealed, joined, unseen
+from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, SealedRow, joined, unseen
 from recto.transcript.entries import Draft, Entry, Head, SessionSummary, refuse_unstorable, session_key
 from recto.transcript.hash_chain import EMPTY, already_stored, link
 
@@ -199,7 +199,7 @@ class MemoryIndex:
         with self._lock:
             return list(self._shelf(session, lane).covered)
 
-    def put(self, session: str, lane: str, rows: Sequence[Row], covers: Covered) -> None:
+    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: Covered) -> None:
         """Adds fresh rows and what they cover, all or none."""
         session_key(session)
         with self._lock:
@@ -213,15 +213,15 @@ class MemoryIndex:
         with self._lock:
             shelf = self._shelf(session, lane)
             asked = set(parts)
-            sealed = [Sealed(*place, data) for place, data in sorted(shelf.sealed.items()) if place[0] in asked]
-            return Glance(shelf.generation, [Row(*row) for row in sorted(shelf.fresh.items())], sealed)
+            sealed = [SealedRow(*place, data) for place, data in sorted(shelf.sealed.items()) if place[0] in asked]
+            return Glance(shelf.generation, [IndexRow(*row) for row in sorted(shelf.fresh.items())], sealed)
 
     def seal(
         self,
         session: str,
         lane: str,
         taken: Sequence[int],
-        rows: Sequence[Sealed],
+        rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
     ) -> bool:
         """Puts sealed rows in the place of fresh and of sealed ones, all or none."""

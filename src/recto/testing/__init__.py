@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from recto.context.compaction.protocols import Cancelled, Reply, Request
+from recto.context.compaction.protocols import Cancelled, ModelReply, ModelRequest
 from recto.errors import ModelFailed
 
 
@@ -92,7 +92,7 @@ def _test_run(rng: random.Random, words: dict[str, str]) -> str:
     return f"{failed}\n1 failed, {passed} passed in {seconds:.2f}s"
 
 
-Scripted: TypeAlias = str | Exception | Callable[[Request], "str | Reply"]
+Scripted: TypeAlias = str | Exception | Callable[[ModelRequest], "str | ModelReply"]
 """One answer of a script: its text, what is raised, or what makes it of the request."""
 
 
@@ -103,14 +103,14 @@ class ScriptedModel:
     script: Iterable[Scripted] = ()
     name: str = "scripted"
     window: int = 0
-    requests: list[Request] = field(default_factory=list, init=False)
+    requests: list[ModelRequest] = field(default_factory=list, init=False)
     _left: Iterator[Scripted] = field(init=False, repr=False)
     _asking: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._left = iter(self.script)
 
-    def complete(self, request: Request, cancelled: Cancelled | None = None) -> Reply:
+    def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
         """The next answer of the script. Raises `ModelFailed` at its end, and where no answer is wanted any more."""
         with self._asking:
             self.requests.append(request)
@@ -122,7 +122,7 @@ class ScriptedModel:
         if isinstance(answer, Exception):
             raise answer
         made = answer if isinstance(answer, str) else answer(request)
-        return made if isinstance(made, Reply) else Reply(text=made, ending="stop")
+        return made if isinstance(made, ModelReply) else ModelReply(text=made, ending="stop")
 
     def close(self) -> None:
         """There is nothing to let go of."""

@@ -340,7 +340,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class DateSpan:
     """Some days in a row, and the words that name them."""
 
     start: int
@@ -354,7 +354,7 @@ _Found: TypeAlias = tuple[int, int, Days]
 """Where it stands in the text, and what it means."""
 
 
-def spans_in(text: str, now: int) -> list[Span]:
+def spans_in(text: str, now: int) -> list[DateSpan]:
     """The days named in a text, in its order. `now` is in microseconds since 1970. Empty where none is named."""
     try:
         today = _EPOCH + timedelta(days=now // _DAY)
@@ -366,12 +366,12 @@ def spans_in(text: str, now: int) -> list[Span]:
     return [span for span in found if span is not None]
 
 
-def _span(text: str, start: int, end: int, days: Days, today: date) -> Span | None:
+def _span(text: str, start: int, end: int, days: Days, today: date) -> DateSpan | None:
     """Cut off at the end of today; nothing where all of it is still to come."""
     first, after = days[0], min(days[1], today + timedelta(days=1))
     if first >= after:
         return None
-    return Span(_moment(first), _moment(after), text[start:end])
+    return DateSpan(_moment(first), _moment(after), text[start:end])
 
 
 def _moment(day: date) -> int:

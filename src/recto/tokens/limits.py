@@ -45,7 +45,7 @@ _OVERFLOW_CODES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ModelLimits:
     """What one source says about one model. None where it says nothing."""
 
     window: int | None = None
@@ -56,7 +56,7 @@ class Limits:
         return any(limit is not None for limit in (self.window, self.max_input, self.max_output))
 
 
-def limits_in_model(entry: Mapping[str, object]) -> Limits:
+def limits_in_model(entry: Mapping[str, object]) -> ModelLimits:
     """The limits in one entry of a provider's model list.
 
     Anthropic gives `max_input_tokens` and `max_tokens`, Gemini `inputTokenLimit` and `outputTokenLimit`, vLLM
@@ -82,10 +82,10 @@ def limits_in_model(entry: Mapping[str, object]) -> Limits:
         entry.get("max_tokens"),
         smallest=1,
     )
-    return Limits(window=window, max_input=most_in, max_output=most_out)
+    return ModelLimits(window=window, max_input=most_in, max_output=most_out)
 
 
-def models_in_list(body: Mapping[str, object]) -> Iterator[tuple[str, Limits]]:
+def models_in_list(body: Mapping[str, object]) -> Iterator[tuple[str, ModelLimits]]:
     """Every model of a provider's model list that comes with limits: its name and them."""
     listed = body.get("data", body.get("models"))
     for entry in listed if isinstance(listed, list) else [body]:
@@ -96,12 +96,12 @@ def models_in_list(body: Mapping[str, object]) -> Iterator[tuple[str, Limits]]:
                 yield name, limits
 
 
-def limits_in_error(error: Mapping[str, object] | str) -> Limits | None:
+def limits_in_error(error: Mapping[str, object] | str) -> ModelLimits | None:
     """What an error says about the window; None where it is not an overflow, empty limits where it names none."""
     body = _object(error.get("error")) or error if isinstance(error, Mapping) else {}
     told = _first(body.get("n_ctx"))
     if told is not None:
-        return Limits(window=told)
+        return ModelLimits(window=told)
     message = error if isinstance(error, str) else body.get("message", error.get("message", ""))
     if not isinstance(message, str):
         message = ""
@@ -112,9 +112,9 @@ def limits_in_error(error: Mapping[str, object] | str) -> Limits | None:
             found = shape.search(message)
             limit = _plausible(found["limit"]) if found else None
             if limit is not None:
-                return Limits(window=limit) if is_window else Limits(max_input=limit)
+                return ModelLimits(window=limit) if is_window else ModelLimits(max_input=limit)
     is_overflow = {body.get("code"), body.get("type")} & _OVERFLOW_CODES or _OVERFLOW_WORDS.search(message)
-    return Limits() if is_overflow else None
+    return ModelLimits() if is_overflow else None
 
 
 _OVERFLOW_WORDS = re.compile(

@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recto.errors import SettingsError
-from recto.tokens.limits import Limits, limits_in_error, models_in_list
+from recto.tokens.limits import ModelLimits, limits_in_error, models_in_list
 from recto.tokens.model_card import SETTABLE, TEXTS, UNKNOWN_OUTPUT, UNKNOWN_WINDOW, ModelCard
 
 _LIMITS = ("window", "max_input", "max_output")
@@ -69,8 +69,8 @@ class Registry:
 
     def __init__(self, overrides: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self._overrides = {name.lower(): _checked(name, given) for name, given in (overrides or {}).items()}
-        self._listed: dict[str, Limits] = {}
-        self._learned: dict[str, Limits] = {}
+        self._listed: dict[str, ModelLimits] = {}
+        self._learned: dict[str, ModelLimits] = {}
         self._warned: set[str] = set()
         self._lock = threading.Lock()
 
@@ -104,7 +104,7 @@ class Registry:
                     del self._learned[name]
         return len(found)
 
-    def learn(self, name: str, error: Mapping[str, object] | str) -> Limits | None:
+    def learn(self, name: str, error: Mapping[str, object] | str) -> ModelLimits | None:
         """Takes in an error of a provider. None where it is no overflow; else what it said, if it said a number.
 
         A learned limit can only lower what is known: errors are sometimes wrong, and too low is safe.
@@ -112,8 +112,8 @@ class Registry:
         limits = limits_in_error(error)
         if limits:
             with self._lock:
-                before = self._learned.get(name.lower(), Limits())
-                self._learned[name.lower()] = Limits(
+                before = self._learned.get(name.lower(), ModelLimits())
+                self._learned[name.lower()] = ModelLimits(
                     window=_lower(before.window, limits.window), max_input=_lower(before.max_input, limits.max_input)
                 )
         return limits
@@ -204,11 +204,11 @@ def _agreed(card: ModelCard, window: int | None, most_in: int | None) -> tuple[i
     return max(window, most_in), most_in
 
 
-def _stated(limits: Limits) -> dict[str, int]:
+def _stated(limits: ModelLimits) -> dict[str, int]:
     return {name: limit for name in _LIMITS if (limit := getattr(limits, name)) is not None}
 
 
-def _lowering(card: ModelCard, learned: Limits) -> dict[str, int]:
+def _lowering(card: ModelCard, learned: ModelLimits) -> dict[str, int]:
     return {name: limit for name, limit in _stated(learned).items() if limit < getattr(card, name) or not card.known}
 
 

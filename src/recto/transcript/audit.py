@@ -87,7 +87,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AuditFilter:
     """Which lines are wanted. What is empty asks for nothing in particular."""
 
     since: int | None = None
@@ -130,7 +130,7 @@ class Closing:
     seq: int
     hash: str
     lines: int
-    asked: Asked = field(default_factory=Asked)
+    asked: AuditFilter = field(default_factory=AuditFilter)
 
     def row(self) -> dict[str, Any]:
         """As programs read it."""
@@ -141,7 +141,7 @@ class Closing:
         """A row that was written, or a line of a table of such rows. Raises `InputError` for anything else."""
         try:
             told = row.get("asked") or json.loads(row["details"])["asked"]
-            asked = Asked(**{**told, "kinds": tuple(told["kinds"])})
+            asked = AuditFilter(**{**told, "kinds": tuple(told["kinds"])})
             lines = row["lines"] if "lines" in row else json.loads(row["details"])["lines"]
             return cls(session=row["session"], seq=int(row["seq"]), hash=row["hash"], lines=int(lines), asked=asked)
         except (KeyError, TypeError, ValueError, AttributeError):

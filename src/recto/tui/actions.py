@@ -6,11 +6,11 @@ from functools import partial
 
 from recto.errors import RequestRefused
 from recto.gateway.inspection.schemas import AuditPage, Stored
-from recto.tui.screens.base import View
-from recto.tui.state import Changed, Here
+from recto.tui.screens.base import BaseView
+from recto.tui.state import Changed, TuiState
 
 
-async def pin_or_unpin(here: Here, seq: int, *, pinned: bool) -> str:
+async def pin_or_unpin(here: TuiState, seq: int, *, pinned: bool) -> str:
     """Turns it around, and says what was done."""
     if pinned:
         await here.client.delete("/session/pins", session=here.session, seq=seq)
@@ -19,7 +19,7 @@ async def pin_or_unpin(here: Here, seq: int, *, pinned: bool) -> str:
     return f"entry {seq} is pinned: it stays in the prompt"
 
 
-class Undoing(View):
+class Undoing(BaseView):
     """A screen with decisions that can be undone."""
 
     def undo(self, decision: int) -> None:

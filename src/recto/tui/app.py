@@ -17,10 +17,10 @@ from textual.timer import Timer
 
 from recto.config import Settings
 from recto.errors import RectoError
-from recto.gateway.client import Client
+from recto.gateway.client import GatewayClient
 from recto.gateway.local import nearby
-from recto.tui.dialogs import Choice, Line
-from recto.tui.screens.base import View
+from recto.tui.dialogs import ChoiceDialog, TextDialog
+from recto.tui.screens.base import BaseView
 from recto.tui.screens.chat import ChatView
 from recto.tui.screens.decisions import DecisionsView
 from recto.tui.screens.entry import EntryScreen
@@ -33,11 +33,11 @@ from recto.tui.screens.sessions import SessionsView
 from recto.tui.screens.timeline import TimelineView
 from recto.tui.screens.transcript import TranscriptView
 from recto.tui.screens.window import WindowView
-from recto.tui.state import Changed, GoTo, Here, OpenSession, ShowEntry
+from recto.tui.state import Changed, GoTo, OpenSession, ShowEntry, TuiState
 from recto.tui.widgets.header import PLACES
 from recto.tui.workers import beside
 
-_VIEWS: Mapping[str, Callable[[Here], View]] = {
+_VIEWS: Mapping[str, Callable[[TuiState], BaseView]] = {
     view.PLACE: view
     for view in (
         ChatView, SessionsView, TimelineView, WindowView, TranscriptView, RecallView, DecisionsView, HealthView,
@@ -80,8 +80,8 @@ class RectoApp(App[None]):
         Binding("q,ctrl+q", "quit", "Quit", show=False),
     ]
 
-    def __init__(self, client: Client, session: str = "") -> None:
-        self.here = Here(client, session)
+    def __init__(self, client: GatewayClient, session: str = "") -> None:
+        self.here = TuiState(client, session)
         super().__init__()
         for name, view in _VIEWS.items():
             self.add_mode(name, partial(view, self.here))
@@ -127,11 +127,11 @@ class RectoApp(App[None]):
     def _again(self) -> None:
         """Something is no longer as it was shown."""
         self.here.moment += 1
-        if isinstance(self.screen, View):
+        if isinstance(self.screen, BaseView):
             self.screen.on_screen_resume()
 
     def _told(self, error: RectoError) -> None:
-        if isinstance(self.screen, View):
+        if isinstance(self.screen, BaseView):
             self.screen.lost(str(error))
         else:
             self.notify(str(error), severity="error", markup=False)
@@ -179,7 +179,9 @@ class RectoApp(App[None]):
         if not self.here.models:
             self.notify("the gateway names no models", severity="warning", markup=False)
             return
-        self.push_screen(Choice("Which model answers from now on?", self.here.models, self.here.model), self._chosen)
+        self.push_screen(
+            ChoiceDialog("Which model answers from now on?", self.here.models, self.here.model), self._chosen
+        )
 
     def _chosen(self, model: str | None) -> None:
         if model:
@@ -188,9 +190,9 @@ class RectoApp(App[None]):
 
     def action_compact(self) -> None:
         """Makes the prompt smaller now."""
-        if isinstance(self.screen, View) and not self.screen.refuse_without("change"):
+        if isinstance(self.screen, BaseView) and not self.screen.refuse_without("change"):
             question = "Compact the prompt now. What should the summary keep above all? (may be empty)"
-            self.push_screen(Line(question, empty=True), self._compact)
+            self.push_screen(TextDialog(question, empty=True), self._compact)
 
     def _compact(self, focus: str | None) -> None:
         if focus is not None:
@@ -223,4 +225,4 @@ class RectoApp(App[None]):
 def run(settings: Settings, url: str = "", key: str = "", session: str = "") -> None:
     """Shows the screens until they are left: of the gateway at an address, or of one's own store."""
     with nearby(settings, url, key, name="recto tui") as reached:
-        RectoApp(Client(reached.url, reached.key), session or ("" if url else settings.session)).run()
+        RectoApp(GatewayClient(reached.url, reached.key), session or ("" if url else settings.session)).run()

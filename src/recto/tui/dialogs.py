@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 from recto.tui.formatting import shown
 
 
-class Sure(ModalScreen[bool]):
+class ConfirmDialog(ModalScreen[bool]):
     """Yes or no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -41,7 +41,7 @@ class Sure(ModalScreen[bool]):
         self.dismiss(yes)
 
 
-class Line(ModalScreen[str | None]):
+class TextDialog(ModalScreen[str | None]):
     """One line of text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Never mind")]
@@ -66,7 +66,7 @@ class Line(ModalScreen[str | None]):
             self.dismiss(text)
 
 
-class Choice(ModalScreen[str | None]):
+class ChoiceDialog(ModalScreen[str | None]):
     """One of several."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Never mind")]

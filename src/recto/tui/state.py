@@ -12,16 +12,16 @@ from textual.message import Message
 
 from recto.errors import RequestRefused
 from recto.gateway.api_keys import Right
-from recto.gateway.client import Client, value_of
+from recto.gateway.client import GatewayClient, value_of
 from recto.gateway.inspection.schemas import Asker, SessionNow
 
 T = TypeVar("T")
 
 
-class Here:
+class TuiState:
     """The gateway, and where in it we are."""
 
-    def __init__(self, client: Client, session: str = "") -> None:
+    def __init__(self, client: GatewayClient, session: str = "") -> None:
         self.client = client
         self.session = session
         self.asker: Asker | None = None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.context.real_messages import count, sessions, told_of
 
 from recto.context.compaction.extractive import extract
-from recto.context.facts.types import Told
+from recto.context.facts.types import MessageView
 from recto.text.secrets import masked
 from recto.text.sentences import run_on, sentences, shortened
 
@@ -19,7 +19,7 @@ WORDS = st.sampled_from(
 SENTENCES = st.lists(WORDS, min_size=1, max_size=12).map(lambda words: " ".join(words) + ".")
 TEXTS = st.lists(SENTENCES, max_size=5).map(" ".join) | st.text(max_size=120)
 TOLD = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool", "system", "event"]), TEXTS), max_size=8).map(
-    lambda drawn: [Told(seq=seq, role=role, text=text) for seq, (role, text) in enumerate(drawn, 1)]
+    lambda drawn: [MessageView(seq=seq, role=role, text=text) for seq, (role, text) in enumerate(drawn, 1)]
 )
 
 
@@ -40,7 +40,7 @@ def test_what_is_picked_is_verbatim_in_order_and_within_the_tokens(told, tokens,
 
 
 def said(*lines):
-    return [Told(seq=seq, role=role, text=text) for seq, (role, text) in enumerate(lines, 1)]
+    return [MessageView(seq=seq, role=role, text=text) for seq, (role, text) in enumerate(lines, 1)]
 
 
 CONVERSATION = said(

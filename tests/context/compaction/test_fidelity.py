@@ -21,28 +21,35 @@ from recto.context.compaction.fidelity import (
     verdict_of,
 )
 from recto.context.facts.extraction import facts_of
-from recto.context.facts.types import Call, Told
+from recto.context.facts.types import MessageView, ToolCall
 
 
 def told(*said):
-    return [Told(seq=seq, role=role, text=text, calls=tuple(calls)) for seq, (role, text, *calls) in enumerate(said, 1)]
+    return [
+        MessageView(seq=seq, role=role, text=text, calls=tuple(calls))
+        for seq, (role, text, *calls) in enumerate(said, 1)
+    ]
 
 
 def edit(path):
-    return Call("Edit", json.dumps({"file_path": path, "old_string": "a", "new_string": "b"}))
+    return ToolCall("Edit", json.dumps({"file_path": path, "old_string": "a", "new_string": "b"}))
 
 
 def run(command):
-    return Call("Bash", json.dumps({"command": command}))
+    return ToolCall("Bash", json.dumps({"command": command}))
 
 
 UPLOAD = told(
     ("user", "Uploads in src/app/upload.py fail for files over 65536 bytes. You must not change the public API."),
-    ("assistant", "I'll look at upload.py and at send_chunk().", Call("Read", '{"file_path": "/w/src/app/upload.py"}')),
+    (
+        "assistant",
+        "I'll look at upload.py and at send_chunk().",
+        ToolCall("Read", '{"file_path": "/w/src/app/upload.py"}'),
+    ),
     (
         "tool",
         "118→def send_chunk(payload, retries=3):\n119→    return post(payload)",
-        Call("Read", '{"file_path": "/w/src/app/upload.py"}'),
+        ToolCall("Read", '{"file_path": "/w/src/app/upload.py"}'),
     ),
     (
         "assistant",

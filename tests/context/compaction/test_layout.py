@@ -5,10 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.context.compaction.layout import FOOTER, Shares, bullet, filled, header, lay_out, more_for_facts, with_names
-from recto.context.facts.types import Fact, Touched
+from recto.context.compaction.layout import (
+    FOOTER,
+    LayoutShares,
+    bullet,
+    filled,
+    header,
+    lay_out,
+    more_for_facts,
+    with_names,
+)
+from recto.context.facts.types import Fact, WorkedFile
 from recto.context.window.notes import Note, bounded, rendered
-from recto.context.window.summary import Part, Summary
+from recto.context.window.summary import Summary, SummaryPart
 from recto.continuity.checkpoints.builder import checkpoint_of
 from recto.continuity.checkpoints.handoff import handoff_of
 from recto.tokens.estimates import plain_estimate as count
@@ -23,7 +32,7 @@ def fact(text, kind="constraint", seq=7, **more):
 
 facts = st.lists(st.builds(fact, TEXT, st.sampled_from(["constraint", "decision", "error", "question"])), max_size=12)
 parts = st.lists(
-    st.builds(lambda text: Part(first=1, last=9, level="title", turn=1, text=bullet(text)), TEXT), max_size=6
+    st.builds(lambda text: SummaryPart(first=1, last=9, level="title", turn=1, text=bullet(text)), TEXT), max_size=6
 )
 
 
@@ -48,7 +57,7 @@ def test_no_line_of_what_was_said_can_pass_for_the_frame(text):
 def test_constraints_come_before_questions_where_there_is_no_room_for_both():
     known = [fact("Which port shall it be, and why that one?", "question"), fact("Never touch migrations/.")]
     layout = lay_out(
-        known, (), (), pointer=POINTER, most=count(header(POINTER)) + 70, count=count, shares=Shares(facts=0.6)
+        known, (), (), pointer=POINTER, most=count(header(POINTER)) + 70, count=count, shares=LayoutShares(facts=0.6)
     )
     assert any("Never touch migrations/." in line for line in layout.before)
     assert not any("Which port" in line for line in layout.before)
@@ -60,14 +69,14 @@ def test_what_is_settled_is_not_told():
 
 
 def test_files_are_named_with_their_entries():
-    touched = [Touched(path="src/app.py", reads=1, edits=2, last=41, last_read=40)]
+    touched = [WorkedFile(path="src/app.py", reads=1, edits=2, last=41, last_read=40)]
     text = filled(lay_out((), touched, (), pointer=POINTER, most=900, count=count), (), 900, count)
     assert "app.py" in text
     assert "(edited, 40)" in text  # where its newest content stands
 
 
 def test_facts_get_more_room_where_too_much_was_lost():
-    assert more_for_facts(Shares()).facts > Shares().facts
+    assert more_for_facts(LayoutShares()).facts > LayoutShares().facts
 
 
 def test_a_secret_does_not_stand_in_a_line():
@@ -79,9 +88,9 @@ def test_a_summary_survives_being_stored():
         at=9,
         text="text",
         known=8,
-        parts=(Part(first=1, last=2, level="title", turn=1, text="- x (1 to 2)"),),
+        parts=(SummaryPart(first=1, last=2, level="title", turn=1, text="- x (1 to 2)"),),
         facts=(fact("Never touch migrations/."),),
-        touched=(Touched(path="a.py", reads=1, edits=0, last=2),),
+        touched=(WorkedFile(path="a.py", reads=1, edits=0, last=2),),
     )
     stored = summary.to_json()
     stored["parts"][0]["newer"] = "ignored"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.context.real_messages import count, exchanges, sessions, told_of
 
 from recto.context.compaction.levels import at_level, fitted, level_for
-from recto.context.facts.types import Call, Told
+from recto.context.facts.types import MessageView, ToolCall
 
 MOST = {"key_points": 120, "one_line": 40, "title": 12}
 TEXTS = st.text(max_size=300) | st.lists(
@@ -19,7 +19,9 @@ TEXTS = st.text(max_size=300) | st.lists(
 ).map(" ".join)
 TOLD = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), TEXTS, st.booleans()), max_size=6).map(
     lambda drawn: [
-        Told(seq=seq, role=role, text=text, calls=(Call("Bash", json.dumps({"command": text})),) if calls else ())
+        MessageView(
+            seq=seq, role=role, text=text, calls=(ToolCall("Bash", json.dumps({"command": text})),) if calls else ()
+        )
         for seq, (role, text, calls) in enumerate(drawn, 1)
     ]
 )
@@ -49,25 +51,29 @@ def test_age_decides_the_level():
 
 
 EXCHANGE = [
-    Told(seq=1, role="user", text="Please find out why the nightly export has been empty since Tuesday and mend it."),
-    Told(
+    MessageView(
+        seq=1, role="user", text="Please find out why the nightly export has been empty since Tuesday and mend it."
+    ),
+    MessageView(
         seq=2,
         role="assistant",
         text="Let me look.",
         calls=(
-            Call("Read", json.dumps({"file_path": "/srv/jobs/export.py"})),
-            Call("Bash", json.dumps({"command": "python -m jobs.export --dry-run"})),
+            ToolCall("Read", json.dumps({"file_path": "/srv/jobs/export.py"})),
+            ToolCall("Bash", json.dumps({"command": "python -m jobs.export --dry-run"})),
         ),
     ),
-    Told(seq=3, role="tool", text="x = 1\n" * 400, calls=(Call("Read", "{}"),)),
-    Told(
+    MessageView(seq=3, role="tool", text="x = 1\n" * 400, calls=(ToolCall("Read", "{}"),)),
+    MessageView(
         seq=4,
         role="assistant",
         text="",
-        calls=(Call("Edit", json.dumps({"file_path": "/srv/jobs/rights.py", "old_string": "a", "new_string": "b"})),),
+        calls=(
+            ToolCall("Edit", json.dumps({"file_path": "/srv/jobs/rights.py", "old_string": "a", "new_string": "b"})),
+        ),
     ),
-    Told(seq=5, role="tool", text="PermissionError: [Errno 13] Permission denied: '/var/export/day.csv'"),
-    Told(
+    MessageView(seq=5, role="tool", text="PermissionError: [Errno 13] Permission denied: '/var/export/day.csv'"),
+    MessageView(
         seq=6,
         role="assistant",
         text="The job ran as `ada`; it now runs as `export` and wrote 1,204 rows. Anything else?",
@@ -85,9 +91,14 @@ def test_the_key_points_are_ask_deeds_outcome_and_error():
 
 def test_no_key_point_crowds_out_another():
     told = [
-        Told(seq=1, role="user", text="Please mend the export and all that hangs on it, " * 40),
-        Told(seq=2, role="assistant", text="", calls=(Call("Edit", json.dumps({"file_path": "/srv/jobs/rights.py"})),)),
-        Told(seq=3, role="assistant", text="The export was mended with everything that hangs on it, " * 40),
+        MessageView(seq=1, role="user", text="Please mend the export and all that hangs on it, " * 40),
+        MessageView(
+            seq=2,
+            role="assistant",
+            text="",
+            calls=(ToolCall("Edit", json.dumps({"file_path": "/srv/jobs/rights.py"})),),
+        ),
+        MessageView(seq=3, role="assistant", text="The export was mended with everything that hangs on it, " * 40),
     ]
     names = [line.partition(":")[0] for line in at_level(told, "key_points", count).splitlines()]
     assert names == ["Asked", "Done", "Came out"]
@@ -102,18 +113,24 @@ def test_one_line_has_ask_and_outcome_and_the_title_only_the_ask():
 
 
 def test_a_short_exchange_stays_as_it_is_on_one_line():
-    told = [Told(seq=1, role="user", text="Is it\n done?")]
+    told = [MessageView(seq=1, role="user", text="Is it\n done?")]
     assert {at_level(told, level, count) for level in MOST} == {"Is it done?"}
 
 
 def test_an_answer_that_names_nothing_is_titled_with_what_came_of_it():
-    told = [Told(seq=1, role="user", text="yes"), Told(seq=2, role="assistant", text="All export tests pass now. " * 9)]
+    told = [
+        MessageView(seq=1, role="user", text="yes"),
+        MessageView(seq=2, role="assistant", text="All export tests pass now. " * 9),
+    ]
     assert at_level(told, "title", count).startswith("yes → All export")
 
 
 def test_the_whole_is_all_of_it_but_for_secrets():
     key = "ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8"
-    told = [Told(seq=1, role="user", text=f"use {key}"), Told(seq=2, role="assistant", text="It is used.")]
+    told = [
+        MessageView(seq=1, role="user", text=f"use {key}"),
+        MessageView(seq=2, role="assistant", text="It is used."),
+    ]
     whole = at_level(told, "full", count)
     assert "It is used." in whole
     assert all(key not in at_level(told, level, count) for level in ("full", *MOST))
@@ -122,9 +139,9 @@ def test_the_whole_is_all_of_it_but_for_secrets():
 @pytest.mark.parametrize("text", ["a" * 5_000_000, "<p" * 1_000_000, "\ud800 word. " * 300_000, "\n" * 2_000_000])
 def test_no_text_takes_long(text):
     told = [
-        Told(seq=1, role="user", text=text),
-        Told(seq=2, role="tool", text=text),
-        Told(seq=3, role="assistant", text=text),
+        MessageView(seq=1, role="user", text=text),
+        MessageView(seq=2, role="tool", text=text),
+        MessageView(seq=3, role="assistant", text=text),
     ]
     for level, most in MOST.items():
         assert count(at_level(told, level, count)) <= most

@@ -10,24 +10,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recto.context.compaction.loss_report import Loss, losses_of
-from recto.context.facts.types import Call, Told
+from recto.context.facts.types import MessageView, ToolCall
 
 
 def edit(path):
-    return Call("Edit", json.dumps({"file_path": path}))
+    return ToolCall("Edit", json.dumps({"file_path": path}))
 
 
 LEFT = [
-    Told(seq=3, role="user", text="Look at src/app/upload.py and at ABC-412; it takes 4812 ms."),
-    Told(
+    MessageView(seq=3, role="user", text="Look at src/app/upload.py and at ABC-412; it takes 4812 ms."),
+    MessageView(
         seq=4,
         role="assistant",
         text="I'll use a stream instead of a copy because it is smaller.",
         calls=(edit("/w/src/app/upload.py"),),
     ),
-    Told(seq=5, role="tool", text="done in 77123 ns, see build/out_of_tree.log", calls=(edit("/w/src/app/upload.py"),)),
-    Told(seq=6, role="assistant", text="Now config/limits.toml holds 65536."),
-    Told(seq=9, role="assistant", text="src/app/upload.py is done."),
+    MessageView(
+        seq=5, role="tool", text="done in 77123 ns, see build/out_of_tree.log", calls=(edit("/w/src/app/upload.py"),)
+    ),
+    MessageView(seq=6, role="assistant", text="Now config/limits.toml holds 65536."),
+    MessageView(seq=9, role="assistant", text="src/app/upload.py is done."),
 ]
 
 
@@ -51,7 +53,7 @@ def test_what_is_kept_is_not_lost():
 
 def test_no_more_are_told_than_asked_for_and_the_rest_is_counted():
     names = " ".join(f"src/part_{at}/module_{at}.py handle_{at}_now {10_000 + at}" for at in range(200))
-    losses = losses_of([Told(seq=1, role="assistant", text=names)], "", most=40)
+    losses = losses_of([MessageView(seq=1, role="assistant", text=names)], "", most=40)
     assert len(losses.all) == 40
     assert {kind: losses.to_json()["counts"][kind] for kind in ("path", "id", "number")} == {
         "path": 200,
@@ -75,7 +77,7 @@ def test_what_people_say_comes_before_what_tools_show():
 
 
 def test_a_secret_is_not_recorded():
-    left = [Told(seq=1, role="user", text="password = hunter2hunter2 for src/a.py")]
+    left = [MessageView(seq=1, role="user", text="password = hunter2hunter2 for src/a.py")]
     assert "hunter2hunter2" not in json.dumps(losses_of(left, "").to_json())
     assert [loss.text for loss in losses_of(left, "").all] == ["src/a.py"]
 
@@ -83,7 +85,7 @@ def test_a_secret_is_not_recorded():
 @settings(max_examples=60)
 @given(st.lists(st.text(max_size=80), max_size=4), st.text(max_size=80), st.integers(0, 10))
 def test_nothing_that_stands_in_what_is_kept_is_lost(texts, kept, most):
-    left = [Told(seq=seq, role="user", text=text) for seq, text in enumerate(texts, 1)]
+    left = [MessageView(seq=seq, role="user", text=text) for seq, text in enumerate(texts, 1)]
     losses = losses_of(left, kept, most)
     assert len(losses.all) <= most
     assert losses_of(left, "\n".join(texts), most).all == ()
@@ -94,5 +96,5 @@ def test_nothing_that_stands_in_what_is_kept_is_lost(texts, kept, most):
 def test_a_hostile_text_takes_linear_time(piece):
     text = piece * (1_000_000 // len(piece))
     begun = time.process_time()
-    losses_of([Told(seq=1, role="tool", text=text), Told(seq=2, role="user", text=text)], text)
+    losses_of([MessageView(seq=1, role="tool", text=text), MessageView(seq=2, role="user", text=text)], text)
     assert time.process_time() - begun < 5

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from recto.context.compaction.output_checks import why_unusable, without_commands
 from recto.context.compaction.prompts import compaction_request, quoted, result_request
-from recto.context.compaction.protocols import Request
-from recto.context.facts.types import Told
+from recto.context.compaction.protocols import ModelRequest
+from recto.context.facts.types import MessageView
 
 SOURCE = [
     "Please find out why the test in api/auth.py fails since this morning, and tell me what you see before you change "
@@ -59,7 +59,7 @@ def test_more_than_was_asked_for_is_not_taken():
 
 def test_the_question_given_back_is_not_taken():
     request = compaction_request(
-        [Told(seq=1, role="user", text=SOURCE[0])], goal="Mend it.", focus="", max_tokens=200, seconds=9
+        [MessageView(seq=1, role="user", text=SOURCE[0])], goal="Mend it.", focus="", max_tokens=200, seconds=9
     )
     given_back = f"{request.system}\n{request.text}"[:1200]
     assert look(given_back, asked=f"{request.system}\n{request.text}", tokens=300) == "it gave back what it was asked"
@@ -98,7 +98,7 @@ def test_every_line_of_the_material_is_marked_as_data(text):
     request = result_request(text, tool="bash", goal="", max_tokens=10, seconds=1)
     body = request.text.split("\n\n", 1)[1].rpartition("\n\nNow write")[0]
     assert all(line.startswith("> ") for line in body.splitlines())
-    assert isinstance(request, Request)
+    assert isinstance(request, ModelRequest)
     assert all(line.startswith("> ") for line in quoted(text).splitlines())
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.context.real_messages import count, sessions, told_of
 
 from recto.context.compaction.tool_output import digest, look_of
-from recto.context.window.plan import Result
+from recto.context.window.plan import ToolResult
 from recto.text.secrets import masked
 
 
 def result(output, tool="Bash", **arguments):
-    return Result(tool=tool, arguments=json.dumps(arguments), output=output)
+    return ToolResult(tool=tool, arguments=json.dumps(arguments), output=output)
 
 
 LINES = st.sampled_from(
@@ -239,7 +239,7 @@ def test_every_number_in_a_digest_of_a_real_result_stands_in_it(data):
             if one.role != "tool" or size < 500 or len(one.calls) != 1:
                 continue
             made = digest(
-                Result(tool=one.calls[0].tool, arguments=one.calls[0].arguments, output=one.text), size // 5, count
+                ToolResult(tool=one.calls[0].tool, arguments=one.calls[0].arguments, output=one.text), size // 5, count
             )
             assert size // 20 < count(made) <= size // 5
             assert set(number.findall(made)) <= set(number.findall(one.text))

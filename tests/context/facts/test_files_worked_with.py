@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from tests.context.real_messages import count, lines_of, sessions
 
 from recto.context.facts.files import file_lines, touched_in
-from recto.context.facts.types import Call, Told, Touched
+from recto.context.facts.types import MessageView, ToolCall, WorkedFile
 
 ROOT = "/home/ada/engine"
 
 
 def calls(seq, tool, **arguments):
-    return Told(seq=seq, role="assistant", text="", calls=(Call(tool, json.dumps(arguments)),))
+    return MessageView(seq=seq, role="assistant", text="", calls=(ToolCall(tool, json.dumps(arguments)),))
 
 
 def answers(seq, tool, text, **arguments):
-    return Told(seq=seq, role="tool", text=text, calls=(Call(tool, json.dumps(arguments)),))
+    return MessageView(seq=seq, role="tool", text=text, calls=(ToolCall(tool, json.dumps(arguments)),))
 
 
 def by_path(touched):
@@ -38,7 +38,7 @@ def test_reads_and_edits_are_told_by_the_tool():
         calls(7, "MultiRead", files=[{"path": "src/gear.py"}, {"path": "src/axle.py"}]),
     ]
     found = by_path(touched_in(told))
-    assert found[f"{ROOT}/src/mill.py"] == Touched(path=f"{ROOT}/src/mill.py", reads=1, edits=1, last=3, last_read=2)
+    assert found[f"{ROOT}/src/mill.py"] == WorkedFile(path=f"{ROOT}/src/mill.py", reads=1, edits=1, last=3, last_read=2)
     assert (found[f"{ROOT}/src/store.py"].reads, found[f"{ROOT}/src/store.py"].edits) == (1, 0)
     assert found[f"{ROOT}/src/card.py"].edits == 1
     assert found[f"{ROOT}/notes.ipynb"].edits == 1
@@ -48,7 +48,7 @@ def test_reads_and_edits_are_told_by_the_tool():
 def test_patches_and_commands_name_their_files():
     patch = "*** Begin Patch\n*** Update File: src/mill.py\n@@\n-a\n+b\n*** Add File: src/new.py\n+x\n*** End Patch"
     told = [
-        Told(seq=1, role="assistant", text="", calls=(Call("apply_patch", patch),)),
+        MessageView(seq=1, role="assistant", text="", calls=(ToolCall("apply_patch", patch),)),
         calls(2, "shell", command=["bash", "-lc", "cat src/store.py | head -5 && sed -i 's/a/b/' src/card.py"]),
         calls(3, "Bash", command="cat > docs/plan.md <<'EOF'\nsee src/unseen.py\nEOF"),
         calls(4, "Bash", command="git add src/axle.py && go test ./src/... 2>/dev/null"),
@@ -68,11 +68,11 @@ def test_patches_and_commands_name_their_files():
 
 def test_relative_and_absolute_forms_of_a_file_are_one():
     told = [
-        Told(seq=1, role="user", text="Please look at mill.py and at src/store.py."),
+        MessageView(seq=1, role="user", text="Please look at mill.py and at src/store.py."),
         calls(2, "Read", file_path=f"{ROOT}/src/mill.py"),
         calls(3, "Bash", command="cat ./src/mill.py"),
         calls(4, "Read", file_path=f"{ROOT}/src/store.py"),
-        Told(seq=5, role="assistant", text="`src/mill.py` is fine."),
+        MessageView(seq=5, role="assistant", text="`src/mill.py` is fine."),
     ]
     found = by_path(touched_in(told))
     assert set(found) == {f"{ROOT}/src/mill.py", f"{ROOT}/src/store.py"}
@@ -97,7 +97,7 @@ def test_a_read_that_failed_shows_nothing():
 
 def test_what_only_looks_like_a_path_is_none():
     said = "See https://example.org/a/index.html, either/or, github.com/ada/mill.go, v1.2/3, origin/main..HEAD, Node.js"
-    assert touched_in([Told(seq=1, role="assistant", text=said)]) == ()
+    assert touched_in([MessageView(seq=1, role="assistant", text=said)]) == ()
 
 
 FILES = st.sampled_from(["a.py", "src/a.py", "/r/src/a.py", "/r/src/b.py", "src/b.py", "./src/c.go", "/q/src/a.py"])
@@ -116,7 +116,9 @@ MESSAGES = st.lists(
 
 def messages(drawn):
     return [
-        Told(seq=seq, role=role, text=text, calls=(Call(tool, json.dumps({"file_path": path})),) if tool else ())
+        MessageView(
+            seq=seq, role=role, text=text, calls=(ToolCall(tool, json.dumps({"file_path": path})),) if tool else ()
+        )
         for seq, (role, text, tool, path) in enumerate(drawn, 1)
     ]
 
@@ -136,7 +138,7 @@ def test_no_more_files_are_kept_than_asked_for(drawn, most):
 
 TOUCHED = st.lists(
     st.builds(
-        Touched,
+        WorkedFile,
         path=st.text(max_size=20) | FILES,
         reads=st.integers(0, 3),
         edits=st.integers(0, 3),
@@ -158,10 +160,10 @@ def test_the_lines_never_cost_more_than_they_may(touched, tokens, count):
 
 def test_the_lines_name_edited_files_first_below_their_project():
     touched = [
-        Touched(path=f"{ROOT}/README.md", reads=1, edits=0, last=1, last_read=2),
-        Touched(path=f"{ROOT}/src/mill.py", reads=2, edits=3, last=9, last_read=8),
-        Touched(path=f"{ROOT}/src/store.py", reads=1, edits=0, last=7, last_read=7),
-        Touched(path=f"{ROOT}/src/named.py", reads=0, edits=0, last=6),
+        WorkedFile(path=f"{ROOT}/README.md", reads=1, edits=0, last=1, last_read=2),
+        WorkedFile(path=f"{ROOT}/src/mill.py", reads=2, edits=3, last=9, last_read=8),
+        WorkedFile(path=f"{ROOT}/src/store.py", reads=1, edits=0, last=7, last_read=7),
+        WorkedFile(path=f"{ROOT}/src/named.py", reads=0, edits=0, last=6),
     ]
     assert file_lines(touched, 100, count) == ["src: mill.py (edited, 8), store.py (7), named.py", ".: README.md (2)"]
     assert file_lines(touched, 8, count) == ["src: mill.py (edited, 8)"]
@@ -169,26 +171,28 @@ def test_the_lines_name_edited_files_first_below_their_project():
 
 def test_names_that_no_person_gave_come_last():
     made = [f"runs/0f44a06e-ed4c-48e8-82e3-60{number}.json" for number in range(3)]
-    touched = [Touched(path=path, reads=0, edits=0, last=9) for path in (*made, "runs/plan.md")]
+    touched = [WorkedFile(path=path, reads=0, edits=0, last=9) for path in (*made, "runs/plan.md")]
     assert file_lines(touched, 5, count) == ["runs: plan.md"]
 
 
 def test_secrets_in_a_path_are_masked():
     key = "ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8"
-    lines = file_lines([Touched(path=f"logs/{key}.txt", reads=1, edits=0, last=1)], 100, count)
+    lines = file_lines([WorkedFile(path=f"logs/{key}.txt", reads=1, edits=0, last=1)], 100, count)
     assert lines
     assert key not in lines[0]
 
 
 def test_a_flood_of_paths_is_bounded():
     flood = "\n".join(f"d{number}/f{number}.py" for number in range(30_000)) + "/a" * 500_000
-    found = touched_in([Told(seq=1, role="tool", text=flood), calls(2, "Edit", file_path="src/mill.py")])
+    found = touched_in([MessageView(seq=1, role="tool", text=flood), calls(2, "Edit", file_path="src/mill.py")])
     assert len(found) == 500
     assert "src/mill.py" in by_path(found)
 
 
 def test_lone_surrogates_and_broken_arguments_do_no_harm():
-    told = Told(seq=1, role="assistant", text="\ud800/a.py", calls=(Call("Edit", "{"), Call("Edit", "[" * 9_000)))
+    told = MessageView(
+        seq=1, role="assistant", text="\ud800/a.py", calls=(ToolCall("Edit", "{"), ToolCall("Edit", "[" * 9_000))
+    )
     assert isinstance(touched_in([told]), tuple)
 
 

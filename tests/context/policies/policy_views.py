@@ -12,7 +12,7 @@ from recto.context.policies.evict import Evict
 from recto.context.policies.prune import Prune
 from recto.context.policies.scorers import SCORERS
 from recto.context.policies.trim import TrimResults
-from recto.context.window.plan import Plan, Result, View
+from recto.context.window.plan import Plan, PolicyView, ToolResult
 from recto.context.window.units import Line, Unit, leaving_order, units_of
 from recto.formats import read
 from recto.formats.session_files import read_file
@@ -46,10 +46,10 @@ def view_of(
     arguments: dict[int, str] | None = None,
     goal: str = "",
     long_exchange: int = 12,
-) -> View:
+) -> PolicyView:
     units = units_of(lines, long_exchange)
     tools = {line.seq: line.tools for line in lines}
-    return View(
+    return PolicyView(
         eligible=leaving_order([unit for unit in units if not stays(unit)]),
         protected=[unit for unit in units if stays(unit)],
         tokens=tokens or {line.seq: line.tokens for line in lines},
@@ -57,7 +57,7 @@ def view_of(
         turn=len({unit.exchange for unit in units}),
         goal=goal,
         text_of=texts.__getitem__,
-        result_of=lambda seq: Result(
+        result_of=lambda seq: ToolResult(
             tool=(tools[seq] or ("",))[0], arguments=(arguments or {}).get(seq, '{"path": "a.py"}'), output=texts[seq]
         ),
         pointer_of=lambda seq: f"recto://agent:default:main/{seq}",
@@ -82,7 +82,7 @@ def conversation(*steps: tuple[str, str], tokens: int = 100) -> tuple[list[Line]
 
 
 @st.composite
-def views(draw: st.DrawFn) -> View:
+def views(draw: st.DrawFn) -> PolicyView:
     steps: list[tuple[str, str]] = []
     for _ in range(draw(st.integers(0, 5))):
         steps.append(("user", draw(TEXTS)))
@@ -105,20 +105,20 @@ def views(draw: st.DrawFn) -> View:
     )
 
 
-def freed_by(plan: Plan, view: View) -> int:
+def freed_by(plan: Plan, view: PolicyView) -> int:
     """What a plan frees, counted anew."""
     leaving = sum(view.tokens[line.seq] for unit in plan.leaves for line in unit.lines)
     return leaving + sum(view.tokens[shrink.seq] - shrink.tokens for shrink in plan.shrinks)
 
 
-def real_views(data: Path, every: int = 1) -> Iterator[View]:
+def real_views(data: Path, every: int = 1) -> Iterator[PolicyView]:
     """Real agent sessions as they stand at their end, the newest twenty-four messages protected."""
     for file in sorted((data / "agent_sessions").rglob("*.jsonl"))[::every]:
         yield real_view(file)
 
 
 @cache
-def real_view(file: Path) -> View:
+def real_view(file: Path) -> PolicyView:
     messages = [
         read(entry.content, entry.wire)
         for entry in read_file([file.read_bytes()], file.name)

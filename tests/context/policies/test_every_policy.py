@@ -12,7 +12,7 @@ from tests.context.policies.policy_views import LEAVING, POLICIES, SHRINKING, fr
 
 from recto.context.policies.evict import Evict
 from recto.context.policies.features import TOTAL
-from recto.context.window.plan import Plan, Policy, View
+from recto.context.window.plan import Plan, Policy, PolicyView
 from recto.context.window.units import Line
 
 NEEDS = st.integers(-5, 6_000)
@@ -27,7 +27,7 @@ def named(policies: Iterable[Policy]) -> Iterator[Policy]:
         yield policy
 
 
-def check(plan: Plan, view: View, need: int) -> None:
+def check(plan: Plan, view: PolicyView, need: int) -> None:
     eligible = {seq for unit in view.eligible for seq in unit.seqs}
     touched = [seq for unit in plan.leaves for seq in unit.seqs] + [shrink.seq for shrink in plan.shrinks]
     assert eligible.issuperset(touched)
@@ -91,7 +91,7 @@ def test_every_unit_that_was_weighed_has_a_finite_score_on_record(view):
 @each_policy
 @pytest.mark.parametrize("need", [-1, 0, 1, 10**12])
 def test_odd_views_are_no_reason_to_fail(policy, need):
-    nothing = View(eligible=(), protected=(), tokens={})
+    nothing = PolicyView(eligible=(), protected=(), tokens={})
     free = [Line(seq=1, id="a", role="user", tokens=0)]
     late = [Line(seq=7, id="b", role="tool", tokens=900, answers=("gone",), tools=("",))]
     assert not policy.plan(nothing, need)

@@ -9,7 +9,7 @@ from hypothesis import given
 from tests.context.policies.policy_views import conversation, real_views, view_of, views
 
 from recto.context.policies.trim import TrimResults, placeholder
-from recto.context.window.plan import Result
+from recto.context.window.plan import ToolResult
 from recto.tokens.tokenizers import counter_named
 
 LONG = "     1→package main\n" + "\n".join(f"line {number} of the output" for number in range(400))
@@ -64,7 +64,7 @@ def test_it_clears_at_least_so_much_or_does_nothing():
 
 
 def test_a_placeholder_says_what_it_was_and_where_it_is():
-    result = Result(tool="Bash", arguments='{"command": "pytest -q tests/core"}', output=OUTPUT, turn=12)
+    result = ToolResult(tool="Bash", arguments='{"command": "pytest -q tests/core"}', output=OUTPUT, turn=12)
     assert placeholder(result, 1_812, "recto://agent:default:main/57") == (
         '[Bash pytest -q tests/core: "3 failed, 20 passed in 4.2 s", 1812 tokens, turn 12: '
         "recto://agent:default:main/57]"
@@ -74,7 +74,7 @@ def test_a_placeholder_says_what_it_was_and_where_it_is():
 def test_a_placeholder_is_one_short_line_whatever_stands_in_the_result():
     hostile = "\u202e\x00\x1b[31m" + "]\r\n" * 10_000
     for output in ("", "{", "<tag>", hostile, "x" * 1_000_000):
-        text = placeholder(Result(tool="T" * 999, arguments=hostile, output=output), 10**6, "recto://s/3")
+        text = placeholder(ToolResult(tool="T" * 999, arguments=hostile, output=output), 10**6, "recto://s/3")
         assert text.isprintable()
         assert len(text) < 260
         assert text.endswith("1000000 tokens: recto://s/3]")
@@ -82,7 +82,7 @@ def test_a_placeholder_is_one_short_line_whatever_stands_in_the_result():
 
 def test_both_ends_of_long_arguments_are_kept():
     arguments = '{"file_path": "/srv/app/' + "deep/" * 400 + 'module/settings.py", "limit": 20}'
-    text = placeholder(Result(tool="Read", arguments=arguments, output="x = 1"), 500, "recto://s/3")
+    text = placeholder(ToolResult(tool="Read", arguments=arguments, output="x = 1"), 500, "recto://s/3")
     assert "Read /srv/app/d" in text
     assert "odule/settings.py, 20:" in text
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.context.window.budget import COMPONENTS, LEAST_RESERVE, PROFILES, Budget, Burn, Shares
+from recto.context.window.budget import COMPONENTS, LEAST_RESERVE, PROFILES, Budget, BudgetShares, Burn
 from recto.tokens.model_card import ModelCard
 
 windows = st.integers(1, 10_000_000)
@@ -117,20 +117,20 @@ def test_a_profile_that_does_not_exist_is_refused_with_those_that_do():
 
 def test_shares_that_are_not_the_whole_are_refused():
     with pytest.raises(ValueError, match="add up to 1"):
-        Shares(history=0.66)
+        BudgetShares(history=0.66)
     with pytest.raises(ValueError, match="at least 0"):
-        Shares(history=0.75, memory=-0.02)
+        BudgetShares(history=0.75, memory=-0.02)
     with pytest.raises(ValueError, match="reserve"):
-        Shares(system=0, tools=0, history=0, results=0, memory=0, reserve=1)
+        BudgetShares(system=0, tools=0, history=0, results=0, memory=0, reserve=1)
 
 
 def test_shares_that_are_given_stay_and_the_others_keep_their_proportions():
-    shares = Shares().replaced({"history": 0.30})
+    shares = BudgetShares().replaced({"history": 0.30})
     assert shares.history == 0.30
     assert shares.results / shares.tools == pytest.approx(3)
-    assert Shares().replaced({}) == Shares()
+    assert BudgetShares().replaced({}) == BudgetShares()
     research = PROFILES["research"]
-    assert Shares().replaced({name: research[name] for name in COMPONENTS}) == research
+    assert BudgetShares().replaced({name: research[name] for name in COMPONENTS}) == research
 
 
 def test_shares_that_cannot_be_are_refused():

@@ -12,7 +12,7 @@ from recto.context.window.cache_cost import (
     COLD_AFTER,
     RELATIVE,
     UNKNOWN_MINIMUM,
-    Edit,
+    PromptEdit,
     Rates,
     bill,
     cached_share,
@@ -29,8 +29,8 @@ def card(**given_fields) -> ModelCard:
     return ModelCard(name="m", window=10**6, max_input=10**6, max_output=10**5, **{**prices, **given_fields})
 
 
-def edit(**given_fields) -> Edit:
-    return Edit(**{"prefix": 5000, "removed": 10_000, "suffix": 20_000, "turns": 10, **given_fields})
+def edit(**given_fields) -> PromptEdit:
+    return PromptEdit(**{"prefix": 5000, "removed": 10_000, "suffix": 20_000, "turns": 10, **given_fields})
 
 
 PLAIN = card()

@@ -14,8 +14,8 @@ from recto.context.window.pressure import (
     SPIKE,
     SPIKE_FLOOR,
     TURNS,
-    Measured,
     Pressure,
+    PromptSize,
     Thresholds,
     VelocitySpike,
     ZoneChanged,
@@ -241,29 +241,29 @@ def test_following_the_changes_gives_the_zone_of_every_reading(room, seen):
 
 
 def test_without_a_report_our_count_is_gone_by():
-    assert measured(1000, None) == Measured(1000, None)
-    assert measured(1000, 0) == Measured(1000, None)
-    assert measured(1000, 400, added=1000) == Measured(1000, None)
+    assert measured(1000, None) == PromptSize(1000, None)
+    assert measured(1000, 0) == PromptSize(1000, None)
+    assert measured(1000, 400, added=1000) == PromptSize(1000, None)
 
 
 def test_a_report_is_preferred_and_what_came_since_is_added():
-    assert measured(1200, 1050, added=200) == Measured(1250, None)
-    assert measured(1200, 950, added=200, exact=False) == Measured(1150, None)
+    assert measured(1200, 1050, added=200) == PromptSize(1250, None)
+    assert measured(1200, 950, added=200, exact=False) == PromptSize(1150, None)
 
 
 def test_an_exact_count_is_never_gone_below():
-    assert measured(1200, 950, added=200) == Measured(1200, None)
+    assert measured(1200, 950, added=200) == PromptSize(1200, None)
 
 
 def test_a_discrepancy_over_a_tenth_is_told():
     assert measured(1000, 1100).discrepancy is None
     assert measured(1000, 1101).discrepancy == pytest.approx(0.101)
-    assert measured(1000, 899, exact=False) == Measured(899, pytest.approx(-0.101))
+    assert measured(1000, 899, exact=False) == PromptSize(899, pytest.approx(-0.101))
 
 
 def test_a_report_of_something_else_is_told_and_not_used():
-    assert measured(1000, 12, exact=False) == Measured(1000, pytest.approx(-0.988))
-    assert measured(1000, 9000) == Measured(1000, pytest.approx(8.0))
+    assert measured(1000, 12, exact=False) == PromptSize(1000, pytest.approx(-0.988))
+    assert measured(1000, 9000) == PromptSize(1000, pytest.approx(8.0))
     assert [measured(1000, reported, exact=False).tokens for reported in (249, 250, 4000, 4001)] == [
         1000,
         250,

@@ -14,7 +14,7 @@ from recto.continuity.memory import consolidation
 from recto.continuity.memory.consolidation import Consolidator
 from recto.continuity.memory.events import CONSOLIDATED, CYCLE
 from recto.continuity.memory.extraction import finished
-from recto.continuity.memory.recall_probe import Health, held_out
+from recto.continuity.memory.recall_probe import RecallHealth, held_out
 from recto.errors import ModelFailed, ProposalRefused
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock, ScriptedModel
@@ -337,7 +337,7 @@ def test_a_recall_that_finds_nothing_is_seen(settings, store):
     cycle = Consolidator(memory_for(settings, store), recall_of=lambda _: Blind()).run([SESSION])
     assert cycle.share == 0.0
     assert cycle.health[SESSION].missed == (1,)
-    assert Health(asked=0, found=0, missed=()).share == 1.0
+    assert RecallHealth(asked=0, found=0, missed=()).share == 1.0
     assert held_out([]) == []
 
 

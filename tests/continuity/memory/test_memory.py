@@ -29,7 +29,7 @@ from recto.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from recto.recall.types import Asked
+from recto.recall.types import Query
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.session_keys import agent_of, is_memory_session, memory_session, pointer_to, stored_key
 
@@ -357,7 +357,7 @@ def recalled(store, settings, query: str):
         for one in store.sessions():
             indexer.catch_up(one.session)
         recall = recall_for(settings, store, SESSION, indexer)
-        asked = Asked(text=query, now=1_790_000_000_000_000)
+        asked = Query(text=query, now=1_790_000_000_000_000)
         block, _ = recall.injection(asked, room=2_000, count=len, hidden=())
         return recall.search(asked, most=10).hits, "" if block is None else block.text
     finally:

@@ -17,7 +17,7 @@ from math import log
 from typing import TYPE_CHECKING, TypeAlias
 
 from recto.context.facts.classifier import marks_of
-from recto.context.facts.types import Mark, Told
+from recto.context.facts.types import Mark, MessageView
 from recto.text.analyzer import words_of
 from recto.text.identifiers import ends_of
 from recto.text.secrets import masked
@@ -91,7 +91,7 @@ class Picked:
 
 
 def extract(
-    told: Sequence[Told],
+    told: Sequence[MessageView],
     *,
     goal: str = "",
     focus: str = "",
@@ -117,7 +117,7 @@ def extract(
     return [found[place] for place in sorted(chosen)]
 
 
-def _candidates(told: Sequence[Told]) -> list[Picked]:
+def _candidates(told: Sequence[MessageView]) -> list[Picked]:
     """What may be picked, with how it looks by itself, in order; each text once, where it was said last."""
     closing = _closing(told)
     known: dict[str, Picked] = {}
@@ -132,7 +132,7 @@ def _candidates(told: Sequence[Told]) -> list[Picked]:
     return [listed[at] for at in sorted(best)]
 
 
-def _closing(told: Sequence[Told]) -> frozenset[int]:
+def _closing(told: Sequence[MessageView]) -> frozenset[int]:
     """The places of the last words of each exchange."""
     found, last = set[int](), -1
     for place, one in enumerate(told):
@@ -144,7 +144,7 @@ def _closing(told: Sequence[Told]) -> frozenset[int]:
     return frozenset(found | {last})
 
 
-def _said(one: Told, closes: bool) -> list[tuple[str, float]]:
+def _said(one: MessageView, closes: bool) -> list[tuple[str, float]]:
     """The sentences of a message and what each counts for who said it."""
     if one.role == "user":
         return _by_user(one.text)

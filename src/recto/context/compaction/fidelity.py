@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 
-from recto.context.compaction.protocols import Request
-from recto.context.facts.entities import EntityKind, Seen, Standing, entities_in
+from recto.context.compaction.protocols import ModelRequest
+from recto.context.facts.entities import EntityIndex, EntityKind, EntityUse, entities_in
 from recto.context.facts.extraction import critical_first, missing
 from recto.context.facts.grounding import kind_of
-from recto.context.facts.types import Fact, FactKind, Told
+from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.window.summary import ALARM, GATE
 from recto.text.identifiers import ends_of
 
@@ -94,7 +94,7 @@ class JudgedFidelity:
         return cls(score=sum(scores) / len(scores) if scores else 0.0, answers=tuple(answers))
 
 
-def salient(told: Iterable[Told], most: int = 60) -> dict[str, float]:
+def salient(told: Iterable[MessageView], most: int = 60) -> dict[str, float]:
     """The paths, names and numbers that carry a conversation, the weightiest first, each with its weight."""
     found = entities_in(told)
     end = max((seen.place for seen in found.values()), default=0) or 1
@@ -103,7 +103,7 @@ def salient(told: Iterable[Told], most: int = 60) -> dict[str, float]:
     return {name: weights[name] for name in best[:most]}
 
 
-def _weight(name: str, seen: Seen, age: float) -> float:
+def _weight(name: str, seen: EntityUse, age: float) -> float:
     """Said counts, called counts less, shown hardly; several times counts more, later counts more, edited most."""
     number = seen.kind == "number"
     spoken = seen.said + (0.6 if seen.kind == "path" else 0.1) * seen.called
@@ -120,7 +120,7 @@ def fidelity_of(text: str, facts: Sequence[Fact], entities: Mapping[str, float])
     counted = [fact for fact in facts if fact.open]
     lost = missing(counted, text)
     ledger = _share(sum(_WEIGHTS[fact.kind] for fact in lost), sum(_WEIGHTS[fact.kind] for fact in counted))
-    standing = Standing(text)
+    standing = EntityIndex(text)
     absent = [name for name in entities if not standing.has(name, _kind(name))]
     kept = _share(sum(entities[name] for name in absent), sum(entities.values()))
     score = _LEDGER * ledger + _ENTITIES * kept
@@ -176,11 +176,11 @@ _JUDGE = (
 )
 
 
-def judge_request(question: Question, answer_a: str, answer_b: str) -> Request:
+def judge_request(question: Question, answer_a: str, answer_b: str) -> ModelRequest:
     """What a judge is asked: whether the second answer says what the first does."""
     parts = (("question", question.text), ("answer_a", answer_a), ("answer_b", answer_b))
     text = "\n".join(f"<{name}>\n{_quoted(part)}\n</{name}>" for name, part in parts)
-    return Request(system=_JUDGE, text=text, max_tokens=16, seconds=_SECONDS)
+    return ModelRequest(system=_JUDGE, text=text, max_tokens=16, seconds=_SECONDS)
 
 
 def _quoted(text: str) -> str:

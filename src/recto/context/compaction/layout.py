@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from recto.context.facts.extraction import critical_first
 from recto.context.facts.files import file_lines
-from recto.context.facts.types import Fact, FactKind, Touched
-from recto.context.window.summary import Part
+from recto.context.facts.types import Fact, FactKind, WorkedFile
+from recto.context.window.summary import SummaryPart
 from recto.text.secrets import masked
 from recto.text.unicode import harmless
 
@@ -31,7 +31,7 @@ _TOLD, _EARLIER, _FILES, _NAMED = "What happened", "Before that", "Files", "Also
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class LayoutShares:
     """What each kind of thing may have of the whole; what one does not use is the narrative's."""
 
     facts: float = 0.4
@@ -59,16 +59,16 @@ def header(pointer: str) -> str:
 
 def lay_out(
     facts: Sequence[Fact],
-    touched: Sequence[Touched],
-    earlier: Sequence[Part],
+    touched: Sequence[WorkedFile],
+    earlier: Sequence[SummaryPart],
     *,
     pointer: str,
     most: int,
     count: CountText,
-    shares: Shares | None = None,
+    shares: LayoutShares | None = None,
 ) -> Layout:
     """Places everything but what happened, the most important first where there is no room for all of it."""
-    shares = shares or Shares()
+    shares = shares or LayoutShares()
     top = header(pointer)
     room = most - count(top) - count(FOOTER) - 16
     said = _facts(facts, int(room * shares.facts), count)
@@ -142,7 +142,7 @@ def _facts(facts: Sequence[Fact], room: int, count: CountText) -> list[str]:
     return lines
 
 
-def _earlier(parts: Sequence[Part], room: int, count: CountText) -> list[str]:
+def _earlier(parts: Sequence[SummaryPart], room: int, count: CountText) -> list[str]:
     """The newest of what came before, in their order, as far as there is room."""
     lines: list[str] = []
     for part in reversed(parts):
@@ -154,6 +154,6 @@ def _earlier(parts: Sequence[Part], room: int, count: CountText) -> list[str]:
     return [f"{_EARLIER}:", *lines] if lines else []
 
 
-def more_for_facts(shares: Shares) -> Shares:
+def more_for_facts(shares: LayoutShares) -> LayoutShares:
     """Shares for a text that lost too much: facts come before everything else."""
     return replace(shares, facts=0.7, files=0.2, earlier=0.05)

@@ -12,7 +12,7 @@ from itertools import chain
 
 from recto.context.compaction.extractive import Picked, errors_in, extract, is_idle
 from recto.context.facts.paths import arguments_of, uses_in
-from recto.context.facts.types import Level, Told
+from recto.context.facts.types import Level, MessageView
 from recto.text.identifiers import ends_of
 from recto.text.secrets import masked
 from recto.text.sentences import one_line, run_on, sentences, shortened
@@ -56,7 +56,7 @@ def level_for(age: int, key_points_turns: int = 5, line_turns: int = 20) -> Leve
     return "one_line" if age <= line_turns else "title"
 
 
-def at_level(told: Sequence[Told], level: Level, count: CountText) -> str:
+def at_level(told: Sequence[MessageView], level: Level, count: CountText) -> str:
     """An exchange at a level, without its secrets. No level costs more than the one above it."""
     if level == "full":
         return _whole(told)
@@ -102,7 +102,7 @@ class _Level:
 class _Exchange:
     """What was asked, what was done, and what came out."""
 
-    def __init__(self, told: Sequence[Told], count: CountText) -> None:
+    def __init__(self, told: Sequence[MessageView], count: CountText) -> None:
         self._told = told
         self._count = count
         self._asked = self._ask()
@@ -150,7 +150,7 @@ class _Exchange:
         """What the last words of the assistant say that say anything, in its sentences."""
         said = [one for one in reversed(self._told) if one.role == "assistant" and one.text.strip()]
         for one in said[:_BACK]:
-            looked = Told(seq=one.seq, role="assistant", text=ends_of(one.text, _LOOKED))
+            looked = MessageView(seq=one.seq, role="assistant", text=ends_of(one.text, _LOOKED))
             picked = extract([looked], goal=self._asked, tokens=_WIDE * _CAME, count=self._count)
             if telling := [sentence for sentence in picked if not is_idle(sentence.text)]:
                 return self._best(telling)
@@ -198,7 +198,7 @@ def _listed(deed: str, names: list[str]) -> str:
     return f"{deed} {', '.join(names[:_FILES])}{more}" if names else ""
 
 
-def _whole(told: Sequence[Told]) -> str:
+def _whole(told: Sequence[MessageView]) -> str:
     """Everything that was said, with who said it where there was more than one."""
     if len(told) == 1 and not told[0].calls:
         return masked(told[0].text.strip())

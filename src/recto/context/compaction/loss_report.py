@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from math import log2
 from typing import Any, Literal
 
-from recto.context.facts.entities import Seen, Standing, entities_in
+from recto.context.facts.entities import EntityIndex, EntityUse, entities_in
 from recto.context.facts.extraction import facts_of, missing
-from recto.context.facts.types import Told
+from recto.context.facts.types import MessageView
 
 LossKind = Literal["path", "number", "id", "decision"]
 
@@ -58,9 +58,9 @@ class Losses:
         }
 
 
-def losses_of(told: Sequence[Told], kept: str, most: int = 200) -> Losses:
+def losses_of(told: Sequence[MessageView], kept: str, most: int = 200) -> Losses:
     """What stood in messages that left and does not stand in what is kept. At most so many are told."""
-    standing = Standing(kept)
+    standing = EntityIndex(kept)
     weighed: dict[LossKind, list[tuple[float, Loss]]] = {kind: [] for kind in _SHARES}
     end = len(told) or 1
     for name, seen in entities_in(told).items():
@@ -75,7 +75,7 @@ def losses_of(told: Sequence[Told], kept: str, most: int = 200) -> Losses:
     return Losses(paths=kinds["path"], numbers=kinds["number"], ids=kinds["id"], decisions=kinds["decision"], more=more)
 
 
-def _weight(name: str, seen: Seen, age: float) -> float:
+def _weight(name: str, seen: EntityUse, age: float) -> float:
     spoken = 3 * log2(1 + seen.said) + 2 * log2(1 + seen.edited) + log2(1 + seen.called) + 0.2 * log2(1 + seen.shown)
     return spoken * (0.5 + 0.5 * age) * (0.3 if seen.kind == "number" and len(name) < 3 else 1.0)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from recto.context.compaction.protocols import Request
-from recto.context.facts.types import Told
+from recto.context.compaction.protocols import ModelRequest
+from recto.context.facts.types import MessageView
 from recto.text.unicode import harmless
 
 SECTIONS = ("Decisions", "Errors", "Progress", "Constraints", "Names and numbers", "Next")
@@ -35,21 +35,23 @@ Write the few lines of it that matter for the task: findings, errors with their 
 Copy them exactly as they stand. Write nothing that is not in the material. No introduction, no comment."""
 
 
-def compaction_request(told: Sequence[Told], *, goal: str, focus: str, max_tokens: int, seconds: float) -> Request:
+def compaction_request(
+    told: Sequence[MessageView], *, goal: str, focus: str, max_tokens: int, seconds: float
+) -> ModelRequest:
     """Asks for one text in sections about messages that leave."""
     asked = [f"The task, for orientation only:\n{quoted(goal)}"] if goal else []
     asked += [f"Above all, keep what is about: {' '.join(harmless(focus).split())[:500]}"] if focus else []
     asked += ["The record:", *(f"{one.role}:\n{quoted(one.text)}" for one in told if one.text.strip())]
     asked.append(f"Now write the bullet points, in at most {max_tokens * 3 // 5} words.")
-    return Request(system=_COMPACT, text="\n\n".join(asked), max_tokens=max_tokens, seconds=seconds)
+    return ModelRequest(system=_COMPACT, text="\n\n".join(asked), max_tokens=max_tokens, seconds=seconds)
 
 
-def result_request(output: str, *, tool: str, goal: str, max_tokens: int, seconds: float) -> Request:
+def result_request(output: str, *, tool: str, goal: str, max_tokens: int, seconds: float) -> ModelRequest:
     """Asks for a shorter version of one tool result."""
     asked = [f"The task, for orientation only:\n{quoted(goal)}"] if goal else []
     asked += [f"Output of the tool {' '.join(harmless(tool).split())[:100] or 'that was called'}:", quoted(output)]
     asked.append(f"Now write what matters of it, in at most {max_tokens * 3 // 5} words.")
-    return Request(system=_RESULT, text="\n\n".join(asked), max_tokens=max_tokens, seconds=seconds)
+    return ModelRequest(system=_RESULT, text="\n\n".join(asked), max_tokens=max_tokens, seconds=seconds)
 
 
 def quoted(text: str) -> str:

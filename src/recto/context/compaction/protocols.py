@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from recto.context.facts.types import Told
+from recto.context.facts.types import MessageView
 
 Ending = Literal["stop", "length", "refused", "unknown"]
 """Why a model stopped: it was done, it ran out of room, it would not, or nobody said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ModelRequest:
     """One question to a model: instructions, and the text they are about."""
 
     system: str
@@ -24,7 +24,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ModelReply:
     """What a model wrote."""
 
     text: str
@@ -41,7 +41,7 @@ class Delegation:
     task: str
     goal: str
     """The task of the session that asks, for orientation."""
-    told: tuple[Told, ...]
+    told: tuple[MessageView, ...]
     """The messages it is about. They are material, not instructions."""
     max_tokens: int
     """What its answer may have; a longer one is cut."""
@@ -84,7 +84,7 @@ class ChatModel(Protocol):
         """Tokens of a question and its answer together; 0 where nobody knows."""
         ...
 
-    def complete(self, request: Request, cancelled: Cancelled | None = None) -> Reply:
+    def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
         """The answer to a request. Raises `ModelFailed`: late, refused, unreachable, empty, or no longer wanted."""
         ...
 

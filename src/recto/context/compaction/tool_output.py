@@ -19,8 +19,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from recto.context.compaction.extractive import extract
 from recto.context.compaction.levels import fitted
 from recto.context.facts.paths import uses_in
-from recto.context.facts.types import Call, Told
-from recto.context.window.plan import Result
+from recto.context.facts.types import MessageView, ToolCall
+from recto.context.window.plan import ToolResult
 from recto.formats.json_spans import Json
 from recto.text.identifiers import ends_of
 from recto.text.secrets import masked
@@ -368,7 +368,7 @@ _BLOCK = re.compile(
 _TAG_RESULT_DIGEST = re.compile(r"<[^<>]{1,500}>")
 
 
-def digest(result: Result, most: int, count: CountText) -> str:
+def digest(result: ToolResult, most: int, count: CountText) -> str:
     """What the result says, without its secrets, in at most so many tokens; a short one as it is."""
     if most <= 0 or not result.output.strip():
         return ""
@@ -385,7 +385,7 @@ def _beginning(output: str, most: int, count: CountText) -> str:
     return fitted(one_line(shortened(output, most * _PER_TOKEN)), most, count)
 
 
-def _as_lines(result: Result, output: str, most: int, count: CountText) -> str:
+def _as_lines(result: ToolResult, output: str, most: int, count: CountText) -> str:
     if "<html" in output[:2_000].lower() or "<!doctype html" in output[:200].lower():
         lines, path = _page_lines(output), "page.html"
     else:
@@ -394,7 +394,7 @@ def _as_lines(result: Result, output: str, most: int, count: CountText) -> str:
         lines = [*lines[: _LINES // 4 * 3], *lines[-_LINES // 4 :]]
     look = look_of(lines, path)
     if look == "prose":
-        said = extract([Told(seq=0, role="assistant", text=output)], tokens=most, count=count)
+        said = extract([MessageView(seq=0, role="assistant", text=output)], tokens=most, count=count)
         made = "\n".join(one.text for one in said)
         if made and count(made) <= most:
             return made
@@ -407,8 +407,8 @@ def _as_lines(result: Result, output: str, most: int, count: CountText) -> str:
     return _told(weighed(lines, look), most, count, "" if look in _OUTLINED else _GAP)
 
 
-def _path_of(result: Result) -> str:
-    uses = [use for use in uses_in(Call(result.tool, result.arguments)) if use.deed == "read"]
+def _path_of(result: ToolResult) -> str:
+    uses = [use for use in uses_in(ToolCall(result.tool, result.arguments)) if use.deed == "read"]
     return uses[0].path if len(uses) == 1 else ""
 
 

@@ -16,11 +16,11 @@ from recto.context.compaction.extractive import extract
 from recto.context.compaction.layout import CountText, bullet
 from recto.context.compaction.output_checks import is_heading, why_unusable, without_commands
 from recto.context.compaction.prompts import SECTIONS, compaction_request, result_request
-from recto.context.compaction.protocols import ChatModel, Reply, Request
+from recto.context.compaction.protocols import ChatModel, ModelReply, ModelRequest
 from recto.context.compaction.tool_output import digest
 from recto.context.facts.grounding import Evidence, checked
-from recto.context.facts.types import Told
-from recto.context.window.plan import Result
+from recto.context.facts.types import MessageView
+from recto.context.window.plan import ToolResult
 from recto.errors import ModelFailed, RectoError
 from recto.text.secrets import masked
 
@@ -59,7 +59,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenSummary:
     """A text, and how it came about."""
 
     lines: tuple[str, ...]
@@ -84,7 +84,7 @@ class WritingRules:
     """How many tool results a model shortens for one decision; the others are extracted."""
 
 
-class Writer:
+class SummaryWriter:
     """Writes shorter texts."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Writer:
         """Whether there is a model to ask now."""
         return self._chat() is not None and time.monotonic() >= self._paused_until
 
-    def narrative(self, told: Sequence[Told], *, goal: str, focus: str, tokens: int) -> Written:
+    def narrative(self, told: Sequence[MessageView], *, goal: str, focus: str, tokens: int) -> WrittenSummary:
         """What happened in these messages, as lines, in about so many tokens."""
         attempts: list[Attempt] = []
         if self.has_model and tokens >= _LEAST_ASKED:
@@ -128,9 +128,9 @@ class Writer:
         )
         lines = tuple(bullet(one.text, one.seq) for one in picked)
         attempts.append(Attempt(engine=EXTRACTIVE, outcome="used"))
-        return Written(lines=lines, engine=EXTRACTIVE, attempts=tuple(attempts))
+        return WrittenSummary(lines=lines, engine=EXTRACTIVE, attempts=tuple(attempts))
 
-    def result(self, result: Result, *, goal: str, most: int) -> Written | None:
+    def result(self, result: ToolResult, *, goal: str, most: int) -> WrittenSummary | None:
         """A shorter version of one tool result, by the model; None where it gave none that can be used."""
         if not self.has_model:
             return None
@@ -142,8 +142,8 @@ class Writer:
         return None if found is None else replace(found, attempts=tuple(attempts))
 
     def _by_model(
-        self, told: Sequence[Told], goal: str, focus: str, tokens: int, attempts: list[Attempt]
-    ) -> Written | None:
+        self, told: Sequence[MessageView], goal: str, focus: str, tokens: int, attempts: list[Attempt]
+    ) -> WrittenSummary | None:
         model = self._chat()
         tokens = min(tokens, model.window // _ANSWER_SHARE) if model and model.window else tokens
         shown = self._shown(told, goal, focus, self._shown_at_most(tokens))
@@ -151,12 +151,14 @@ class Writer:
         found = self._ask(request, sources_of(told, goal), self._count(request.text), attempts)
         return None if found is None else replace(found, attempts=tuple(attempts))
 
-    def _ask(self, request: Request, sources: Sequence[str], given: int, attempts: list[Attempt]) -> Written | None:
+    def _ask(
+        self, request: ModelRequest, sources: Sequence[str], given: int, attempts: list[Attempt]
+    ) -> WrittenSummary | None:
         """What the model wrote, checked; None where it cannot be used, and the attempt says why."""
         model = self._chat()
         assert model is not None  # noqa: S101  # asked only where there is one
         began = time.monotonic()
-        reply, why = Reply(text="", ending="unknown"), ""
+        reply, why = ModelReply(text="", ending="unknown"), ""
         try:
             reply = model.complete(request, self._cancelled)
         except ModelFailed as error:
@@ -165,7 +167,7 @@ class Writer:
             why = f"failed: {error}"
         except Exception as error:  # noqa: BLE001  # a model is not ours: it may raise what it likes
             why = f"failed: it broke ({type(error).__name__})"
-        found: Written | None = None
+        found: WrittenSummary | None = None
         if not why:
             found, why = self._taken(reply.text, request, sources, given)
         self._failures = 0 if found is not None else self._failures + 1
@@ -183,7 +185,9 @@ class Writer:
         )
         return None if found is None else replace(found, engine=model.name)
 
-    def _taken(self, text: str, request: Request, sources: Sequence[str], given: int) -> tuple[Written | None, str]:
+    def _taken(
+        self, text: str, request: ModelRequest, sources: Sequence[str], given: int
+    ) -> tuple[WrittenSummary | None, str]:
         why = why_unusable(
             text,
             asked=f"{request.system}\n{request.text}",
@@ -199,7 +203,7 @@ class Writer:
             return None, f"rejected: {len(found.invented)} of its {found.claims} claims are not in its sources"
         return found, ""
 
-    def _shown(self, told: Sequence[Told], goal: str, focus: str, room: int) -> list[Told]:
+    def _shown(self, told: Sequence[MessageView], goal: str, focus: str, room: int) -> list[MessageView]:
         """What the model is shown: all of it where there is room, else the sentences that tell most."""
         short = [
             replace(one, text=digest(_result(one), _RESULT_SHOWN, self._count)) if one.role == "tool" else one
@@ -229,21 +233,21 @@ _LEAST_ASKED = 80
 """Tokens below which a model is not asked: a few words are as well extracted."""
 
 
-def _result(told: Told) -> Result:
+def _result(told: MessageView) -> ToolResult:
     call = told.calls[0] if told.calls else None
-    return Result(tool=call.tool if call else "", arguments=call.arguments if call else "", output=told.text)
+    return ToolResult(tool=call.tool if call else "", arguments=call.arguments if call else "", output=told.text)
 
 
-def sources_of(told: Sequence[Told], goal: str) -> list[str]:
+def sources_of(told: Sequence[MessageView], goal: str) -> list[str]:
     """Everything that a text about these messages may take its claims from."""
     return [goal, *(one.text for one in told), *(call.arguments for one in told for call in one.calls)]
 
 
-def held(text: str, sources: Sequence[str]) -> Written:
+def held(text: str, sources: Sequence[str]) -> WrittenSummary:
     """What holds of a text that somebody else wrote: no line that speaks to a model, no claim that its sources lack."""
     plain, commands = without_commands(text)
     kept = checked(plain, Evidence(sources))
-    return Written(
+    return WrittenSummary(
         lines=_lines(kept.text),
         engine="",
         attempts=(),

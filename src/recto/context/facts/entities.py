@@ -13,7 +13,7 @@ from typing import Literal
 
 from recto.context.facts.grounding import LONGEST, asked_of, core_of, folded, kind_of, path_of, pieces_of, place_in
 from recto.context.facts.tool_errors import told_by
-from recto.context.facts.types import Told
+from recto.context.facts.types import MessageView
 from recto.text.identifiers import ends_of
 from recto.text.secrets import secrets_in
 from recto.text.unicode import visible
@@ -31,7 +31,7 @@ _EVERYBODYS = frozenset(("dev/null", "bin/sh", "bin/bash", "usr/bin", "bin/env",
 
 
 @dataclass(slots=True)
-class Seen:
+class EntityUse:
     """What is known of one name or number."""
 
     kind: EntityKind
@@ -47,9 +47,9 @@ class Seen:
     """How far on in the messages it stood last."""
 
 
-def entities_in(told: Iterable[Told]) -> dict[str, Seen]:
+def entities_in(told: Iterable[MessageView]) -> dict[str, EntityUse]:
     """Everything that would be recognised again, by its short form."""
-    found: dict[str, Seen] = {}
+    found: dict[str, EntityUse] = {}
     for place, one in enumerate(told):
         if one.role == "event":
             continue
@@ -77,7 +77,7 @@ def _given(arguments: str) -> str:
     return _ESCAPES.sub(" ", "\n".join(value if isinstance(value, str) else str(value) for value in values))
 
 
-def _merged(found: dict[str, Seen]) -> dict[str, Seen]:
+def _merged(found: dict[str, EntityUse]) -> dict[str, EntityUse]:
     """A file that is also told by its name alone is one file, where only one has that name."""
     longer: dict[str, list[str]] = {}
     for name, seen in found.items():
@@ -91,8 +91,8 @@ def _merged(found: dict[str, Seen]) -> dict[str, Seen]:
     return found
 
 
-def _seen(found: dict[str, Seen], name: str, kind: EntityKind, seq: int, place: int) -> Seen:
-    seen = found.setdefault(name, Seen(kind, seq))
+def _seen(found: dict[str, EntityUse], name: str, kind: EntityKind, seq: int, place: int) -> EntityUse:
+    seen = found.setdefault(name, EntityUse(kind, seq))
     seen.last, seen.place = max(seen.last, seq), place
     return seen
 
@@ -125,7 +125,7 @@ def _short(core: str, kind: str) -> str:
     return name if len(name) > 2 and name[0] not in "-$@%" else ""
 
 
-class Standing:
+class EntityIndex:
     """What stands in a text, to be asked name by name."""
 
     def __init__(self, text: str) -> None:

@@ -14,9 +14,9 @@ from recto.context.facts import patterns
 from recto.context.facts.classifier import supersedes
 from recto.context.facts.grounding import folded
 from recto.context.facts.patterns import Wording
-from recto.context.facts.todo_lists import Task, changed_tasks, tasks_of
+from recto.context.facts.todo_lists import TodoItem, changed_tasks, tasks_of
 from recto.context.facts.tool_errors import failure_of, pasted_errors, settles
-from recto.context.facts.types import Fact, FactKind, Told
+from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.facts.user_text import cut, sentences_of
 from recto.text.secrets import masked
 
@@ -38,7 +38,7 @@ _LAST_TO_LEAVE: dict[FactKind, int] = {
 }  # fmt: skip
 
 
-def facts_of(told: Iterable[Told], before: Sequence[Fact] = ()) -> tuple[Fact, ...]:
+def facts_of(told: Iterable[MessageView], before: Sequence[Fact] = ()) -> tuple[Fact, ...]:
     """What must not be lost after these messages, in the order in which it was said."""
     ledger = _Ledger(list(before))
     for one in told:
@@ -85,7 +85,7 @@ class _Ledger:
     def __init__(self, facts: list[Fact]) -> None:
         self.facts = facts
 
-    def take(self, one: Told) -> None:
+    def take(self, one: MessageView) -> None:
         match one.role:
             case "user":
                 self._take_user(one)
@@ -100,7 +100,7 @@ class _Ledger:
         if len(self.facts) > 2 * MOST:
             self.facts = _fitting(self.facts)
 
-    def _take_user(self, one: Told) -> None:
+    def _take_user(self, one: MessageView) -> None:
         sentences = sentences_of(one.text)
         self._tasks(one)
         if not sentences:
@@ -125,7 +125,7 @@ class _Ledger:
         for line in pasted_errors(one.text):
             self._add("error", line, one, about="pasted")
 
-    def _take_assistant(self, one: Told) -> None:
+    def _take_assistant(self, one: MessageView) -> None:
         if one.calls:
             self._settle(lambda fact: fact.open and fact.about == "promised")
         self._tasks(one)
@@ -149,12 +149,12 @@ class _Ledger:
             for question in asked[-3:]:
                 self._add("question", question, one)
 
-    def _take_system(self, one: Told) -> None:
+    def _take_system(self, one: MessageView) -> None:
         for sentence in sentences_of(one.text):
             if _is_said(sentence.lower().replace("’", "'"), patterns.CONSTRAINTS):
                 self._add("constraint", sentence, one)
 
-    def _take_result(self, one: Told) -> None:
+    def _take_result(self, one: MessageView) -> None:
         failure = failure_of(one)
         if failure.call:
             self._settle(lambda fact: _is_open(fact, "error", "tool") and settles(failure.call, fact.about))
@@ -162,7 +162,7 @@ class _Ledger:
             for line in failure.lines:
                 self._add("error", line, one, about=failure.call)
 
-    def _tasks(self, one: Told) -> None:
+    def _tasks(self, one: MessageView) -> None:
         tasks = tasks_of(one)
         if tasks is not None:
             self.facts = [fact for fact in self.facts if fact.kind != "progress"]
@@ -179,7 +179,7 @@ class _Ledger:
                 self.facts = [new if fact is old else fact for fact in self.facts]
                 known[place] = new
 
-    def _add_task(self, task: Task, one: Told) -> None:
+    def _add_task(self, task: TodoItem, one: MessageView) -> None:
         text = masked(cut(task.text))
         self.facts.append(
             Fact(
@@ -192,7 +192,7 @@ class _Ledger:
             )
         )
 
-    def _add(self, kind: FactKind, text: str, one: Told, about: str = "") -> None:
+    def _add(self, kind: FactKind, text: str, one: MessageView, about: str = "") -> None:
         text = masked(cut(text))
         key = folded(text)
         if not key:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from recto.context.facts.paths import LONGEST, paths_in, uses_in
-from recto.context.facts.types import Told, Touched
+from recto.context.facts.types import MessageView, WorkedFile
 from recto.text.secrets import masked
 from recto.text.truncation import CountText
 
@@ -38,7 +38,9 @@ _ROOT_SIGNS = frozenset(
 )
 
 
-def touched_in(told: Iterable[Told], before: Sequence[Touched] = (), most: int = 500) -> tuple[Touched, ...]:
+def touched_in(
+    told: Iterable[MessageView], before: Sequence[WorkedFile] = (), most: int = 500
+) -> tuple[WorkedFile, ...]:
     """The files of these messages, added to those that are known, oldest first; the least useful beyond `most` go."""
     files = _Files(before)
     for one in told:
@@ -52,13 +54,13 @@ def touched_in(told: Iterable[Told], before: Sequence[Touched] = (), most: int =
 class _Files:
     """What is known so far. A path is looked up by its name, so that a hundred files cost no more than one."""
 
-    def __init__(self, before: Iterable[Touched]) -> None:
-        self.known: dict[str, Touched] = {}
+    def __init__(self, before: Iterable[WorkedFile]) -> None:
+        self.known: dict[str, WorkedFile] = {}
         self._by_name: dict[str, list[str]] = {}
         for file in before:
             self._put(file)
 
-    def hear(self, one: Told) -> None:
+    def hear(self, one: MessageView) -> None:
         if one.role == "tool":
             self._hear_result(one)
             return
@@ -68,7 +70,7 @@ class _Files:
         for path in paths_in(one.text, bare=True):
             self._touch(path, one.seq, "name")
 
-    def _hear_result(self, one: Told) -> None:
+    def _hear_result(self, one: MessageView) -> None:
         fails = any(sign in one.text[:300] for sign in _FAILED)
         for call in one.calls:
             for use in uses_in(call):
@@ -91,7 +93,7 @@ class _Files:
             last_read=max(file.last_read, seq) if shown else file.last_read,
         )
 
-    def _file(self, path: str, seq: int, *, named: bool) -> Touched:
+    def _file(self, path: str, seq: int, *, named: bool) -> WorkedFile:
         """The file of a path as it is known, in the longest form it was written in."""
         if path in self.known:
             return self.known[path]
@@ -101,20 +103,20 @@ class _Files:
             if longer:
                 return max(longer, key=lambda file: (file.last, file.path))
         if named and "/" not in path:
-            return self._put(Touched(path=path, reads=0, edits=0, last=seq))
-        file = Touched(path=path, reads=0, edits=0, last=seq)
+            return self._put(WorkedFile(path=path, reads=0, edits=0, last=seq))
+        file = WorkedFile(path=path, reads=0, edits=0, last=seq)
         for name in [name for name in names if not name.startswith("/") and path.endswith("/" + name)]:
             file = _merged(file, self.known.pop(name))
             names.remove(name)
         return self._put(file)
 
-    def _put(self, file: Touched) -> Touched:
+    def _put(self, file: WorkedFile) -> WorkedFile:
         self.known[file.path] = file
         self._by_name.setdefault(file.path.rpartition("/")[2], []).append(file.path)
         return file
 
 
-def _merged(one: Touched, other: Touched) -> Touched:
+def _merged(one: WorkedFile, other: WorkedFile) -> WorkedFile:
     return replace(
         one,
         reads=one.reads + other.reads,
@@ -124,24 +126,24 @@ def _merged(one: Touched, other: Touched) -> Touched:
     )
 
 
-def _best(files: Sequence[Touched], most: int) -> Sequence[Touched]:
+def _best(files: Sequence[WorkedFile], most: int) -> Sequence[WorkedFile]:
     return files if len(files) <= most else ranked(files)[: max(most, 0)]
 
 
-def ranked(files: Sequence[Touched]) -> list[Touched]:
+def ranked(files: Sequence[WorkedFile]) -> list[WorkedFile]:
     """The most useful first: edited before read before named, new before old, often before once."""
     newest_first = sorted(files, key=lambda file: (-file.last, file.path))
     weights = {file.path: _worked(file) / (1 + place / _RECENT) for place, file in enumerate(newest_first)}
     return sorted(newest_first, key=lambda file: -weights[file.path])
 
 
-def _worked(file: Touched) -> float:
+def _worked(file: WorkedFile) -> float:
     if file.edits or file.reads:
         return 2.0 * min(file.edits, _OFTEN) + min(file.reads, _OFTEN) + _NAMED
     return _NAMED / 3 if _MADE.search(file.path) else _NAMED
 
 
-def file_lines(touched: Sequence[Touched], tokens: int, count: CountText) -> list[str]:
+def file_lines(touched: Sequence[WorkedFile], tokens: int, count: CountText) -> list[str]:
     """As many files as fit, the most useful first, a line for each folder; the number is the entry to look at."""
     root = _root(touched)
     files = [_placed(file, root) for file in ranked(touched)]
@@ -159,7 +161,7 @@ def file_lines(touched: Sequence[Touched], tokens: int, count: CountText) -> lis
     return fits
 
 
-def _placed(file: Touched, root: str) -> tuple[str, str]:
+def _placed(file: WorkedFile, root: str) -> tuple[str, str]:
     """The folder of a file, below the root where it is, and how the file is written in its line."""
     path = masked(file.path[:LONGEST])
     folder, _, name = path.removeprefix(f"{root}/" if root else "").rpartition("/")
@@ -173,13 +175,13 @@ def _grouped(files: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{folder}: {', '.join(names)}" for folder, names in folders.items()]
 
 
-def _written(file: Touched, name: str) -> str:
+def _written(file: WorkedFile, name: str) -> str:
     if file.edits:
         return f"{name} (edited, {file.last_read or file.last})"
     return f"{name} ({file.last_read or file.last})" if file.reads else name
 
 
-def _root(files: Sequence[Touched]) -> str:
+def _root(files: Sequence[WorkedFile]) -> str:
     """The folder of the project: where relative paths were written from, else what most full paths have in common."""
     full = [file for file in files if file.path.startswith("/")]
     within = Counter(folder for file in full if (folder := file.path.rpartition("/")[0]))
@@ -193,7 +195,7 @@ def _root(files: Sequence[Touched]) -> str:
     return _common(full)
 
 
-def _common(full: Sequence[Touched]) -> str:
+def _common(full: Sequence[WorkedFile]) -> str:
     """As deep as most full paths allow, and up to where it looks like a project."""
     below: Counter[str] = Counter()
     for file in full:

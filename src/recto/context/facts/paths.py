@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
-from recto.context.facts.types import Call
+from recto.context.facts.types import ToolCall
 from recto.formats.json_spans import Json
 from recto.text.identifiers import ends_of
 
@@ -82,7 +82,7 @@ _BEFORE_VERBS = frozenset("sudo time env nohup command bash sh zsh -c -lc -l exe
 _WRITERS = frozenset("mv cp rm tee touch truncate patch install ln dd".split())  # noqa: SIM905
 
 
-def uses_in(call: Call) -> list[Use]:
+def uses_in(call: ToolCall) -> list[Use]:
     """What a call does with which files, each path once and with the strongest deed."""
     found: dict[str, Use] = {}
     strength = {"edit": 2, "read": 1, "name": 0}
@@ -135,7 +135,7 @@ def is_file(path: str) -> bool:
     return not _HOST.fullmatch(folder.partition("/")[0]) and not name.endswith((".io", ".com", ".org", ".net"))
 
 
-def arguments_of(call: Call) -> dict[str, Json]:
+def arguments_of(call: ToolCall) -> dict[str, Json]:
     """The arguments of a call by name; none where they are not an object."""
     if len(call.arguments) > _MOST_ARGUMENTS or not call.arguments.lstrip().startswith("{"):
         return {}
@@ -146,7 +146,7 @@ def arguments_of(call: Call) -> dict[str, Json]:
     return read if isinstance(read, dict) else {}
 
 
-def _uses(call: Call) -> Iterator[Use]:
+def _uses(call: ToolCall) -> Iterator[Use]:
     arguments = arguments_of(call)
     tool = call.tool.lower()
     if not arguments:

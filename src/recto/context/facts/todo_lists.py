@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recto.context.facts.types import Call, Told
+from recto.context.facts.types import MessageView, ToolCall
 
 _LISTS = ("todos", "tasks", "plan", "steps", "items")
 _NAMES = ("content", "step", "subject", "title", "text", "description", "task", "name")
@@ -24,7 +24,7 @@ _BEGUN = frozenset(("in_progress", "in progress", "inprogress", "active", "doing
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TodoItem:
     """Something to do, in the agent's words."""
 
     text: str
@@ -32,7 +32,7 @@ class Task:
     """`pending`, `in_progress` or `completed`."""
 
 
-def tasks_of(one: Told) -> list[Task] | None:
+def tasks_of(one: MessageView) -> list[TodoItem] | None:
     """The list a message writes, which takes the place of the one before; None where it writes none."""
     if one.role == "assistant":
         for call in reversed(one.calls):
@@ -42,13 +42,13 @@ def tasks_of(one: Told) -> list[Task] | None:
         boxes = _BOX.findall(one.text[:_LONGEST])
         if len(boxes) >= 2:
             return [
-                Task(text.strip(), "completed" if box in "xX✓✔" else "in_progress" if box == "~" else "pending")
+                TodoItem(text.strip(), "completed" if box in "xX✓✔" else "in_progress" if box == "~" else "pending")
                 for box, text in boxes[:_MOST]
             ]
     return None
 
 
-def changed_tasks(one: Told, known: int) -> Iterator[tuple[int, Task]]:
+def changed_tasks(one: MessageView, known: int) -> Iterator[tuple[int, TodoItem]]:
     """Tasks that are made and changed one by one, each with its place in the list: they are numbered from 1."""
     for call in one.calls if one.role == "assistant" else ():
         name = call.tool.lower().replace("_", "")
@@ -56,15 +56,15 @@ def changed_tasks(one: Told, known: int) -> Iterator[tuple[int, Task]]:
             continue
         given = _arguments(call)
         if name == "taskcreate" and (text := _text(given)):
-            yield known, Task(text, _status(given))
+            yield known, TodoItem(text, _status(given))
             known += 1
         elif name == "taskupdate":
             number = str(given.get("taskId", given.get("task_id", given.get("id", ""))))
             if number.isascii() and number.isdigit() and 0 < len(number) < 5 and "status" in given:
-                yield int(number) - 1, Task("", _status(given))
+                yield int(number) - 1, TodoItem("", _status(given))
 
 
-def _arguments(call: Call) -> Mapping[str, Any]:
+def _arguments(call: ToolCall) -> Mapping[str, Any]:
     if len(call.arguments) > _LONGEST:
         return {}
     try:
@@ -74,13 +74,13 @@ def _arguments(call: Call) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _listed(arguments: Mapping[str, Any]) -> list[Task] | None:
+def _listed(arguments: Mapping[str, Any]) -> list[TodoItem] | None:
     for name in _LISTS:
         given = arguments.get(name)
         if not isinstance(given, list) or not given:
             continue
         made = [
-            Task(text, _status(item))
+            TodoItem(text, _status(item))
             for item in given[:_MOST]
             if isinstance(item, dict) and _has_status(item) and (text := _text(item))
         ]

@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from recto.context.facts.types import Call, Told
+from recto.context.facts.types import MessageView, ToolCall
 from recto.context.facts.user_text import cut
 from recto.text.identifiers import ends_of
 
@@ -90,7 +90,7 @@ class Failure:
     """What failed, in the words of the result; none where it went well."""
 
 
-def failure_of(one: Told) -> Failure:
+def failure_of(one: MessageView) -> Failure:
     """Whether a tool's result is a failure, and which lines say so."""
     call = told_by(one.calls[0]) if one.calls else ""
     looked = ends_of(one.text, _MOST)
@@ -115,7 +115,7 @@ def pasted_errors(text: str) -> list[str]:
     return lines[:1] + lines[1:][-1:]
 
 
-def told_by(call: Call) -> str:
+def told_by(call: ToolCall) -> str:
     """A call in a few words: the tool, and the command or the file it is about."""
     return cut(f"{call.tool} {_subject(call.arguments)}", _SUBJECT)
 

@@ -42,7 +42,7 @@ class Mark(IntFlag):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A tool call: the tool, and its arguments as JSON."""
 
     tool: str
@@ -50,14 +50,14 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class MessageView:
     """One message."""
 
     seq: int
     role: Role
     text: str
     """What was said, or a tool's output; thinking is not in it."""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     """The calls it makes; for a tool's result, the call it answers."""
 
 
@@ -80,7 +80,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Touched:
+class WorkedFile:
     """A file that was worked with."""
 
     path: str
@@ -95,18 +95,18 @@ class Touched:
 _SAID = ("text", "result")
 
 
-class Teller:
+class MessageViewReader:
     """Reads messages in their order, and remembers the calls that results answer."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, ToolCall] = {}
 
-    def tell(self, seq: int, message: Message) -> Told:
+    def tell(self, seq: int, message: Message) -> MessageView:
         """One message."""
-        made = {part.call_id: Call(part.name, part.text) for part in message.calls}
+        made = {part.call_id: ToolCall(part.name, part.text) for part in message.calls}
         self._calls |= made
         answered = (self._calls.get(part.call_id) for part in message.results)
-        return Told(
+        return MessageView(
             seq=seq,
             role=message.role,
             text="\n".join(part.text for part in message.parts if part.kind in _SAID),
@@ -114,7 +114,7 @@ class Teller:
         )
 
 
-def told_in(entries: Iterable[Entry]) -> list[Told]:
+def told_in(entries: Iterable[Entry]) -> list[MessageView]:
     """The messages among stored entries."""
-    teller = Teller()
+    teller = MessageViewReader()
     return [teller.tell(entry.seq, read(entry.content, entry.wire)) for entry in entries if entry.kind == MESSAGE]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recto.context.policies.prune import told
-from recto.context.window.plan import Order, Plan, View
+from recto.context.window.plan import Plan, PolicyView, TextOrder
 from recto.context.window.units import Unit
 
 
@@ -31,7 +31,7 @@ class Compact:
         if self.keep_recent_tokens < 0 or self.summary_tokens < 1 or self.least_ratio < 1:
             raise ValueError("compact: keep_recent_tokens must not be below 0, summary_tokens and least_ratio below 1")
 
-    def plan(self, view: View, need: int) -> Plan:
+    def plan(self, view: PolicyView, need: int) -> Plan:
         """Takes out all but the newest, however little is needed: a text is written once and not again and again."""
         leaves = self._older(view)
         frees = sum(view.cost(unit) for unit in leaves)
@@ -45,10 +45,10 @@ class Compact:
             leaves=leaves,
             frees=frees + view.written - most,
             reason=f"all but the newest {self.keep_recent_tokens:,} tokens: {told(leaves)}",
-            writes=Order(style=style, most=most, focus=self.focus, handoff=self.handoff_tokens),
+            writes=TextOrder(style=style, most=most, focus=self.focus, handoff=self.handoff_tokens),
         )
 
-    def _older(self, view: View) -> tuple[Unit, ...]:
+    def _older(self, view: PolicyView) -> tuple[Unit, ...]:
         """Units that may leave and are not among the newest."""
         free = {unit.first for unit in view.eligible}
         kept = 0

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from recto.context.policies.features import REPEATS, TOTAL, Scorer, Survey
+from recto.context.policies.features import REPEATS, TOTAL, PolicyFeatures, Scorer
 from recto.context.policies.prune import told, until_met
 from recto.context.policies.scorers.fifo import Fifo
-from recto.context.window.plan import Plan, View
+from recto.context.window.plan import Plan, PolicyView
 from recto.context.window.units import Unit
 
 _NAMED = 8
@@ -28,11 +28,11 @@ class Evict:
         """As it is configured and recorded."""
         return f"evict.{self.scorer.name}"
 
-    def plan(self, view: View, need: int) -> Plan:
+    def plan(self, view: PolicyView, need: int) -> Plan:
         """Frees `need` tokens, or all that may leave; no unit more than it takes."""
         if need <= 0 or not view.eligible:
             return Plan(policy=self.name)
-        weighed = self.scorer.weigh(Survey(view))
+        weighed = self.scorer.weigh(PolicyFeatures(view))
         leaves, frees = until_met(view, _order(view.eligible, [parts[TOTAL] for parts in weighed]), need)
         scores = {unit.first: parts for unit, parts in zip(view.eligible, weighed, strict=True)}
         reason = f"lowest {self.scorer.name} score first: {told(leaves)}{_merges(leaves, scores)}" if leaves else ""

@@ -11,7 +11,7 @@ from collections import Counter
 from functools import cached_property
 from typing import Final, Literal, Protocol, TypeAlias
 
-from recto.context.window.plan import View
+from recto.context.window.plan import PolicyView
 from recto.context.window.units import Line, Unit
 from recto.text.identifiers import MOST, Known, ends_of, terms
 
@@ -43,15 +43,15 @@ class Scorer(Protocol):
         """As it is configured and recorded."""
         ...
 
-    def weigh(self, survey: Survey) -> list[Parts]:
+    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
         """The score of each unit that may leave, in their order. The lowest `TOTAL` leaves first."""
         ...
 
 
-class Survey:
+class PolicyFeatures:
     """What scorers ask about a view."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PolicyView) -> None:
         self.view = view
         self.units: list[Unit] = sorted((*view.eligible, *view.protected), key=lambda unit: unit.first)
         """Everything in the prompt, oldest first."""

@@ -16,8 +16,8 @@ from recto.context.policies.compact import Compact
 from recto.context.policies.prune import Prune
 from recto.context.policies.trim import TrimResults
 from recto.context.window.budget import Component
-from recto.context.window.cache_cost import Edit, remaining_turns, weigh
-from recto.context.window.plan import Plan, Policy, Shrink, View
+from recto.context.window.cache_cost import PromptEdit, remaining_turns, weigh
+from recto.context.window.plan import Plan, Policy, PolicyView, Shrink
 from recto.context.window.pressure import Thresholds
 from recto.context.window.state import Protection, WindowState, component_of, in_flight
 from recto.tokens.model_card import ModelCard
@@ -28,7 +28,7 @@ _ROUNDS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class ReliefRules:
     """When relief starts, how far it goes, and what it may touch."""
 
     room: int
@@ -68,14 +68,14 @@ class Rules:
             raise ValueError("the floor must be below the ceiling, both between 0 and 1")
 
 
-class Look(Protocol):
+class PlannerInputs(Protocol):
     """What relief has to know about messages beyond their lines."""
 
     def used(self, state: WindowState) -> int:
         """What the prompt of a state costs, with everything that would be made for it."""
         ...
 
-    def view(self, state: WindowState, protection: Protection) -> View:
+    def view(self, state: WindowState, protection: Protection) -> PolicyView:
         """What a policy may look at."""
         ...
 
@@ -100,7 +100,7 @@ class Relief:
     """Why nothing is done yet, though the ceiling is passed."""
 
 
-def relieve(state: WindowState, rules: Rules, look: Look, idle: float = 0.0) -> Relief:
+def relieve(state: WindowState, rules: ReliefRules, look: PlannerInputs, idle: float = 0.0) -> Relief:
     """Plans what brings a prompt down to the floor; below the ceiling nothing.
 
     `idle` is how many seconds ago the model was last called: an edit is free once a provider's cache is cold.
@@ -143,8 +143,8 @@ class _Work:
     """Plans so far, and the state they lead to."""
 
     state: WindowState
-    rules: Rules
-    look: Look
+    rules: ReliefRules
+    look: PlannerInputs
     plans: list[Plan] = field(default_factory=list)
 
     def ask(self, policy: Policy, protection: Protection, target: int) -> None:
@@ -235,7 +235,7 @@ def _put_off(bound: Relief, work: _Work, enough: int, idle: float) -> str:
     touched = [seq for plan in work.plans for unit in plan.leaves for seq in unit.seqs]
     touched += [shrink.seq for plan in work.plans for shrink in plan.shrinks]
     prefix = sum(state.cost(seq) for seq in state.lines if seq < min(touched))
-    edit = Edit(
+    edit = PromptEdit(
         prefix=prefix,
         removed=max(before - after, 0),
         suffix=max(after - prefix, 0),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from recto.context.compaction.levels import level_for
 from recto.context.facts.types import Level
 from recto.context.policies.prune import told
-from recto.context.window.plan import Order, Plan, View
+from recto.context.window.plan import Plan, PolicyView, TextOrder
 from recto.context.window.units import Unit
 
 COSTS: dict[Level, int] = {"full": 140, "key_points": 140, "one_line": 56, "title": 28}
@@ -34,7 +34,7 @@ class Progressive:
         """As it is configured and recorded."""
         return "progressive"
 
-    def plan(self, view: View, need: int) -> Plan:
+    def plan(self, view: PolicyView, need: int) -> Plan:
         """Frees `need` tokens, or as much as pays: an exchange leaves where its words cost less than it does."""
         newest = max((unit.exchange for unit in (*view.eligible, *view.protected)), default=0)
         leaves: list[Unit] = []
@@ -54,7 +54,7 @@ class Progressive:
         if not leaves:
             return Plan(policy=self.name)
         reason = f"older exchanges to key points, a line or a title: {told(tuple(leaves))}"
-        order = Order(style="levels", most=max(written, _LEAST))
+        order = TextOrder(style="levels", most=max(written, _LEAST))
         return Plan(policy=self.name, leaves=tuple(leaves), frees=frees, reason=reason, writes=order)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from recto.context.window.plan import Plan, View
+from recto.context.window.plan import Plan, PolicyView
 from recto.context.window.units import Unit
 
 
@@ -18,7 +18,7 @@ class Prune:
         """As it is configured and recorded."""
         return "prune"
 
-    def plan(self, view: View, need: int) -> Plan:
+    def plan(self, view: PolicyView, need: int) -> Plan:
         """Frees `need` tokens, or all that may leave; no unit more than it takes."""
         leaves, frees = until_met(view, view.eligible, need)
         if not leaves:
@@ -26,7 +26,7 @@ class Prune:
         return Plan(policy=self.name, leaves=leaves, frees=frees, reason=f"oldest first: {told(leaves)}")
 
 
-def until_met(view: View, order: Iterable[Unit], need: int) -> tuple[tuple[Unit, ...], int]:
+def until_met(view: PolicyView, order: Iterable[Unit], need: int) -> tuple[tuple[Unit, ...], int]:
     """The first units of an order that free `need` tokens together, and what they free."""
     leaves: list[Unit] = []
     frees = 0

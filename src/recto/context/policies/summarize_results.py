@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from recto.context.compaction.tool_output import digest
 from recto.context.policies.trim import TrimResults
-from recto.context.window.plan import Order, Plan, Shrink, View
+from recto.context.window.plan import Plan, PolicyView, Shrink, TextOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class SummariseResults:
         """As it is configured and recorded."""
         return "summarise_results"
 
-    def plan(self, view: View, need: int) -> Plan:
+    def plan(self, view: PolicyView, need: int) -> Plan:
         """Frees `need` tokens, or as much as the old results hold."""
         shrinks: list[Shrink] = []
         frees = 0
@@ -49,10 +49,10 @@ class SummariseResults:
         if need <= 0 or not shrinks or frees < self.chosen.clear_at_least:
             return Plan(policy=self.name)
         reason = f"long tool results, oldest first: {len(shrinks)} of entries {shrinks[0].seq} to {shrinks[-1].seq}"
-        order = Order(style="results", most=self.most)
+        order = TextOrder(style="results", most=self.most)
         return Plan(policy=self.name, shrinks=tuple(shrinks), frees=frees, reason=reason, writes=order)
 
-    def text(self, view: View, seq: int) -> str:
+    def text(self, view: PolicyView, seq: int) -> str:
         """What stands in place of a result: the most telling of it, and where it is whole."""
         result, size, pointer = view.result_of(seq), view.tokens[seq], view.pointer_of(seq)
         room = int(size * self.share) - view.count(framed("", size, pointer)) - _ENVELOPE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from recto.context.policies.features import Survey
-from recto.context.window.plan import Plan, Policy, View
+from recto.context.policies.features import PolicyFeatures
+from recto.context.window.plan import Plan, Policy, PolicyView
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class ToolWork:
         """That of the policy."""
         return self.policy.name
 
-    def plan(self, view: View, need: int) -> Plan:
+    def plan(self, view: PolicyView, need: int) -> Plan:
         """What the policy plans for them."""
-        survey = Survey(view)
+        survey = PolicyFeatures(view)
         own = [unit for unit in view.eligible if survey.kind(unit) == "tool"]
         stays = [unit for unit in view.eligible if survey.kind(unit) != "tool"]
         return self.policy.plan(replace(view, eligible=own, protected=(*view.protected, *stays)), need)

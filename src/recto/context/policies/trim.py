@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from recto.context.window.plan import Plan, Result, Shrink, View
+from recto.context.window.plan import Plan, PolicyView, Shrink, ToolResult
 from recto.context.window.units import Line, Unit
 from recto.formats.recto_tools import is_own_tool
 from recto.text.truncation import head_and_tail
@@ -65,7 +65,7 @@ class TrimResults:
         """As it is configured and recorded."""
         return "trim"
 
-    def plan(self, view: View, need: int) -> Plan:
+    def plan(self, view: PolicyView, need: int) -> Plan:
         """Frees `need` tokens, and at least `clear_at_least`, or as much as the old results hold."""
         if need <= 0:
             return Plan(policy=self.name)
@@ -85,7 +85,7 @@ class TrimResults:
         reason = f"oldest tool results first: {len(shrinks)} of entries {shrinks[0].seq} to {shrinks[-1].seq}"
         return Plan(policy=self.name, shrinks=tuple(shrinks), frees=frees, reason=reason)
 
-    def candidates(self, view: View) -> list[Line]:
+    def candidates(self, view: PolicyView) -> list[Line]:
         """Results that may shrink, oldest first."""
         results = [line.seq for unit in (*view.eligible, *view.protected) for line in unit.lines if _is_result(line)]
         newest = set(sorted(results)[max(0, len(results) - self.keep_newest) :])
@@ -108,7 +108,7 @@ class TrimResults:
         tools = {*result.tools, *(called.get(call, "") for call in result.answers)}
         return not tools.isdisjoint(self.exclude_tools) or any(map(is_own_tool, tools))
 
-    def _text(self, view: View, line: Line) -> str:
+    def _text(self, view: PolicyView, line: Line) -> str:
         result = view.result_of(line.seq)
         size, pointer = view.tokens[line.seq], view.pointer_of(line.seq)
         if self.style == "placeholder" and self.placeholder:
@@ -120,7 +120,7 @@ class TrimResults:
         return head_and_tail(result.output, self.head_tokens, self.tail_tokens, view.count, pointer, whole)
 
 
-def placeholder(result: Result, size: int, pointer: str) -> str:
+def placeholder(result: ToolResult, size: int, pointer: str) -> str:
     """One line that says what a result was: tool, arguments, first finding, size, turn, and where it is whole."""
     called = f"{_one_line(result.tool, _TOOL)} {_shortened(result.arguments)}".strip() or "tool"
     found = _first_finding(result.output)

@@ -31,7 +31,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class BudgetShares:
     """The part of the window each component gets. Together they are the whole."""
 
     system: float = 0.06
@@ -52,7 +52,7 @@ class Shares:
         share: float = getattr(self, component)
         return share
 
-    def replaced(self, given: Mapping[Component, float]) -> Shares:
+    def replaced(self, given: Mapping[Component, float]) -> BudgetShares:
         """With some shares given; the others keep their proportions and fill what is left."""
         for name in given:
             if name not in COMPONENTS:
@@ -62,18 +62,20 @@ class Shares:
         if left < -ROUNDING:
             raise ValueError(f"shares must not add up to more than 1, and these are {1 - left:.4f}")
         scale = max(0.0, left) / others if others else 0.0
-        return Shares(**{name: given.get(name, self[name] * scale) for name in COMPONENTS})
+        return BudgetShares(**{name: given.get(name, self[name] * scale) for name in COMPONENTS})
 
 
-PROFILES: Mapping[str, Shares] = MappingProxyType(
+PROFILES: Mapping[str, BudgetShares] = MappingProxyType(
     {
-        "default": Shares(),
+        "default": BudgetShares(),
         # Diffs and files come as tool results and must stand side by side; the talk about them is short.
-        "code_review": Shares(system=0.05, tools=0.05, history=0.45, results=0.33, memory=0.06, reserve=0.06),
+        "code_review": BudgetShares(system=0.05, tools=0.05, history=0.45, results=0.33, memory=0.06, reserve=0.06),
         # Pages and papers as results, findings noted on the way as memory, and a long report as the answer.
-        "research": Shares(system=0.04, tools=0.04, history=0.42, results=0.26, memory=0.14, reserve=0.10),
+        "research": BudgetShares(system=0.04, tools=0.04, history=0.42, results=0.26, memory=0.14, reserve=0.10),
         # Long instructions and what is known about the customer; lookups and answers are short.
-        "customer_support": Shares(system=0.12, tools=0.05, history=0.58, results=0.08, memory=0.13, reserve=0.04),
+        "customer_support": BudgetShares(
+            system=0.12, tools=0.05, history=0.58, results=0.08, memory=0.13, reserve=0.04
+        ),
     }
 )
 
@@ -87,7 +89,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class BudgetVerdict:
     """What adding some tokens to a component would mean."""
 
     component: Component
@@ -104,7 +106,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class ComponentUsage:
     """How one component stands."""
 
     component: Component
@@ -192,10 +194,10 @@ class Budget:
         """What is kept for the answer."""
         return self.limits["reserve"].hard
 
-    def check(self, component: Component, used: int, adding: int = 0) -> Verdict:
+    def check(self, component: Component, used: int, adding: int = 0) -> BudgetVerdict:
         """Whether a component may have more, asked before it is added."""
         limit = self.limits[component]
-        return Verdict(
+        return BudgetVerdict(
             component=component,
             used=used,
             adding=adding,
@@ -204,19 +206,19 @@ class Budget:
             level=_level(used + adding, limit),
         )
 
-    def refuses(self, verdict: Verdict) -> bool:
+    def refuses(self, verdict: BudgetVerdict) -> bool:
         """Whether what was checked must not be added. Where limits are enforced globally only the room counts."""
         return self.enforced == "per_component" and verdict.level == "violation"
 
-    def usage(self, used: Mapping[Component, int], burn: Burn | None = None) -> tuple[Usage, ...]:
+    def usage(self, used: Mapping[Component, int], burn: Burn | None = None) -> tuple[ComponentUsage, ...]:
         """How every component stands, in their order."""
         growths = burn or Burn()
         return tuple(self._usage(name, used.get(name, 0), growths[name]) for name in COMPONENTS)
 
-    def _usage(self, component: Component, used: int, growth: Growth) -> Usage:
+    def _usage(self, component: Component, used: int, growth: Growth) -> ComponentUsage:
         limit = self.limits[component]
         burn = growth.pace_with(used)
-        return Usage(
+        return ComponentUsage(
             component=component,
             used=used,
             soft=limit.soft,

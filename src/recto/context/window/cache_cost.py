@@ -109,7 +109,7 @@ def cached_tokens(card: ModelCard | None, prefix_tokens: int, fresh_tokens: int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class PromptEdit:
     """A change of the prompt that would be made before the next call, in tokens."""
 
     prefix: int
@@ -140,7 +140,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CostVerdict:
     """What an edit would mean in money, over all the calls still expected."""
 
     saves: int
@@ -161,7 +161,7 @@ class Verdict:
         return self.net > 0
 
 
-def weigh(card: ModelCard, edit: Edit) -> Verdict:
+def weigh(card: ModelCard, edit: PromptEdit) -> CostVerdict:
     """Whether an edit pays.
 
     With a warm cache and no price step in reach this is removed × turns × read against suffix × (write − read). Where
@@ -174,10 +174,10 @@ def weigh(card: ModelCard, edit: Edit) -> Verdict:
     left = _calls(card, edit, before, 0 if is_cold else before)
     ideal = _calls(card, edit, after, 0 if is_cold else after)
     edited = _calls(card, edit, after, 0 if is_cold else edit.prefix)
-    return Verdict(saves=left - ideal, costs=edited - ideal, known=card.input_price is not None)
+    return CostVerdict(saves=left - ideal, costs=edited - ideal, known=card.input_price is not None)
 
 
-def _calls(card: ModelCard, edit: Edit, size: int, cached: int) -> int:
+def _calls(card: ModelCard, edit: PromptEdit, size: int, cached: int) -> int:
     """What the expected calls cost with a prompt of this size, of which some is cached at the first of them."""
     total = 0
     for _ in range(edit.turns):

@@ -30,7 +30,7 @@ Style = Literal["results", "levels", "sections", "delegated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class TextOrder:
     """Text that is written when a plan is carried out, and not before: writing may take a model's time and money."""
 
     style: Style
@@ -54,7 +54,7 @@ class Plan:
     reason: str = ""
     scores: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """For each unit that was weighed, by its first entry: every score that went into it."""
-    writes: Order | None = None
+    writes: TextOrder | None = None
     """What has to be written in place of what leaves or shrinks."""
 
     def __bool__(self) -> bool:
@@ -62,7 +62,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ToolResult:
     """What one entry with a tool's result answers and says."""
 
     tool: str
@@ -75,7 +75,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class PolicyView:
     """What a policy may look at and touch."""
 
     eligible: Sequence[Unit]
@@ -94,7 +94,7 @@ class View:
     """What the text in place of what left before costs."""
     text_of: Callable[[int], str] = lambda _: ""
     """The text of an entry. Costly: ask only for what is needed."""
-    result_of: Callable[[int], Result] = lambda _: Result(tool="", arguments="", output="")
+    result_of: Callable[[int], ToolResult] = lambda _: ToolResult(tool="", arguments="", output="")
     """The call and the output of an entry that carries a tool's result. Costly too."""
     pointer_of: Callable[[int], str] = lambda seq: f"recto://{seq}"
     """Where an entry can be read whole."""
@@ -116,6 +116,6 @@ class Policy(Protocol):
         """As it is configured and recorded."""
         ...
 
-    def plan(self, view: View, need: int) -> Plan:
+    def plan(self, view: PolicyView, need: int) -> Plan:
         """How to free at least `need` tokens, or as near to it as the policy can come."""
         ...

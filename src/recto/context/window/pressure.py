@@ -110,7 +110,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class PressureReading:
     """What was measured at one moment."""
 
     tokens: int
@@ -154,7 +154,7 @@ class Pressure:
         """A decision brought the prompt down to `tokens`: neither a negative gain now nor a spike afterwards."""
         return replace(self, growth=self.growth.relieved(tokens, before))
 
-    def read(self, tokens: int) -> Reading:
+    def read(self, tokens: int) -> PressureReading:
         """What a prompt of this size means now."""
         utilization = tokens / self.room if self.room else max(1.0, tokens)
         zone = self.thresholds.zone(utilization)
@@ -162,7 +162,7 @@ class Pressure:
         gain = self.growth.gain(tokens)
         short = max(1.0, self.thresholds.red * self.room - tokens)  # what is not red is at least a token short of it
         known = len(self.growth.gains) >= SPIKE_TURNS
-        return Reading(
+        return PressureReading(
             tokens=tokens,
             room=self.room,
             utilization=utilization,
@@ -195,7 +195,7 @@ class VelocitySpike:
 Change: TypeAlias = ZoneChanged | VelocitySpike
 
 
-def changes(before: Reading | None, after: Reading) -> tuple[Change, ...]:
+def changes(before: PressureReading | None, after: PressureReading) -> tuple[Change, ...]:
     """What is worth telling between two readings. Before the first, a prompt is taken to be green."""
     found: list[Change] = []
     zone = "green" if before is None else before.zone
@@ -207,7 +207,7 @@ def changes(before: Reading | None, after: Reading) -> tuple[Change, ...]:
     return tuple(found)
 
 
-class Measured(NamedTuple):
+class PromptSize(NamedTuple):
     """A prompt's size, from our count and the provider's report together."""
 
     tokens: int
@@ -216,7 +216,7 @@ class Measured(NamedTuple):
     """How far the report was off our count of the same prompt, where it is worth telling: 0.2 is 20 % more."""
 
 
-def measured(counted: int, reported: int | None, *, added: int = 0, exact: bool = True) -> Measured:
+def measured(counted: int, reported: int | None, *, added: int = 0, exact: bool = True) -> PromptSize:
     """The size to go by of a prompt of `counted` tokens, of which `added` came after the provider's report.
 
     The report is preferred for what the provider saw, our count is used for what came since. A count by the model's own
@@ -224,13 +224,13 @@ def measured(counted: int, reported: int | None, *, added: int = 0, exact: bool 
     """
     seen = counted - added
     if reported is None or reported <= 0 or seen <= 0:
-        return Measured(counted, None)
+        return PromptSize(counted, None)
     off = (reported - seen) / seen
     told = off if abs(off) > DISCREPANCY else None
     if not PLAUSIBLE[0] <= reported / seen <= PLAUSIBLE[1]:
-        return Measured(counted, told)
+        return PromptSize(counted, told)
     tokens = reported + added
-    return Measured(max(counted, tokens) if exact else tokens, told)
+    return PromptSize(max(counted, tokens) if exact else tokens, told)
 
 
 def turns_until(distance: float, pace: float) -> int | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from recto.context.window.budget import Usage
-from recto.context.window.pressure import Reading
+from recto.context.window.budget import ComponentUsage
+from recto.context.window.pressure import PressureReading
 from recto.context.window.state import WindowState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class TokenHolder:
     """Something that holds tokens of the prompt."""
 
     what: str
@@ -27,7 +27,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class DecisionSummary:
     """A decision, as it is told."""
 
     seq: int
@@ -45,7 +45,7 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CameBack:
+class RecalledMessage:
     """A message that had left and was quoted in the last prompt."""
 
     pointer: str
@@ -110,19 +110,19 @@ class Report:
     tokens: int
     messages: int
     """Messages of the session that are in it; what is said in place of others is none."""
-    reading: Reading
-    components: tuple[Usage, ...]
-    largest: tuple[Holder, ...]
+    reading: PressureReading
+    components: tuple[ComponentUsage, ...]
+    largest: tuple[TokenHolder, ...]
     protected_tokens: int
     """What may not leave."""
     left_messages: int
     left_tokens: int
     left_first: int
     left_last: int
-    recalled: tuple[CameBack, ...]
+    recalled: tuple[RecalledMessage, ...]
     """What came back for the latest question, by itself."""
     recalled_tokens: int
-    decisions: tuple[Decided, ...]
+    decisions: tuple[DecisionSummary, ...]
     """The latest ones, newest first."""
     compressions: tuple[Compression, ...]
     """Those of them that wrote something."""
@@ -138,11 +138,11 @@ class Report:
     cache: CacheEstimate | None
 
 
-def holders_of(state: WindowState, beside: Mapping[str, int], total: int) -> list[Holder]:
+def holders_of(state: WindowState, beside: Mapping[str, int], total: int) -> list[TokenHolder]:
     """Everything that holds tokens, the largest first. `beside` is what is not a message."""
     whole = max(total, 1)
     found = [
-        Holder(
+        TokenHolder(
             what="entry",
             seq=seq,
             role=line.role,
@@ -154,7 +154,7 @@ def holders_of(state: WindowState, beside: Mapping[str, int], total: int) -> lis
         for seq, line in state.lines.items()
     ]
     found += [
-        Holder(what=name, seq=None, role="", tools=(), tokens=tokens, share=tokens / whole, condition="whole")
+        TokenHolder(what=name, seq=None, role="", tools=(), tokens=tokens, share=tokens / whole, condition="whole")
         for name, tokens in beside.items()
         if tokens
     ]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from recto.context.facts.types import Fact, Level, Touched
+from recto.context.facts.types import Fact, Level, WorkedFile
 from recto.context.window.plan import Plan
 
 GATE = 0.85
@@ -21,7 +21,7 @@ PartLevel = Literal["sections", "delegated"] | Level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SummaryPart:
     """The text that stands for a range of entries."""
 
     first: int
@@ -43,9 +43,9 @@ class Summary:
     """As it stands in the prompt."""
     known: int = 0
     """The last entry that facts and files are known of."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SummaryPart, ...] = ()
     facts: tuple[Fact, ...] = ()
-    touched: tuple[Touched, ...] = ()
+    touched: tuple[WorkedFile, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As a decision keeps it."""
@@ -64,14 +64,14 @@ class Summary:
             at=at,
             text=str(about["text"]),
             known=about["known"],
-            parts=tuple(_made(Part, part) for part in about["parts"]),
+            parts=tuple(_made(SummaryPart, part) for part in about["parts"]),
             facts=tuple(_made(Fact, fact) for fact in about["facts"]),
-            touched=tuple(_made(Touched, file) for file in about["touched"]),
+            touched=tuple(_made(WorkedFile, file) for file in about["touched"]),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class ExecutedPlan:
     """A plan with its texts written."""
 
     plan: Plan

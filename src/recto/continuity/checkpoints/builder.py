@@ -13,10 +13,19 @@ from typing import TypeVar
 
 from recto.context.facts.extraction import critical_first
 from recto.context.facts.grounding import folded
-from recto.context.facts.types import Fact, FactKind, Touched
+from recto.context.facts.types import Fact, FactKind, WorkedFile
 from recto.context.facts.user_text import sentences_of
 from recto.context.window.notes import LONGEST, Note, NoteKind
-from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Given, Issue, Item, Speaker, Status, Subtask
+from recto.continuity.checkpoints.checkpoint import (
+    Changes,
+    Checkpoint,
+    Issue,
+    Item,
+    ManualState,
+    Speaker,
+    Status,
+    Subtask,
+)
 from recto.continuity.checkpoints.decisions import decision_in
 from recto.errors import InputError
 from recto.text.secrets import masked
@@ -44,7 +53,7 @@ _T = TypeVar("_T")
 
 def checkpoint_of(
     facts: Sequence[Fact],
-    touched: Sequence[Touched],
+    touched: Sequence[WorkedFile],
     notes: Sequence[Note],
     *,
     goal: str,
@@ -104,7 +113,7 @@ def carried(checkpoint: Checkpoint, before: Checkpoint | None) -> Checkpoint:
     return replace(checkpoint, subtasks=(*done[-_CARRIED:], *checkpoint.subtasks)[-_SUBTASKS:])
 
 
-def with_given(checkpoint: Checkpoint, given: Given) -> Checkpoint:
+def with_given(checkpoint: Checkpoint, given: ManualState) -> Checkpoint:
     """The checkpoint with what was set by hand; of two words about one subtask the later one counts."""
     tasks = {folded(task.text): task for task in checkpoint.subtasks}
     for task in given.subtasks:
@@ -131,7 +140,7 @@ def with_given(checkpoint: Checkpoint, given: Given) -> Checkpoint:
     )
 
 
-def changed(given: Given, changes: Changes, checkpoint: Checkpoint, seq: int) -> Given:
+def changed(given: ManualState, changes: Changes, checkpoint: Checkpoint, seq: int) -> ManualState:
     """What is set by hand after these changes, told in entry `seq`. Raises `InputError` for what cannot be meant."""
     for text in _texts(changes):
         if not text.strip() or len(text) > LONGEST:
@@ -152,7 +161,7 @@ def changed(given: Given, changes: Changes, checkpoint: Checkpoint, seq: int) ->
     again = {folded(text) for text in changes.issues}
     before = tuple(one for one in given.solved if folded(one.text) not in again)
     solved = [_issue_named(text, checkpoint.open_issues) for text in changes.solved]
-    return Given(
+    return ManualState(
         goal=masked(changes.goal) or given.goal,
         success_criteria=_said(changes.success_criteria, seq) or given.success_criteria,
         constraints=given.constraints,
@@ -165,9 +174,9 @@ def changed(given: Given, changes: Changes, checkpoint: Checkpoint, seq: int) ->
     )
 
 
-def taken_over(checkpoint: Checkpoint) -> Given:
+def taken_over(checkpoint: Checkpoint) -> ManualState:
     """What a checkpoint of another transcript says, as something given: its entry numbers mean nothing here."""
-    return Given(
+    return ManualState(
         goal=checkpoint.goal,
         success_criteria=tuple(replace(one, seq=0) for one in checkpoint.success_criteria),
         constraints=tuple(replace(one, seq=0) for one in checkpoint.constraints),

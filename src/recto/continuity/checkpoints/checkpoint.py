@@ -18,7 +18,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Continuity:
+class CheckpointRules:
     """When checkpoints are written, where they are kept, and what is looked at for them."""
 
     folder: str = ""
@@ -63,7 +63,7 @@ class Subtask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class TaskDecision:
     """What was decided."""
 
     decision: str
@@ -127,7 +127,7 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class ManualState:
     """What was set by hand, or taken over from a checkpoint of another transcript. It stays until it is set again."""
 
     goal: str = ""
@@ -139,7 +139,7 @@ class Given:
     issues: tuple[Issue, ...] = ()
     solved: tuple[Item, ...] = ()
     """Issues that are over, with the entry after which that was said."""
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[TaskDecision, ...] = ()
     learnings: tuple[Item, ...] = ()
     services: tuple[str, ...] = ()
 
@@ -184,7 +184,7 @@ class Checkpoint:
     constraints: tuple[Item, ...] = ()
     """What the user wants, does not want, corrected and agreed to."""
     subtasks: tuple[Subtask, ...] = ()
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[TaskDecision, ...] = ()
     open_issues: tuple[Issue, ...] = ()
     promises: tuple[Item, ...] = ()
     """What was promised or left for later."""
@@ -196,7 +196,7 @@ class Checkpoint:
     notes: tuple[Note, ...] = ()
     summary: str = ""
     """Where the summary of what left the window can be read."""
-    given: Given = field(default_factory=Given)
+    given: ManualState = field(default_factory=ManualState)
 
     @property
     def current(self) -> Subtask | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from recto.continuity.checkpoints.checkpoint import Decision, Speaker
+from recto.continuity.checkpoints.checkpoint import Speaker, TaskDecision
 
 _WHY = re.compile(r"(?:,\s{0,3}|\s)(?:because|since|so that|as it|as this|due to)\s{1,3}(\S.{0,400})", re.IGNORECASE)
 _AGAINST = re.compile(
@@ -17,11 +17,11 @@ _OR = re.compile(r"\s{1,3}or\s{1,3}", re.IGNORECASE)
 _TRIMMED = " .,;:!)"
 
 
-def decision_in(text: str, seq: int = 0, by: Speaker = "assistant") -> Decision:
+def decision_in(text: str, seq: int = 0, by: Speaker = "assistant") -> TaskDecision:
     """The decision a sentence tells; the sentence itself stays whole."""
     why = _WHY.search(text)
     against = _AGAINST.search(text)
-    return Decision(
+    return TaskDecision(
         decision=text,
         rationale=_until(why[1], _AGAINST).strip(_TRIMMED) if why else "",
         alternatives=_each(against[1]) if against else (),

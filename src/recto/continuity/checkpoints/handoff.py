@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from recto.context.compaction.layout import CountText, bullet
 from recto.context.window.notes import rendered
-from recto.continuity.checkpoints.checkpoint import Checkpoint, Decision, Issue, Item, Status, Subtask
+from recto.continuity.checkpoints.checkpoint import Checkpoint, Issue, Item, Status, Subtask, TaskDecision
 from recto.continuity.checkpoints.drift import Drift
 
 HEADER = (
@@ -34,7 +34,7 @@ class _Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class HandoffPage:
     """A text, and what it does not tell."""
 
     text: str
@@ -56,7 +56,7 @@ def resume_page(
     pointer: str = "",
     most: int,
     count: CountText,
-) -> Page:
+) -> HandoffPage:
     """The first page of a window. What has no room is named, with the pointer where all of it can be read."""
     return _page(RESUMED.format(window), _groups(checkpoint, said, drift), most, count, pointer)
 
@@ -109,7 +109,7 @@ def _groups(checkpoint: Checkpoint, said: str, drift: Sequence[Drift]) -> list[_
     ]
 
 
-def _page(header: str, groups: Sequence[_Group], most: int, count: CountText, pointer: str) -> Page:
+def _page(header: str, groups: Sequence[_Group], most: int, count: CountText, pointer: str) -> HandoffPage:
     room = most - count(header) - count(FOOTER) - 8 - (_REST if pointer else 0)
     lines, omitted = [header], {}
     for group in groups:
@@ -122,7 +122,7 @@ def _page(header: str, groups: Sequence[_Group], most: int, count: CountText, po
         named = ", ".join(f"{number} of “{title}”" for title, number in list(omitted.items())[:4])
         told = f"(No room for {named}; all of it is {pointer})"
         lines.append(told if count(told) <= _REST else f"(There is more; all of it is {pointer})")
-    return Page(text="\n".join((*lines, FOOTER)), omitted=omitted)
+    return HandoffPage(text="\n".join((*lines, FOOTER)), omitted=omitted)
 
 
 def _fitting(group: _Group, room: int, count: CountText) -> tuple[list[str], int]:
@@ -155,7 +155,7 @@ def _issue(issue: Issue) -> str:
     return _line(f"{issue.error}{shown}", issue.seq, issue.by == "agent")
 
 
-def _decision(one: Decision) -> str:
+def _decision(one: TaskDecision) -> str:
     return _line(one.decision, one.seq, one.by == "agent")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from recto.continuity.memory.events import Approval, Decisions, brought_up
+from recto.continuity.memory.events import Approval, MemoryDecisions, brought_up
 from recto.continuity.memory.files import MemoryFolder
 from recto.continuity.memory.manager import is_edited
 from recto.recall.quoting import day_of
@@ -24,13 +24,13 @@ class MemoryAuthority:
     def __init__(self, store: TranscriptStore, folder_of: Callable[[str], MemoryFolder | None]) -> None:
         self._store = store
         self._folder_of = folder_of
-        self._known: dict[str, tuple[Decisions, MemoryFolder | None]] = {}
+        self._known: dict[str, tuple[MemoryDecisions, MemoryFolder | None]] = {}
 
     def note(self, session: str, seq: int) -> str | None:
         """What must be said beside a message where it is quoted; nothing for history, None for what is not quoted."""
         if not is_memory_session(session):
             return ""
-        decisions, folder = self._known.get(session) or (Decisions(), self._folder_of(session))
+        decisions, folder = self._known.get(session) or (MemoryDecisions(), self._folder_of(session))
         decisions = brought_up(decisions, self._store, session)
         self._known[session] = decisions, folder
         if seq not in decisions.messages:

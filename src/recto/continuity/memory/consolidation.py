@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from recto.context.compaction.protocols import ChatModel
 from recto.context.facts.types import Fact
 from recto.continuity.memory.events import CONSOLIDATED, CYCLE, Cursor, Proposer
-from recto.continuity.memory.extraction import Candidate, Review, finished, is_own_words, reviews
+from recto.continuity.memory.extraction import MemoryCandidate, Review, finished, is_own_words, reviews
 from recto.continuity.memory.files import HANDOFF
 from recto.continuity.memory.manager import Memories
 from recto.continuity.memory.markdown import amended, read_page
 from recto.continuity.memory.model import Memory, flags_of, strength
 from recto.continuity.memory.proposals import Proposal, Suggestion
-from recto.continuity.memory.recall_probe import Health, HeldOut, health_of, held_out
+from recto.continuity.memory.recall_probe import HeldOut, RecallHealth, health_of, held_out
 from recto.errors import InputError, ProposalRefused, RectoError
 from recto.recall.quoting import moment
 from recto.text.unicode import harmless, plain
@@ -53,7 +53,7 @@ class Cycle:
     refused: list[str] = field(default_factory=list)
     """Why something that was found cannot become memory."""
     retired: list[str] = field(default_factory=list)
-    health: dict[str, Health] = field(default_factory=dict)
+    health: dict[str, RecallHealth] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     """What did not work; the rest was done."""
     journal: str = ""
@@ -164,7 +164,7 @@ class Consolidator:
             },
         )
 
-    def _propose(self, one: Candidate, session: str, cycle: Cycle) -> Proposal:
+    def _propose(self, one: MemoryCandidate, session: str, cycle: Cycle) -> Proposal:
         by: Proposer = "model" if one.by == "model" else "agent" if one.by == "agent" else "rule"
         given = Suggestion(
             kind=one.kind,

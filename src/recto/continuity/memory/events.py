@@ -70,7 +70,7 @@ class Cursor:
 
 
 @dataclass(slots=True)
-class Decisions:
+class MemoryDecisions:
     """Everything that was decided about an agent's memory, up to an entry."""
 
     upto: int = 0
@@ -173,11 +173,11 @@ class Decisions:
             self.uses[id] = (hits + times, before + prevented, max(last, ts // 1_000_000 * 1_000_000))
 
 
-def brought_up(known: Decisions, store: TranscriptStore, session: str) -> Decisions:
+def brought_up(known: MemoryDecisions, store: TranscriptStore, session: str) -> MemoryDecisions:
     """The decisions as of now: what was added to the session since is taken in."""
     head = store.head(session).seq
     if head < known.upto:
-        known = Decisions()
+        known = MemoryDecisions()
     if head > known.upto:
         for entry in store.read(session, known.upto + 1, head):
             known.take(entry)

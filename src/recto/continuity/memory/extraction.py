@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from recto.context.compaction.prompts import quoted
-from recto.context.compaction.protocols import ChatModel, Request
+from recto.context.compaction.protocols import ChatModel, ModelRequest
 from recto.context.facts.classifier import marks_of
 from recto.context.facts.extraction import critical_first, facts_of
-from recto.context.facts.types import Fact, FactKind, Mark, Teller, Told
+from recto.context.facts.types import Fact, FactKind, Mark, MessageView, MessageViewReader
 from recto.context.facts.user_text import sentences_of
 from recto.continuity.memory.events import Cursor, about_of
 from recto.continuity.memory.model import KINDS, MemoryKind
@@ -58,7 +58,7 @@ _NOT_TYPED = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class MemoryCandidate:
     """Something that might be remembered, in the words of its source."""
 
     kind: MemoryKind
@@ -73,7 +73,7 @@ class Candidate:
     tags: tuple[str, ...] = field(default=())
 
 
-def candidates(facts: Sequence[Fact], after: int) -> list[Candidate]:
+def candidates(facts: Sequence[Fact], after: int) -> list[MemoryCandidate]:
     """What of the facts is worth remembering and was said after an entry, the most important first."""
     took_back = {fact.superseded_by: fact.seq for fact in facts if fact.superseded_by is not None}
     found = []
@@ -85,7 +85,7 @@ def candidates(facts: Sequence[Fact], after: int) -> list[Candidate]:
         marks = marks_of(fact.text, fact.role)
         older = took_back.get(fact.seq) if fact.kind == "correction" else None
         found.append(
-            Candidate(
+            MemoryCandidate(
                 kind=kind,
                 text=fact.text,
                 seqs=(fact.seq,) if older is None else (fact.seq, older),
@@ -98,10 +98,12 @@ def candidates(facts: Sequence[Fact], after: int) -> list[Candidate]:
     return found
 
 
-def lessons(told: Iterable[Told]) -> list[Candidate]:
+def lessons(told: Iterable[MessageView]) -> list[MemoryCandidate]:
     """What the agent found out, in its words."""
     return [
-        Candidate(kind="lesson", text=sentence, seqs=(one.seq,), why=f"the agent found this out (entry {one.seq})")
+        MemoryCandidate(
+            kind="lesson", text=sentence, seqs=(one.seq,), why=f"the agent found this out (entry {one.seq})"
+        )
         for one in told
         if one.role == "assistant" and one.text.strip()
         for sentence in sentences_of(one.text)
@@ -109,15 +111,17 @@ def lessons(told: Iterable[Told]) -> list[Candidate]:
     ]
 
 
-def noted(kind: str, text: str, seq: int, *, critical: bool) -> Candidate | None:
+def noted(kind: str, text: str, seq: int, *, critical: bool) -> MemoryCandidate | None:
     """What the agent wrote down while it worked; None for what is only of use until the work is done."""
     found = _OF_NOTES.get(kind)
     if found is None or not _is_whole(text):
         return None
-    return Candidate(kind=found, text=text, seqs=(seq,), why=f"a note (entry {seq})", by="agent", critical=critical)
+    return MemoryCandidate(
+        kind=found, text=text, seqs=(seq,), why=f"a note (entry {seq})", by="agent", critical=critical
+    )
 
 
-def said_in_own_words(text: str, one: Told) -> bool:
+def said_in_own_words(text: str, one: MessageView) -> bool:
     """Whether a user typed this sentence themselves, as far as a rule can tell.
 
     Only a short message without anything that could come from elsewhere counts. Errs on the side of asking.
@@ -146,7 +150,7 @@ _LEAST_MEMORY_ASKING = 12
 _SPOKEN = ("user", "assistant")
 
 
-def memory_request(told: Sequence[Told], *, max_tokens: int, seconds: float) -> Request:
+def memory_request(told: Sequence[MessageView], *, max_tokens: int, seconds: float) -> ModelRequest:
     """Asks what of these messages is worth remembering. What tools put out is not shown."""
     shown, room = [], MOST_SHOWN
     for one in told:
@@ -154,13 +158,13 @@ def memory_request(told: Sequence[Told], *, max_tokens: int, seconds: float) -> 
             text = one.text[: min(room, 4_000)]
             room -= len(text)
             shown.append(f"entry {one.seq}, {one.role}:\n{quoted(text)}")
-    return Request(system=_SYSTEM, text="\n\n".join(shown), max_tokens=max_tokens, seconds=seconds)
+    return ModelRequest(system=_SYSTEM, text="\n\n".join(shown), max_tokens=max_tokens, seconds=seconds)
 
 
-def suggested(answer: str, told: Sequence[Told]) -> list[Candidate]:
+def suggested(answer: str, told: Sequence[MessageView]) -> list[MemoryCandidate]:
     """The candidates of an answer: only what stands word for word in the entry it names."""
     texts = {one.seq: " ".join(one.text.split()) for one in told if one.role in _SPOKEN}
-    found: list[Candidate] = []
+    found: list[MemoryCandidate] = []
     for line in answer[:40_000].splitlines():
         said = _LINE.fullmatch(line.strip())
         if said is None or len(found) >= _MOST:
@@ -169,7 +173,7 @@ def suggested(answer: str, told: Sequence[Told]) -> list[Candidate]:
         text = " ".join(said[3].split()).strip("\"“”'")
         seq = int(said[2])
         if kind is not None and len(text) >= _LEAST_MEMORY_ASKING and text in texts.get(seq, ""):
-            found.append(Candidate(kind=kind, text=text, seqs=(seq,), why=f"picked from entry {seq}", by="model"))
+            found.append(MemoryCandidate(kind=kind, text=text, seqs=(seq,), why=f"picked from entry {seq}", by="model"))
     return found
 
 
@@ -192,9 +196,9 @@ class Review:
     last: int
     hash: str
     facts: tuple[Fact, ...] = ()
-    told: list[Told] = field(default_factory=list)
+    told: list[MessageView] = field(default_factory=list)
     """What was said in it."""
-    found: list[Candidate] = field(default_factory=list)
+    found: list[MemoryCandidate] = field(default_factory=list)
     shown: list[tuple[str, int]] = field(default_factory=list)
     """Pointers that recall quoted, and the event that says so."""
     problems: list[str] = field(default_factory=list)
@@ -226,7 +230,7 @@ def reviews(
     """Reviews what was not reviewed yet, a stretch at a time."""
     upto, facts = _trusted(store, session, cursor)
     last = finished(store, session)
-    teller = Teller()
+    teller = MessageViewReader()
     while upto < last:
         entries = list(store.read(session, upto + 1, min(upto + CHUNK, last)))
         if not entries:
@@ -243,7 +247,7 @@ def reviews(
         upto = made.last
 
 
-def heard(entries: Iterable[Entry], teller: Teller) -> Iterator[Told]:
+def heard(entries: Iterable[Entry], teller: MessageViewReader) -> Iterator[MessageView]:
     """The messages among entries. What cannot be read, and what a client wrote about its own history, is left out."""
     for entry in entries:
         if is_raw(entry):
@@ -268,7 +272,7 @@ def is_own_words(store: TranscriptStore, pointer: str, text: str) -> bool:
         return False
     if message.role != "user" or any(part.kind != "text" for part in message.parts):
         return False
-    return said_in_own_words(text, Teller().tell(seq, message))
+    return said_in_own_words(text, MessageViewReader().tell(seq, message))
 
 
 def _trusted(store: TranscriptStore, session: str, cursor: Cursor) -> tuple[int, tuple[Fact, ...]]:
@@ -277,7 +281,7 @@ def _trusted(store: TranscriptStore, session: str, cursor: Cursor) -> tuple[int,
     if entry is None or entry.hash.hex() != cursor.hash:
         return 0, ()
     held = [one for seq in cursor.standing for one in store.read(session, seq, seq)]
-    return cursor.upto, facts_of(heard(held, Teller()))
+    return cursor.upto, facts_of(heard(held, MessageViewReader()))
 
 
 def _calls(entry: Entry) -> bool:
@@ -287,7 +291,7 @@ def _calls(entry: Entry) -> bool:
         return False
 
 
-def _noted(entries: Iterable[Entry]) -> Iterator[Candidate]:
+def _noted(entries: Iterable[Entry]) -> Iterator[MemoryCandidate]:
     for entry in entries:
         if entry.kind == _NOTE and entry.role == "event" and entry.surface != _IMPORTED:
             about = about_of(entry)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recto.continuity.memory.markdown import LARGEST, Page, read_page
+from recto.continuity.memory.markdown import LARGEST, MarkdownPage, read_page
 from recto.continuity.memory.model import KINDS, Memory, strength
 from recto.errors import MalformedMemory, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
 from recto.recall.quoting import day_of
@@ -46,12 +46,12 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StoredPage:
     """A page and the file it is in."""
 
     path: str
     """Below the folder: `memories/decision/we-use-sqlite-3f2a….md`."""
-    page: Page
+    page: MarkdownPage
 
     @property
     def memory(self) -> Memory:
@@ -60,10 +60,10 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pages:
+class FolderPages:
     """All pages of a folder, and what could not be read."""
 
-    by_id: Mapping[str, Kept]
+    by_id: Mapping[str, StoredPage]
     problems: tuple[MalformedMemory, ...]
 
 
@@ -80,7 +80,7 @@ class MemoryFolder:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        self._seen: dict[str, tuple[tuple[int, ...], Page]] = {}
+        self._seen: dict[str, tuple[tuple[int, ...], MarkdownPage]] = {}
         """Pages that were read, each with how its file looked then."""
 
     @contextmanager
@@ -109,13 +109,13 @@ class MemoryFolder:
             else:
                 return
 
-    def pages(self) -> Pages:
+    def pages(self) -> FolderPages:
         """Every page that can be read, by the id of its memory, and what is wrong with the others."""
-        found: dict[str, Kept] = {}
+        found: dict[str, StoredPage] = {}
         problems: list[MalformedMemory] = []
         for path in self._paths():
             try:
-                kept = Kept(path=path, page=self._page(path))
+                kept = StoredPage(path=path, page=self._page(path))
                 if kept.memory.id in found:
                     other = found[kept.memory.id].path
                     raise MalformedMemory(path, 1, f"it has the same id as {other}; give one of them up")
@@ -124,16 +124,16 @@ class MemoryFolder:
                 problems.append(error)
             except OSError as error:
                 problems.append(MalformedMemory(path, 1, f"it cannot be read ({error.strerror})"))
-        return Pages(by_id=found, problems=tuple(problems))
+        return FolderPages(by_id=found, problems=tuple(problems))
 
-    def kept(self, memory: Memory) -> Kept | None:
+    def kept(self, memory: Memory) -> StoredPage | None:
         """The page of a memory, wherever people put it. Quick where it is in its usual place."""
         path = _usual_path(memory)
         try:
             page = self._page(path)
         except (OSError, MalformedMemory):
             return self.pages().by_id.get(memory.id)
-        return Kept(path=path, page=page) if page.memory.id == memory.id else self.pages().by_id.get(memory.id)
+        return StoredPage(path=path, page=page) if page.memory.id == memory.id else self.pages().by_id.get(memory.id)
 
     def write_page(self, memory: Memory, text: str, path: str = "") -> str:
         """Writes a page, at its path or in the place that its kind and title give it; returns where it is."""
@@ -201,7 +201,7 @@ class MemoryFolder:
                 found.append(one if isinstance(one, dict) else {})
         return found
 
-    def _page(self, path: str) -> Page:
+    def _page(self, path: str) -> MarkdownPage:
         *folders, name = path.split("/")
         with self._at(*folders) as folder:
             seen = os.stat(name, dir_fd=folder, follow_symlinks=False)

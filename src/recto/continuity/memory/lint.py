@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from recto.continuity.memory.files import Kept
+from recto.continuity.memory.files import StoredPage
 from recto.continuity.memory.manager import Memories, is_edited
-from recto.continuity.memory.markdown import Page, essence, read_page
+from recto.continuity.memory.markdown import MarkdownPage, essence, read_page
 from recto.continuity.memory.model import flags_of, strength
 from recto.continuity.memory.proposals import Proposal
 from recto.errors import ProposalRefused
@@ -17,7 +17,7 @@ Concern = Literal["broken", "edited", "not approved", "no page", "duplicate", "c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class MemoryFinding:
     """Something to look at."""
 
     about: Concern
@@ -26,26 +26,26 @@ class Finding:
     says: str
 
 
-def look(memories: Memories) -> list[Finding]:
+def look(memories: Memories) -> list[MemoryFinding]:
     """Everything that should be looked at. Changes nothing."""
     known, pages = memories.decisions, memories.folder.pages()
-    found = [Finding(about="broken", where=one.source, says=str(one)) for one in pages.problems]
+    found = [MemoryFinding(about="broken", where=one.source, says=str(one)) for one in pages.problems]
     for kept in pages.by_id.values():
         approval = known.current.get(kept.memory.id)
         if approval is None:
             says = "nobody approved this page, so it is not memory; 'recto memory check --propose' proposes it"
-            found.append(Finding(about="not approved", where=kept.path, says=says))
+            found.append(MemoryFinding(about="not approved", where=kept.path, says=says))
         elif is_edited(approval, kept):
             says = "changed since it was approved; 'recto memory check --propose' proposes the change"
-            found.append(Finding(about="edited", where=kept.path, says=says))
+            found.append(MemoryFinding(about="edited", where=kept.path, says=says))
     for id, approval in known.current.items():
         if not approval.retired and id not in pages.by_id:
             says = "approved, but there is no page of it here; 'recto memory check --restore' writes it"
-            found.append(Finding(about="no page", where=id, says=says))
+            found.append(MemoryFinding(about="no page", where=id, says=says))
     return [*found, *_between(memories), *_old(memories)]
 
 
-def propose_changes(memories: Memories) -> tuple[list[Proposal], list[Finding]]:
+def propose_changes(memories: Memories) -> tuple[list[Proposal], list[MemoryFinding]]:
     """Proposes every page that people made or changed; what cannot be proposed is told."""
     known, made, refused = memories.decisions, [], []
     for kept in memories.folder.pages().by_id.values():
@@ -59,11 +59,11 @@ def propose_changes(memories: Memories) -> tuple[list[Proposal], list[Finding]]:
             )
             made.append(memories.proposing.write(proposal))
         except ProposalRefused as error:
-            refused.append(Finding(about="edited", where=kept.path, says=str(error)))
+            refused.append(MemoryFinding(about="edited", where=kept.path, says=str(error)))
     return made, refused
 
 
-def proposable(kept: Kept) -> str:
+def proposable(kept: StoredPage) -> str:
     """A page that people wrote, as it would be approved: with its id, and without uses."""
     page = kept.page
     if not page.has_id:
@@ -72,7 +72,7 @@ def proposable(kept: Kept) -> str:
     return essence(page)
 
 
-def _read_again(page: Page) -> Page:
+def _read_again(page: MarkdownPage) -> MarkdownPage:
     return read_page(page.text.encode(), "the page")
 
 
@@ -85,7 +85,7 @@ def restore_pages(memories: Memories) -> list[str]:
     return [id for id in missing if memories.rewrite(id)]
 
 
-def _between(memories: Memories) -> Iterator[Finding]:
+def _between(memories: Memories) -> Iterator[MemoryFinding]:
     standing = memories.decisions.standing
     told: set[frozenset[str]] = set()
     for memory in standing:
@@ -94,12 +94,16 @@ def _between(memories: Memories) -> Iterator[Finding]:
             if pair not in told:
                 told.add(pair)
                 verb = "says the same as" if flag.kind == "duplicate" else "contradicts"
-                yield Finding(about=flag.kind, where=memory.id, says=f"{verb} {flag.id} (likeness {flag.score:.2f})")
+                yield MemoryFinding(
+                    about=flag.kind, where=memory.id, says=f"{verb} {flag.id} (likeness {flag.score:.2f})"
+                )
 
 
-def _old(memories: Memories) -> Iterator[Finding]:
+def _old(memories: Memories) -> Iterator[MemoryFinding]:
     now, rules = memories.clock.now(), memories.rules
     for memory in memories.decisions.standing:
         left = strength(memory, now)
         if left < rules.retire_below:
-            yield Finding(about="stale", where=memory.id, says=f"its strength is {left:.2f}, used {memory.hits} times")
+            yield MemoryFinding(
+                about="stale", where=memory.id, says=f"its strength is {left:.2f}, used {memory.hits} times"
+            )

@@ -20,12 +20,12 @@ from recto.continuity.memory.events import (
     REJECTED,
     RETIRED,
     Approval,
-    Decisions,
+    MemoryDecisions,
     Proposer,
     brought_up,
     decision_key,
 )
-from recto.continuity.memory.files import Kept, MemoryFolder, Pages
+from recto.continuity.memory.files import FolderPages, MemoryFolder, StoredPage
 from recto.continuity.memory.markdown import amended, essence, read_page
 from recto.continuity.memory.model import Memory, MemoryKind, is_known
 from recto.continuity.memory.proposals import Proposal, Proposing, Suggestion, checked_page, proposal_at
@@ -97,10 +97,10 @@ class Memories:
         self.rules = rules or MemoryRules()
         self.proposing = Proposing(store, session, self.home, clock, self.rules.half_life_days)
         self._meter = meter
-        self._known = Decisions()
+        self._known = MemoryDecisions()
 
     @property
-    def decisions(self) -> Decisions:
+    def decisions(self) -> MemoryDecisions:
         """What was decided, as of now."""
         self._known = brought_up(self._known, self.store, self.home)
         return self._known
@@ -280,7 +280,7 @@ class Memories:
                 self.write_index()
         return done
 
-    def _finish(self, known: Decisions, id: str, line: dict[str, Any]) -> bool:
+    def _finish(self, known: MemoryDecisions, id: str, line: dict[str, Any]) -> bool:
         approval = known.current.get(id)
         if approval is None:
             return False
@@ -289,7 +289,7 @@ class Memories:
             self._write(older, fresh=False)
         return self._write(id, fresh=fresh)
 
-    def _removed(self, known: Decisions, pages: Pages, lines: Sequence[dict[str, Any]]) -> list[str]:
+    def _removed(self, known: MemoryDecisions, pages: FolderPages, lines: Sequence[dict[str, Any]]) -> list[str]:
         """What was approved and written here, and whose page somebody removed. A page that is broken is still there."""
         if pages.problems:
             return []
@@ -372,7 +372,7 @@ class Memories:
         )
 
 
-def is_edited(approval: Approval, kept: Kept) -> bool:
+def is_edited(approval: Approval, kept: StoredPage) -> bool:
     """Whether a page says something else than what was approved."""
     try:
         approved = read_page(approval.text.encode(), "approved")
@@ -381,7 +381,7 @@ def is_edited(approval: Approval, kept: Kept) -> bool:
     return essence(approved) != essence(kept.page)
 
 
-def _remembered(known: Decisions, approval: Approval, kept: Kept | None) -> Remembered:
+def _remembered(known: MemoryDecisions, approval: Approval, kept: StoredPage | None) -> Remembered:
     return Remembered(
         memory=known.memory(approval.memory.id),
         path=kept.path if kept else "",

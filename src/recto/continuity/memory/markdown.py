@@ -54,7 +54,7 @@ USES = ("hits", "prevented", "last_applied", "state")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class MarkdownPage:
     """A page that was read: what it says, and every character of it."""
 
     memory: Memory
@@ -93,7 +93,7 @@ def page_of(memory: Memory) -> str:
 
 
 @lru_cache(_REMEMBERED)
-def read_page(raw: bytes, name: str) -> Page:
+def read_page(raw: bytes, name: str) -> MarkdownPage:
     """The page in a file. Raises `MalformedMemory`, which names the file, the line and what is wrong there."""
     if len(raw) > LARGEST:
         raise MalformedMemory(name, 1, f"it has {len(raw):,} bytes, and a memory has at most {LARGEST:,}")
@@ -109,7 +109,7 @@ def read_page(raw: bytes, name: str) -> Page:
         if hidden := unseen_in(line):
             reason = f"there are characters here that cannot be seen ({', '.join(hidden)}); take them out"
             raise MalformedMemory(name, number, reason)
-    return Page(
+    return MarkdownPage(
         memory=memory,
         text=text,
         places={key: (start + first, start + last) for key, (first, last) in reading.places.items()},
@@ -118,7 +118,7 @@ def read_page(raw: bytes, name: str) -> Page:
     )
 
 
-def amended(page: Page, memory: Memory) -> str:
+def amended(page: MarkdownPage, memory: Memory) -> str:
     """The page with what Recto keeps up to date set as in a memory; every other character is as it was."""
     values = {
         "hits": str(memory.hits),
@@ -136,7 +136,7 @@ def amended(page: Page, memory: Memory) -> str:
     return text
 
 
-def essence(page: Page) -> str:
+def essence(page: MarkdownPage) -> str:
     """The page without regard to what Recto keeps up to date: what an approval stands for."""
     at_first = Memory(id="", kind="fact", title="", text="", created=0)
     return amended(page, at_first)

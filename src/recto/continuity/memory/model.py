@@ -70,7 +70,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class MemoryFlag:
     """That one memory repeats or contradicts another."""
 
     kind: Literal["duplicate", "conflict"]
@@ -112,7 +112,7 @@ def strength(memory: Memory, now: int) -> float:
     return float(0.5 ** min(idle / life, 1_000.0))
 
 
-def flags_of(text: str, others: Iterable[Memory], without: str = "") -> tuple[Flag, ...]:
+def flags_of(text: str, others: Iterable[Memory], without: str = "") -> tuple[MemoryFlag, ...]:
     """Which memories a text repeats or contradicts, the surest first."""
     own, found = vector(text.lower()), []
     key, values, denies = folded(text), _values(text), bool(_DENIES.search(text))
@@ -124,9 +124,9 @@ def flags_of(text: str, others: Iterable[Memory], without: str = "") -> tuple[Fl
         differs = (values and theirs and values != theirs) or denies != bool(_DENIES.search(other.text))
         taken_back = supersedes(text, other.text) if like >= _NEAR or values != theirs else 0.0
         if taken_back >= _CONTRADICTS or (like >= _LIKE and differs):
-            found.append(Flag(kind="conflict", id=other.id, score=round(max(taken_back, like), 3)))
+            found.append(MemoryFlag(kind="conflict", id=other.id, score=round(max(taken_back, like), 3)))
         elif like >= _SAME:
-            found.append(Flag(kind="duplicate", id=other.id, score=round(like, 3)))
+            found.append(MemoryFlag(kind="duplicate", id=other.id, score=round(like, 3)))
     return tuple(sorted(found, key=lambda flag: (-flag.score, flag.id)))
 
 

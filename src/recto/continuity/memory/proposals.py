@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
-from recto.continuity.memory.events import NOTED, PROPOSED, Action, Decisions, Proposer, about_of, proposal_id
+from recto.continuity.memory.events import NOTED, PROPOSED, Action, MemoryDecisions, Proposer, about_of, proposal_id
 from recto.continuity.memory.markdown import page_of, read_page
 from recto.continuity.memory.model import (
     KINDS,
@@ -20,8 +20,8 @@ from recto.continuity.memory.model import (
     LONGEST_TITLE,
     MOST_SOURCES,
     MOST_TAGS,
-    Flag,
     Memory,
+    MemoryFlag,
     MemoryKind,
     digest_of,
     flags_of,
@@ -56,7 +56,7 @@ class Proposal:
     memory: Memory
     by: Proposer
     why: str
-    flags: tuple[Flag, ...]
+    flags: tuple[MemoryFlag, ...]
     """What it repeats or contradicts, as far as that was known when it was made."""
     pointer: str
     """The entry it stands in."""
@@ -206,7 +206,7 @@ def checked_page(text: str) -> Memory:
     return memory
 
 
-def proposal_at(store: TranscriptStore, known: Decisions, id: str) -> Proposal | None:
+def proposal_at(store: TranscriptStore, known: MemoryDecisions, id: str) -> Proposal | None:
     """The proposal with an id as it stands in the transcript; None where there is none that can be read."""
     try:
         session, seq = parse_pointer(known.noted[id])
@@ -235,8 +235,10 @@ def proposal_at(store: TranscriptStore, known: Decisions, id: str) -> Proposal |
         return None
 
 
-def _flags(given: object) -> Iterable[Flag]:
+def _flags(given: object) -> Iterable[MemoryFlag]:
     for one in given[:_MOST_FLAGS] if isinstance(given, list) else ():
         if isinstance(one, dict) and one.get("kind") in ("duplicate", "conflict"):
             score = one.get("score")
-            yield Flag(kind=one["kind"], id=str(one.get("id", "")), score=score if isinstance(score, float) else 0.0)
+            yield MemoryFlag(
+                kind=one["kind"], id=str(one.get("id", "")), score=score if isinstance(score, float) else 0.0
+            )

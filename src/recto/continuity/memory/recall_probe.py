@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recto.context.facts.grounding import folded
-from recto.context.facts.types import Told
+from recto.context.facts.types import MessageView
 from recto.context.facts.user_text import sentences_of
-from recto.recall.types import Asked
+from recto.recall.types import Query
 
 if TYPE_CHECKING:
     from recto.recall.recall import Recall
@@ -35,7 +35,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class RecallHealth:
     """How well recall finds."""
 
     asked: int
@@ -49,7 +49,7 @@ class Health:
         return self.found / self.asked if self.asked else 1.0
 
 
-def held_out(told: Sequence[Told], most: int = MOST) -> list[HeldOut]:
+def held_out(told: Sequence[MessageView], most: int = MOST) -> list[HeldOut]:
     """Questions about these messages, evenly spread over them: every other telling word of a sentence."""
     made = []
     for one in told:
@@ -63,14 +63,14 @@ def held_out(told: Sequence[Told], most: int = MOST) -> list[HeldOut]:
     return [made[int(place * step)] for place in range(min(most, len(made)))]
 
 
-def health_of(recall: Recall, questions: Sequence[HeldOut], now: int) -> Health:
+def health_of(recall: Recall, questions: Sequence[HeldOut], now: int) -> RecallHealth:
     """Asks the questions, and counts how often the right entry, or one that says the same, comes back."""
     found, missed = 0, []
     for one in questions:
-        hits = recall.search(Asked(text=one.question, now=now), most=TOP, scope="session").hits[:TOP]
+        hits = recall.search(Query(text=one.question, now=now), most=TOP, scope="session").hits[:TOP]
         says = folded(one.sentence)
         if any(hit.seq == one.seq or says in folded(hit.text) for hit in hits):
             found += 1
         else:
             missed.append(one.seq)
-    return Health(asked=len(questions), found=found, missed=tuple(missed))
+    return RecallHealth(asked=len(questions), found=found, missed=tuple(missed))

@@ -18,9 +18,9 @@ from __future__ import annotations
 from recto.errors import CannotCross, InputError, MalformedMessage
 from recto.formats.convert import anthropic, openai_chat, openai_responses
 from recto.formats.convert.stream_reader import LISTENERS
-from recto.formats.convert.stream_types import Begin, Broke, End, InOrder, Piece, Words
+from recto.formats.convert.stream_types import Begin, Broke, End, InOrder, Piece, TextDelta
 from recto.formats.convert.stream_writer import TELLERS, told
-from recto.formats.convert.types import Answer, Ids, Request, Road
+from recto.formats.convert.types import Completion, CompletionRequest, Ids, Road
 from recto.formats.errors import CANNOT_CROSS, UPSTREAM_FAILED
 from recto.formats.json_spans import Json
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, fields_of, json_of
@@ -97,7 +97,7 @@ class StreamCrossing:
             return []
         if isinstance(piece, Broke):
             return [self._refuse(UPSTREAM_FAILED, piece.message or "The model's answer broke off.")]
-        if isinstance(piece, Words) and not piece.text:
+        if isinstance(piece, TextDelta) and not piece.text:
             return []
         pieces: list[Piece] = [piece]
         if isinstance(piece, Begin):
@@ -123,7 +123,7 @@ def _road(source: str, target: str, *, reply: bool = False) -> Road:
     return Road(source, target, reply)
 
 
-def _read_request(body: dict[str, Json], road: Road) -> Request:
+def _read_request(body: dict[str, Json], road: Road) -> CompletionRequest:
     if road.source == CHAT:
         return openai_chat.read_request(body, road)
     if road.source == RESPONSES:
@@ -131,7 +131,7 @@ def _read_request(body: dict[str, Json], road: Road) -> Request:
     return anthropic.read_request(body, road)
 
 
-def _write_request(request: Request, road: Road, max_tokens: int) -> dict[str, Json]:
+def _write_request(request: CompletionRequest, road: Road, max_tokens: int) -> dict[str, Json]:
     if road.target == CHAT:
         return openai_chat.write_request(request, road)
     if road.target == RESPONSES:
@@ -139,7 +139,7 @@ def _write_request(request: Request, road: Road, max_tokens: int) -> dict[str, J
     return anthropic.write_request(request, road, max_tokens)
 
 
-def _read_answer(body: dict[str, Json], road: Road) -> Answer:
+def _read_answer(body: dict[str, Json], road: Road) -> Completion:
     if road.source == CHAT:
         return openai_chat.read_answer(body, road)
     if road.source == RESPONSES:
@@ -147,7 +147,7 @@ def _read_answer(body: dict[str, Json], road: Road) -> Answer:
     return anthropic.read_answer(body, road)
 
 
-def _write_answer(answer: Answer, ids: Ids, road: Road) -> dict[str, Json]:
+def _write_answer(answer: Completion, ids: Ids, road: Road) -> dict[str, Json]:
     if road.target == CHAT:
         return openai_chat.write_answer(answer, ids, road)
     if road.target == RESPONSES:

@@ -12,25 +12,25 @@ from recto.errors import MalformedJson, MalformedMessage
 from recto.formats.convert.openai_chat import objects_in
 from recto.formats.convert.reasoning import seal, unseal
 from recto.formats.convert.types import (
-    Answer,
-    Call,
-    Choice,
+    CallPart,
+    ChatTurn,
+    Completion,
+    CompletionRequest,
     Cost,
-    Document,
     Ending,
+    FilePart,
     Ids,
     Part,
     Picture,
-    Refused,
-    Request,
-    Result,
+    RefusalPart,
+    ResultPart,
     Road,
     Shape,
     Stop,
-    Text,
+    TextPart,
     Thought,
-    Tool,
-    Turn,
+    ToolChoice,
+    ToolDefinition,
     cost_in,
     count,
     flag,
@@ -79,7 +79,7 @@ _KNOWN: Final = CACHE_MARKS | {
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def read_request(body: Mapping[str, Json], road: Road) -> Request:
+def read_request(body: Mapping[str, Json], road: Road) -> CompletionRequest:
     """What a request body asks for."""
     road.only(body, _KNOWN)
     if object_in(body.get("thinking")).get("type", "adaptive") not in ("adaptive", "disabled"):
@@ -91,7 +91,7 @@ def read_request(body: Mapping[str, Json], road: Road) -> Request:
     turns = tuple(_read_turns(objects(body.get("messages"), "messages"), road))
     if turns and turns[-1].role == "assistant":
         raise road.lost("the assistant's message at the end, which the model would go on with,")
-    return Request(
+    return CompletionRequest(
         model=text_in(body.get("model")),
         turns=(*_system(body.get("system"), road), *turns),
         tools=tuple(_read_tool(tool, road, f"tools[{n}]") for n, tool in enumerate(objects_in(body, "tools"))),
@@ -107,7 +107,7 @@ def read_request(body: Mapping[str, Json], road: Road) -> Request:
     )
 
 
-def write_request(request: Request, road: Road, max_tokens: int) -> dict[str, Json]:
+def write_request(request: CompletionRequest, road: Road, max_tokens: int) -> dict[str, Json]:
     """A request body. How long the answer may be has to be said here, whether the client did or not."""
     _refuse_foreign(request, road)
     most = max_tokens if request.most_tokens is None else request.most_tokens
@@ -135,14 +135,14 @@ def write_request(request: Request, road: Road, max_tokens: int) -> dict[str, Js
     return body | {key: value for key, value in given.items() if value is not None}
 
 
-def read_answer(body: Mapping[str, Json], road: Road) -> Answer:
+def read_answer(body: Mapping[str, Json], road: Road) -> Completion:
     """What a reply says."""
     content = body.get("content")
     if not isinstance(content, list):
         raise MalformedMessage("the reply has no content")
     parts = joined(_spoken(content, road, "content"))
     ending = read_ending(text_in(body.get("stop_reason")), body, body.get("usage"), road)
-    return Answer(model=text_in(body.get("model")), parts=parts, ending=ending)
+    return Completion(model=text_in(body.get("model")), parts=parts, ending=ending)
 
 
 def read_ending(reason: str, told: Mapping[str, Json], usage: Json, road: Road) -> Ending:
@@ -153,9 +153,9 @@ def read_ending(reason: str, told: Mapping[str, Json], usage: Json, road: Road) 
     return Ending(stop=stop, sequence=text_in(told.get("stop_sequence")), cost=read_cost(usage))
 
 
-def write_answer(answer: Answer, ids: Ids, road: Road) -> dict[str, Json]:
+def write_answer(answer: Completion, ids: Ids, road: Road) -> dict[str, Json]:
     """A reply."""
-    parts = [Text(part.text) if isinstance(part, Refused) else part for part in answer.parts]
+    parts = [TextPart(part.text) if isinstance(part, RefusalPart) else part for part in answer.parts]
     return envelope(ids, answer.model) | {
         "content": list(_write_blocks(parts, road)),
         "stop_reason": stop_reason(answer.ending, answer.parts),
@@ -172,7 +172,7 @@ def envelope(ids: Ids, model: str) -> dict[str, Json]:
 
 def stop_reason(ending: Ending, parts: Iterable[Part]) -> str:
     """Why the answer ended. A model that declines is told apart here, and by its words elsewhere."""
-    refused = ending.stop == "ended" and any(isinstance(part, Refused) for part in parts)
+    refused = ending.stop == "ended" and any(isinstance(part, RefusalPart) for part in parts)
     return "refusal" if refused else STOP_REASONS[ending.stop]
 
 
@@ -202,7 +202,7 @@ def safe_id(call_id: str) -> str:
     )
 
 
-def input_of(call: Call, road: Road) -> dict[str, Json]:
+def input_of(call: CallPart, road: Road) -> dict[str, Json]:
     """The arguments of a call, which have to be an object here."""
     try:
         value = value_in(call.arguments) if call.arguments.strip() else {}
@@ -213,7 +213,7 @@ def input_of(call: Call, road: Road) -> dict[str, Json]:
     return value
 
 
-def _refuse_foreign(request: Request, road: Road) -> None:
+def _refuse_foreign(request: CompletionRequest, road: Road) -> None:
     if request.temperature is not None and request.temperature > 1:
         raise road.lost("a 'temperature' above 1")
     if request.effort and request.effort not in _EFFORTS:
@@ -224,35 +224,35 @@ def _refuse_foreign(request: Request, road: Road) -> None:
         raise road.lost("an answer that has to be JSON of no given schema")
 
 
-def _system(value: Json, road: Road) -> Iterator[Turn]:
+def _system(value: Json, road: Road) -> Iterator[ChatTurn]:
     if isinstance(value, str):
-        yield Turn(role="system", parts=(Text(value),))
+        yield ChatTurn(role="system", parts=(TextPart(value),))
     elif value:
-        yield Turn(role="system", parts=tuple(_content(value, road, "system")))
+        yield ChatTurn(role="system", parts=tuple(_content(value, road, "system")))
 
 
-def _read_turns(messages: Sequence[dict[str, Json]], road: Road) -> Iterator[Turn]:
+def _read_turns(messages: Sequence[dict[str, Json]], road: Road) -> Iterator[ChatTurn]:
     for n, message in enumerate(messages):
         where = f"messages[{n}]"
         road.only(message, {"role", "content"} | CACHE_MARKS, where)
         match message.get("role"):
             case "assistant":
-                yield Turn(role="assistant", parts=tuple(_spoken(message.get("content"), road, where)))
+                yield ChatTurn(role="assistant", parts=tuple(_spoken(message.get("content"), road, where)))
             case "system":
-                yield Turn(role="system", parts=tuple(_content(message.get("content"), road, where)))
+                yield ChatTurn(role="system", parts=tuple(_content(message.get("content"), road, where)))
             case "user":
                 parts = list(_content(message.get("content"), road, where))
-                if results := tuple(part for part in parts if isinstance(part, Result)):
-                    yield Turn(role="tool", parts=results)
-                if rest := tuple(part for part in parts if not isinstance(part, Result)):
-                    yield Turn(role="user", parts=rest)
+                if results := tuple(part for part in parts if isinstance(part, ResultPart)):
+                    yield ChatTurn(role="tool", parts=results)
+                if rest := tuple(part for part in parts if not isinstance(part, ResultPart)):
+                    yield ChatTurn(role="user", parts=rest)
             case _:
                 raise road.lost(f"{where}.role")
 
 
 def _spoken(content: Json, road: Road, where: str) -> Iterator[Part]:
     if isinstance(content, str):
-        yield Text(content)
+        yield TextPart(content)
         return
     for n, block in enumerate(objects(content, "content")):
         yield read_block(block, road, f"{where}[{n}]")
@@ -263,7 +263,7 @@ def read_block(block: Mapping[str, Json], road: Road, where: str) -> Part:
     match block:
         case {"type": "text", "text": str(text)}:
             road.only(block, {"type", "text"} | CACHE_MARKS, where)
-            return Text(text)
+            return TextPart(text)
         case {"type": "thinking", "thinking": str(text)}:
             return Thought(text=text, block=sealed_block(block))
         case {"type": "redacted_thinking"}:
@@ -272,40 +272,40 @@ def read_block(block: Mapping[str, Json], road: Road, where: str) -> Part:
             if object_in(block.get("caller")).get("type", "direct") != "direct":
                 raise road.lost(f"{where}.caller")
             road.only(block, {"type", "id", "name", "input", "caller"} | CACHE_MARKS, where)
-            return Call(id=call_id, name=name, arguments=json_of(object_in(block.get("input"))))
+            return CallPart(id=call_id, name=name, arguments=json_of(object_in(block.get("input"))))
         case _:
             raise road.lost(f"{where} ({text_in(block.get('type'))})")
 
 
 def _content(content: Json, road: Road, where: str) -> Iterator[Part]:
     if isinstance(content, str):
-        yield Text(content)
+        yield TextPart(content)
         return
     for n, block in enumerate([] if content is None else objects(content, "content")):
         here = f"{where}[{n}]"
         match block:
             case {"type": "text", "text": str(text)}:
                 road.only(block, {"type", "text"} | CACHE_MARKS, here)
-                yield Text(text)
+                yield TextPart(text)
             case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
                 yield Picture(media_type=kind, data=data)
             case {"type": "image", "source": {"type": "url", "url": str(url)}}:
                 yield Picture(url=url)
             case {"type": "document", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
                 road.only(block, {"type", "source", "title"} | CACHE_MARKS, here)
-                yield Document(media_type=kind, data=data, name=text_in(block.get("title")))
+                yield FilePart(media_type=kind, data=data, name=text_in(block.get("title")))
             case {"type": "document", "source": {"type": "url", "url": str(url)}}:
                 road.only(block, {"type", "source", "title"} | CACHE_MARKS, here)
-                yield Document(url=url, name=text_in(block.get("title")))
+                yield FilePart(url=url, name=text_in(block.get("title")))
             case {"type": "tool_result", "tool_use_id": str(call_id)}:
                 road.only(block, {"type", "tool_use_id", "content", "is_error"} | CACHE_MARKS, here)
                 parts = tuple(_content(block.get("content"), road, here))
-                yield Result(call_id=call_id, parts=parts, failed=bool(block.get("is_error")))
+                yield ResultPart(call_id=call_id, parts=parts, failed=bool(block.get("is_error")))
             case _:
                 raise road.lost(f"{here} ({text_in(block.get('type'))})")
 
 
-def _write_turns(turns: Iterable[Turn], road: Road) -> Iterator[Json]:
+def _write_turns(turns: Iterable[ChatTurn], road: Road) -> Iterator[Json]:
     """Neighbours of one side become one message: read as one they are anyway, and some take no other."""
     sides = {"tool": "user", "developer": "system"}
     for side, group in groupby(turns, key=lambda turn: sides.get(turn.role, turn.role)):
@@ -318,24 +318,24 @@ def _write_blocks(parts: Iterable[Part], road: Road) -> Iterator[Json]:
     """Parts as blocks. Text that says nothing is left out: it is refused here, and often stands beside calls."""
     for part in parts:
         match part:
-            case Text(text):
+            case TextPart(text):
                 if text.strip() or road.reply:
                     yield {"type": "text", "text": text}
             case Thought():
                 yield from _write_thought(part, road)
-            case Call():
+            case CallPart():
                 call_id = part.id if road.reply else safe_id(part.id)
                 yield {"type": "tool_use", "id": call_id, "name": part.name, "input": input_of(part, road)}
-            case Result():
+            case ResultPart():
                 failed: dict[str, Json] = {"is_error": True} if part.failed else {}
                 content = list(_write_blocks(part.parts, road))
                 yield {"type": "tool_result", "tool_use_id": safe_id(part.call_id), "content": content, **failed}
             case Picture():
                 yield {"type": "image", "source": _source(part)}
-            case Document():
+            case FilePart():
                 title: dict[str, Json] = {"title": part.name} if part.name else {}
                 yield {"type": "document", "source": _source(part), **title}
-            case Refused(text):
+            case RefusalPart(text):
                 yield {"type": "text", "text": text}
 
 
@@ -356,13 +356,13 @@ def sealed_block(block: Mapping[str, Json]) -> Mapping[str, Json] | None:
     return unseal(sealed) or block if sealed else None
 
 
-def _source(part: Picture | Document) -> Json:
+def _source(part: Picture | FilePart) -> Json:
     if part.url:
         return {"type": "url", "url": part.url}
     return {"type": "base64", "media_type": part.media_type, "data": part.data}
 
 
-def _read_tool(tool: Mapping[str, Json], road: Road, where: str) -> Tool:
+def _read_tool(tool: Mapping[str, Json], road: Road, where: str) -> ToolDefinition:
     if tool.get("type", "custom") not in ("custom", None):
         raise road.lost(f"{where} ({tool.get('type')})")
     if tool.get("defer_loading") is True:
@@ -371,32 +371,32 @@ def _read_tool(tool: Mapping[str, Json], road: Road, where: str) -> Tool:
     road.only(tool, hints | {"type", "name", "description", "input_schema", "strict"}, where)
     description = text_in(tool.get("description"))
     schema, strict = tool.get("input_schema"), flag(tool, "strict")
-    return Tool(name=text_in(tool.get("name")), description=description, schema=schema, strict=strict)
+    return ToolDefinition(name=text_in(tool.get("name")), description=description, schema=schema, strict=strict)
 
 
-def _write_tool(tool: Tool) -> Json:
+def _write_tool(tool: ToolDefinition) -> Json:
     told: dict[str, Json] = {"description": tool.description} if tool.description else {}
     strict: dict[str, Json] = {"strict": True} if tool.strict else {}
     schema: dict[str, Json] = tool.schema if isinstance(tool.schema, dict) else {"properties": {}}
     return {"name": tool.name, **told, "input_schema": {"type": "object", **schema}, **strict}
 
 
-def _read_choice(value: Mapping[str, Json], road: Road) -> Choice | None:
+def _read_choice(value: Mapping[str, Json], road: Road) -> ToolChoice | None:
     match value.get("type"):
         case None:
             return None
         case "auto" | "none" | "any" as kind:
-            return Choice(kind=kind)
+            return ToolChoice(kind=kind)
         case "tool":
-            return Choice(kind="tool", name=text_in(value.get("name")))
+            return ToolChoice(kind="tool", name=text_in(value.get("name")))
         case _:
             raise road.lost("'tool_choice'")
 
 
-def _write_choice(request: Request) -> Json:
+def _write_choice(request: CompletionRequest) -> Json:
     if not request.tools or (request.choice is None and request.parallel is not False):
         return None
-    choice = request.choice or Choice(kind="auto")
+    choice = request.choice or ToolChoice(kind="auto")
     name: dict[str, Json] = {"name": choice.name} if choice.kind == "tool" else {}
     alone: dict[str, Json] = {}
     if request.parallel is not None and choice.kind != "none":

@@ -10,26 +10,26 @@ from recto.errors import MalformedMessage
 from recto.formats.convert.reasoning import detail, thought
 from recto.formats.convert.types import (
     SHARED_HINTS,
-    Answer,
-    Call,
-    Choice,
+    CallPart,
+    ChatTurn,
+    Completion,
+    CompletionRequest,
     Cost,
-    Document,
     Ending,
+    FilePart,
     Ids,
     Part,
     Picture,
-    Refused,
-    Request,
-    Result,
+    RefusalPart,
+    ResultPart,
     Road,
     Role,
     Shape,
     Stop,
-    Text,
+    TextPart,
     Thought,
-    Tool,
-    Turn,
+    ToolChoice,
+    ToolDefinition,
     cost_in,
     count,
     flag,
@@ -91,14 +91,14 @@ _MESSAGE: Final = frozenset({"role", "content"}) | CACHE_MARKS
 _SPOKEN: Final = _MESSAGE | {"tool_calls", "refusal", "reasoning_content", "reasoning", "reasoning_details", "id"}
 
 
-def read_request(body: Mapping[str, Json], road: Road) -> Request:
+def read_request(body: Mapping[str, Json], road: Road) -> CompletionRequest:
     """What a request body asks for."""
     road.only(body, _KNOWN | _USUAL.keys())
     road.plain(body, _USUAL)
     most = count(body, "max_completion_tokens")
     stop = body.get("stop")
     given = [stop] if isinstance(stop, str) else stop
-    return Request(
+    return CompletionRequest(
         model=text_in(body.get("model")),
         turns=tuple(_read_turns(objects(body.get("messages"), "messages"), road)),
         tools=tuple(_read_tool(tool, road, f"tools[{n}]") for n, tool in enumerate(objects_in(body, "tools"))),
@@ -116,7 +116,7 @@ def read_request(body: Mapping[str, Json], road: Road) -> Request:
     )
 
 
-def write_request(request: Request, road: Road) -> dict[str, Json]:
+def write_request(request: CompletionRequest, road: Road) -> dict[str, Json]:
     """A request body. A stream is always asked for its usage: the other formats tell it."""
     body: dict[str, Json] = {"model": request.model, "messages": list(_write_turns(request.turns, road))}
     if request.tools:
@@ -140,7 +140,7 @@ def write_request(request: Request, road: Road) -> dict[str, Json]:
     return body | {key: value for key, value in given.items() if value is not None}
 
 
-def read_answer(body: Mapping[str, Json], road: Road) -> Answer:
+def read_answer(body: Mapping[str, Json], road: Road) -> Completion:
     """What a reply says."""
     choices = body.get("choices")
     first = object_in(choices[0]) if isinstance(choices, list) and choices else {}
@@ -150,10 +150,10 @@ def read_answer(body: Mapping[str, Json], road: Road) -> Answer:
     finish = text_in(first.get("finish_reason"))
     parts = joined(_spoken(message, road, "message"))
     ending = Ending(stop=stopped_for(parts, STOPS.get(finish, "ended")), cost=read_cost(body.get("usage")))
-    return Answer(model=text_in(body.get("model")), parts=parts, ending=ending)
+    return Completion(model=text_in(body.get("model")), parts=parts, ending=ending)
 
 
-def write_answer(answer: Answer, ids: Ids, road: Road) -> dict[str, Json]:
+def write_answer(answer: Completion, ids: Ids, road: Road) -> dict[str, Json]:
     """A reply."""
     message = _write_spoken(answer.parts, road)
     content = message.get("content")
@@ -194,7 +194,7 @@ def objects_in(body: Mapping[str, Json], key: str) -> list[dict[str, Json]]:
     return [] if body.get(key) is None else objects(body[key], key)
 
 
-def data_url(part: Picture | Document) -> str:
+def data_url(part: Picture | FilePart) -> str:
     """The address of a file, or its data as one."""
     return part.url or f"data:{part.media_type};base64,{part.data}"
 
@@ -205,7 +205,7 @@ def read_url(url: str) -> tuple[str, str, str]:
     return (found[1], url[found.end() :], "") if found else ("", "", url)
 
 
-def _read_turns(messages: Sequence[dict[str, Json]], road: Road) -> Iterator[Turn]:
+def _read_turns(messages: Sequence[dict[str, Json]], road: Road) -> Iterator[ChatTurn]:
     results: list[Part] = []
     for n, message in enumerate(messages):
         where = f"messages[{n}]"
@@ -215,18 +215,18 @@ def _read_turns(messages: Sequence[dict[str, Json]], road: Road) -> Iterator[Tur
         if role == "tool":
             road.only(message, _MESSAGE | {"tool_call_id", "name"}, where)
             parts = tuple(_content(message.get("content"), road, where))
-            results.append(Result(call_id=text_in(message.get("tool_call_id")), parts=parts))
+            results.append(ResultPart(call_id=text_in(message.get("tool_call_id")), parts=parts))
             continue
         if results:
-            yield Turn(role="tool", parts=tuple(results))
+            yield ChatTurn(role="tool", parts=tuple(results))
             results = []
         if role == "assistant":
-            yield Turn(role=role, parts=tuple(_spoken(message, road, where)))
+            yield ChatTurn(role=role, parts=tuple(_spoken(message, road, where)))
         else:
             road.only(message, _MESSAGE, where)
-            yield Turn(role=role, parts=tuple(_content(message.get("content"), road, where)))
+            yield ChatTurn(role=role, parts=tuple(_content(message.get("content"), road, where)))
     if results:
-        yield Turn(role="tool", parts=tuple(results))
+        yield ChatTurn(role="tool", parts=tuple(results))
 
 
 def _spoken(message: Mapping[str, Json], road: Road, where: str) -> Iterator[Part]:
@@ -234,12 +234,12 @@ def _spoken(message: Mapping[str, Json], road: Road, where: str) -> Iterator[Par
     yield from _thoughts(message, road, where)
     yield from _content(message.get("content"), road, where)
     if refusal := text_in(message.get("refusal")):
-        yield Refused(refusal)
+        yield RefusalPart(refusal)
     for n, call in enumerate(objects_in(message, "tool_calls")):
         yield read_call(call, road, f"{where}.tool_calls[{n}]")
 
 
-def read_call(call: Mapping[str, Json], road: Road, where: str) -> Call:
+def read_call(call: Mapping[str, Json], road: Road, where: str) -> CallPart:
     """A call, whole. What a vendor ties to it would not come back to the vendor."""
     road.only(call, {"id", "type", "function", "index"}, where)
     if call.get("type", "function") != "function":
@@ -247,7 +247,7 @@ def read_call(call: Mapping[str, Json], road: Road, where: str) -> Call:
     function = object_in(call.get("function"))
     road.only(function, {"name", "arguments"}, f"{where}.function")
     name, arguments = text_in(function.get("name")), text_in(function.get("arguments"))
-    return Call(id=text_in(call.get("id")), name=name, arguments=arguments)
+    return CallPart(id=text_in(call.get("id")), name=name, arguments=arguments)
 
 
 def _thoughts(message: Mapping[str, Json], road: Road, where: str) -> Iterator[Part]:
@@ -264,16 +264,16 @@ def _thoughts(message: Mapping[str, Json], road: Road, where: str) -> Iterator[P
 
 def _content(content: Json, road: Road, where: str) -> Iterator[Part]:
     if isinstance(content, str):
-        yield Text(content)
+        yield TextPart(content)
         return
     for n, part in enumerate([] if content is None else objects(content, "content")):
         here = f"{where}.content[{n}]"
         match part:
             case {"type": "text", "text": str(text)}:
                 road.only(part, {"type", "text"} | CACHE_MARKS, here)
-                yield Text(text)
+                yield TextPart(text)
             case {"type": "refusal", "refusal": str(text)}:
-                yield Refused(text)
+                yield RefusalPart(text)
             case {"type": "image_url", "image_url": {"url": str(url)}}:
                 given = object_in(part["image_url"])
                 road.only(given, {"url", "detail"}, here)
@@ -283,16 +283,16 @@ def _content(content: Json, road: Road, where: str) -> Iterator[Part]:
                 given = object_in(part["file"])
                 road.only(given, {"file_data", "filename"}, here)
                 kind, data, address = read_url(url)
-                yield Document(media_type=kind, data=data, url=address, name=text_in(given.get("filename")))
+                yield FilePart(media_type=kind, data=data, url=address, name=text_in(given.get("filename")))
             case _:
                 raise road.lost(f"{here} ({text_in(part.get('type'))})")
 
 
-def _write_turns(turns: Iterable[Turn], road: Road) -> Iterator[Json]:
+def _write_turns(turns: Iterable[ChatTurn], road: Road) -> Iterator[Json]:
     for turn in turns:
         if turn.role == "tool":
             for part in turn.parts:
-                if isinstance(part, Result):
+                if isinstance(part, ResultPart):
                     yield {"role": "tool", "tool_call_id": part.call_id, "content": _write_result(part, road)}
         elif turn.role == "assistant":
             yield _write_spoken(turn.parts, road)
@@ -302,15 +302,15 @@ def _write_turns(turns: Iterable[Turn], road: Road) -> Iterator[Json]:
 
 def _write_spoken(parts: Sequence[Part], road: Road) -> dict[str, Json]:
     thoughts = [part for part in parts if isinstance(part, Thought)]
-    calls = [part for part in parts if isinstance(part, Call)]
-    if not road.reply and any(isinstance(part, Text) for part in parts[_first_call(parts) :]):
+    calls = [part for part in parts if isinstance(part, CallPart)]
+    if not road.reply and any(isinstance(part, TextPart) for part in parts[_first_call(parts) :]):
         raise road.lost("text behind a call in one message of the assistant")
-    texts = [part for part in parts if isinstance(part, Text | Picture | Document)]
+    texts = [part for part in parts if isinstance(part, TextPart | Picture | FilePart)]
     message: dict[str, Json] = {
         "role": "assistant",
         "content": written_content(texts, road, _write_part) if texts else None,
     }
-    if refusal := "".join(part.text for part in parts if isinstance(part, Refused)):
+    if refusal := "".join(part.text for part in parts if isinstance(part, RefusalPart)):
         message["refusal"] = refusal
     if reasoning := "\n\n".join(part.text for part in thoughts if part.text):
         message["reasoning_content"] = reasoning
@@ -324,37 +324,37 @@ def _write_spoken(parts: Sequence[Part], road: Road) -> dict[str, Json]:
     return message
 
 
-def write_call(call: Call) -> Json:
+def write_call(call: CallPart) -> Json:
     """A call."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments or "{}"}}
 
 
 def _first_call(parts: Sequence[Part]) -> int:
-    return next((n for n, part in enumerate(parts) if isinstance(part, Call)), len(parts))
+    return next((n for n, part in enumerate(parts) if isinstance(part, CallPart)), len(parts))
 
 
 def _write_part(part: Part, road: Road) -> Json:
     match part:
-        case Text(text):
+        case TextPart(text):
             return {"type": "text", "text": text}
         case Picture():
             detail: dict[str, Json] = {"detail": part.detail} if part.detail else {}
             return {"type": "image_url", "image_url": {"url": data_url(part), **detail}}
-        case Document(url=""):
+        case FilePart(url=""):
             name: dict[str, Json] = {"filename": part.name} if part.name else {}
             return {"type": "file", "file": {"file_data": data_url(part), **name}}
         case _:
             raise road.lost(f"a {type(part).__name__.lower()} in the content of a message")
 
 
-def _write_result(result: Result, road: Road) -> Json:
-    if not all(isinstance(part, Text) for part in result.parts):
+def _write_result(result: ResultPart, road: Road) -> Json:
+    if not all(isinstance(part, TextPart) for part in result.parts):
         raise road.lost("what is not text in a tool's result")
-    marks = [Text(FAILED)] if result.failed else []
+    marks = [TextPart(FAILED)] if result.failed else []
     return written_content([*marks, *result.parts], road, _write_part)
 
 
-def _read_tool(tool: Mapping[str, Json], road: Road, where: str) -> Tool:
+def _read_tool(tool: Mapping[str, Json], road: Road, where: str) -> ToolDefinition:
     if tool.get("type") != "function":
         raise road.lost(f"{where} ({text_in(tool.get('type'))})")
     road.only(tool, {"type", "function"} | CACHE_MARKS, where)
@@ -362,10 +362,10 @@ def _read_tool(tool: Mapping[str, Json], road: Road, where: str) -> Tool:
     road.only(function, {"name", "description", "parameters", "strict"}, where)
     description = text_in(function.get("description"))
     schema, strict = function.get("parameters"), flag(function, "strict")
-    return Tool(name=text_in(function.get("name")), description=description, schema=schema, strict=strict)
+    return ToolDefinition(name=text_in(function.get("name")), description=description, schema=schema, strict=strict)
 
 
-def _write_tool(tool: Tool) -> Json:
+def _write_tool(tool: ToolDefinition) -> Json:
     function: dict[str, Json] = {"name": tool.name}
     if tool.description:
         function["description"] = tool.description
@@ -376,21 +376,21 @@ def _write_tool(tool: Tool) -> Json:
     return {"type": "function", "function": function}
 
 
-def _read_choice(value: Json, road: Road) -> Choice | None:
+def _read_choice(value: Json, road: Road) -> ToolChoice | None:
     match value:
         case None:
             return None
         case "auto" | "none":
-            return Choice(kind=value)
+            return ToolChoice(kind=value)
         case "required":
-            return Choice(kind="any")
+            return ToolChoice(kind="any")
         case {"type": "function", "function": {"name": str(name)}}:
-            return Choice(kind="tool", name=name)
+            return ToolChoice(kind="tool", name=name)
         case _:
             raise road.lost("'tool_choice'")
 
 
-def _write_choice(choice: Choice) -> Json:
+def _write_choice(choice: ToolChoice) -> Json:
     if choice.kind == "tool":
         return {"type": "function", "function": {"name": choice.name}}
     return "required" if choice.kind == "any" else choice.kind

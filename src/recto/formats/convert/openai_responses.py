@@ -10,26 +10,26 @@ from recto.formats.convert.openai_chat import FAILED, data_url, objects_in, read
 from recto.formats.convert.reasoning import seal, sealed_in
 from recto.formats.convert.types import (
     SHARED_HINTS,
-    Answer,
-    Call,
-    Choice,
+    CallPart,
+    ChatTurn,
+    Completion,
+    CompletionRequest,
     Cost,
-    Document,
     Ending,
+    FilePart,
     Ids,
     Part,
     Picture,
-    Refused,
-    Request,
-    Result,
+    RefusalPart,
+    ResultPart,
     Road,
     Role,
     Shape,
     Stop,
-    Text,
+    TextPart,
     Thought,
-    Tool,
-    Turn,
+    ToolChoice,
+    ToolDefinition,
     cost_in,
     count,
     flag,
@@ -77,14 +77,14 @@ _ROLES: Final[Mapping[str, Role]] = {
 }
 
 
-def read_request(body: Mapping[str, Json], road: Road) -> Request:
+def read_request(body: Mapping[str, Json], road: Road) -> CompletionRequest:
     """What a request body asks for."""
     road.only(body, _KNOWN | _USUAL.keys())
     road.plain(body, _USUAL)
     reasoning, text = object_in(body.get("reasoning")), object_in(body.get("text"))
     road.only(reasoning, {"effort", "summary", "generate_summary"}, "reasoning")
     road.only(text, {"format", "verbosity"}, "text")
-    return Request(
+    return CompletionRequest(
         model=text_in(body.get("model")),
         turns=(*_instructions(body.get("instructions"), road), *read_turns(_items(body.get("input")), road)),
         tools=tuple(_read_tool(tool, road, f"tools[{n}]") for n, tool in enumerate(objects_in(body, "tools"))),
@@ -101,14 +101,14 @@ def read_request(body: Mapping[str, Json], road: Road) -> Request:
     )
 
 
-def write_request(request: Request, road: Road) -> dict[str, Json]:
+def write_request(request: CompletionRequest, road: Road) -> dict[str, Json]:
     """A request body. Nothing is left with the provider: the formats that cross into this one leave nothing either."""
     if request.stop:
         raise road.lost("stop sequences")
     body: dict[str, Json] = {"model": request.model}
     turns = request.turns
     match turns:
-        case (Turn(role="system", parts=(Text(text=instructions),)), *_):
+        case (ChatTurn(role="system", parts=(TextPart(text=instructions),)), *_):
             body["instructions"] = instructions
             turns = turns[1:]
     body["input"] = list(write_turns(turns, road))
@@ -146,7 +146,7 @@ def reasoning_item(part: Thought, road: Road) -> dict[str, Json]:
     return {"type": "reasoning", "summary": summary, **sealed}
 
 
-def call_item(call: Call) -> dict[str, Json]:
+def call_item(call: CallPart) -> dict[str, Json]:
     """A call as an item."""
     return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments or "{}"}
 
@@ -170,10 +170,10 @@ def write_cost(cost: Cost | None) -> Json:
     }
 
 
-def _instructions(value: Json, road: Road) -> Iterator[Turn]:
+def _instructions(value: Json, road: Road) -> Iterator[ChatTurn]:
     if isinstance(value, str):
         if value:
-            yield Turn(role="system", parts=(Text(value),))
+            yield ChatTurn(role="system", parts=(TextPart(value),))
     elif value is not None:
         raise road.lost("'instructions' that are not text")
 
@@ -184,7 +184,7 @@ def _items(value: Json) -> list[dict[str, Json]]:
     return [] if value is None else objects(value, "input")
 
 
-def read_turns(items: Iterable[dict[str, Json]], road: Road, where: str = "input") -> Iterator[Turn]:
+def read_turns(items: Iterable[dict[str, Json]], road: Road, where: str = "input") -> Iterator[ChatTurn]:
     """What items say. Those of one side that follow each other are one turn."""
     role: Role | None = None
     parts: list[Part] = []
@@ -192,11 +192,11 @@ def read_turns(items: Iterable[dict[str, Json]], road: Road, where: str = "input
         side, found = _read_item(item, road, f"{where}[{n}]")
         if side != role or side not in ("assistant", "tool"):
             if role is not None:
-                yield Turn(role=role, parts=tuple(parts))
+                yield ChatTurn(role=role, parts=tuple(parts))
             role, parts = side, []
         parts += found
     if role is not None:
-        yield Turn(role=role, parts=tuple(parts))
+        yield ChatTurn(role=role, parts=tuple(parts))
 
 
 def _read_item(item: Mapping[str, Json], road: Road, where: str) -> tuple[Role, list[Part]]:
@@ -213,11 +213,11 @@ def _read_item(item: Mapping[str, Json], road: Road, where: str) -> tuple[Role, 
         case "function_call":
             road.only(item, _ITEM | {"call_id", "name", "arguments"}, where)
             name, arguments = text_in(item.get("name")), text_in(item.get("arguments"))
-            return "assistant", [Call(id=text_in(item.get("call_id")), name=name, arguments=arguments)]
+            return "assistant", [CallPart(id=text_in(item.get("call_id")), name=name, arguments=arguments)]
         case "function_call_output":
             road.only(item, _ITEM | {"call_id", "output"}, where)
             parts = tuple(_content(item.get("output"), road, where))
-            return "tool", [Result(call_id=text_in(item.get("call_id")), parts=parts)]
+            return "tool", [ResultPart(call_id=text_in(item.get("call_id")), parts=parts)]
         case kind:
             raise road.lost(f"{where} ({kind})")
 
@@ -229,16 +229,16 @@ def _thought(item: Mapping[str, Json]) -> Thought:
 
 def _content(content: Json, road: Road, where: str) -> Iterator[Part]:
     if isinstance(content, str):
-        yield Text(content)
+        yield TextPart(content)
         return
     for n, part in enumerate([] if content is None else objects(content, "content")):
         here = f"{where}.content[{n}]"
         match part:
             case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
                 road.only(part, {"type", "text", "logprobs"} | CACHE_MARKS, here)
-                yield Text(text)
+                yield TextPart(text)
             case {"type": "refusal", "refusal": str(text)}:
-                yield Refused(text)
+                yield RefusalPart(text)
             case {"type": "input_image", "image_url": str(url)}:
                 road.only(part, {"type", "image_url", "detail"} | CACHE_MARKS, here)
                 kind, data, address = read_url(url)
@@ -246,20 +246,20 @@ def _content(content: Json, road: Road, where: str) -> Iterator[Part]:
             case {"type": "input_file", "file_data": str(url)} | {"type": "input_file", "file_url": str(url)}:
                 road.only(part, {"type", "file_data", "file_url", "filename"} | CACHE_MARKS, here)
                 kind, data, address = read_url(url)
-                yield Document(media_type=kind, data=data, url=address, name=text_in(part.get("filename")))
+                yield FilePart(media_type=kind, data=data, url=address, name=text_in(part.get("filename")))
             case _:
                 raise road.lost(f"{here} ({text_in(part.get('type'))})")
 
 
-def write_turns(turns: Iterable[Turn], road: Road) -> Iterator[Json]:
+def write_turns(turns: Iterable[ChatTurn], road: Road) -> Iterator[Json]:
     """Turns as items."""
     for turn in turns:
         if turn.role not in ("assistant", "tool"):
             yield {"type": "message", "role": turn.role, "content": written_content(turn.parts, road, _write_part)}
             continue
-        said: list[Text | Refused] = []
+        said: list[TextPart | RefusalPart] = []
         for part in turn.parts:
-            if isinstance(part, Text | Refused):
+            if isinstance(part, TextPart | RefusalPart):
                 if road.reply and said and type(said[-1]) is not type(part):
                     yield from _said(said, road)  # as in a stream, where an item is closed once something else begins
                     said = []
@@ -271,11 +271,11 @@ def write_turns(turns: Iterable[Turn], road: Road) -> Iterator[Json]:
         yield from _said(said, road)
 
 
-def _said(parts: Sequence[Text | Refused], road: Road) -> Iterator[Json]:
+def _said(parts: Sequence[TextPart | RefusalPart], road: Road) -> Iterator[Json]:
     match parts:
         case []:
             return
-        case [Text(text)] if not road.reply:
+        case [TextPart(text)] if not road.reply:
             yield {"type": "message", "role": "assistant", "content": text}
         case _:
             yield {"type": "message", "role": "assistant", "content": [said_part(part) for part in parts]}
@@ -286,66 +286,66 @@ def _write_item(part: Part, road: Road) -> Iterator[Json]:
         case Thought():
             if part.text or part.block:
                 yield reasoning_item(part, road)
-        case Call():
+        case CallPart():
             yield call_item(part)
-        case Result():
-            marks = [Text(FAILED)] if part.failed else []
+        case ResultPart():
+            marks = [TextPart(FAILED)] if part.failed else []
             output = written_content([*marks, *part.parts], road, _write_part)
             yield {"type": "function_call_output", "call_id": part.call_id, "output": output}
         case _:
             raise road.lost(f"a {type(part).__name__.lower()} from the assistant")
 
 
-def said_part(part: Text | Refused) -> dict[str, Json]:
+def said_part(part: TextPart | RefusalPart) -> dict[str, Json]:
     """What the assistant says."""
-    if isinstance(part, Refused):
+    if isinstance(part, RefusalPart):
         return {"type": "refusal", "refusal": part.text}
     return {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
 
 
 def _write_part(part: Part, road: Road) -> Json:
     match part:
-        case Text(text):
+        case TextPart(text):
             return {"type": "input_text", "text": text}
         case Picture():
             return {"type": "input_image", "image_url": data_url(part), "detail": part.detail or "auto"}
-        case Document():
+        case FilePart():
             name: dict[str, Json] = {"filename": part.name} if part.name else {}
             return {"type": "input_file", "file_url" if part.url else "file_data": data_url(part), **name}
         case _:
             raise road.lost(f"a {type(part).__name__.lower()} in the content of a message")
 
 
-def _read_tool(tool: Mapping[str, Json], road: Road, where: str) -> Tool:
+def _read_tool(tool: Mapping[str, Json], road: Road, where: str) -> ToolDefinition:
     if tool.get("type") != "function":
         raise road.lost(f"{where} ({text_in(tool.get('type'))})")
     road.only(tool, {"type", "name", "description", "parameters", "strict"} | CACHE_MARKS, where)
     description = text_in(tool.get("description"))
     schema, strict = tool.get("parameters"), flag(tool, "strict")
-    return Tool(name=text_in(tool.get("name")), description=description, schema=schema, strict=strict)
+    return ToolDefinition(name=text_in(tool.get("name")), description=description, schema=schema, strict=strict)
 
 
-def _write_tool(tool: Tool) -> Json:
+def _write_tool(tool: ToolDefinition) -> Json:
     # where nothing is said, this format is strict and the others are not
     told: dict[str, Json] = {"description": tool.description} if tool.description else {}
     return {"type": "function", "name": tool.name, **told, "parameters": tool.schema, "strict": tool.strict or False}
 
 
-def _read_choice(value: Json, road: Road) -> Choice | None:
+def _read_choice(value: Json, road: Road) -> ToolChoice | None:
     match value:
         case None:
             return None
         case "auto" | "none":
-            return Choice(kind=value)
+            return ToolChoice(kind=value)
         case "required":
-            return Choice(kind="any")
+            return ToolChoice(kind="any")
         case {"type": "function", "name": str(name)}:
-            return Choice(kind="tool", name=name)
+            return ToolChoice(kind="tool", name=name)
         case _:
             raise road.lost("'tool_choice'")
 
 
-def _write_choice(choice: Choice) -> Json:
+def _write_choice(choice: ToolChoice) -> Json:
     if choice.kind == "tool":
         return {"type": "function", "name": choice.name}
     return "required" if choice.kind == "any" else choice.kind
@@ -397,12 +397,12 @@ _ECHOED: Final[Mapping[str, Json]] = {
 """What a response repeats of its request, and what it says where the request said nothing."""
 
 
-def read_answer(body: Mapping[str, Json], road: Road) -> Answer:
+def read_answer(body: Mapping[str, Json], road: Road) -> Completion:
     """What a reply says."""
     if not isinstance(body.get("output"), list):
         raise MalformedMessage("the reply has no output")
     parts = joined(part for turn in read_turns(objects_in(body, "output"), road, "output") for part in turn.parts)
-    return Answer(model=text_in(body.get("model")), parts=parts, ending=read_ending(body, parts, road))
+    return Completion(model=text_in(body.get("model")), parts=parts, ending=read_ending(body, parts, road))
 
 
 def read_ending(body: Mapping[str, Json], parts: Sequence[Part], road: Road) -> Ending:
@@ -414,9 +414,9 @@ def read_ending(body: Mapping[str, Json], parts: Sequence[Part], road: Road) -> 
     return Ending(stop=stopped_for(parts, found), cost=read_cost(body.get("usage")))
 
 
-def write_answer(answer: Answer, ids: Ids, road: Road) -> dict[str, Json]:
+def write_answer(answer: Completion, ids: Ids, road: Road) -> dict[str, Json]:
     """A reply."""
-    turn = Turn(role="assistant", parts=answer.parts)
+    turn = ChatTurn(role="assistant", parts=answer.parts)
     items = [with_id(object_in(item), ids, place) for place, item in enumerate(write_turns((turn,), road))]
     return finished(ids, answer.model, items, answer.ending)
 

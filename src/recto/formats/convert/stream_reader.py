@@ -17,10 +17,10 @@ from recto.formats.convert.stream_types import (
     End,
     PartEnd,
     Piece,
-    Sealed,
-    Words,
+    ReasoningSealed,
+    TextDelta,
 )
-from recto.formats.convert.types import Call, Cost, Ending, Road, Stop, Thought
+from recto.formats.convert.types import CallPart, Cost, Ending, Road, Stop, Thought
 from recto.formats.json_spans import Json
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, object_in, text_in
 from recto.formats.sse import DONE, SseEvent
@@ -103,9 +103,9 @@ class ChatListener:
         if content is not None and not isinstance(content, str):
             raise self._road.lost("delta.content that is not text")
         if content:
-            yield Words("text", content)
+            yield TextDelta("text", content)
         if refusal := text_in(delta.get("refusal")):
-            yield Words("refusal", refusal)
+            yield TextDelta("refusal", refusal)
         for call in openai_chat.objects_in(delta, "tool_calls"):
             yield from self._call(call)
 
@@ -120,9 +120,9 @@ class ChatListener:
                 before.append(read.text)
                 unsigned += read.text
             else:
-                sealed.append(Sealed(dict(read.block)))
+                sealed.append(ReasoningSealed(dict(read.block)))
         if words or unsigned:
-            yield Words("thought", words or unsigned)
+            yield TextDelta("thought", words or unsigned)
         yield from sealed
 
     def _call(self, delta: dict[str, Json]) -> Iterator[Piece]:
@@ -201,24 +201,24 @@ class AnthropicListener:
     def _open(self, index: int, block: dict[str, Json]) -> Iterator[Piece]:
         part = anthropic.read_block(block, self._road, f"content[{index}]")
         self._kinds[index] = text_in(block.get("type"))
-        if isinstance(part, Call):
+        if isinstance(part, CallPart):
             yield CallBegin(index, part.id, part.name)
             if block.get("input"):
                 yield CallWords(index, part.arguments)
         elif isinstance(part, Thought) and part.block is not None:
-            yield Sealed(dict(part.block))
+            yield ReasoningSealed(dict(part.block))
         elif text := text_in(block.get("text")):
-            yield Words("text", text)
+            yield TextDelta("text", text)
 
     def _delta(self, index: int, delta: dict[str, Json]) -> Iterator[Piece]:
         match delta:
             case {"type": "text_delta", "text": str(text)}:
-                yield Words("text", text)
+                yield TextDelta("text", text)
             case {"type": "input_json_delta", "partial_json": str(text)}:
                 yield CallWords(index, text)
             case {"type": "thinking_delta", "thinking": str(text)}:
                 self._thoughts.setdefault(index, []).append(text)
-                yield Words("thought", text)
+                yield TextDelta("thought", text)
             case {"type": "signature_delta", "signature": str(signature)}:
                 self._signatures[index] = signature
             case _:
@@ -231,7 +231,7 @@ class AnthropicListener:
             text = "".join(self._thoughts.get(index, ()))
             block = anthropic.sealed_block({"type": "thinking", "thinking": text, "signature": signature})
             if block is not None:
-                yield Sealed(dict(block))
+                yield ReasoningSealed(dict(block))
         elif index in self._thoughts:
             yield PartEnd()
 
@@ -261,10 +261,10 @@ class ResponsesListener:
             case "output_item.added":
                 yield from self._open(index, object_in(found.get("item")))
             case spoken if spoken in _SPOKEN:
-                yield Words(_SPOKEN[spoken], delta)
+                yield TextDelta(_SPOKEN[spoken], delta)
             case "reasoning_summary_part.added":
                 if index in self._told:
-                    yield Words("thought", "\n\n")
+                    yield TextDelta("thought", "\n\n")
                 self._told.add(index)
             case "function_call_arguments.delta":
                 self._told.add(index)
@@ -284,7 +284,7 @@ class ResponsesListener:
         return iter(())
 
     def _ending(self, response: dict[str, Json]) -> Ending:
-        calls = (Call(id="", name="", arguments=""),) if self._called else ()
+        calls = (CallPart(id="", name="", arguments=""),) if self._called else ()
         return read_ending(response, calls, self._road)
 
     def _open(self, index: int, item: dict[str, Json]) -> Iterator[Piece]:
@@ -305,7 +305,7 @@ class ResponsesListener:
             yield CallEnd(index)
         elif kind == "reasoning":
             block = sealed_in(item)
-            yield PartEnd() if block is None else Sealed(dict(block))
+            yield PartEnd() if block is None else ReasoningSealed(dict(block))
         elif kind == "message":
             self._refuse_notes(index, item)
 

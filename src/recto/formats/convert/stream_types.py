@@ -22,7 +22,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TextDelta:
     """The next words of text, of reasoning, or of a refusal."""
 
     kind: Literal["text", "thought", "refusal"]
@@ -30,7 +30,7 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class ReasoningSealed:
     """Reasoning is complete, and this block is what has to go back."""
 
     block: dict[str, Json]
@@ -79,7 +79,7 @@ class Broke:
     message: str
 
 
-Piece: TypeAlias = Begin | Words | Sealed | CallBegin | CallWords | CallEnd | PartEnd | End | Broke
+Piece: TypeAlias = Begin | TextDelta | ReasoningSealed | CallBegin | CallWords | CallEnd | PartEnd | End | Broke
 
 
 @dataclass(slots=True)
@@ -99,9 +99,9 @@ class InOrder:
         """The pieces whose turn it is."""
         for piece in pieces:
             match piece:
-                case Words(kind=kind):
+                case TextDelta(kind=kind):
                     self._part_for(kind).pieces.append(piece)
-                case Sealed():
+                case ReasoningSealed():
                     part = self._part_for("thought")
                     part.pieces.append(piece)
                     part.ended = True

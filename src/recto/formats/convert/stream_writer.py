@@ -9,15 +9,24 @@ from recto.formats.convert import anthropic, openai_chat
 from recto.formats.convert.openai_responses import call_item, envelope, finished, reasoning_item, said_part, with_id
 from recto.formats.convert.reasoning import detail, seal
 from recto.formats.convert.stream_events import AnthropicEvents, ChatEvents, ResponsesEvents
-from recto.formats.convert.stream_types import Begin, CallBegin, CallWords, End, PartEnd, Piece, Sealed, Words
-from recto.formats.convert.types import Call, Ending, Ids, Part, Refused, Road, Text, Thought
+from recto.formats.convert.stream_types import (
+    Begin,
+    CallBegin,
+    CallWords,
+    End,
+    PartEnd,
+    Piece,
+    ReasoningSealed,
+    TextDelta,
+)
+from recto.formats.convert.types import CallPart, Ending, Ids, Part, RefusalPart, Road, TextPart, Thought
 from recto.formats.errors import stream_refusal
 from recto.formats.json_spans import Json
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
 from recto.formats.validation import THINKING
 
 
-class Teller(Protocol):
+class StreamWriter(Protocol):
     """Tells one stream."""
 
     def tell(self, piece: Piece) -> Iterator[bytes]:
@@ -47,7 +56,7 @@ class ChatTeller:
             case Begin(model=model):
                 self._events = self._named(model)
                 yield self._events.delta({"role": "assistant"})
-            case Words(kind=kind, text=text):
+            case TextDelta(kind=kind, text=text):
                 apart = "\n\n" if kind == "thought" and self._thought == "before" else ""
                 if kind == "thought":
                     self._thought = "now"
@@ -56,7 +65,7 @@ class ChatTeller:
                 yield events.delta({_CHAT_WORDS[kind]: apart + text})
             case PartEnd():
                 self._end_thought()
-            case Sealed(block=block):
+            case ReasoningSealed(block=block):
                 self._end_thought()
                 yield events.delta({"reasoning_details": [detail(block, self._sealed)]})
                 self._sealed += 1
@@ -104,14 +113,14 @@ class AnthropicTeller:
         match piece:
             case Begin(model=model):
                 yield self._events.begin(anthropic.envelope(self._ids, model))
-            case Words():
+            case TextDelta():
                 yield from self._words(piece)
-            case Sealed(block=block):
+            case ReasoningSealed(block=block):
                 yield from self._sealed(block)
             case CallBegin():
                 self._call, self._open, self._arguments = piece, True, []
                 call_id = piece.id or self._ids.item("call", len(self._parts))
-                self._parts.append(Call(id=call_id, name=piece.name, arguments=""))
+                self._parts.append(CallPart(id=call_id, name=piece.name, arguments=""))
                 yield self._events.open({"type": "tool_use", "id": call_id, "name": piece.name, "input": {}})
             case CallWords(text=text) if text:
                 self._arguments.append(text)
@@ -127,14 +136,14 @@ class AnthropicTeller:
         """The end of a stream that cannot go on."""
         return stream_refusal(ANTHROPIC, code, message)
 
-    def _words(self, piece: Words) -> Iterator[bytes]:
+    def _words(self, piece: TextDelta) -> Iterator[bytes]:
         thinking = piece.kind == "thought"
         if not self._open:
             self._open = True
             empty: dict[str, Json] = {"type": "thinking", "thinking": "", "signature": ""}
             yield self._events.open(empty if thinking else {"type": "text", "text": ""})
-        if piece.kind == "refusal" and Refused("") not in self._parts:
-            self._parts.append(Refused(""))
+        if piece.kind == "refusal" and RefusalPart("") not in self._parts:
+            self._parts.append(RefusalPart(""))
         kind = "thinking" if thinking else "text"
         yield self._events.delta(f"{kind}_delta", kind, piece.text)
 
@@ -150,7 +159,7 @@ class AnthropicTeller:
 
     def _judge_call(self) -> None:
         if self._call is not None:
-            call = Call(id=self._call.id, name=self._call.name, arguments="".join(self._arguments))
+            call = CallPart(id=self._call.id, name=self._call.name, arguments="".join(self._arguments))
             anthropic.input_of(call, self._road)
             self._call = None
 
@@ -180,16 +189,16 @@ class ResponsesTeller:
             case Begin(model=model):
                 self._began, self._model = True, model
                 yield from self._events.begin(envelope(self._ids, model))
-            case Words(kind=kind, text=text):
+            case TextDelta(kind=kind, text=text):
                 yield from self._begin(_PARTS[kind])
                 self._words.append(text)
                 yield self._delta(kind, text)
-            case Sealed(block=block):
+            case ReasoningSealed(block=block):
                 yield from self._begin(_PARTS["thought"], words=False)
                 self._block = block
             case CallBegin():
                 call_id = piece.id or self._ids.item("call", len(self._items))
-                yield from self._begin(Call(id=call_id, name=piece.name, arguments=""))
+                yield from self._begin(CallPart(id=call_id, name=piece.name, arguments=""))
             case CallWords(text=text) if text:
                 self._words.append(text)
                 yield self._events.piece("function_call_arguments.delta", {"delta": text})
@@ -209,11 +218,11 @@ class ResponsesTeller:
             return
         self._open = part
         match part:
-            case Text() | Refused():
+            case TextPart() | RefusalPart():
                 empty: dict[str, Json] = {"type": "message", "role": "assistant", "content": []}
                 yield self._events.open(self._item(empty) | {"status": "in_progress"})
                 yield self._events.part_added(0, said_part(part))
-            case Call():
+            case CallPart():
                 begun = self._item(call_item(part)) | {"status": "in_progress", "arguments": ""}
                 yield self._events.open(begun)
             case _:
@@ -228,12 +237,12 @@ class ResponsesTeller:
 
     def _close(self, part: Part, words: str) -> Iterator[bytes]:
         match part:
-            case Text() | Refused():
-                said = said_part(Text(words) if isinstance(part, Text) else Refused(words))
+            case TextPart() | RefusalPart():
+                said = said_part(TextPart(words) if isinstance(part, TextPart) else RefusalPart(words))
                 yield from self._events.part_done(0, said)
                 item: dict[str, Json] = {"type": "message", "role": "assistant", "content": [said]}
-            case Call():
-                item = call_item(Call(id=part.id, name=part.name, arguments=words))
+            case CallPart():
+                item = call_item(CallPart(id=part.id, name=part.name, arguments=words))
                 yield self._events.piece("function_call_arguments.done", {"arguments": item["arguments"]})
             case _:
                 if words:
@@ -249,15 +258,15 @@ class ResponsesTeller:
 
 
 _CHAT_WORDS: Final = {"text": "content", "thought": "reasoning_content", "refusal": "refusal"}
-_PARTS: Final[Mapping[str, Part]] = {"text": Text(""), "thought": Thought(text=""), "refusal": Refused("")}
+_PARTS: Final[Mapping[str, Part]] = {"text": TextPart(""), "thought": Thought(text=""), "refusal": RefusalPart("")}
 
-TELLERS: Final[Mapping[str, Callable[[Road, Ids, bool], Teller]]] = {
+TELLERS: Final[Mapping[str, Callable[[Road, Ids, bool], StreamWriter]]] = {
     CHAT: ChatTeller,
     RESPONSES: ResponsesTeller,
     ANTHROPIC: AnthropicTeller,
 }
 
 
-def told(teller: Teller, pieces: Iterable[Piece]) -> list[bytes]:
+def told(teller: StreamWriter, pieces: Iterable[Piece]) -> list[bytes]:
     """The events of some pieces."""
     return [event for piece in pieces for event in teller.tell(piece)]

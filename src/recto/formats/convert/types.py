@@ -18,7 +18,7 @@ from recto.formats.response import Usage, usage_in
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextPart:
     """Words."""
 
     text: str
@@ -35,7 +35,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class FilePart:
     """A file: its data in base64, or its address."""
 
     media_type: str = ""
@@ -54,14 +54,14 @@ class Thought:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusalPart:
     """The words with which a model declines."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class CallPart:
     """A call of a tool, its arguments as JSON text."""
 
     id: str
@@ -70,7 +70,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ResultPart:
     """What a tool gave back."""
 
     call_id: str
@@ -78,12 +78,12 @@ class Result:
     failed: bool = False
 
 
-Part: TypeAlias = Text | Picture | Document | Thought | Refused | Call | Result
+Part: TypeAlias = TextPart | Picture | FilePart | Thought | RefusalPart | CallPart | ResultPart
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ChatTurn:
     """What one side said. The parts of a tool's turn are results, and only theirs are."""
 
     role: Role
@@ -91,7 +91,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class ToolDefinition:
     """A function that the model may call."""
 
     name: str
@@ -101,7 +101,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ToolChoice:
     """Whether the model has to call a tool, and which."""
 
     kind: Literal["auto", "none", "any", "tool"]
@@ -119,13 +119,13 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class CompletionRequest:
     """What a client asks for."""
 
     model: str
-    turns: tuple[Turn, ...]
-    tools: tuple[Tool, ...] = ()
-    choice: Choice | None = None
+    turns: tuple[ChatTurn, ...]
+    tools: tuple[ToolDefinition, ...] = ()
+    choice: ToolChoice | None = None
     parallel: bool | None = None
     most_tokens: int | None = None
     temperature: float | None = None
@@ -161,7 +161,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Completion:
     """What a model said."""
 
     model: str
@@ -261,16 +261,16 @@ def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
     """The parts of an answer, with neighbouring texts as one: where an answer is cut into texts says nothing."""
     found: list[Part] = []
     for part in parts:
-        if isinstance(part, Text) and found and isinstance(found[-1], Text):
-            found[-1] = Text(found[-1].text + part.text)
-        elif not (isinstance(part, Text) and not part.text):
+        if isinstance(part, TextPart) and found and isinstance(found[-1], TextPart):
+            found[-1] = TextPart(found[-1].text + part.text)
+        elif not (isinstance(part, TextPart) and not part.text):
             found.append(part)
     return tuple(found)
 
 
 def stopped_for(parts: Iterable[Part], stop: Stop) -> Stop:
     """Why an answer ended, by what is in it: formats that do not say so end at calls all the same."""
-    return "calls" if stop == "ended" and any(isinstance(part, Call) for part in parts) else stop
+    return "calls" if stop == "ended" and any(isinstance(part, CallPart) for part in parts) else stop
 
 
 def cost_in(value: Json, details: str, reasoning: str = "reasoning_tokens") -> Cost | None:
@@ -283,7 +283,7 @@ def cost_in(value: Json, details: str, reasoning: str = "reasoning_tokens") -> C
 def written_content(parts: Sequence[Part], road: Road, write: Callable[[Part, Road], Json]) -> Json:
     """The content of a message in OpenAI's formats: one text as it is, anything else part by part."""
     match parts:
-        case [Text(text)]:
+        case [TextPart(text)]:
             return text
         case []:
             return ""

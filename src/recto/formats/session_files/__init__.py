@@ -11,11 +11,11 @@ from recto.errors import InputError, MalformedFile, MalformedJson, UnknownFormat
 from recto.formats import mark_of
 from recto.formats.json_spans import Json, members, parse
 from recto.formats.session_files import claude_code, codex, flat_jsonl, message_arrays, recto_jsonl
-from recto.formats.session_files.jsonl import Line, Take, lines_of, reason_of, take_lines
+from recto.formats.session_files.jsonl import JsonlLine, Take, lines_of, reason_of, take_lines
 from recto.formats.session_files.types import (
     IMPORTED_LINE,
     UNREADABLE_LINE,
-    Problem,
+    ReadProblem,
     Report,
     SourceEntry,
     session_name,
@@ -27,7 +27,7 @@ __all__ = [
     "IMPORTED_LINE",
     "KNOWN",
     "UNREADABLE_LINE",
-    "Problem",
+    "ReadProblem",
     "Report",
     "SourceEntry",
     "detect_file",
@@ -177,7 +177,7 @@ def _document(
 ) -> Iterator[SourceEntry]:
     raw = b"".join(chunks)
     before = "\N{BYTE ORDER MARK}" if raw.startswith(b"\xef\xbb\xbf") else ""
-    line = Line(number=1, body=raw.removeprefix(b"\xef\xbb\xbf"), before=before)
+    line = JsonlLine(number=1, body=raw.removeprefix(b"\xef\xbb\xbf"), before=before)
     try:
         entries = message_arrays.read_document(line, session)
     except InputError as error:
@@ -186,7 +186,7 @@ def _document(
         if not keep_going:
             raise MalformedFile(source, number, reason) from None
         if report is not None:
-            report(Problem(number, reason))
+            report(ReadProblem(number, reason))
         entries = [line.as_event(session, kind=UNREADABLE_LINE, meta={"reason": reason})]
     yield from entries
 
@@ -204,7 +204,7 @@ def _recto(
 ) -> Iterator[SourceEntry]:
     """Recto's own file as copies; `recto_jsonl.read_entries` takes it over with its chain."""
 
-    def stop(problem: Problem) -> None:
+    def stop(problem: ReadProblem) -> None:
         if not keep_going:
             raise MalformedFile(source, problem.line, problem.reason)
         if report is not None:

@@ -11,7 +11,7 @@ from recto.formats import anthropic
 from recto.formats.json_spans import Json, text_of
 from recto.formats.message import ANTHROPIC, object_in
 from recto.formats.request_body import envelope
-from recto.formats.session_files.jsonl import Line, Take
+from recto.formats.session_files.jsonl import JsonlLine, Take
 from recto.formats.session_files.types import SourceEntry, microseconds, session_name, told
 
 NAME: Final = "claude_code"
@@ -37,7 +37,7 @@ def session_in(fields: dict[str, Json]) -> Json:
 def reader(session: str) -> Take:
     """Reads the lines of one file."""
 
-    def take(line: Line) -> list[SourceEntry]:
+    def take(line: JsonlLine) -> list[SourceEntry]:
         text = text_of(line.body)
         members = envelope(text)
         fields = {key: member.value.value for key, member in members.items()}

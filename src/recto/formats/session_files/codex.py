@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from recto.formats import openai_responses
-from recto.formats.json_spans import Json, Span, text_of
+from recto.formats.json_spans import Json, JsonSpan, text_of
 from recto.formats.message import RESPONSES, object_in, text_in
 from recto.formats.request_body import envelope
-from recto.formats.session_files.jsonl import Line, Take
+from recto.formats.session_files.jsonl import JsonlLine, Take
 from recto.formats.session_files.types import SourceEntry, microseconds, told
 
 NAME: Final = "codex"
@@ -40,7 +40,7 @@ def reader(session: str) -> Take:
     """Reads the lines of one file."""
     model: Json = None
 
-    def take(line: Line) -> list[SourceEntry]:
+    def take(line: JsonlLine) -> list[SourceEntry]:
         nonlocal model
         text = text_of(line.body)
         members = envelope(text)
@@ -52,7 +52,7 @@ def reader(session: str) -> Take:
         if fields.get("type") == "response_item" and _is_sent(payload):
             span = members["payload"].value
         elif _is_bare_item(fields):
-            span = Span(text.index("{"), text.rindex("}") + 1, fields)
+            span = JsonSpan(text.index("{"), text.rindex("}") + 1, fields)
             payload = fields
         else:
             return [line.as_event(session, ts=ts)]

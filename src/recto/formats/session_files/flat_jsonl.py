@@ -12,7 +12,7 @@ from recto.formats import anthropic
 from recto.formats.json_spans import Json, Member, text_of
 from recto.formats.message import ANTHROPIC
 from recto.formats.request_body import envelope
-from recto.formats.session_files.jsonl import Line, Take
+from recto.formats.session_files.jsonl import JsonlLine, Take
 from recto.formats.session_files.types import Piece, SourceEntry, layout_of, microseconds, told
 from recto.transcript.entries import MESSAGE
 
@@ -36,7 +36,7 @@ def session_in(fields: dict[str, Json]) -> Json:
 def reader(session: str) -> Take:
     """Reads the lines of one file."""
 
-    def take(line: Line) -> list[SourceEntry]:
+    def take(line: JsonlLine) -> list[SourceEntry]:
         text = text_of(line.body)
         members = envelope(text)
         fields = {key: member.value.value for key, member in members.items()}
@@ -62,7 +62,7 @@ def reader(session: str) -> Take:
     return take
 
 
-def _joined(line: Line, text: str, role: Member, content: Member) -> tuple[bytes, tuple[Piece, ...]]:
+def _joined(line: JsonlLine, text: str, role: Member, content: Member) -> tuple[bytes, tuple[Piece, ...]]:
     """`{role, content}` from the two members, and the line as slices of it with everything else between."""
     role_bytes = text[role.start : role.value.end].encode()
     content_bytes = text[content.start : content.value.end].encode()

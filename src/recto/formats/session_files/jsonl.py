@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from recto.errors import InputError, MalformedFile
-from recto.formats.json_spans import Json, Span
-from recto.formats.session_files.types import IMPORTED_LINE, UNREADABLE_LINE, Problem, Report, SourceEntry, layout_of
+from recto.formats.json_spans import Json, JsonSpan
+from recto.formats.session_files.types import (
+    IMPORTED_LINE,
+    UNREADABLE_LINE,
+    ReadProblem,
+    Report,
+    SourceEntry,
+    layout_of,
+)
 from recto.transcript.entries import MESSAGE, Role
 
 _BLANK = b" \t\r\n"
@@ -16,7 +23,7 @@ _BOM = "\N{BYTE ORDER MARK}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class JsonlLine:
     """A line that is not blank, with the blank lines before it and the line end after it."""
 
     number: int
@@ -40,7 +47,7 @@ class Line:
         )
 
     def as_message(
-        self, session: str, text: str, span: Span, *, role: Role, wire: str, ts: int | None, meta: dict[str, Json]
+        self, session: str, text: str, span: JsonSpan, *, role: Role, wire: str, ts: int | None, meta: dict[str, Json]
     ) -> SourceEntry:
         """A message that is a part of the line."""
         content = text[span.start : span.end].encode()
@@ -56,11 +63,11 @@ class Line:
         )
 
 
-Take: TypeAlias = Callable[[Line], list[SourceEntry]]
+Take: TypeAlias = Callable[[JsonlLine], list[SourceEntry]]
 """What a format makes of a line. Raises `InputError` where it can make nothing of it."""
 
 
-def lines_of(chunks: Iterable[bytes]) -> Iterator[Line]:
+def lines_of(chunks: Iterable[bytes]) -> Iterator[JsonlLine]:
     """The lines of a file that comes in chunks of any size. Blank lines at the very end come as one empty line."""
     before = ""
     number = 0
@@ -72,14 +79,14 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[Line]:
         if not body.strip(_BLANK):
             before += line.decode()
             continue
-        yield Line(number=number, body=body, before=before, after=line[len(body) :].decode())
+        yield JsonlLine(number=number, body=body, before=before, after=line[len(body) :].decode())
         before = ""
     if before:
-        yield Line(number=number, body=b"", before=before)
+        yield JsonlLine(number=number, body=b"", before=before)
 
 
 def take_lines(
-    lines: Iterable[Line], take: Take, *, source: str, session: str, keep_going: bool, report: Report | None
+    lines: Iterable[JsonlLine], take: Take, *, source: str, session: str, keep_going: bool, report: Report | None
 ) -> Iterator[SourceEntry]:
     """The entries of all lines. A line that cannot be read ends it, or is kept as it is and reported."""
     for line in lines:
@@ -93,7 +100,7 @@ def take_lines(
             if not keep_going:
                 raise MalformedFile(source, line.number, reason) from None
             if report is not None:
-                report(Problem(line.number, reason))
+                report(ReadProblem(line.number, reason))
             yield line.as_event(session, kind=UNREADABLE_LINE, meta={"reason": reason})
         else:
             yield from entries

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from recto.formats import mark_of, openai_responses, role_of
 from recto.formats.json_spans import Json, parse, text_of, value_at
 from recto.formats.message import CHAT, ROLES, object_in
-from recto.formats.session_files.jsonl import Line, Take
+from recto.formats.session_files.jsonl import JsonlLine, Take
 from recto.formats.session_files.types import IMPORTED_LINE, SourceEntry, layout_of, microseconds, session_name, told
 from recto.transcript.entries import MESSAGE
 
@@ -33,7 +33,7 @@ Step: TypeAlias = str | int
 
 
 @dataclass(slots=True)
-class Found:
+class MessageArray:
     """An array of messages."""
 
     path: tuple[Step, ...]
@@ -76,9 +76,9 @@ def looks_like_message(fields: dict[str, Json]) -> bool:
     )
 
 
-def find_arrays(text: str) -> list[Found]:
+def find_arrays(text: str) -> list[MessageArray]:
     """The outermost arrays that hold messages, in order. The text must be valid JSON."""
-    found: list[Found] = []
+    found: list[MessageArray] = []
     top = _Open(-1, array=False)
     stack = [top]
     for token in _TOKEN.finditer(text):
@@ -106,7 +106,7 @@ def reader(session: str, wire: str | None = None) -> Take:
     names = _Names()
     wire = wire or CHAT
 
-    def take(line: Line) -> list[SourceEntry]:
+    def take(line: JsonlLine) -> list[SourceEntry]:
         nonlocal wire
         text = text_of(line.body)
         whole = parse(text)
@@ -124,7 +124,7 @@ def reader(session: str, wire: str | None = None) -> Take:
     return take
 
 
-def read_document(line: Line, session: str) -> list[SourceEntry]:
+def read_document(line: JsonlLine, session: str) -> list[SourceEntry]:
     """The entries of a document, given as one long line; none where it holds no messages."""
     text = text_of(line.body)
     whole = parse(text)
@@ -149,7 +149,7 @@ def _note(top: _Open, string: str) -> None:
         top.kind = string[1:-1]
 
 
-def _close(closed: _Open, end: int, stack: Sequence[_Open], found: list[Found]) -> None:
+def _close(closed: _Open, end: int, stack: Sequence[_Open], found: list[MessageArray]) -> None:
     parent = stack[-1]
     if not closed.array:
         if parent.array:
@@ -161,11 +161,11 @@ def _close(closed: _Open, end: int, stack: Sequence[_Open], found: list[Found]) 
     while found and found[-1].start > closed.start:  # arrays inside of this one's messages are part of them
         found.pop()
     path = tuple(container.step for container in stack[1:])
-    found.append(Found(path, closed.start, closed.items))
+    found.append(MessageArray(path, closed.start, closed.items))
 
 
 def _entries(
-    line: Line, text: str, parts: Sequence[tuple[str, list[tuple[int, int]]]], wire: str | None = None
+    line: JsonlLine, text: str, parts: Sequence[tuple[str, list[tuple[int, int]]]], wire: str | None = None
 ) -> list[SourceEntry]:
     """An entry for each object of each array; what stands between two goes before the second."""
     entries: list[SourceEntry] = []
@@ -211,7 +211,7 @@ class _Names:
 
     used: dict[str, int] = field(default_factory=dict)
 
-    def given(self, base: str, whole: Json, arrays: Sequence[Found]) -> list[tuple[str, list[tuple[int, int]]]]:
+    def given(self, base: str, whole: Json, arrays: Sequence[MessageArray]) -> list[tuple[str, list[tuple[int, int]]]]:
         """Each array's objects under the name of their conversation."""
         if len(arrays) == 1 or any(_is_parted(array.path) for array in arrays):
             name = self._unused(base)

@@ -17,8 +17,8 @@ from recto.errors import FileTooNew, InputError, MalformedFile, MalformedJson
 from recto.formats.json_spans import Json, Member, parse, text_of
 from recto.formats.message import object_in
 from recto.formats.request_body import envelope
-from recto.formats.session_files.jsonl import Line, reason_of
-from recto.formats.session_files.types import UNREADABLE_LINE, Problem, Report, SourceEntry, layout_of, session_name
+from recto.formats.session_files.jsonl import JsonlLine, reason_of
+from recto.formats.session_files.types import UNREADABLE_LINE, ReadProblem, Report, SourceEntry, layout_of, session_name
 from recto.transcript.entries import MAX_SEQ, Entry, Head, Role, refuse_unstorable
 from recto.transcript.hash_chain import EMPTY, Break, follow
 
@@ -69,7 +69,7 @@ def write_line(entry: Entry) -> bytes:
     )
 
 
-def read_entries(lines: Iterable[Line], source: str) -> Iterator[Entry]:
+def read_entries(lines: Iterable[JsonlLine], source: str) -> Iterator[Entry]:
     """The entries of a file, each proven to follow the one before it. Raises at the first that does not."""
     heads: dict[str, Head] = {}
     promised: dict[str, Head] | None = None
@@ -90,7 +90,7 @@ def read_entries(lines: Iterable[Line], source: str) -> Iterator[Entry]:
         raise MalformedFile(source, number, missing)
 
 
-def read_copies(lines: Iterable[Line], source: str, session: str, report: Report | None) -> Iterator[SourceEntry]:
+def read_copies(lines: Iterable[JsonlLine], source: str, session: str, report: Report | None) -> Iterator[SourceEntry]:
     """Everything a damaged file still holds: entries as copies that claim no place, the rest as unreadable lines."""
     heads: dict[str, Head] = {}
     promised: dict[str, Head] | None = None
@@ -193,7 +193,7 @@ def _missing(heads: Mapping[str, Head], promised: Mapping[str, Head] | None) -> 
     return ""
 
 
-def _copy(entry: Entry, line: Line, text: str, content: Member) -> SourceEntry:
+def _copy(entry: Entry, line: JsonlLine, text: str, content: Member) -> SourceEntry:
     span = content.value
     whole = content.key == "content"
     return SourceEntry(
@@ -272,4 +272,4 @@ def _hash(text: str, key: str) -> bytes:
 
 def _tell(report: Report | None, line: int, reason: str) -> None:
     if report is not None:
-        report(Problem(line, reason))
+        report(ReadProblem(line, reason))

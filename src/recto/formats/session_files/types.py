@@ -51,14 +51,14 @@ class SourceEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ReadProblem:
     """A line that could not be read and was kept as it is."""
 
     line: int
     reason: str
 
 
-Report: TypeAlias = Callable[[Problem], object]
+Report: TypeAlias = Callable[[ReadProblem], object]
 
 
 def source_of(content: bytes, layout: Sequence[str | Sequence[int]]) -> bytes:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from recto.errors import MalformedMessage
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
-from recto.formats.response import Reply
+from recto.formats.response import ProviderReply
 from recto.formats.sse import SseEvent
 from recto.formats.streaming.anthropic import BlockCapture
 from recto.formats.streaming.openai_chat import DeltaCapture
@@ -39,11 +39,11 @@ class Capture(Protocol):
         """Notes what an event says."""
         ...
 
-    def reply(self) -> Reply:
+    def reply(self) -> ProviderReply:
         """The answer of a stream that ended, as `read_reply` would give it; no messages where nothing was said."""
         ...
 
-    def partial(self) -> Reply:
+    def partial(self) -> ProviderReply:
         """What a stream that was cut leaves: text as far as it came, calls only where they are complete."""
         ...
 

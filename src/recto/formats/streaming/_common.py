@@ -30,7 +30,7 @@ def index_of(value: Json) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-class Text:
+class TextBuffer:
     """Text that comes in pieces, and is joined once."""
 
     __slots__ = ("_pieces",)

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 
 from recto.formats.json_spans import Json, quoted
 from recto.formats.message import is_object, json_of, object_in, text_in
-from recto.formats.response import Reply, Usage, usage_in
+from recto.formats.response import ProviderReply, Usage, usage_in
 from recto.formats.sse import SseEvent
-from recto.formats.streaming._common import Text, error_in, event_object, index_of
+from recto.formats.streaming._common import TextBuffer, error_in, event_object, index_of
 from recto.formats.validation import THINKING
 
 
 @dataclass(slots=True)
 class _Block:
     fields: dict[str, Json]
-    texts: dict[str, Text] = field(default_factory=dict)
-    input: Text = field(default_factory=Text)
+    texts: dict[str, TextBuffer] = field(default_factory=dict)
+    input: TextBuffer = field(default_factory=TextBuffer)
     """The input of a call, as JSON text."""
     citations: list[Json] = field(default_factory=list)
     stopped: bool = False
@@ -61,13 +61,13 @@ class BlockCapture:
             case kind if not self.overflowed:
                 self._block_event(kind, found)
 
-    def reply(self) -> Reply:
+    def reply(self) -> ProviderReply:
         """The answer, whole."""
         if not self._began and not self._blocks:
             return self._as_reply(None)
         return self._as_reply(source for block in self._in_order() if (source := _source(block)) is not None)
 
-    def partial(self) -> Reply:
+    def partial(self) -> ProviderReply:
         """What of the answer can be kept though the rest of it never came."""
         answered = {text_in(block.fields.get("tool_use_id")) for block in self._blocks.values() if block.stopped}
         kept = [block for block in self._in_order() if _whole(block, answered)]
@@ -76,12 +76,12 @@ class BlockCapture:
         sources = [source for block in kept if (source := _source(block)) is not None]
         return self._as_reply(sources or None)
 
-    def _as_reply(self, sources: Iterable[str] | None) -> Reply:
+    def _as_reply(self, sources: Iterable[str] | None) -> ProviderReply:
         messages: tuple[bytes, ...] = ()
         if sources is not None:
             messages = (f'{{"role": "assistant", "content": [{", ".join(sources)}]}}'.encode(),)
         usage: Usage | None = usage_in(self._usage)
-        return Reply(messages=messages, stop_reason=self._stop, usage=usage)
+        return ProviderReply(messages=messages, stop_reason=self._stop, usage=usage)
 
     def _in_order(self) -> list[_Block]:
         return [self._blocks[index] for index in sorted(self._blocks)]
@@ -121,7 +121,7 @@ def _take_delta(block: _Block, delta: dict[str, Json]) -> None:
         case _:
             for key, value in delta.items():
                 if isinstance(value, str) and key != "type":
-                    block.texts.setdefault(key, Text(text_in(block.fields.get(key)))).add(value)
+                    block.texts.setdefault(key, TextBuffer(text_in(block.fields.get(key)))).add(value)
 
 
 def _source(block: _Block) -> str | None:

@@ -10,11 +10,11 @@ from typing import Final, TypeAlias
 
 from recto.formats.json_spans import Json
 from recto.formats.message import is_object, json_of, object_in, text_in
-from recto.formats.response import Reply, Usage, usage_in
+from recto.formats.response import ProviderReply, Usage, usage_in
 from recto.formats.sse import DONE, SseEvent
-from recto.formats.streaming._common import Text, error_in, event_object, index_of
+from recto.formats.streaming._common import TextBuffer, error_in, event_object, index_of
 
-_Held: TypeAlias = "bool | int | float | str | list[Json] | Text | _Rows | dict[str, _Held] | None"
+_Held: TypeAlias = "bool | int | float | str | list[Json] | TextBuffer | _Rows | dict[str, _Held] | None"
 
 _GROWS: Final = frozenset(
     {"content", "refusal", "reasoning_content", "reasoning", "arguments", "input", "text", "summary", "data"}
@@ -55,13 +55,13 @@ class DeltaCapture:
             if isinstance(choice, dict) and choice.get("index") in (None, 0):
                 self._choice(choice)
 
-    def reply(self) -> Reply:
+    def reply(self) -> ProviderReply:
         """The answer, whole."""
         if self._message is None:
-            return Reply(messages=(), stop_reason=self._finish, usage=self._usage)
+            return ProviderReply(messages=(), stop_reason=self._finish, usage=self._usage)
         return self._as_reply(_fields(self._message))
 
-    def partial(self) -> Reply:
+    def partial(self) -> ProviderReply:
         """What of the answer can be kept though the rest of it never came."""
         fields = _fields(self._message or {})
         fields.pop("audio", None)
@@ -72,11 +72,11 @@ class DeltaCapture:
         if not is_object(text_in(object_in(fields.get("function_call")).get("arguments"))):
             fields.pop("function_call", None)
         if not any(fields.get(key) for key in ("content", "refusal", "tool_calls", "function_call")):
-            return Reply(messages=(), stop_reason=self._finish, usage=self._usage)
+            return ProviderReply(messages=(), stop_reason=self._finish, usage=self._usage)
         return self._as_reply(fields)
 
-    def _as_reply(self, fields: dict[str, Json]) -> Reply:
-        return Reply(messages=(json_of(fields).encode(),), stop_reason=self._finish, usage=self._usage)
+    def _as_reply(self, fields: dict[str, Json]) -> ProviderReply:
+        return ProviderReply(messages=(json_of(fields).encode(),), stop_reason=self._finish, usage=self._usage)
 
     def _choice(self, choice: dict[str, Json]) -> None:
         if self._message is None:
@@ -151,19 +151,19 @@ def _merge(into: dict[str, _Held], delta: dict[str, Json], *, vendor: bool = Fal
 
 def _grow(into: dict[str, _Held], key: str, piece: str) -> None:
     held = into.get(key)
-    if isinstance(held, Text):
+    if isinstance(held, TextBuffer):
         held.add(piece)
     elif isinstance(held, _Rows):
         held.add([{"type": "text", "text": piece}])
     else:
-        into[key] = Text(piece)
+        into[key] = TextBuffer(piece)
 
 
 def _lengthen(into: dict[str, _Held], key: str, values: list[Json]) -> None:
     held = into.get(key)
     if not isinstance(held, _Rows):
         rows = _Rows(calls=key == "tool_calls")
-        if isinstance(held, Text) and str(held):
+        if isinstance(held, TextBuffer) and str(held):
             rows.add([{"type": "text", "text": str(held)}])
         into[key] = held = rows
     held.add(values)
@@ -184,7 +184,7 @@ def _without_index(call: Json) -> Json:
 
 def _settled(held: _Held) -> Json:
     match held:
-        case Text():
+        case TextBuffer():
             return str(held)
         case _Rows():
             return [_settled(row) for row in held.rows]

@@ -11,9 +11,9 @@ from typing import Final
 from recto.errors import InputError
 from recto.formats.json_spans import Json, member_at
 from recto.formats.message import RESPONSES, fields_of, is_object, json_of, object_in, text_in
-from recto.formats.response import Reply, Usage, read_reply, usage_in
+from recto.formats.response import ProviderReply, Usage, read_reply, usage_in
 from recto.formats.sse import SseEvent
-from recto.formats.streaming._common import Text, error_in, event_object, index_of
+from recto.formats.streaming._common import TextBuffer, error_in, event_object, index_of
 
 _LAST: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _GROWING: Final = {
@@ -34,7 +34,7 @@ class _Open:
 
     fields: dict[str, Json]
     parts: dict[int, dict[str, Json]] = field(default_factory=dict)
-    texts: dict[tuple[str, int], Text] = field(default_factory=dict)
+    texts: dict[tuple[str, int], TextBuffer] = field(default_factory=dict)
     done: bytes | None = None
 
 
@@ -48,7 +48,7 @@ class ItemCapture:
         self.id = ""
         self._left = most
         self._items: dict[int, _Open] = {}
-        self._final: Reply | None = None
+        self._final: ProviderReply | None = None
         self._stop = ""
         self._usage: Usage | None = None
 
@@ -69,19 +69,19 @@ class ItemCapture:
         elif not self.overflowed:
             self._item_event(kind, found, event.data)
 
-    def reply(self) -> Reply:
+    def reply(self) -> ProviderReply:
         """The answer, whole."""
         if self._final is not None and len(self._final.messages) >= len(self._items):
             return self._final
         messages = tuple(_raw(item) for item in self._in_order())
-        return Reply(messages=messages, stop_reason=self._stop, usage=self._usage)
+        return ProviderReply(messages=messages, stop_reason=self._stop, usage=self._usage)
 
-    def partial(self) -> Reply:
+    def partial(self) -> ProviderReply:
         """What of the answer can be kept though the rest of it never came."""
         kept = [raw for item in self._in_order() if (raw := _kept(item)) is not None]
         while kept and fields_of(kept[-1]).get("type") == "reasoning":
             kept.pop()  # what it led to never came, and alone it is refused
-        return Reply(messages=tuple(kept), stop_reason=self._stop, usage=self._usage)
+        return ProviderReply(messages=tuple(kept), stop_reason=self._stop, usage=self._usage)
 
     def _in_order(self) -> list[_Open]:
         return [self._items[index] for index in sorted(self._items)]
@@ -120,10 +120,10 @@ def _take_piece(item: _Open, kind: str, found: dict[str, Json]) -> None:
     if kind == "response.content_part.added":
         item.parts.setdefault(at, object_in(found.get("part")))
     elif kind in _GROWING:
-        item.texts.setdefault((_GROWING[kind], at), Text()).add(text_in(found.get("delta")))
+        item.texts.setdefault((_GROWING[kind], at), TextBuffer()).add(text_in(found.get("delta")))
     elif kind in _FINISHED:
         key = _FINISHED[kind]
-        item.texts[key, at] = Text(text_in(found.get(key)))
+        item.texts[key, at] = TextBuffer(text_in(found.get(key)))
 
 
 def _raw(item: _Open) -> bytes:

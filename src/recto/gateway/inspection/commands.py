@@ -10,7 +10,7 @@ from recto.engine.projection import DECISIONS, RESTORED
 from recto.engine.report import compressions, decided_in
 from recto.engine.session import Session
 from recto.errors import RequestRefused
-from recto.gateway.inspection.params import Call
+from recto.gateway.inspection.params import ParsedCall
 from recto.gateway.inspection.queries import Inspection, not_there
 from recto.gateway.inspection.schemas import Approved, CheckpointSaved, Compacted, Stored, stored
 from recto.transcript.entries import MESSAGE
@@ -22,7 +22,7 @@ SURFACE = "gateway api"
 
 
 @contextmanager
-def _changing(on: Inspection, call: Call) -> Iterator[Session]:
+def _changing(on: Inspection, call: ParsedCall) -> Iterator[Session]:
     with on.opened(call) as found, asked_by(call.who, SURFACE):
         if is_memory_session(found.key):
             says = (
@@ -32,7 +32,7 @@ def _changing(on: Inspection, call: Call) -> Iterator[Session]:
         yield found
 
 
-def pin(on: Inspection, call: Call) -> Stored:
+def pin(on: Inspection, call: ParsedCall) -> Stored:
     """Keeps entries in the prompt; those that left come back."""
     with _changing(on, call) as found:
         for seq in call.body["entries"]:
@@ -41,7 +41,7 @@ def pin(on: Inspection, call: Call) -> Stored:
         return stored(found.pin(*call.body["entries"]))
 
 
-def unpin(on: Inspection, call: Call) -> Stored:
+def unpin(on: Inspection, call: ParsedCall) -> Stored:
     """Lets an entry leave again."""
     with _changing(on, call) as found:
         if call.query["seq"] not in found.window.state.pins:
@@ -49,7 +49,7 @@ def unpin(on: Inspection, call: Call) -> Stored:
         return stored(found.unpin(call.query["seq"]))
 
 
-def restore(on: Inspection, call: Call) -> Stored:
+def restore(on: Inspection, call: ParsedCall) -> Stored:
     """Undoes a decision."""
     with _changing(on, call) as found:
         if on.entry(found, call.body["decision"]).kind not in DECISIONS:
@@ -57,7 +57,7 @@ def restore(on: Inspection, call: Call) -> Stored:
         return stored(found.restore(call.body["decision"]))
 
 
-def redo(on: Inspection, call: Call) -> Stored:
+def redo(on: Inspection, call: ParsedCall) -> Stored:
     """Does again what a restore undid."""
     with _changing(on, call) as found:
         if on.entry(found, call.body["restored"]).kind != RESTORED:
@@ -65,7 +65,7 @@ def redo(on: Inspection, call: Call) -> Stored:
         return stored(found.redo(call.body["restored"]))
 
 
-def compact(on: Inspection, call: Call) -> Compacted:
+def compact(on: Inspection, call: ParsedCall) -> Compacted:
     """Makes the prompt smaller now."""
     with _changing(on, call) as found:
         made = found.compact(call.body["focus"])
@@ -77,7 +77,7 @@ def compact(on: Inspection, call: Call) -> Compacted:
     )
 
 
-def save(on: Inspection, call: Call) -> CheckpointSaved:
+def save(on: Inspection, call: ParsedCall) -> CheckpointSaved:
     """Writes down where the work stands."""
     changes = {name: value for name, value in call.body.items() if name != "expect" and value}
     with _changing(on, call) as found:
@@ -86,14 +86,14 @@ def save(on: Inspection, call: Call) -> CheckpointSaved:
     return CheckpointSaved(version=version, seq=made.seq, id=made.id)
 
 
-def note(on: Inspection, call: Call) -> Stored:
+def note(on: Inspection, call: ParsedCall) -> Stored:
     """Writes a note."""
     asked = call.body
     with _changing(on, call) as found:
         return stored(found.note(asked["kind"], asked["text"], critical=asked["critical"]))
 
 
-def approve(on: Inspection, call: Call) -> Approved:
+def approve(on: Inspection, call: ParsedCall) -> Approved:
     """Approves a proposal: exactly the bytes whose digest is given."""
     memories, asked = on.memories(call), call.body
     if asked["proposal"] not in memories.decisions.noted:
@@ -103,7 +103,7 @@ def approve(on: Inspection, call: Call) -> Approved:
     return Approved(memory=made.memory.id, proposal=made.proposal, digest=made.digest, by=made.by)
 
 
-def reject(on: Inspection, call: Call) -> Stored:
+def reject(on: Inspection, call: ParsedCall) -> Stored:
     """Rejects a proposal for good."""
     memories, asked = on.memories(call), call.body
     if asked["proposal"] not in memories.decisions.noted:

@@ -17,7 +17,7 @@ from recto.engine.prompt_diff import Comparison
 from recto.engine.timeline import MOST, Timeline
 from recto.gateway.api_keys import Right
 from recto.gateway.inspection import commands, queries, schemas
-from recto.gateway.inspection.params import Call, Choice, Flag, Kinds, Several, Text, Whole
+from recto.gateway.inspection.params import ChoiceParam, FlagParam, IntParam, Kinds, ParsedCall, Several, TextParam
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.middleware.auth import Rule
 from recto.health.trends import HealthReport
@@ -28,31 +28,31 @@ STALENESS = "x-recto-staleness"
 """The header that says by how many seconds an answer may be old; one from the store itself has none."""
 
 _SESSION = {
-    "session": Text(about="The session, as it is named in GET /api/v1/sessions.", most=256, least=1, required=True)
+    "session": TextParam(about="The session, as it is named in GET /api/v1/sessions.", most=256, least=1, required=True)
 }
-_AGENT = {"agent": Text(about="The agent whose memory it is; without it, the key's own.", most=64)}
-_FROM_NEWEST = {"from": Whole(about="The entry to begin with, going back; without it, the newest.")}
-_TEXTS = Text(about="One of them.", most=2_000, least=1)
-_PROPOSAL = {"proposal": Text(about="The id of the proposal.", most=64, least=1, required=True)}
+_AGENT = {"agent": TextParam(about="The agent whose memory it is; without it, the key's own.", most=64)}
+_FROM_NEWEST = {"from": IntParam(about="The entry to begin with, going back; without it, the newest.")}
+_TEXTS = TextParam(about="One of them.", most=2_000, least=1)
+_PROPOSAL = {"proposal": TextParam(about="The id of the proposal.", most=64, least=1, required=True)}
 
 
 def _limit(usual: int, most: int) -> Kinds:
-    return {"limit": Whole(about="How many at most.", most=most, default=usual)}
+    return {"limit": IntParam(about="How many at most.", most=most, default=usual)}
 
 
 def _set(about: str) -> Several:
     return Several(about=about, of=_TEXTS, most=50)
 
 
-def _never(call: Call) -> bool:
+def _never(call: ParsedCall) -> bool:
     return False
 
 
-def _always(call: Call) -> bool:
+def _always(call: ParsedCall) -> bool:
     return True
 
 
-def _at_an_entry(call: Call) -> bool:
+def _at_an_entry(call: ParsedCall) -> bool:
     return call.query["at"] is not None
 
 
@@ -64,11 +64,11 @@ class Operation:
     path: str
     """Below the prefix."""
     right: Right
-    does: Callable[[Inspection, Call], object]
+    does: Callable[[Inspection, ParsedCall], object]
     gives: type
     query: Kinds = field(default_factory=dict)
     body: Kinds | None = None
-    of_the_past: Callable[[Call], bool] = _never
+    of_the_past: Callable[[ParsedCall], bool] = _never
     """Whether a replica may answer that is a little behind."""
 
     @property
@@ -79,10 +79,10 @@ class Operation:
 
 def _get(
     path: str,
-    does: Callable[[Inspection, Call], object],
+    does: Callable[[Inspection, ParsedCall], object],
     gives: type,
     *query: Kinds,
-    of_the_past: Callable[[Call], bool] = _never,
+    of_the_past: Callable[[ParsedCall], bool] = _never,
 ) -> Operation:
     merged = _merged(query)
     return Operation(
@@ -92,7 +92,7 @@ def _get(
 
 def _post(
     path: str,
-    does: Callable[[Inspection, Call], object],
+    does: Callable[[Inspection, ParsedCall], object],
     gives: type,
     query: Kinds,
     body: Kinds,
@@ -111,7 +111,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/sessions",
         queries.sessions,
         schemas.SessionPage,
-        {"after": Text(about="Begin after the session with this name.", most=256)},
+        {"after": TextParam(about="Begin after the session with this name.", most=256)},
         _limit(50, 200),
         of_the_past=_always,
     ),
@@ -122,9 +122,9 @@ OPERATIONS: tuple[Operation, ...] = (
         EntryPage,
         _SESSION,
         {
-            "from": Whole(about="The entry to begin with; without it, the first in the order asked for."),
-            "order": Choice(about="Oldest or newest first.", names=("asc", "desc"), default="asc"),
-            "q": Text(about="Only entries whose text holds this; case is folded.", most=200),
+            "from": IntParam(about="The entry to begin with; without it, the first in the order asked for."),
+            "order": ChoiceParam(about="Oldest or newest first.", names=("asc", "desc"), default="asc"),
+            "q": TextParam(about="Only entries whose text holds this; case is folded.", most=200),
         },
         _limit(50, 200),
         of_the_past=_always,
@@ -134,7 +134,7 @@ OPERATIONS: tuple[Operation, ...] = (
         queries.entry,
         schemas.WholeEntry,
         _SESSION,
-        {"seq": Whole(about="Its number.", required=True)},
+        {"seq": IntParam(about="Its number.", required=True)},
         of_the_past=_always,
     ),
     _get("/session/context", queries.context, Report, _SESSION),
@@ -143,7 +143,7 @@ OPERATIONS: tuple[Operation, ...] = (
         queries.prompt,
         schemas.PromptNow,
         _SESSION,
-        {"at": Whole(about="An entry: the prompt as it stood after it; without it, what would be sent now.")},
+        {"at": IntParam(about="An entry: the prompt as it stood after it; without it, what would be sent now.")},
         of_the_past=_at_an_entry,
     ),
     _get(
@@ -152,8 +152,8 @@ OPERATIONS: tuple[Operation, ...] = (
         Comparison,
         _SESSION,
         {
-            "first": Whole(about="An entry: the first prompt is the one that stood after it.", required=True),
-            "second": Whole(about="An entry: the second prompt is the one that stood after it.", required=True),
+            "first": IntParam(about="An entry: the first prompt is the one that stood after it.", required=True),
+            "second": IntParam(about="An entry: the second prompt is the one that stood after it.", required=True),
         },
         of_the_past=_always,
     ),
@@ -162,7 +162,7 @@ OPERATIONS: tuple[Operation, ...] = (
         queries.timeline_of,
         Timeline,
         _SESSION,
-        {"from": Whole(about="The entry to begin with; without it, so many before the end.")},
+        {"from": IntParam(about="The entry to begin with; without it, so many before the end.")},
         _limit(MOST, MOST),
         of_the_past=_always,
     ),
@@ -173,7 +173,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _SESSION,
         _FROM_NEWEST,
         _limit(50, 200),
-        {"scores": Flag(about="With every score that went into them.")},
+        {"scores": FlagParam(about="With every score that went into them.")},
         of_the_past=_always,
     ),
     _get(
@@ -183,7 +183,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _SESSION,
         _FROM_NEWEST,
         _limit(50, 200),
-        {"kind": Text(about="Only events of this kind, or of this topic.", most=64)},
+        {"kind": TextParam(about="Only events of this kind, or of this topic.", most=64)},
         of_the_past=_always,
     ),
     _get(
@@ -191,7 +191,7 @@ OPERATIONS: tuple[Operation, ...] = (
         queries.health,
         HealthReport,
         _SESSION,
-        {"turns": Whole(about="How many of the last turns.", most=500, default=20)},
+        {"turns": IntParam(about="How many of the last turns.", most=500, default=20)},
     ),
     _post(
         "/session/recall",
@@ -199,9 +199,9 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.Recalled,
         _SESSION,
         {
-            "query": Text(about="What to look for.", most=4_000, least=1, required=True),
-            "most": Whole(about="How many hits at most.", most=50, default=10),
-            "scope": Choice(
+            "query": TextParam(about="What to look for.", most=4_000, least=1, required=True),
+            "most": IntParam(about="How many hits at most.", most=50, default=10),
+            "scope": ChoiceParam(
                 about="How far to search; without it, as the settings say.", names=("session", "agent", "tenant")
             ),
         },
@@ -215,7 +215,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _SESSION,
         {
             "entries": Several(
-                about="Numbers of messages.", of=Whole(about="A message."), most=100, least=1, required=True
+                about="Numbers of messages.", of=IntParam(about="A message."), most=100, least=1, required=True
             )
         },
     ),
@@ -225,35 +225,35 @@ OPERATIONS: tuple[Operation, ...] = (
         right="change",
         does=commands.unpin,
         gives=schemas.Stored,
-        query={**_SESSION, "seq": Whole(about="The message that may leave again.", required=True)},
+        query={**_SESSION, "seq": IntParam(about="The message that may leave again.", required=True)},
     ),
     _post(
         "/session/restore",
         commands.restore,
         schemas.Stored,
         _SESSION,
-        {"decision": Whole(about="The entry of the decision to undo.", required=True)},
+        {"decision": IntParam(about="The entry of the decision to undo.", required=True)},
     ),
     _post(
         "/session/redo",
         commands.redo,
         schemas.Stored,
         _SESSION,
-        {"restored": Whole(about="The entry that undid a decision.", required=True)},
+        {"restored": IntParam(about="The entry that undid a decision.", required=True)},
     ),
     _post(
         "/session/compact",
         commands.compact,
         schemas.Compacted,
         _SESSION,
-        {"focus": Text(about="What the summary should keep above all.", most=500)},
+        {"focus": TextParam(about="What the summary should keep above all.", most=500)},
     ),
     _get(
         "/session/checkpoints",
         queries.checkpoints,
         schemas.CheckpointPage,
         _SESSION,
-        {"from": Whole(about="The version to begin with, going back; without it, the newest.")},
+        {"from": IntParam(about="The version to begin with, going back; without it, the newest.")},
         _limit(20, 50),
         of_the_past=_always,
     ),
@@ -263,8 +263,8 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.CheckpointSaved,
         _SESSION,
         {
-            "expect": Whole(about="The newest version; any other refuses the change.", least=0),
-            "goal": Text(about="The goal.", most=4_000),
+            "expect": IntParam(about="The newest version; any other refuses the change.", least=0),
+            "goal": TextParam(about="The goal.", most=4_000),
             "success_criteria": _set("When it is done."),
             "plan": _set("Subtasks that are planned."),
             "doing": _set("Subtasks that are worked on."),
@@ -280,7 +280,7 @@ OPERATIONS: tuple[Operation, ...] = (
         queries.checkpoint,
         Checkpoint,
         _SESSION,
-        {"version": Whole(about="Its version.", required=True)},
+        {"version": IntParam(about="Its version.", required=True)},
         of_the_past=_always,
     ),
     _get("/session/notes", queries.notes, schemas.Notes, _SESSION),
@@ -290,9 +290,9 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.Stored,
         _SESSION,
         {
-            "kind": Choice(about="What it is about.", names=KINDS, required=True),
-            "text": Text(about="The note.", most=LONGEST, least=1, required=True),
-            "critical": Flag(about="Whether it is shown before all others."),
+            "kind": ChoiceParam(about="What it is about.", names=KINDS, required=True),
+            "text": TextParam(about="The note.", most=LONGEST, least=1, required=True),
+            "critical": FlagParam(about="Whether it is shown before all others."),
         },
     ),
     _get(
@@ -301,8 +301,8 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.MemoryPage,
         _AGENT,
         {
-            "after": Text(about="Begin after the memory with this id.", most=64),
-            "retired": Flag(about="With what was retired."),
+            "after": TextParam(about="Begin after the memory with this id.", most=64),
+            "retired": FlagParam(about="With what was retired."),
         },
         _limit(50, 100),
     ),
@@ -311,7 +311,7 @@ OPERATIONS: tuple[Operation, ...] = (
         queries.proposals,
         schemas.ProposalPage,
         _AGENT,
-        {"after": Text(about="Begin after the proposal with this id.", most=64)},
+        {"after": TextParam(about="Begin after the proposal with this id.", most=64)},
         _limit(20, 50),
     ),
     _post(
@@ -321,7 +321,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _AGENT,
         {
             **_PROPOSAL,
-            "digest": Text(about="The SHA-256 of the bytes that were shown.", most=64, least=64, required=True),
+            "digest": TextParam(about="The SHA-256 of the bytes that were shown.", most=64, least=64, required=True),
         },
     ),
     _post(
@@ -329,7 +329,7 @@ OPERATIONS: tuple[Operation, ...] = (
         commands.reject,
         schemas.Stored,
         _AGENT,
-        {**_PROPOSAL, "reason": Text(about="Why; it is kept.", most=500)},
+        {**_PROPOSAL, "reason": TextParam(about="Why; it is kept.", most=500)},
     ),
 )
 """Everything that can be asked; the description of the API is made of it too."""

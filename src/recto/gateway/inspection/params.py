@@ -55,7 +55,7 @@ class Kind(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class TextParam:
     """A text."""
 
     about: str
@@ -84,7 +84,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class IntParam:
     """A whole number."""
 
     about: str
@@ -113,7 +113,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChoiceParam:
     """One of a few words."""
 
     about: str
@@ -138,7 +138,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class FlagParam:
     """Yes or no."""
 
     about: str
@@ -193,7 +193,7 @@ Kinds = Mapping[str, Kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ParsedCall:
     """A request that was understood."""
 
     key: Key

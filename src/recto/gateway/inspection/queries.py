@@ -20,7 +20,14 @@ from recto.continuity.memory.manager import Memories, Remembered
 from recto.continuity.memory.model import strength
 from recto.engine.audit import audited_back
 from recto.engine.monitor import numbers_in
-from recto.engine.pagination import DecisionPage, EntryPage, Places, decisions_before, entries_from, sessions_after
+from recto.engine.pagination import (
+    DecisionPage,
+    EntryPage,
+    EntryPositions,
+    decisions_before,
+    entries_from,
+    sessions_after,
+)
 from recto.engine.projection import CHECKPOINT, checkpoint_key
 from recto.engine.prompt_diff import Comparison, compare, prompt_after
 from recto.engine.report import preview
@@ -29,7 +36,7 @@ from recto.engine.timeline import Timeline, timeline
 from recto.errors import InputError, RequestRefused
 from recto.formats.entry_text import text_of
 from recto.gateway.api_keys import RIGHTS
-from recto.gateway.inspection.params import Call
+from recto.gateway.inspection.params import ParsedCall
 from recto.gateway.inspection.schemas import (
     Asker,
     AuditPage,
@@ -48,9 +55,9 @@ from recto.gateway.inspection.schemas import (
     WholeEntry,
     recalled,
 )
-from recto.gateway.session_pool import Sessions
+from recto.gateway.session_pool import SessionPool
 from recto.health.trends import HealthReport
-from recto.transcript.audit import Asked
+from recto.transcript.audit import AuditFilter
 from recto.transcript.entries import Entry, SessionSummary
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import agent_of, is_memory_session, session_in, stored_key
@@ -71,13 +78,13 @@ def not_there(what: str, where: str) -> RequestRefused:
 class Inspection:
     """What the API is asked about: the gateway's sessions, and the settings they are opened with."""
 
-    def __init__(self, sessions: Sessions, settings: Settings) -> None:
+    def __init__(self, sessions: SessionPool, settings: Settings) -> None:
         self.sessions = sessions
         self.store = sessions.store
         self.settings = settings
 
     @contextmanager
-    def opened(self, call: Call) -> Iterator[Session]:
+    def opened(self, call: ParsedCall) -> Iterator[Session]:
         """The session a request is about, as the model sees it that was asked last. It must be there."""
         stored = self.stored(call)
         with self.sessions.use(call.key, session_in(stored), self.model_of(stored)) as session:
@@ -87,14 +94,14 @@ class Inspection:
         """The same questions about another store with the same sessions."""
         return Inspection(self.sessions.over(store), self.settings)
 
-    def named(self, call: Call) -> str:
+    def named(self, call: ParsedCall) -> str:
         """The key under which the session would be stored that a request is about; empty where there is none."""
         try:
             return stored_key(call.session, call.key.tenant) if "session" in call.query else ""
         except InputError:
             return ""
 
-    def stored(self, call: Call) -> str:
+    def stored(self, call: ParsedCall) -> str:
         """The stored key of the session a request is about. It must be there."""
         key = self.named(call)
         if not key or not self.store.head(key).seq:
@@ -108,7 +115,7 @@ class Inspection:
             raise not_there("entry", "GET /api/v1/session/transcript")
         return found
 
-    def memories(self, call: Call) -> Memories:
+    def memories(self, call: ParsedCall) -> Memories:
         """The memory of an agent: the one that is named, else the key's."""
         name = f"agent:{call.query['agent'] or call.key.agent}:main"
         return memory_for(replace(self.settings, session=name, tenant=call.key.tenant), self.store)
@@ -120,7 +127,7 @@ class Inspection:
         return model if isinstance(model, str) else ""
 
 
-def asker(on: Inspection, call: Call) -> Asker:
+def asker(on: Inspection, call: ParsedCall) -> Asker:
     """The key that asks, and what it may do here."""
     key = call.key
     return Asker(
@@ -135,7 +142,7 @@ def asker(on: Inspection, call: Call) -> Asker:
     )
 
 
-def sessions(on: Inspection, call: Call) -> SessionPage:
+def sessions(on: Inspection, call: ParsedCall) -> SessionPage:
     """A page of the key's tenant's sessions."""
     limit: int = call.query["limit"]
     found = list(sessions_after(on.store, call.key.tenant, call.query["after"], limit + 1))
@@ -153,7 +160,7 @@ def _line(one: SessionSummary) -> SessionLine:
     )
 
 
-def session(on: Inspection, call: Call) -> SessionNow:
+def session(on: Inspection, call: ParsedCall) -> SessionNow:
     """One session, in short."""
     with on.opened(call) as found:
         window = found.window
@@ -181,7 +188,7 @@ def session(on: Inspection, call: Call) -> SessionNow:
         )
 
 
-def transcript(on: Inspection, call: Call) -> EntryPage:
+def transcript(on: Inspection, call: ParsedCall) -> EntryPage:
     """A page of the transcript."""
     asked = call.query
     with on.opened(call) as found:
@@ -189,7 +196,7 @@ def transcript(on: Inspection, call: Call) -> EntryPage:
         return entries_from(found.window, asked["from"], limit=asked["limit"], newest_first=newest, words=asked["q"])
 
 
-def entry(on: Inspection, call: Call) -> WholeEntry:
+def entry(on: Inspection, call: ParsedCall) -> WholeEntry:
     """One entry, all of it."""
     with on.opened(call) as session:
         found = on.entry(session, call.query["seq"])
@@ -211,50 +218,50 @@ def entry(on: Inspection, call: Call) -> WholeEntry:
     )
 
 
-def context(on: Inspection, call: Call) -> Report:
+def context(on: Inspection, call: ParsedCall) -> Report:
     """What the next prompt would be made of, and what would not be in it."""
     with on.opened(call) as found:
         return replace(found.report(), session=session_in(found.key))
 
 
-def timeline_of(on: Inspection, call: Call) -> Timeline:
+def timeline_of(on: Inspection, call: ParsedCall) -> Timeline:
     """How full the prompt was over time."""
     with on.opened(call) as found:
         return timeline(found.window, call.query["from"], limit=call.query["limit"])
 
 
-def decisions(on: Inspection, call: Call) -> DecisionPage:
+def decisions(on: Inspection, call: ParsedCall) -> DecisionPage:
     """A page of decisions, newest first."""
     asked = call.query
     with on.opened(call) as found:
         return decisions_before(found.window, asked["from"], limit=asked["limit"], scores=asked["scores"])
 
 
-def recall(on: Inspection, call: Call) -> Recalled:
+def recall(on: Inspection, call: ParsedCall) -> Recalled:
     """Searches everything that was ever said, and explains what it finds."""
     asked = call.body
     with on.opened(call) as found:
         return recalled(found.recall(asked["query"], most=asked["most"], scope=asked["scope"]))
 
 
-def pins(on: Inspection, call: Call) -> Pins:
+def pins(on: Inspection, call: ParsedCall) -> Pins:
     """What is kept in the prompt by hand."""
     with on.opened(call) as found:
         with found.window.turn:
             pinned = sorted(found.window.state.pins)
-        places = Places(found.window)
+        places = EntryPositions(found.window)
         entries = [next(iter(found.read(seq, seq)), None) for seq in pinned[:_MOST_PINS]]
         shown = tuple(places.show(one) for one in entries if one is not None)
         return Pins(pins=shown, more=len(pinned) > _MOST_PINS)
 
 
-def notes(on: Inspection, call: Call) -> Notes:
+def notes(on: Inspection, call: ParsedCall) -> Notes:
     """What was written down."""
     with on.opened(call) as found, found.window.turn:
         return Notes(notes=found.notes)
 
 
-def checkpoints(on: Inspection, call: Call) -> CheckpointPage:
+def checkpoints(on: Inspection, call: ParsedCall) -> CheckpointPage:
     """A page of checkpoints, newest first."""
     with on.opened(call) as found:
         with found.window.turn:
@@ -275,7 +282,7 @@ def _checkpoint_line(found: Session, version: int) -> CheckpointLine | None:
     return CheckpointLine(version=version, seq=kept.seq, ts=kept.ts, reason=made.reason, goal=made.goal[:_GOAL])
 
 
-def checkpoint(on: Inspection, call: Call) -> Checkpoint:
+def checkpoint(on: Inspection, call: ParsedCall) -> Checkpoint:
     """One checkpoint, all of it."""
     with on.opened(call) as found:
         kept = found.store.find(found.key, checkpoint_key(call.query["version"]))
@@ -284,17 +291,17 @@ def checkpoint(on: Inspection, call: Call) -> Checkpoint:
         return replace(checkpoint_from(kept.content, source=f"entry {kept.seq}"), session=session_in(found.key))
 
 
-def audited(on: Inspection, call: Call) -> AuditPage:
+def audited(on: Inspection, call: ParsedCall) -> AuditPage:
     """A page of what was done to a session, newest first."""
     key, start = on.stored(call), call.query["from"]
     kinds = (call.query["kind"],) if call.query["kind"] else ()
-    asked = Asked(newest=True, kinds=kinds, past=None if start is None else start + 1)
+    asked = AuditFilter(newest=True, kinds=kinds, past=None if start is None else start + 1)
     lines, following = audited_back(on.store, key, asked, limit=call.query["limit"])
     name = session_in(key)
     return AuditPage(lines=tuple(replace(line, session=name) for line in lines), next=following or None)
 
 
-def health(on: Inspection, call: Call) -> HealthReport:
+def health(on: Inspection, call: ParsedCall) -> HealthReport:
     """How the last turns went, where that is heading, and what should be looked at."""
     with on.opened(call) as found:
         report = found.health(call.query["turns"])
@@ -302,7 +309,7 @@ def health(on: Inspection, call: Call) -> HealthReport:
     return replace(report, session=name, alerts=tuple(replace(one, session=name) for one in report.alerts))
 
 
-def memory(on: Inspection, call: Call) -> MemoryPage:
+def memory(on: Inspection, call: ParsedCall) -> MemoryPage:
     """A page of what an agent remembers."""
     known = on.memories(call)
     now = known.clock.now()
@@ -312,7 +319,7 @@ def memory(on: Inspection, call: Call) -> MemoryPage:
     return MemoryPage(agent=agent_of(known.home), memories=lines, next=following)
 
 
-def proposals(on: Inspection, call: Call) -> ProposalPage:
+def proposals(on: Inspection, call: ParsedCall) -> ProposalPage:
     """A page of what waits for a decision."""
     known = on.memories(call)
     waiting = {one.id: one for one in known.proposals()}
@@ -338,7 +345,7 @@ def _memory_line(one: Remembered, now: int) -> MemoryLine:
     )
 
 
-def prompt(on: Inspection, call: Call) -> PromptNow:
+def prompt(on: Inspection, call: ParsedCall) -> PromptNow:
     """What would be sent now, or the prompt as it stood after an entry."""
     at: int | None = call.query["at"]
     with on.opened(call) as found:
@@ -355,7 +362,7 @@ def prompt(on: Inspection, call: Call) -> PromptNow:
     )
 
 
-def comparison(on: Inspection, call: Call) -> Comparison:
+def comparison(on: Inspection, call: ParsedCall) -> Comparison:
     """Two prompts of a session side by side, as they stood after two entries."""
     with on.opened(call) as found:
         first, second = (on.entry(found, call.query[name]).seq for name in ("first", "second"))

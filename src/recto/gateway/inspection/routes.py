@@ -33,7 +33,7 @@ from recto.gateway.api_keys import Key
 from recto.gateway.inspection import schemas
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import DESCRIPTION, OPERATIONS, PREFIX, STALENESS, Operation
-from recto.gateway.inspection.params import MOST_BYTES, Call, body_of, query_of
+from recto.gateway.inspection.params import MOST_BYTES, ParsedCall, body_of, query_of
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.inspection.sources import Sources
 
@@ -48,7 +48,7 @@ def routes(sources: Sources) -> list[Route]:
     return [*made, Route(DESCRIPTION, _Endpoint(sources, {"GET": described}), methods=["GET"])]
 
 
-def _described(on: Inspection, call: Call) -> object:
+def _described(on: Inspection, call: ParsedCall) -> object:
     return description(OPERATIONS)
 
 
@@ -79,7 +79,7 @@ class _Endpoint:
             raise RequestRefused(403, "forbidden", f"this key may not do that; it needs the right '{one.right}'")
         query = query_of(request.scope["query_string"], one.query)
         body = {} if one.body is None else body_of(await _body(request), one.body)
-        answer = await on_a_thread(self._sources.answer, one, Call(key=key, query=query, body=body))
+        answer = await on_a_thread(self._sources.answer, one, ParsedCall(key=key, query=query, body=body))
         told = {} if answer.age is None else {STALENESS: f"{answer.age:.3f}"}
         return _json(200, schemas.plain(answer.found), told)
 

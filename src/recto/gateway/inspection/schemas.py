@@ -13,13 +13,13 @@ from math import isfinite
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from recto.context.window.notes import Note
-from recto.context.window.pressure import Reading
-from recto.context.window.report import Compression, Decided
+from recto.context.window.pressure import PressureReading
+from recto.context.window.report import Compression, DecisionSummary
 from recto.continuity.memory.model import Memory
 from recto.continuity.memory.proposals import Proposal
-from recto.engine.pagination import Shown
+from recto.engine.pagination import EntryView
 from recto.gateway.api_keys import Right
-from recto.recall.types import Found, Hit
+from recto.recall.types import Hit, SearchResult
 from recto.transcript.audit import AuditLine
 from recto.transcript.entries import Entry
 from recto.transcript.session_keys import session_in
@@ -81,7 +81,7 @@ class SessionNow:
     """Of the last entry: the end of the chain."""
     model: str
     """The model whose window it is measured by."""
-    reading: Reading
+    reading: PressureReading
     messages: int
     """Messages in the prompt."""
     left_messages: int
@@ -167,7 +167,7 @@ class Recalled:
 class Pins:
     """What is kept in the prompt by hand."""
 
-    pins: tuple[Shown, ...]
+    pins: tuple[EntryView, ...]
     more: bool
     """Whether there are more than are listed."""
 
@@ -185,7 +185,7 @@ class Stored:
 class Compacted:
     """What a compaction did; nothing where there was too little to be worth it."""
 
-    decisions: tuple[Decided, ...]
+    decisions: tuple[DecisionSummary, ...]
     compressions: tuple[Compression, ...]
     tokens: int
     """What the prompt is now."""
@@ -312,7 +312,7 @@ def hit_line(hit: Hit) -> HitLine:
     )
 
 
-def recalled(found: Found) -> Recalled:
+def recalled(found: SearchResult) -> Recalled:
     """What was found as it goes out."""
     return Recalled(
         query=found.query,

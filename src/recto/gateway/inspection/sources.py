@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from recto.errors import RectoError, StoreError
 from recto.gateway.inspection.operations import Operation
-from recto.gateway.inspection.params import Call
+from recto.gateway.inspection.params import ParsedCall
 from recto.gateway.inspection.queries import Inspection
 from recto.transcript.protocols import Replica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SourceResult:
     """What was found."""
 
     found: object
@@ -32,19 +32,19 @@ class Sources:
         self._replica = replica
         self._copy = None if replica is None else store.over(replica.store)
 
-    def answer(self, one: Operation, call: Call) -> Answer:
+    def answer(self, one: Operation, call: ParsedCall) -> SourceResult:
         """What an operation finds. What the replica does not know yet, or cannot do, the store is asked for."""
         if self._replica is None or self._copy is None or not one.of_the_past(call):
-            return Answer(found=one.does(self._store, call))
+            return SourceResult(found=one.does(self._store, call))
         age = self._replica.age(self._store.named(call))
         if age is not None:
             try:
-                return Answer(found=one.does(self._copy, call), age=age)
+                return SourceResult(found=one.does(self._copy, call), age=age)
             except StoreError as error:
                 self._replica.failed(error)
             except RectoError:
                 pass
-        return Answer(found=one.does(self._store, call))
+        return SourceResult(found=one.does(self._store, call))
 
     def close(self) -> None:
         """Lets go of the sessions that are open on the replica."""

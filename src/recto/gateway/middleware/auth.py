@@ -17,14 +17,14 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Mount, Route, compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recto.config.settings import Gateway
+from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused, StoreError
 from recto.formats.errors import FORBIDDEN, MALFORMED, NOT_FOUND, OVERLOADED, UNAUTHORISED
 from recto.gateway.api_keys import PREFIX, Key, Keys, Lookup, Right
 from recto.gateway.errors import denied
 from recto.gateway.middleware.body import Bodies
 from recto.gateway.middleware.origin import METHODS, Addresses, headers_of, refuse_odd_form
-from recto.gateway.middleware.rate_limit import Limits
+from recto.gateway.middleware.rate_limit import RateLimits
 
 Need: TypeAlias = Literal["open"] | Right
 """What a request must bring: nothing, or a key with a right."""
@@ -65,7 +65,7 @@ TABLE: tuple[Rule, ...] = (
 """The routes of the protocols and of operations. Those of the inspection API stand beside their handlers."""
 
 
-class Authority:
+class AccessPolicy:
     """Answers what a request needs."""
 
     def __init__(self, *tables: Iterable[Rule]) -> None:
@@ -124,10 +124,12 @@ _BANNERS = frozenset((b"server", b"x-powered-by"))
 class Guard:
     """An ASGI application around another. The key that asks is in the scope of what it lets through."""
 
-    def __init__(self, app: ASGIApp, gateway: Gateway, keys: Keys, authority: Authority | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, gateway: GatewaySettings, keys: Keys, authority: AccessPolicy | None = None
+    ) -> None:
         self.app = app
-        self.authority = authority or Authority()
-        self.limits = Limits(gateway)
+        self.authority = authority or AccessPolicy()
+        self.limits = RateLimits(gateway)
         self._lookup = Lookup(keys)
         self._addresses = Addresses(gateway)
         self._bodies = Bodies(gateway)

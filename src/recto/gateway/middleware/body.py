@@ -16,7 +16,7 @@ import numpy as np
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from recto.config.settings import Gateway
+from recto.config.settings import GatewaySettings
 from recto.engine.async_session import on_a_thread
 from recto.errors import RequestRefused
 from recto.formats.errors import MALFORMED, OVERLOADED, TIMED_OUT, TOO_LARGE
@@ -132,7 +132,7 @@ _PIECE = 1 << 20
 class Bodies:
     """Takes in the bodies of one gateway."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewaySettings) -> None:
         self._seconds = gateway.body_seconds
         self._depth = gateway.depth
         self._unpacking = asyncio.Semaphore(_UNPACKING)

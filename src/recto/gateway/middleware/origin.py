@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from urllib.parse import unquote_to_bytes
 
-from recto.config.settings import Gateway
+from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused
 from recto.formats.errors import FORBIDDEN, MALFORMED
 
@@ -95,7 +95,7 @@ def is_plain_path(raw: bytes) -> bool:
 class Addresses:
     """The names and the pages that one gateway answers to."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: GatewaySettings) -> None:
         self._named = frozenset(name.lower() for name in gateway.hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in gateway.origins)
         own = {"localhost", "127.0.0.1", "[::1]"}

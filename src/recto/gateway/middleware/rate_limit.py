@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from recto.config.settings import Gateway
+from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused
 from recto.formats.errors import OVERLOADED, RATE_LIMITED
 from recto.gateway.api_keys import Key
@@ -38,7 +38,7 @@ class _Pace:
 class Room:
     """The bytes that one request holds."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RateLimits) -> None:
         self._limits = limits
         self.held = 0
 
@@ -48,10 +48,10 @@ class Room:
         self.held += size
 
 
-class Limits:
+class RateLimits:
     """What is under way in one gateway."""
 
-    def __init__(self, gateway: Gateway, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, gateway: GatewaySettings, now: Callable[[], float] = time.monotonic) -> None:
         self._most = gateway.concurrency
         self._most_bytes = _BODIES * gateway.body_bytes
         self._now = now

@@ -13,7 +13,7 @@ from recto.errors import ModelFailed
 from recto.formats.message import CHAT
 from recto.formats.sse import SseReader, sse
 from recto.formats.streaming import capture_for
-from recto.gateway.upstreams.http import Answer, UpstreamUnreachable
+from recto.gateway.upstreams.http import UpstreamResponse, UpstreamUnreachable
 from recto.models.chat.llama_cpp import EmbeddedModel
 
 _TAKEN: Final = ("temperature", "top_p", "stop", "seed", "tools", "tool_choice", "response_format")
@@ -34,14 +34,14 @@ class EmbeddedUpstream:
         """Itself, whatever it is called."""
         return self.model.name
 
-    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> Answer:
+    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
         """Begins an answer."""
         asked = json.loads(body)
         pieces = _Writing(self.model, asked)
         if asked.get("stream") is True:
             found = [("content-type", "text/event-stream; charset=utf-8")]
-            return Answer(status=200, headers=found, pieces=pieces.events(), close=pieces.close)
-        return Answer(
+            return UpstreamResponse(status=200, headers=found, pieces=pieces.events(), close=pieces.close)
+        return UpstreamResponse(
             status=200, headers=[("content-type", "application/json")], pieces=pieces.whole(), close=pieces.close
         )
 

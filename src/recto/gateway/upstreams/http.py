@@ -56,7 +56,7 @@ _OURS: Final = ("x-recto-", "sec-", "x-forwarded-", "access-control-")
 
 
 @dataclass(slots=True, kw_only=True)
-class Answer:
+class UpstreamResponse:
     """What an upstream answered: at first only that it did, then piece by piece."""
 
     status: int
@@ -87,7 +87,7 @@ class Upstream(Protocol):
         """The model whose window and tokenizer count when a client asks for that one."""
         ...
 
-    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> Answer:
+    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
         """Sends a request on. Raises `UpstreamUnreachable`."""
         ...
 
@@ -122,7 +122,7 @@ class HttpUpstream:
         """The one that is asked for."""
         return model
 
-    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> Answer:
+    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
         """Sends a request on. Raises `UpstreamUnreachable`."""
         return await self.send("POST", _PATHS[wire], body, headers, query=query, wire=wire)
 
@@ -135,7 +135,7 @@ class HttpUpstream:
         *,
         query: str = "",
         wire: str = CHAT,
-    ) -> Answer:
+    ) -> UpstreamResponse:
         """Sends any request on. Raises `UpstreamUnreachable`."""
         import httpcore2  # noqa: PLC0415  # only for who has endpoints
 
@@ -159,7 +159,7 @@ class HttpUpstream:
             await over()
             raise UpstreamUnreachable(f"upstream '{self.name}' sent its answer packed, though it was asked not to")
         kept = [(name, value) for name, value in named if name not in _NOT_FORWARDED]
-        return Answer(
+        return UpstreamResponse(
             status=answer.status,
             headers=[(name, value) for name, value in kept if name != "set-cookie" and not name.startswith(_OURS)],
             pieces=self._pieces(answer),

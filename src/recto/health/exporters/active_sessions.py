@@ -30,7 +30,7 @@ class _One:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ActiveSessionStats:
     """How things stand over all sessions at work."""
 
     sessions: int
@@ -75,13 +75,13 @@ class Live:
             else:
                 alerts[alert.name] = alert.grade
 
-    def standing(self) -> Standing:
+    def standing(self) -> ActiveSessionStats:
         """How things stand now."""
         with self._lock:
             self._forget_the_silent()
             live = list(self._sessions.values())
             counted = Counter(told for one in live for told in one.alerts.items())
-        return Standing(
+        return ActiveSessionStats(
             sessions=len(live),
             utilization=max((one.utilization for one in live), default=0.0),
             protected=max((one.protected for one in live), default=0.0),

@@ -38,7 +38,7 @@ _ASKED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class BenchFigure:
     """One figure."""
 
     name: str
@@ -61,7 +61,7 @@ def bench_command(settings: Settings, model: str | None, quick: bool, as_json: b
       recto bench --quick --json
     """
     sizes = _SIZES[:1] if quick else _SIZES
-    found: list[Measured] = []
+    found: list[BenchFigure] = []
     with _folder(settings) as folder, progress("measuring", sum(sizes) + _BATCH) as advance:
         own = replace(apart(settings, model=model or settings.model or _MODEL), store=str(folder / "bench.db"))
         own = replace(own, recall=replace(own.recall, embedder=replace(own.recall.embedder, use="hashing")))
@@ -88,16 +88,16 @@ def _folder(settings: Settings) -> Iterator[Path]:
         yield Path(name)
 
 
-def _counting(settings: Settings) -> list[Measured]:
+def _counting(settings: Settings) -> list[BenchFigure]:
     meter = meter_for(settings)
     text = "\n".join(str(message["content"]) for message in scripted_session(exchanges=400))
     text = (text * (_TEXT // len(text) + 1))[:_TEXT]
     meter.text(text[:10_000])  # what is loaded once
     seconds = _took(lambda: meter.text(text))
-    return [Measured(name="tokenizer", value=len(text.encode()) / 1e6 / seconds, unit="MB/s", note=meter.name)]
+    return [BenchFigure(name="tokenizer", value=len(text.encode()) / 1e6 / seconds, unit="MB/s", note=meter.name)]
 
 
-def _session_of(settings: Settings, size: int, advance: Callable[[int], None]) -> list[Measured]:
+def _session_of(settings: Settings, size: int, advance: Callable[[int], None]) -> list[BenchFigure]:
     messages = islice(_endless(), size)
     with (
         closing(open_store(settings)) as store,
@@ -126,13 +126,13 @@ def _endless() -> Iterator[dict[str, Any]]:
             yield {**message, "content": message["content"] and message["content"][:_LONGEST]}
 
 
-def _appends(session: Session) -> Measured:
+def _appends(session: Session) -> BenchFigure:
     messages = list(islice(scripted_session(seed=99, exchanges=_APPENDS), _APPENDS))
     seconds = _took(lambda: [session.append(message) for message in messages])
-    return Measured(name="appends", value=_APPENDS / seconds, unit="per second", note="one by one, each on the disk")
+    return BenchFigure(name="appends", value=_APPENDS / seconds, unit="per second", note="one by one, each on the disk")
 
 
-def _prompts(session: Session, size: int) -> list[Measured]:
+def _prompts(session: Session, size: int) -> list[BenchFigure]:
     session.prompt()  # opening it is not what is measured
     times = []
     for turn in range(_TURNS):
@@ -141,16 +141,16 @@ def _prompts(session: Session, size: int) -> list[Measured]:
         session.append({"role": "assistant", "content": f"Step {turn} is as it was."})
     label, note = f"prompt, {size:,} messages", f"{_TURNS} turns of {session.report().tokens:,} tokens"
     return [
-        Measured(name=label, value=1000 * _percentile(times, 0.5), unit="ms p50", note=note),
-        Measured(name=label, value=1000 * _percentile(times, 0.99), unit="ms p99"),
+        BenchFigure(name=label, value=1000 * _percentile(times, 0.5), unit="ms p50", note=note),
+        BenchFigure(name=label, value=1000 * _percentile(times, 0.99), unit="ms p99"),
     ]
 
 
-def _recall(session: Session, size: int) -> Measured:
+def _recall(session: Session, size: int) -> BenchFigure:
     session.recall(_QUESTIONS[0])
     times = [_took(lambda text=text: session.recall(text)) for text in _QUESTIONS * _ASKED]  # type: ignore[misc]
     value = 1000 * _percentile(times, 0.5)
-    return Measured(name=f"recall, {size:,} messages", value=value, unit="ms p50", note="words and hashed vectors")
+    return BenchFigure(name=f"recall, {size:,} messages", value=value, unit="ms p50", note="words and hashed vectors")
 
 
 def _took(work: Callable[[], object]) -> float:

@@ -20,7 +20,7 @@ from recto.config import Settings, load
 from recto.config.factory import chat_for, index_for, indexer_for, open_session
 from recto.errors import InputError, SettingsError
 from recto.lab.isolation import apart, sessions_in
-from recto.lab.readability import Case, Outcome, cases_of, overall
+from recto.lab.readability import Case, ProbeOutcome, cases_of, overall
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import Entry, session_key
 
@@ -36,7 +36,7 @@ class Side:
     """How the questions fared under one set of settings."""
 
     name: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ProbeOutcome, ...]
     score: float | None
 
 
@@ -209,7 +209,7 @@ def _show(cases: Sequence[Case], done: Sequence[Side], failures: Sequence[str]) 
         out.print(Text("passed", style="green"))
 
 
-def _told(one: Outcome) -> Text:
+def _told(one: ProbeOutcome) -> Text:
     """How a question fared: its score, where what it needs was found, and what the prompt cost."""
     if one.score is None:
         return Text(f"? {one.where}\n{one.tokens:,} tokens", style="dim")

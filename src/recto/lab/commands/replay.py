@@ -19,8 +19,8 @@ from recto.config import Settings
 from recto.lab import report
 from recto.lab.html_report import DOCTYPE, page
 from recto.lab.process_pool import in_processes
-from recto.lab.recordings import Task, replayed
-from recto.lab.results import Outcome, did_not_fit
+from recto.lab.recordings import ReplayTask, replayed
+from recto.lab.results import VariantOutcome, did_not_fit
 from recto.lab.variants import MODES, POLICIES, Against, Variant, variants
 
 __all__ = ["MODES", "Replay", "Size", "replay_command"]
@@ -75,17 +75,17 @@ class Replay:
     """Processes; None: as many as there are cores and work for."""
     with_curves: bool = False
 
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[ReplayTask]:
         """Every file in every way, in the order of the files."""
         by_size = sorted(range(len(self.files)), key=lambda place: -self.files[place].stat().st_size)
         drawn = frozenset(by_size[:_CURVES]) if self.with_curves else frozenset()
         return [
-            Task(place=place, file=file, variant=variant, with_curve=place in drawn)
+            ReplayTask(place=place, file=file, variant=variant, with_curve=place in drawn)
             for place, file in enumerate(self.files)
             for variant in self.variants
         ]
 
-    def outcomes(self, advance: Advance) -> Iterator[Outcome]:
+    def outcomes(self, advance: Advance) -> Iterator[VariantOutcome]:
         """What each comes to, in their order."""
         tasks = self.tasks()
         worth = sum(task.size for task in tasks) // _WORTH_A_PROCESS
@@ -150,9 +150,9 @@ def replay_command(
         click.get_current_context().exit(EXIT_FOUND)
 
 
-def _heard(outcomes: Iterator[Outcome], *, as_json: bool) -> Iterator[Outcome]:
+def _heard(outcomes: Iterator[VariantOutcome], *, as_json: bool) -> Iterator[VariantOutcome]:
     """Each as it comes; programs are told at once. The baseline of a file comes before its other ways."""
-    baseline: Outcome | None = None
+    baseline: VariantOutcome | None = None
     for one in outcomes:
         baseline = one if one.way.is_baseline else baseline
         if as_json:
@@ -161,7 +161,9 @@ def _heard(outcomes: Iterator[Outcome], *, as_json: bool) -> Iterator[Outcome]:
         yield one
 
 
-def _tell(outcomes: list[Outcome], given: dict[str, Any], *, files: int, as_json: bool, html: Path | None) -> None:
+def _tell(
+    outcomes: list[VariantOutcome], given: dict[str, Any], *, files: int, as_json: bool, html: Path | None
+) -> None:
     if not as_json:
         report.show(outcomes, files)
     if html is not None:

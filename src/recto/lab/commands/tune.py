@@ -36,29 +36,29 @@ _RANGE = re.compile(r"(\w+)\.\.(\w+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class WindowRange:
     """The smallest and the largest window."""
 
     low: int
     high: int
 
 
-class SizeRange(click.ParamType[Sizes]):
+class SizeRange(click.ParamType[WindowRange]):
     """One size, or two with dots between: 32k, 16k..64k."""
 
     name = "tokens"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Sizes:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> WindowRange:
         """Both ends; the same twice where one is given."""
         found = _RANGE.fullmatch(str(value))
         ends = [Size().convert(one, param, ctx) for one in (found.groups() if found else (value,))]
         if ends[0] > ends[-1]:
             self.fail(f"{value!r}: the smaller size comes first, as in 16k..64k.", param, ctx)
-        return Sizes(low=ends[0], high=ends[-1])
+        return WindowRange(low=ends[0], high=ends[-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class TuneOptions:
     """What somebody asked for, by the names of the options."""
 
     trials: int = 40
@@ -119,7 +119,7 @@ def tune_command(
     output: Path | None,
     force: bool,
     as_json: bool,
-    window: Sizes | None,
+    window: WindowRange | None,
     mode: str | None,
     model: str | None,
     **given: Any,  # noqa: ANN401  # the options of the search, by name
@@ -140,7 +140,7 @@ def tune_command(
     need("tune", PACKAGES, "tune")
     if output and output.exists() and not force:
         raise click.UsageError(f"'{output}' exists; replace it with --force")
-    asked = Asked(**given)
+    asked = TuneOptions(**given)
     subject = subject_for(settings, window=window, mode=mode, model=model, asked=asked)
     tuned = tuned_on(files, subject, asked)
     from recto.lab import tune_report  # noqa: PLC0415  # only for who tunes
@@ -159,7 +159,7 @@ def tune_command(
 
 
 def subject_for(
-    settings: Settings, *, window: Sizes | None, mode: str | None, model: str | None, asked: Asked
+    settings: Settings, *, window: WindowRange | None, mode: str | None, model: str | None, asked: TuneOptions
 ) -> Subject:
     """What is tuned, set apart from everything of the user's."""
     from recto.config.factory import card_for  # noqa: PLC0415
@@ -178,7 +178,7 @@ def subject_for(
     return Subject(settings=own, smallest=smallest, model=model or settings.model)
 
 
-def tuned_on(files: tuple[Path, ...], subject: Subject, asked: Asked) -> Tuned:
+def tuned_on(files: tuple[Path, ...], subject: Subject, asked: TuneOptions) -> Tuned:
     """Sets the sessions of the files apart, searches, and judges."""
     from recto.lab.tune import tune  # noqa: PLC0415
     from recto.lab.tune_recordings import measuring, recordings  # noqa: PLC0415
@@ -196,7 +196,7 @@ def tuned_on(files: tuple[Path, ...], subject: Subject, asked: Asked) -> Tuned:
 
 
 @contextmanager
-def _bar(sessions: list[Recording], asked: Asked) -> Iterator[tuple[Advance, Effort]]:
+def _bar(sessions: list[Recording], asked: TuneOptions) -> Iterator[tuple[Advance, Effort]]:
     """A bar that takes what is dropped as done, and a search that ends when its time is up."""
     from recto.lab.tune import Effort  # noqa: PLC0415
 

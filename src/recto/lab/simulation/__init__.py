@@ -16,7 +16,7 @@ from recto.lab.probes import KnownTurn, Need
 from recto.lab.simulation.agent import Agent, Scene
 from recto.lab.simulation.chat import CHAT as _CHAT_AGENT
 from recto.lab.simulation.code_review import REVIEW
-from recto.lab.simulation.messages import Exchange, Life, Question, Said, written
+from recto.lab.simulation.messages import Exchange, Life, SimulatedQuestion, SimulatedStep, written
 from recto.lab.simulation.monitoring import MONITORING
 from recto.lab.simulation.research import RESEARCH
 from recto.transcript.entries import Draft
@@ -63,7 +63,7 @@ def _turns(agent: Agent, kind: str, seed: int, turns: int | None, wire: str) -> 
     while turns is None or scene.turn < turns:
         scene.next_turn()
         exchange = agenda.next_exchange()
-        said = exchange.said if scene.turn > 1 else (Said(by="system", text=agent.system), *exchange.said)
+        said = exchange.said if scene.turn > 1 else (SimulatedStep(by="system", text=agent.system), *exchange.said)
         now += agent.pause * _SECOND * scene.dice.length(1000) // 1000
         drafts, first = [], record.entries + 1
         for step, one in enumerate(said):
@@ -94,7 +94,7 @@ class _Record:
             _, before = self._said.get(fact, (0, ()))
             self._said[fact] = (turn, (*before, self.entries))
 
-    def need(self, question: Question, text: str, turn: int) -> Need:
+    def need(self, question: SimulatedQuestion, text: str, turn: int) -> Need:
         """What a question needs; nobody asks for it again."""
         said_turn, entries = self._said.pop(question.fact)
         return Need(

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from recto.lab.probes import NeedKind
 from recto.lab.simulation import vocabulary
-from recto.lab.simulation.messages import Exchange, Life, Question, Said, assistant, user
+from recto.lab.simulation.messages import Exchange, Life, SimulatedQuestion, SimulatedStep, assistant, user
 from recto.lab.simulation.random import Dice
 
 TURN_CHARACTERS: Final = 14_000
@@ -113,7 +113,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class SimulatedDecision:
     """Something that is decided for a reason: `{chosen}`, `{reason}`."""
 
     said: str
@@ -136,14 +136,14 @@ class Agent:
     """A turn in which nothing is said that is needed later."""
     telling: Callable[[Scene, str, int], Exchange]
     """A turn in which a sentence is said that holds a fact."""
-    working: Callable[[Scene], tuple[Said, ...]]
+    working: Callable[[Scene], tuple[SimulatedStep, ...]]
     """Steps with tools."""
     topics: tuple[Topic, ...]
-    decisions: tuple[Decision, ...]
+    decisions: tuple[SimulatedDecision, ...]
     lives: tuple[Begin, ...]
     """What can become of a fact; one that stands twice comes twice as often."""
 
-    def asking(self, scene: Scene, text: str, question: Question) -> Exchange:
+    def asking(self, scene: Scene, text: str, question: SimulatedQuestion) -> Exchange:
         """The turn in which a fact is needed. The answer does not say it again."""
         steps = self.working(scene) if scene.dice.happens(25) else ()
         return Exchange(said=(user(text), *steps, assistant(scene.dice.pick(_REPLIES))), question=question)
@@ -155,7 +155,9 @@ def exact(agent: Agent, scene: Scene, fact: int) -> Life:
     value = topic.value(scene)
     yield agent.telling(scene, topic.said.format(about=about, value=value), fact)
     yield scene.gap()
-    yield agent.asking(scene, topic.asked.format(about=about), Question(kind=topic.kind, fact=fact, expect=(value,)))
+    yield agent.asking(
+        scene, topic.asked.format(about=about), SimulatedQuestion(kind=topic.kind, fact=fact, expect=(value,))
+    )
 
 
 def correction(agent: Agent, scene: Scene, fact: int) -> Life:
@@ -166,7 +168,7 @@ def correction(agent: Agent, scene: Scene, fact: int) -> Life:
     yield scene.gap()
     yield agent.telling(scene, topic.corrected.format(about=about, value=value, old=old), fact)
     yield scene.gap()
-    question = Question(kind="correction", fact=fact, expect=(value,), outdated=(old,))
+    question = SimulatedQuestion(kind="correction", fact=fact, expect=(value,), outdated=(old,))
     yield agent.asking(scene, topic.asked.format(about=about), question)
 
 
@@ -176,5 +178,5 @@ def decision(agent: Agent, scene: Scene, fact: int) -> Life:
     chosen, reason = scene.phrase(), scene.code()
     yield agent.telling(scene, choice.said.format(about=about, chosen=chosen, reason=reason), fact)
     yield scene.gap()
-    question = Question(kind="decision", fact=fact, expect=(chosen, reason))
+    question = SimulatedQuestion(kind="decision", fact=fact, expect=(chosen, reason))
     yield agent.asking(scene, choice.asked.format(about=about), question)

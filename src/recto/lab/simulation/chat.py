@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from recto.lab.simulation import tool_output
-from recto.lab.simulation.agent import Agent, Decision, Scene, Topic, correction, decision, exact
-from recto.lab.simulation.messages import Call, Exchange, Said, assistant, user
+from recto.lab.simulation.agent import Agent, Scene, SimulatedDecision, Topic, correction, decision, exact
+from recto.lab.simulation.messages import Exchange, SimulatedCall, SimulatedStep, assistant, user
 from recto.lab.simulation.vocabulary import THINGS
 
 _ASIDES: Final = (
@@ -68,11 +68,11 @@ _TOPICS: Final = (
     ),
 )
 _DECISIONS: Final = (
-    Decision(
+    SimulatedDecision(
         said="We have decided about the trip with {about}: we go to the {chosen} inn, because room {reason} is free.",
         asked="Where do we go with {about}, and why did we decide so?",
     ),
-    Decision(
+    SimulatedDecision(
         said="For the party of {about} we take the {chosen} band; the reason is offer {reason}, the cheapest one.",
         asked="Which band did we take for the party of {about}, and for what reason?",
     ),
@@ -97,10 +97,10 @@ def _telling(scene: Scene, sentence: str, fact: int) -> Exchange:
     return Exchange(said=(user(text, fact=fact), assistant(scene.dice.pick(_THANKS))))
 
 
-def _working(scene: Scene) -> tuple[Said, ...]:
+def _working(scene: Scene) -> tuple[SimulatedStep, ...]:
     day = f"2026-{scene.dice.between(10, 12)}-{scene.dice.between(10, 28)}"
     output = tool_output.figures(scene.dice, scene.size(150))
-    return (assistant("", Call(tool="calendar", given=(("day", day),), output=output)),)
+    return (assistant("", SimulatedCall(tool="calendar", given=(("day", day),), output=output)),)
 
 
 CHAT: Final = Agent(

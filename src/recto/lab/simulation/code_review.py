@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from recto.lab.simulation import tool_output
-from recto.lab.simulation.agent import Agent, Decision, Scene, Topic, correction, decision, exact
-from recto.lab.simulation.messages import Call, Exchange, Life, Question, Said, assistant, user
+from recto.lab.simulation.agent import Agent, Scene, SimulatedDecision, Topic, correction, decision, exact
+from recto.lab.simulation.messages import (
+    Exchange,
+    Life,
+    SimulatedCall,
+    SimulatedQuestion,
+    SimulatedStep,
+    assistant,
+    user,
+)
 from recto.lab.simulation.random import Dice
 from recto.lab.simulation.vocabulary import HUES, PARTS, THINGS
 
@@ -41,11 +49,11 @@ _TOPICS: Final = (
     ),
 )
 _DECISIONS: Final = (
-    Decision(
+    SimulatedDecision(
         said="Decided: {about} uses the {chosen} algorithm, because incident {reason} must not happen again.",
         asked="Somebody wants to replace the algorithm of {about}. Which one did we decide on, and why?",
     ),
-    Decision(
+    SimulatedDecision(
         said="We keep {about} behind the {chosen} flag. Reason: customer {reason} still depends on the old way.",
         asked="Can the flag of {about} go? Which one is it, and what was the reason for it?",
     ),
@@ -80,24 +88,24 @@ def _telling(scene: Scene, sentence: str, fact: int) -> Exchange:
     return Exchange(said=(user(f"Look at {_some_file(scene)}."), *_working(scene), assistant(found, fact=fact)))
 
 
-def _working(scene: Scene) -> tuple[Said, ...]:
+def _working(scene: Scene) -> tuple[SimulatedStep, ...]:
     """A loop of tools: mostly one call at a time, sometimes several at once."""
     return tuple(
         assistant("", *(_call(scene) for _ in range(scene.dice.steps(6, 4)))) for _ in range(scene.dice.steps(55, 6))
     )
 
 
-def _call(scene: Scene) -> Call:
+def _call(scene: Scene) -> SimulatedCall:
     dice = scene.dice
     if dice.happens(30):
-        return Call(tool="run", given=(("command", "make test"),), output=tool_output.run_of_tests(dice))
+        return SimulatedCall(tool="run", given=(("command", "make test"),), output=tool_output.run_of_tests(dice))
     if dice.happens(20):
         lines = tool_output.log(dice, scene.size(300))
-        return Call(tool="search", given=(("pattern", dice.pick(THINGS)),), output=lines)
+        return SimulatedCall(tool="search", given=(("pattern", dice.pick(THINGS)),), output=lines)
     path = _some_file(scene)
     own = Dice(int.from_bytes(path.encode()))  # the same file reads the same: what stands in it hangs on its name
     content = tool_output.source_code(own, scene.room_for(own.length(620)))
-    return Call(tool="read_file", given=(("path", path),), output=content)
+    return SimulatedCall(tool="read_file", given=(("path", path),), output=content)
 
 
 def file(agent: Agent, scene: Scene, fact: int) -> Life:
@@ -114,12 +122,12 @@ def file(agent: Agent, scene: Scene, fact: int) -> Life:
         yield scene.gap()
     text = f"Without reading it again: what is {name}_LIMIT in {path}?"
     outdated = (old,) if old else ()
-    yield agent.asking(scene, text, Question(kind="file", fact=fact, expect=(value,), outdated=outdated))
+    yield agent.asking(scene, text, SimulatedQuestion(kind="file", fact=fact, expect=(value,), outdated=outdated))
 
 
 def _read(scene: Scene, path: str, line: str, fact: int) -> Exchange:
     content = tool_output.source_code(scene.dice, scene.size(900), holding=line)
-    call = Call(tool="read_file", given=(("path", path),), output=content, fact=fact)
+    call = SimulatedCall(tool="read_file", given=(("path", path),), output=content, fact=fact)
     wish = scene.dice.pick(_WISHES).format(file=path)
     return Exchange(said=(user(wish), assistant("", call), assistant(tool_output.prose(scene.dice, scene.size(200)))))
 

@@ -14,7 +14,7 @@ from recto.transcript.entries import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class SimulatedCall:
     """A tool that is called, and what it gives back."""
 
     tool: str
@@ -25,18 +25,18 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class SimulatedStep:
     """Something that is said, with the tools that are called at once."""
 
     by: Literal["system", "user", "assistant"]
     text: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[SimulatedCall, ...] = ()
     fact: int = 0
     """The fact that stands in the text; 0 where none does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SimulatedQuestion:
     """What an exchange asks for."""
 
     kind: NeedKind
@@ -49,25 +49,25 @@ class Question:
 class Exchange:
     """A user message and all that follows it."""
 
-    said: tuple[Said, ...]
-    question: Question | None = None
+    said: tuple[SimulatedStep, ...]
+    question: SimulatedQuestion | None = None
 
 
 Life: TypeAlias = Iterator[Exchange | int]
 """What becomes of a fact: exchanges, and between two of them how many turns pass."""
 
 
-def user(text: str, *, fact: int = 0) -> Said:
+def user(text: str, *, fact: int = 0) -> SimulatedStep:
     """The user says something."""
-    return Said(by="user", text=text, fact=fact)
+    return SimulatedStep(by="user", text=text, fact=fact)
 
 
-def assistant(text: str, *calls: Call, fact: int = 0) -> Said:
+def assistant(text: str, *calls: SimulatedCall, fact: int = 0) -> SimulatedStep:
     """The assistant says something, or calls tools, or both."""
-    return Said(by="assistant", text=text, calls=calls, fact=fact)
+    return SimulatedStep(by="assistant", text=text, calls=calls, fact=fact)
 
 
-class Written(NamedTuple):
+class SimulatedMessage(NamedTuple):
     """One message."""
 
     role: Role
@@ -76,11 +76,11 @@ class Written(NamedTuple):
     """The fact that stands in it; 0 where none does."""
 
 
-def written(said: Said, wire: str, name: str) -> Iterator[Written]:
+def written(said: SimulatedStep, wire: str, name: str) -> Iterator[SimulatedMessage]:
     """The messages of something that was said, with the results of its calls. `name` begins the ids of the calls."""
     if not said.calls:
         if said.by != "system" or wire != ANTHROPIC:  # which has another place for it than its messages
-            yield Written(said.by, text_message(said.by, said.text, wire), said.fact)
+            yield SimulatedMessage(said.by, text_message(said.by, said.text, wire), said.fact)
         return
     calls = [(f"{name}_{place}", call) for place, call in enumerate(said.calls)]
     if wire == CHAT:
@@ -91,35 +91,37 @@ def written(said: Said, wire: str, name: str) -> Iterator[Written]:
         yield from _responses(said, calls)
 
 
-def _chat(said: Said, calls: list[tuple[str, Call]]) -> Iterator[Written]:
+def _chat(said: SimulatedStep, calls: list[tuple[str, SimulatedCall]]) -> Iterator[SimulatedMessage]:
     listed = [
         {"id": name, "type": "function", "function": {"name": call.tool, "arguments": json.dumps(dict(call.given))}}
         for name, call in calls
     ]
-    yield Written("assistant", _json({"role": "assistant", "content": said.text or None, "tool_calls": listed}), 0)
+    yield SimulatedMessage(
+        "assistant", _json({"role": "assistant", "content": said.text or None, "tool_calls": listed}), 0
+    )
     for name, call in calls:
-        yield Written("tool", result_message(name, "", call.output, CHAT), call.fact)
+        yield SimulatedMessage("tool", result_message(name, "", call.output, CHAT), call.fact)
 
 
-def _anthropic(said: Said, calls: list[tuple[str, Call]]) -> Iterator[Written]:
+def _anthropic(said: SimulatedStep, calls: list[tuple[str, SimulatedCall]]) -> Iterator[SimulatedMessage]:
     blocks: list[dict[str, object]] = [{"type": "text", "text": said.text}] if said.text else []
     blocks += [{"type": "tool_use", "id": name, "name": call.tool, "input": dict(call.given)} for name, call in calls]
-    yield Written("assistant", _json({"role": "assistant", "content": blocks}), 0)
+    yield SimulatedMessage("assistant", _json({"role": "assistant", "content": blocks}), 0)
     results = [{"type": "tool_result", "tool_use_id": name, "content": call.output} for name, call in calls]
     fact = next((call.fact for _, call in calls if call.fact), 0)
-    yield Written("tool", _json({"role": "user", "content": results}), fact)
+    yield SimulatedMessage("tool", _json({"role": "user", "content": results}), fact)
 
 
-def _responses(said: Said, calls: list[tuple[str, Call]]) -> Iterator[Written]:
+def _responses(said: SimulatedStep, calls: list[tuple[str, SimulatedCall]]) -> Iterator[SimulatedMessage]:
     if said.text:
-        yield Written("assistant", _json({"role": "assistant", "content": said.text}), 0)
+        yield SimulatedMessage("assistant", _json({"role": "assistant", "content": said.text}), 0)
     for name, call in calls:
         arguments = json.dumps(dict(call.given))
         item = {"type": "function_call", "call_id": name, "name": call.tool, "arguments": arguments}
-        yield Written("assistant", _json(item), 0)
+        yield SimulatedMessage("assistant", _json(item), 0)
     for name, call in calls:
         item = {"type": "function_call_output", "call_id": name, "output": call.output}
-        yield Written("tool", _json(item), call.fact)
+        yield SimulatedMessage("tool", _json(item), call.fact)
 
 
 def _json(value: object) -> bytes:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from recto.lab.simulation import tool_output
-from recto.lab.simulation.agent import Agent, Decision, Scene, Topic, correction, decision, exact
-from recto.lab.simulation.messages import Call, Exchange, Life, Question, Said, assistant, user
+from recto.lab.simulation.agent import Agent, Scene, SimulatedDecision, Topic, correction, decision, exact
+from recto.lab.simulation.messages import (
+    Exchange,
+    Life,
+    SimulatedCall,
+    SimulatedQuestion,
+    SimulatedStep,
+    assistant,
+    user,
+)
 from recto.lab.simulation.vocabulary import HUES, PARTS
 
 _SYMPTOMS: Final = (
@@ -35,20 +43,20 @@ _TOPICS: Final = (
     ),
 )
 _DECISIONS: Final = (
-    Decision(
+    SimulatedDecision(
         said="From now on {about} runs on the {chosen} machines, because contract {reason} says so.",
         asked="On which machines does {about} run since we decided it, and why?",
     ),
-    Decision(
+    SimulatedDecision(
         said="We do not restart {about} at night. The {chosen} job would be lost, as in incident {reason}.",
         asked="May {about} be restarted at night? What would be lost, and when did that happen?",
     ),
 )
 
 
-def _look(scene: Scene, output: str, *, fact: int = 0) -> Said:
+def _look(scene: Scene, output: str, *, fact: int = 0) -> SimulatedStep:
     target = f"{scene.dice.pick(HUES)}-{scene.dice.pick(PARTS)}"
-    return assistant("", Call(tool="check", given=(("target", target),), output=output, fact=fact))
+    return assistant("", SimulatedCall(tool="check", given=(("target", target),), output=output, fact=fact))
 
 
 def _time(scene: Scene) -> str:
@@ -75,11 +83,11 @@ def _telling(scene: Scene, sentence: str, fact: int) -> Exchange:
     if scene.dice.happens(50):
         return Exchange(said=(user(sentence, fact=fact), assistant("Understood.")))
     book = tool_output.log(scene.dice, scene.size(500), holding=sentence)
-    step = assistant("", Call(tool="shift_book", given=(("time", _time(scene)),), output=book, fact=fact))
+    step = assistant("", SimulatedCall(tool="shift_book", given=(("time", _time(scene)),), output=book, fact=fact))
     return Exchange(said=(user(f"Look of {_time(scene)}, with the shift book."), step, assistant("Read.")))
 
 
-def _working(scene: Scene) -> tuple[Said, ...]:
+def _working(scene: Scene) -> tuple[SimulatedStep, ...]:
     dice = scene.dice
     return tuple(
         _look(
@@ -103,7 +111,7 @@ def cause(agent: Agent, scene: Scene, fact: int) -> Life:
         yield Exchange(said=(user(again), *_working(scene), assistant("It still follows from what came first.")))
     yield scene.gap()
     text = f"For the report on {about}: which fault set off the row of alarms, the very first one?"
-    yield agent.asking(scene, text, Question(kind="cause", fact=fact, expect=(fault,)))
+    yield agent.asking(scene, text, SimulatedQuestion(kind="cause", fact=fact, expect=(fault,)))
 
 
 MONITORING: Final = Agent(

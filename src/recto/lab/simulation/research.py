@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from recto.lab.simulation import tool_output
-from recto.lab.simulation.agent import Agent, Decision, Scene, Topic, correction, decision, exact
-from recto.lab.simulation.messages import Call, Exchange, Life, Question, Said, assistant, user
+from recto.lab.simulation.agent import Agent, Scene, SimulatedDecision, Topic, correction, decision, exact
+from recto.lab.simulation.messages import (
+    Exchange,
+    Life,
+    SimulatedCall,
+    SimulatedQuestion,
+    SimulatedStep,
+    assistant,
+    user,
+)
 from recto.lab.simulation.vocabulary import MATTERS, PLACES, THINGS
 
 _WISHES: Final = (
@@ -33,11 +41,11 @@ _TOPICS: Final = (
     ),
 )
 _DECISIONS: Final = (
-    Decision(
+    SimulatedDecision(
         said="For {about} we settle on the {chosen} model, because it alone explains observation {reason}.",
         asked="Which model did we settle on for {about}, and what did it explain?",
     ),
-    Decision(
+    SimulatedDecision(
         said="We leave the {chosen} series out of the chapter on {about}, since its calibration {reason} failed.",
         asked="A reviewer of the chapter on {about} asks which series we left out, and why.",
     ),
@@ -64,7 +72,7 @@ def _telling(scene: Scene, sentence: str, fact: int) -> Exchange:
     return Exchange(said=(user(wish), step, assistant("I have read it and keep what matters.")))
 
 
-def _working(scene: Scene) -> tuple[Said, ...]:
+def _working(scene: Scene) -> tuple[SimulatedStep, ...]:
     steps = [assistant("", _search(scene))]
     steps += [
         assistant("", *(_page(scene, "", 0) for _ in range(scene.dice.steps(30, 4))))
@@ -73,19 +81,19 @@ def _working(scene: Scene) -> tuple[Said, ...]:
     return tuple(steps)
 
 
-def _search(scene: Scene) -> Call:
+def _search(scene: Scene) -> SimulatedCall:
     dice = scene.dice
     titles = [
         f"{place}. On {dice.pick(MATTERS)} and {dice.pick(THINGS)}: {tool_output.sentence(dice)}"
         for place in range(1, dice.between(4, 9))
     ]
-    return Call(tool="search", given=(("query", dice.pick(MATTERS)),), output="\n".join(titles))
+    return SimulatedCall(tool="search", given=(("query", dice.pick(MATTERS)),), output="\n".join(titles))
 
 
-def _page(scene: Scene, holding: str, fact: int) -> Call:
+def _page(scene: Scene, holding: str, fact: int) -> SimulatedCall:
     url = f"https://library.example/{scene.dice.pick(MATTERS)}/{scene.dice.below(99_999)}"
     output = tool_output.page(scene.dice, scene.size(1_100), holding=holding)
-    return Call(tool="fetch", given=(("url", url),), output=output, fact=fact)
+    return SimulatedCall(tool="fetch", given=(("url", url),), output=output, fact=fact)
 
 
 def source(agent: Agent, scene: Scene, fact: int) -> Life:
@@ -95,7 +103,7 @@ def source(agent: Agent, scene: Scene, fact: int) -> Life:
     yield _telling(scene, sentence, fact)
     yield scene.gap()
     text = f"Which doi do I cite for the recovery of the {about}?"
-    yield agent.asking(scene, text, Question(kind="source", fact=fact, expect=(doi,)))
+    yield agent.asking(scene, text, SimulatedQuestion(kind="source", fact=fact, expect=(doi,)))
 
 
 RESEARCH: Final = Agent(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recto.context.compaction.protocols import Ending, Reply, Request
+from recto.context.compaction.protocols import Ending, ModelReply, ModelRequest
 from recto.models.chat.http import joined_text, tokens_in
 from recto.tokens.estimates import whole
 
@@ -31,7 +31,7 @@ class AnthropicDialect:
     refusable: Collection[str] = ("temperature",)
     """Some models choose it themselves."""
 
-    def body(self, request: Request, without: Collection[str]) -> Mapping[str, Any]:
+    def body(self, request: ModelRequest, without: Collection[str]) -> Mapping[str, Any]:
         """The question, without the fields that the model does not take."""
         body: dict[str, Any] = {
             "model": self.model,
@@ -42,12 +42,12 @@ class AnthropicDialect:
             body["system"] = whole(request.system)
         return body if "temperature" in without else {**body, "temperature": 0}
 
-    def reply(self, tree: object) -> Reply:
+    def reply(self, tree: object) -> ModelReply:
         """What an answer says. Raises `ValueError` in plain words where it is none."""
         if not isinstance(tree, dict) or "content" not in tree:
             raise ValueError("the answer has no 'content'")
         ended, usage = tree.get("stop_reason"), tree.get("usage")
-        return Reply(
+        return ModelReply(
             text=joined_text(tree["content"]),
             ending=_ENDINGS.get(ended if isinstance(ended, str) else "", "unknown"),
             # What came out of the cache and went into it is counted beside the rest.

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from recto.context.compaction.protocols import Cancelled, Reply, Request
+from recto.context.compaction.protocols import Cancelled, ModelReply, ModelRequest
 from recto.errors import ModelFailed
 from recto.models.http import Endpoint, Trouble, parsed
 from recto.tokens.estimates import whole
@@ -31,11 +31,11 @@ class Dialect(Protocol):
         """Fields that some of its models do not take."""
         ...
 
-    def body(self, request: Request, without: Collection[str]) -> Mapping[str, Any]:
+    def body(self, request: ModelRequest, without: Collection[str]) -> Mapping[str, Any]:
         """The question, without the fields that the model does not take."""
         ...
 
-    def reply(self, tree: object) -> Reply:
+    def reply(self, tree: object) -> ModelReply:
         """What an answer says. Raises `ValueError` in plain words where it is none."""
         ...
 
@@ -53,7 +53,7 @@ class HostedModel:
     _without: frozenset[str] = field(default=frozenset(), init=False, repr=False)
     """Fields that the model is known not to take."""
 
-    def complete(self, request: Request, cancelled: Cancelled | None = None) -> Reply:
+    def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
         """The answer to a request. Raises `ModelFailed`."""
         answer = self._answer(request, cancelled)
         try:
@@ -67,7 +67,7 @@ class HostedModel:
         """Lets go of its connections; the next use makes new ones."""
         self.endpoint.close()
 
-    def _answer(self, request: Request, cancelled: Cancelled | None) -> bytes:
+    def _answer(self, request: ModelRequest, cancelled: Cancelled | None) -> bytes:
         """What came back. A field that the model does not take is left out, from then on too if that was the cure."""
         ends = time.monotonic() + min(request.seconds, self.seconds)
         without = self._without
@@ -89,7 +89,7 @@ class HostedModel:
         return frozenset(name for name in self.dialect.refusable if name in trouble.reason)
 
 
-def checked(name: str, reply: Reply) -> Reply:
+def checked(name: str, reply: ModelReply) -> ModelReply:
     """A reply that can be used: without what a model thought aloud before it. Raises `ModelFailed` for any other."""
     if reply.ending == "refused":
         raise ModelFailed(name, "it would not answer")
@@ -97,7 +97,9 @@ def checked(name: str, reply: Reply) -> Reply:
     if not text:
         late = "it ran out of room before it wrote an answer" if reply.ending == "length" else "its answer is empty"
         raise ModelFailed(name, late)
-    return Reply(text=text, ending=reply.ending, prompt_tokens=reply.prompt_tokens, answer_tokens=reply.answer_tokens)
+    return ModelReply(
+        text=text, ending=reply.ending, prompt_tokens=reply.prompt_tokens, answer_tokens=reply.answer_tokens
+    )
 
 
 def joined_text(content: object) -> str:

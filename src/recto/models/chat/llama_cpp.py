@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet, finalize
 
-from recto.context.compaction.protocols import Cancelled, Ending, Reply, Request
+from recto.context.compaction.protocols import Cancelled, Ending, ModelReply, ModelRequest
 from recto.errors import ModelFailed, RectoError
 from recto.models.chat.gguf import control_tokens
 from recto.models.chat.http import checked, tokens_in
@@ -192,9 +192,9 @@ class EmbeddedModel:
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _leave: bool = field(default=False, init=False, repr=False)
 
-    def complete(self, request: Request, cancelled: Cancelled | None = None) -> Reply:
+    def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
         """The answer to a request. Raises `ModelFailed`."""
-        call: _Call[Reply] = _Call(ends=time.monotonic() + min(request.seconds, self.seconds), cancelled=cancelled)
+        call: _Call[ModelReply] = _Call(ends=time.monotonic() + min(request.seconds, self.seconds), cancelled=cancelled)
         return checked(self.name, self._within(call, lambda: self._write(request, call)))
 
     def converse(
@@ -281,7 +281,7 @@ class EmbeddedModel:
                 raise ModelFailed(self.name, f"it cannot be loaded ({str(error).rstrip('.')})") from None
         return self._runtime
 
-    def _write(self, request: Request, call: _Call[Reply]) -> Reply:
+    def _write(self, request: ModelRequest, call: _Call[ModelReply]) -> ModelReply:
         runtime, answer = self._loaded(), _Answer(call)
         runtime.write(whole(request.system), whole(request.text), request.max_tokens, answer.take)
         if answer.refusal or answer.broken_off:
@@ -349,7 +349,7 @@ class _Call(Generic[_T]):
 class _Answer:
     """What a model writes, taken piece by piece."""
 
-    def __init__(self, call: _Call[Reply]) -> None:
+    def __init__(self, call: _Call[ModelReply]) -> None:
         self.refusal = ""
         self.broken_off = False
         self._call = call
@@ -368,9 +368,9 @@ class _Answer:
         self.broken_off = self._call.over()
         return self.broken_off
 
-    def reply(self) -> Reply:
+    def reply(self) -> ModelReply:
         """The whole of it."""
-        return Reply(
+        return ModelReply(
             text="".join(self._pieces),
             ending=_ENDINGS.get(self._ended, "unknown"),
             prompt_tokens=tokens_in(self._usage, "prompt_tokens"),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recto.context.compaction.protocols import Ending, Reply, Request
+from recto.context.compaction.protocols import Ending, ModelReply, ModelRequest
 from recto.models.chat.http import joined_text, tokens_in
 from recto.tokens.estimates import whole
 
@@ -22,7 +22,7 @@ class OpenAIDialect:
     refusable: Collection[str] = ("max_tokens", "temperature")
     """Newer models of OpenAI want `max_completion_tokens`, and choose their temperature themselves."""
 
-    def body(self, request: Request, without: Collection[str]) -> Mapping[str, Any]:
+    def body(self, request: ModelRequest, without: Collection[str]) -> Mapping[str, Any]:
         """The question, without the fields that the model does not take."""
         system = [{"role": "system", "content": whole(request.system)}] if request.system else []
         body: dict[str, Any] = {
@@ -33,7 +33,7 @@ class OpenAIDialect:
         body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = request.max_tokens
         return body if "temperature" in without else {**body, "temperature": 0}
 
-    def reply(self, tree: object) -> Reply:
+    def reply(self, tree: object) -> ModelReply:
         """What an answer says. Raises `ValueError` in plain words where it is none."""
         choices = tree.get("choices") if isinstance(tree, dict) else None
         choice = choices[0] if isinstance(choices, list) and choices else None
@@ -43,7 +43,7 @@ class OpenAIDialect:
         usage = tree.get("usage")
         refused = bool(message.get("refusal"))
         ended = choice.get("finish_reason")
-        return Reply(
+        return ModelReply(
             text="" if refused else joined_text(message.get("content")),
             ending="refused" if refused else _ENDINGS.get(ended if isinstance(ended, str) else "", "unknown"),
             prompt_tokens=tokens_in(usage, "prompt_tokens"),

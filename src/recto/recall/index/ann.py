@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recto.recall.index.cache import Kept, reading
+from recto.recall.index.cache import BoundedCache, reading
 from recto.recall.index.quantization import Coded
 from recto.recall.index.vector_blocks import Held, block_of, blocks_of, parts_of, sign_part, sign_parts
-from recto.recall.index_types import Linking, Row, Unlinked
+from recto.recall.index_types import IndexRow, Linking, Unlinked
 from recto.recall.protocols import RecallIndex, VectorGraphs
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Beside(NamedTuple):
     """What a graph does not have of a session, at one moment."""
 
     sealed: Coded
-    fresh: Sequence[Row]
+    fresh: Sequence[IndexRow]
 
 
 class Graph:
@@ -47,9 +47,9 @@ class Graph:
         self._dims = dims
         graphs: VectorGraphs | None = getattr(index, "graphs", None)
         self._graphs = graphs
-        self._known: Kept[Unlinked] = Kept(_SESSIONS)
+        self._known: BoundedCache[Unlinked] = BoundedCache(_SESSIONS)
         """What the graph lacked of sessions, by what was looked up last."""
-        self._seen: Kept[bool] = Kept(_SESSIONS)
+        self._seen: BoundedCache[bool] = BoundedCache(_SESSIONS)
         """Sessions that nothing was sealed of here since all of it was in the graph."""
 
     def is_there(self) -> bool:
@@ -122,7 +122,7 @@ class Graph:
     def _is_long(self, lacks: Unlinked) -> bool:
         return lacks.blocks * block_of(self._dims) >= self.long
 
-    def _read(self, session: str, firsts: Sequence[int]) -> tuple[int, Coded, Sequence[Row]]:
+    def _read(self, session: str, firsts: Sequence[int]) -> tuple[int, Coded, Sequence[IndexRow]]:
         """Blocks with the generation they were read at, and the fresh rows of that moment."""
         signs = self._index.glance(session, self._lane, [sign_part(first) for first in firsts])
         with reading(self._index.location):

@@ -130,7 +130,7 @@ class _Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BlockLayout:
     """The facts of a session, and where the messages of each sealed block stand among them. It never changes."""
 
     facts: Facts
@@ -139,13 +139,13 @@ class Layout:
     room: _Room
 
     @classmethod
-    def of(cls, blocks: Mapping[int, Facts], fresh: Facts) -> Layout:
+    def of(cls, blocks: Mapping[int, Facts], fresh: Facts) -> BlockLayout:
         """From everything there is."""
         room = _Room(ordered([*blocks.values(), fresh]))
         facts = room.view(room.used)
         return cls(facts, {number: _places(facts, one.seqs) for number, one in blocks.items()}, room)
 
-    def grown(self, numbers: Sequence[int], blocks: Mapping[int, Facts], fresh: Facts) -> Layout | None:
+    def grown(self, numbers: Sequence[int], blocks: Mapping[int, Facts], fresh: Facts) -> BlockLayout | None:
         """With what is new, where all of it comes after what is known already, or is known already; else None.
 
         `numbers` are the blocks there are now, `blocks` those of them that are not in this layout yet.
@@ -164,7 +164,7 @@ class Layout:
                 facts = room.view(end)
         places = {number: self.places[number] for number in numbers if number in self.places}
         places |= {number: _places(facts, one.seqs) for number, one in blocks.items()}
-        return Layout(facts, places, room)
+        return BlockLayout(facts, places, room)
 
     @property
     def size(self) -> int:

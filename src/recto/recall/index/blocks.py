@@ -15,7 +15,7 @@ from recto.recall.index.postings import (
     MOST_DOCUMENTS,
     MOST_POSTINGS,
     Bucket,
-    Piece,
+    TermPostings,
     bits_for,
     bucket_parts,
     keys_of,
@@ -24,7 +24,7 @@ from recto.recall.index.postings import (
     pack_postings,
     unpack_documents,
 )
-from recto.recall.index_types import Glance, Row, Sealed
+from recto.recall.index_types import Glance, IndexRow, SealedRow
 
 DIRECTORY = -1
 """The part with one line for each block."""
@@ -69,9 +69,9 @@ def facts_in(glance: Glance, blocks: Iterable[Block]) -> dict[int, Facts]:
     return {block.number: unpacked(rows[block.first], block.documents) for block in blocks if block.first in rows}
 
 
-def one_block_of(fresh: Sequence[Row]) -> list[Row]:
+def one_block_of(fresh: Sequence[IndexRow]) -> list[IndexRow]:
     """As many fresh rows as fill a block of the first or the second size; fewer where they are large, at least one."""
-    taken: list[Row] = []
+    taken: list[IndexRow] = []
     size = 0
     for row in fresh[: MOST_DOCUMENTS[1 if len(fresh) >= MOST_DOCUMENTS[1] else 0]]:
         size += len(row.data)
@@ -81,7 +81,7 @@ def one_block_of(fresh: Sequence[Row]) -> list[Row]:
     return taken
 
 
-def sealed_rows(taken: Sequence[Row]) -> list[Sealed]:
+def sealed_rows(taken: Sequence[IndexRow]) -> list[SealedRow]:
     """Fresh rows as a block."""
     fresh = unpack_documents(taken)
     bits = bits_for(len(taken), len(fresh.terms))
@@ -103,9 +103,9 @@ def own_row_parts(buckets: Iterable[Bucket]) -> list[int]:
 def merged_rows(
     old: Sequence[Block],
     facts: Mapping[int, Facts],
-    buckets: Sequence[tuple[Sealed, Bucket]],
-    own: Sequence[tuple[Sealed, Piece]],
-) -> list[Sealed]:
+    buckets: Sequence[tuple[SealedRow, Bucket]],
+    own: Sequence[tuple[SealedRow, TermPostings]],
+) -> list[SealedRow]:
     """Several blocks of one size as one of the next."""
     together = ordered([facts[block.number] for block in old])
     postings = sum(block.postings for block in old)
@@ -114,16 +114,16 @@ def merged_rows(
     by_part: dict[int, list[tuple[int, Bucket]]] = {}
     for row, bucket in buckets:
         by_part.setdefault(row.part, []).append((row.first, bucket))
-    by_term: dict[int, list[tuple[int, Piece]]] = {}
+    by_term: dict[int, list[tuple[int, TermPostings]]] = {}
     for row, piece in own:
         by_term.setdefault(row.part & 0xFFFFFFFF, []).append((row.first, piece))
     first = int(together.seqs[0])
     return [*_head(together, postings, bits), *merged_postings(by_part, by_term, moved, bits, first)]
 
 
-def _head(facts: Facts, postings: int, bits: int) -> list[Sealed]:
+def _head(facts: Facts, postings: int, bits: int) -> list[SealedRow]:
     """The line in the directory, and the facts."""
     first = int(facts.seqs[0])
     length = int(facts.lengths.sum(dtype=np.uint64))
     line = _LINE.pack(secrets.randbits(64), postings, length, len(facts), bits)
-    return [Sealed(DIRECTORY, first, line), Sealed(_FACTS | first, first, facts.packed())]
+    return [SealedRow(DIRECTORY, first, line), SealedRow(_FACTS | first, first, facts.packed())]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.errors import StoreError
-from recto.recall.index.attributes import Facts, Layout, ordered, place_of
+from recto.recall.index.attributes import BlockLayout, Facts, ordered, place_of
 from recto.recall.index.blocks import (
     DIRECTORY,
     Block,
@@ -29,14 +29,14 @@ from recto.recall.index.blocks import (
     own_row_parts,
     sealed_rows,
 )
-from recto.recall.index.cache import Kept, Unpacked, Waiting, reading
+from recto.recall.index.cache import BoundedCache, Unpacked, Waiting, reading
 from recto.recall.index.postings import (
     BITS,
     NOWHERE,
     OWN_ROW,
     Bucket,
     Fresh,
-    Piece,
+    TermPostings,
     bucket_part,
     bucket_parts,
     own_part,
@@ -44,9 +44,9 @@ from recto.recall.index.postings import (
     unpack_documents,
     unpack_own,
 )
-from recto.recall.index_types import Covered, Glance, Row
+from recto.recall.index_types import Covered, Glance, IndexRow
 from recto.recall.protocols import RecallIndex
-from recto.recall.types import Document
+from recto.recall.types import IndexedDocument
 from recto.transcript.entries import MAX_SEQ
 
 
@@ -104,7 +104,7 @@ class Scored:
         return [pair for pair in pairs if pair[0] not in hidden][: max(most, 0)]
 
 
-__all__ = ["Facts", "Scored", "Tally", "Words"]
+__all__ = ["Facts", "Scored", "Tally", "WordIndex"]
 
 SEAL_AT = 512
 """So many fresh rows are sealed into a block."""
@@ -122,9 +122,9 @@ class _View:
 
     blocks: list[Block]
     fresh: Fresh
-    pieces: dict[int, dict[int, Piece]]
+    pieces: dict[int, dict[int, TermPostings]]
     """By term and by the number of the block."""
-    layout: Layout | None
+    layout: BlockLayout | None
 
     def counts(self) -> dict[int, int]:
         """How many messages have each term."""
@@ -143,7 +143,9 @@ class _View:
         }
         return {term: count for term, count in sums.items() if count}
 
-    def postings(self, layout: Layout, terms: Sequence[int]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
+    def postings(
+        self, layout: BlockLayout, terms: Sequence[int]
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
         """The messages that have each of these terms, by their place among all, and how often."""
         places = layout.facts.seqs.searchsorted(self.fresh.facts.seqs)
         for term, (at, tf) in zip(terms, self.fresh.pieces(terms), strict=True):
@@ -162,7 +164,7 @@ class _Read:
         self._rows = {(row.part, row.first): row.data for row in glance.sealed}
         self._buckets: dict[tuple[int, int], Bucket] = {}
 
-    def piece(self, term: int, block: Block) -> Piece | None:
+    def piece(self, term: int, block: Block) -> TermPostings | None:
         """The messages of a block that have a term; None where what says so was not read."""
         own = self._rows.get((own_part(term), block.first))
         if own is not None:
@@ -178,7 +180,7 @@ class _Read:
         return piece
 
 
-class Words:
+class WordIndex:
     """The words of sessions, kept in one lane of an index. Any number of threads may use it."""
 
     k1 = 1.2
@@ -191,9 +193,9 @@ class Words:
     def __init__(self, index: RecallIndex, lane: str) -> None:
         self.index = index
         self.lane = lane
-        self._layouts: Kept[Layout] = Kept(KEPT_BYTES // 2)
-        self._pieces: Kept[dict[int, Piece]] = Kept(KEPT_BYTES // 2)
-        self._blocks: Kept[list[Block]] = Kept(KEPT_BYTES // 16)
+        self._layouts: BoundedCache[BlockLayout] = BoundedCache(KEPT_BYTES // 2)
+        self._pieces: BoundedCache[dict[int, TermPostings]] = BoundedCache(KEPT_BYTES // 2)
+        self._blocks: BoundedCache[list[Block]] = BoundedCache(KEPT_BYTES // 16)
         self._fresh = Unpacked(unpack_documents)
         self._waiting = Waiting()
 
@@ -201,7 +203,7 @@ class Words:
         """Which entries are in."""
         return self.index.covered(session, self.lane)
 
-    def add(self, session: str, documents: Sequence[Document], covers: Covered) -> None:
+    def add(self, session: str, documents: Sequence[IndexedDocument], covers: Covered) -> None:
         """Takes messages in; returns when that is confirmed."""
         rows = [pack_document(document) for document in documents]
         self.index.put(session, self.lane, rows, covers)
@@ -296,7 +298,9 @@ class Words:
                     self._layouts.keep(session, layout, layout.size)
                 return _View(blocks, fresh, pieces, layout)
 
-    def _take_pieces(self, session: str, read: _Read, blocks: list[Block], pieces: dict[int, dict[int, Piece]]) -> None:
+    def _take_pieces(
+        self, session: str, read: _Read, blocks: list[Block], pieces: dict[int, dict[int, TermPostings]]
+    ) -> None:
         """Takes what came of the postings, and lets go of what is of blocks that are no more."""
         there = {block.number for block in blocks}
         for term, known in pieces.items():
@@ -348,11 +352,11 @@ class Words:
         return self.index.seal(session, self.lane, [], new, replaced)
 
 
-def _weight(rows: Sequence[Row]) -> float:
+def _weight(rows: Sequence[IndexRow]) -> float:
     return sum(max(1.0, len(row.data) / LARGE) for row in rows)
 
 
-def _missing(pieces: Mapping[int, Mapping[int, Piece]], blocks: Iterable[Block]) -> set[int]:
+def _missing(pieces: Mapping[int, Mapping[int, TermPostings]], blocks: Iterable[Block]) -> set[int]:
     """The parts that say what is not known yet of these blocks."""
     found: set[int] = set()
     for term, known in pieces.items():
@@ -365,8 +369,8 @@ def _missing(pieces: Mapping[int, Mapping[int, Piece]], blocks: Iterable[Block])
 
 
 def _laid_out(
-    layout: Layout | None, blocks: list[Block], loaded: Mapping[int, Facts], fresh: Facts
-) -> tuple[Layout | None, set[int]]:
+    layout: BlockLayout | None, blocks: list[Block], loaded: Mapping[int, Facts], fresh: Facts
+) -> tuple[BlockLayout | None, set[int]]:
     """The layout of all this, or what it still needs of facts."""
     numbers = [block.number for block in blocks]
     total = sum(block.documents for block in blocks) + len(fresh)
@@ -381,4 +385,4 @@ def _laid_out(
     missing = {block.facts_part for block in blocks if block.number not in loaded}
     if missing:
         return None, missing
-    return Layout.of({number: loaded[number] for number in numbers}, fresh), set()
+    return BlockLayout.of({number: loaded[number] for number in numbers}, fresh), set()

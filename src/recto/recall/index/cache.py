@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from recto.errors import IndexCorrupt
-from recto.recall.index_types import Row
+from recto.recall.index_types import IndexRow
 
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
+class BoundedCache(Generic[Value]):
     """Values by key, at most so many bytes of them; at most so many values where nobody says how large they are."""
 
     def __init__(self, most: int) -> None:
@@ -98,12 +98,12 @@ class Unpacked(Generic[Value]):
     _MOST_SESSIONS = 64
     _MOST_BYTES = 2**20
 
-    def __init__(self, unpack: Callable[[Sequence[Row]], Value]) -> None:
+    def __init__(self, unpack: Callable[[Sequence[IndexRow]], Value]) -> None:
         self._unpack = unpack
         self._known: dict[str, tuple[bytes, Value]] = {}
         self._lock = threading.Lock()
 
-    def of(self, session: str, rows: Sequence[Row]) -> Value:
+    def of(self, session: str, rows: Sequence[IndexRow]) -> Value:
         """What the rows say."""
         data = b"".join([row.data for row in rows]) + struct.pack(f"<{len(rows)}q", *(row.seq for row in rows))
         known = self._known.get(session)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.recall.index.attributes import ROLES, Facts
-from recto.recall.index_types import Row, Sealed
-from recto.recall.types import Document
+from recto.recall.index_types import IndexRow, SealedRow
+from recto.recall.types import IndexedDocument
 
 BITS = (5, 9, 12, 15)
 """What sizes of blocks there are, by how many rows their terms are dealt out over."""
@@ -34,7 +34,7 @@ Keys: TypeAlias = NDArray[np.uint64]
 """Postings as single numbers that sort by term, then by place: term << 24 | place << 8 | how often."""
 
 
-class Piece(NamedTuple):
+class TermPostings(NamedTuple):
     """The messages of a block that have a term, by their place in the block, and how often each has it."""
 
     at: NDArray[np.uint16]
@@ -56,17 +56,17 @@ class Fresh(NamedTuple):
         return [(self.at[start:end], self.tf[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
-def pack_document(document: Document) -> Row:
+def pack_document(document: IndexedDocument) -> IndexRow:
     """One message as a fresh row."""
     counts = {term: tf for term, tf in document.terms.items() if tf > 0}
     terms = np.fromiter(counts, "<u4", len(counts))
     tf = np.fromiter((min(tf, MOST_TF) for tf in counts.values()), "u1", len(counts))
     length = min(sum(counts.values()), 2**32 - 1)
     head = _MESSAGE.pack(document.ts, length, len(counts), int(document.marks), ROLES.index(document.role))
-    return Row(document.seq, head + terms.tobytes() + tf.tobytes())
+    return IndexRow(document.seq, head + terms.tobytes() + tf.tobytes())
 
 
-def unpack_documents(rows: Sequence[Row]) -> Fresh:
+def unpack_documents(rows: Sequence[IndexRow]) -> Fresh:
     """Fresh rows, read."""
     heads = [_MESSAGE.unpack_from(row.data) for row in rows]
     counts = np.fromiter((head[2] for head in heads), np.int64, len(heads))
@@ -118,7 +118,7 @@ def bucket_parts(bits: int) -> range:
     return range(1 << bits, 2 << bits)
 
 
-def pack_postings(keys: Keys, bits: int, first: int) -> Iterator[Sealed]:
+def pack_postings(keys: Keys, bits: int, first: int) -> Iterator[SealedRow]:
     """The rows of a block, or of some of its buckets, from sorted postings."""
     terms = (keys >> np.uint64(24)).astype("<u4")
     at = (keys >> np.uint64(8)).astype("<u2")
@@ -128,7 +128,7 @@ def pack_postings(keys: Keys, bits: int, first: int) -> Iterator[Sealed]:
     distinct, counts = terms[starts], ends - starts
     for place in np.flatnonzero(counts >= OWN_ROW):
         own = slice(starts[place], ends[place])
-        yield Sealed(own_part(int(distinct[place])), first, at[own].tobytes() + tf[own].tobytes())
+        yield SealedRow(own_part(int(distinct[place])), first, at[own].tobytes() + tf[own].tobytes())
     buckets = distinct >> np.uint32(32 - bits)
     edges = np.flatnonzero(np.diff(buckets, prepend=buckets[:1] + np.uint32(1)))
     for start, end in zip(edges, [*edges[1:], len(buckets)], strict=True):
@@ -137,7 +137,7 @@ def pack_postings(keys: Keys, bits: int, first: int) -> Iterator[Sealed]:
         head = _BUCKET.pack(end - start, int(light.sum()))
         directory = distinct[start:end].tobytes() + np.where(several < OWN_ROW, several, 0).astype("<u2").tobytes()
         data = head + directory + at[inside][light].tobytes() + tf[inside][light].tobytes()
-        yield Sealed(1 << bits | int(buckets[start]), first, data)
+        yield SealedRow(1 << bits | int(buckets[start]), first, data)
 
 
 class Bucket:
@@ -153,7 +153,7 @@ class Bucket:
         self.counts = np.frombuffer(data, "<u2", count, _BUCKET.size + 4 * count)
         """How many messages have each term; 0 where the term has a row of its own."""
 
-    def piece(self, term: int) -> Piece | None:
+    def piece(self, term: int) -> TermPostings | None:
         """The messages that have a term. None where the term has a row of its own."""
         place = self.terms.searchsorted(np.uint32(term))
         if place == len(self.terms) or self.terms[place] != term:
@@ -166,32 +166,32 @@ class Bucket:
         at, tf = self._piece(0, self._postings)
         return keys_of(np.repeat(self.terms, self.counts), moved[at], tf)
 
-    def _piece(self, start: int, count: int) -> Piece:
+    def _piece(self, start: int, count: int) -> TermPostings:
         at = np.frombuffer(self._data, "<u2", count, self._start + 2 * start)
         tf = np.frombuffer(self._data, "u1", count, self._start + 2 * self._postings + start)
-        return Piece(at.copy(), tf.copy())  # so that the whole row is not kept for them
+        return TermPostings(at.copy(), tf.copy())  # so that the whole row is not kept for them
 
     def own_rows(self) -> list[int]:
         """The terms that have a row of their own."""
         return [int(term) for term in self.terms[self.counts == 0]]
 
 
-NOWHERE = Piece(np.empty(0, np.uint16), np.empty(0, np.uint8))
+NOWHERE = TermPostings(np.empty(0, np.uint16), np.empty(0, np.uint8))
 
 
-def unpack_own(data: bytes) -> Piece:
+def unpack_own(data: bytes) -> TermPostings:
     """The row of one term, read."""
     count = len(data) // 3
-    return Piece(np.frombuffer(data, "<u2", count), np.frombuffer(data, "u1", count, 2 * count))
+    return TermPostings(np.frombuffer(data, "<u2", count), np.frombuffer(data, "u1", count, 2 * count))
 
 
 def merged_postings(
     buckets: Mapping[int, Sequence[tuple[int, Bucket]]],
-    own: Mapping[int, Sequence[tuple[int, Piece]]],
+    own: Mapping[int, Sequence[tuple[int, TermPostings]]],
     moved: Mapping[int, NDArray[np.uint16]],
     bits: int,
     first: int,
-) -> Iterator[Sealed]:
+) -> Iterator[SealedRow]:
     """The rows of one block out of those of several, a bucket at a time.
 
     Buckets are given by part, own rows by term, both with the first entry of the block each is from; `moved` says

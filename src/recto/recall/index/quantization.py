@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recto.recall.index_types import Row
+from recto.recall.index_types import IndexRow
 
 if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
@@ -53,15 +53,15 @@ def coded(vectors: Matrix) -> tuple[NDArray[np.float32], Codes]:
     return scales, np.rint(clean / steps).astype(np.int8)
 
 
-def pack_message(seq: int, vectors: Matrix, dims: int) -> Row:
+def pack_message(seq: int, vectors: Matrix, dims: int) -> IndexRow:
     """The vectors of one message as a fresh row."""
     if vectors.ndim != 2 or vectors.shape[1] != dims:
         raise ValueError(f"vectors of shape {vectors.shape}, expected rows of {dims}")
     scales, codes = coded(vectors)
-    return Row(seq, _COUNT.pack(len(codes)) + pack_codes(scales, codes))
+    return IndexRow(seq, _COUNT.pack(len(codes)) + pack_codes(scales, codes))
 
 
-def unpack_messages(rows: Sequence[Row], dims: int) -> Coded:
+def unpack_messages(rows: Sequence[IndexRow], dims: int) -> Coded:
     """Fresh rows, read."""
     counts = [_COUNT.unpack_from(row.data)[0] for row in rows]
     pairs = [unpack_codes(row.data[_COUNT.size :], count, dims) for row, count in zip(rows, counts, strict=True)]

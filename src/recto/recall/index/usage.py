@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.errors import StoreError
-from recto.recall.index.cache import Kept, Waiting, reading
-from recto.recall.index_types import Covered, Glance, Row, Sealed
+from recto.recall.index.cache import BoundedCache, Waiting, reading
+from recto.recall.index_types import Covered, Glance, IndexRow, SealedRow
 from recto.recall.protocols import RecallIndex
 from recto.transcript.entries import MAX_SEQ
 
@@ -31,7 +31,7 @@ class Uses:
 
     def __init__(self, index: RecallIndex) -> None:
         self.index = index
-        self._kept: Kept[tuple[object, _PerEntry]] = Kept(KEPT_BYTES)
+        self._kept: BoundedCache[tuple[object, _PerEntry]] = BoundedCache(KEPT_BYTES)
         self._waiting = Waiting()
 
     def covered(self, session: str) -> list[Covered]:
@@ -75,16 +75,16 @@ class Uses:
             session,
             LANE,
             [row.seq for row in glance.fresh],
-            [Sealed(_BLOCKS, first, together.tobytes())],
+            [SealedRow(_BLOCKS, first, together.tobytes())],
             [(row.part, row.first) for row in merged],
         )
 
 
-def _packed(event: int, shown: Sequence[int], used: Sequence[int]) -> Row:
+def _packed(event: int, shown: Sequence[int], used: Sequence[int]) -> IndexRow:
     entries = sorted({*shown, *used})
     rows = np.zeros(len(entries), _USE)
     rows["event"], rows["entry"], rows["used"] = event, entries, np.isin(entries, list(used))
-    return Row(event, rows.tobytes())
+    return IndexRow(event, rows.tobytes())
 
 
 def _uses_of(glance: Glance) -> NDArray[np.void]:

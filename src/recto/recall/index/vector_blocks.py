@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.recall.index.quantization import Coded, pack_codes, sign_bytes, signs_of, unpack_codes, unpack_messages
-from recto.recall.index_types import Glance, Row, Sealed
+from recto.recall.index_types import Glance, IndexRow, SealedRow
 
 DIRECTORY = -1
 """The part whose rows say which blocks there are."""
@@ -66,16 +66,16 @@ def sign_part(first: int) -> int:
     return _SIGNS | first
 
 
-def blocks_of(rows: Iterable[Sealed], dims: int) -> NDArray[np.void]:
+def blocks_of(rows: Iterable[SealedRow], dims: int) -> NDArray[np.void]:
     """Blocks, by the rows of their signs. What their numbers are is not told there."""
     size = 4 + sign_bytes(dims)
     return np.array([(0, row.first, len(row.data) // size) for row in rows if row.part == sign_part(row.first)], _LINE)
 
 
-def sealed_blocks(glance: Glance, dims: int) -> tuple[list[int], list[Sealed], list[tuple[int, int]]]:
+def sealed_blocks(glance: Glance, dims: int) -> tuple[list[int], list[SealedRow], list[tuple[int, int]]]:
     """Fresh rows as blocks: which entries they are of, the new rows, and the rows of the directory they replace."""
     taken: list[int] = []
-    rows: list[Sealed] = []
+    rows: list[SealedRow] = []
     lines: list[tuple[int, int, int]] = []
     for several in _full_blocks(glance.fresh, dims):
         block = unpack_messages(several, dims)
@@ -83,17 +83,17 @@ def sealed_blocks(glance: Glance, dims: int) -> tuple[list[int], list[Sealed], l
         taken += [row.seq for row in several]
         lines.append((secrets.randbits(64), first, len(block.keys)))
         signs = np.ascontiguousarray(signs_of(block.codes).T)
-        rows.append(Sealed(_SIGNS | first, first, block.keys.astype("<u4").tobytes() + signs.tobytes()))
+        rows.append(SealedRow(_SIGNS | first, first, block.keys.astype("<u4").tobytes() + signs.tobytes()))
         for group, start in enumerate(range(0, len(block.keys), group_of(dims))):
             inside = slice(start, start + group_of(dims))
             data = pack_codes(block.scales[inside], block.codes[inside])
-            rows.append(Sealed(_CODES + (group << 32) | first, first, data))
+            rows.append(SealedRow(_CODES + (group << 32) | first, first, data))
     if not taken:
         return [], [], []
     merged = _full_lines([row for row in glance.sealed if row.part == DIRECTORY])
     together = b"".join(row.data for row in merged) + np.array(lines, _LINE).tobytes()
     first = min([lines[0][1], *(row.first for row in merged)])
-    rows.append(Sealed(DIRECTORY, first, together))
+    rows.append(SealedRow(DIRECTORY, first, together))
     return taken, rows, [(row.part, row.first) for row in merged]
 
 
@@ -131,7 +131,7 @@ class Held:
         """In bytes."""
         return self.room.size + self.blocks.nbytes
 
-    def grown(self, generation: int, new: NDArray[np.void], rows: Iterable[Sealed]) -> Held:
+    def grown(self, generation: int, new: NDArray[np.void], rows: Iterable[SealedRow]) -> Held:
         """With more blocks, whose rows were read."""
         data = {row.part: row.data for row in rows}
         start, end = len(self.keys), len(self.keys) + int(new["count"].sum())
@@ -259,10 +259,10 @@ class _Room:
         return room
 
 
-def _full_blocks(fresh: Sequence[Row], dims: int) -> list[list[Row]]:
+def _full_blocks(fresh: Sequence[IndexRow], dims: int) -> list[list[IndexRow]]:
     """Fresh rows dealt out over blocks; those that do not fill one stay."""
-    found: list[list[Row]] = []
-    several: list[Row] = []
+    found: list[list[IndexRow]] = []
+    several: list[IndexRow] = []
     count, block = 0, block_of(dims)
     for row in fresh:
         vectors = len(row.data) // (4 + dims)
@@ -274,7 +274,7 @@ def _full_blocks(fresh: Sequence[Row], dims: int) -> list[list[Row]]:
     return [*found, several] if count >= block else found
 
 
-def _full_lines(rows: Sequence[Sealed]) -> list[Sealed]:
+def _full_lines(rows: Sequence[SealedRow]) -> list[SealedRow]:
     """Rows of the directory that are as long as they get in one step, where there are many of them."""
     for least, most in ((1, MERGE_AT), (MERGE_AT, MERGE_AT**2)):
         alike = [row for row in rows if least <= len(row.data) // _LINE.itemsize < most]

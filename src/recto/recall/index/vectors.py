@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from recto.errors import IndexUnavailable, StoreError
 from recto.recall.index.ann import Graph
-from recto.recall.index.cache import Kept, Unpacked, Waiting, reading
+from recto.recall.index.cache import BoundedCache, Unpacked, Waiting, reading
 from recto.recall.index.quantization import Coded, least, pack_message, signs_of, unlike, unpack_messages
 from recto.recall.index.vector_blocks import DIRECTORY, Held, directory, parts_of, sealed_blocks
 from recto.recall.index_types import Covered, Glance
@@ -59,7 +59,7 @@ class Vectors:
         self.index = index
         self.lane = lane
         self.dims = dims
-        self._kept: Kept[Held] = Kept(KEPT_BYTES)
+        self._kept: BoundedCache[Held] = BoundedCache(KEPT_BYTES)
         self._fresh = Unpacked(lambda rows: unpack_messages(rows, dims))
         self._waiting = Waiting()
         self.graph = Graph(index, lane, dims)

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from recto.errors import IndexFailed, IndexUnavailable, StoreError
-from recto.recall.index_types import Covered, Glance, LaneSize, Row, Sealed, joined, unseen
+from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, SealedRow, joined, unseen
 from recto.stores.errors import of_an_index
 from recto.stores.postgres.codec import number, of_bytes, of_numbers
 from recto.stores.postgres.erasure import RECALL, written_anew
 from recto.stores.postgres.pgvector import PostgresGraphs
-from recto.stores.postgres.pool import EVERYBODY, Connection, Link
+from recto.stores.postgres.pool import EVERYBODY, Connection, ConnectionPool
 from recto.transcript.entries import session_key
 from recto.transcript.session_keys import tenant_of
 
@@ -94,7 +94,7 @@ class PostgresIndex:
 
     def __init__(self, url: str, *, lock_timeout: float = 30.0, connections: int = 8) -> None:
         self._url = url
-        self._link = Link(url, patience=lock_timeout, connections=connections)
+        self._link = ConnectionPool(url, patience=lock_timeout, connections=connections)
         self.graphs = PostgresGraphs(self._link, self._translating)
         """What finds the nearest vectors of long sessions, where the server can."""
 
@@ -108,7 +108,7 @@ class PostgresIndex:
         found = self._fetched(session, _COVERED, {"session": session, "lane": lane})
         return [Covered(first, last, bytes(digest)) for first, last, digest in found]
 
-    def put(self, session: str, lane: str, rows: Sequence[Row], covers: Covered) -> None:
+    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: Covered) -> None:
         """Adds fresh rows and what they cover, all or none; returns when both are confirmed."""
         session_key(session)
         unseen(rows, covers, [])  # refuses what no range could hold, before anything is written
@@ -131,9 +131,9 @@ class PostgresIndex:
             if what == 0:
                 generation = one
             elif what == 1:
-                fresh.append(Row(one, bytes(data)))
+                fresh.append(IndexRow(one, bytes(data)))
             else:
-                sealed.append(Sealed(one, two, bytes(data)))
+                sealed.append(SealedRow(one, two, bytes(data)))
         return Glance(generation, fresh, sealed)
 
     def seal(
@@ -141,7 +141,7 @@ class PostgresIndex:
         session: str,
         lane: str,
         taken: Sequence[int],
-        rows: Sequence[Sealed],
+        rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
     ) -> bool:
         """Puts sealed rows in the place of fresh and of sealed ones, all or none."""
@@ -228,7 +228,7 @@ def _here(session: str, lane: str) -> dict[str, Any]:
     return {"session": session, "lane": lane, "tenant": tenant_of(session)}
 
 
-async def _put(connection: Connection, here: dict[str, Any], rows: Sequence[Row], covers: Covered) -> None:
+async def _put(connection: Connection, here: dict[str, Any], rows: Sequence[IndexRow], covers: Covered) -> None:
     cursor = await connection.execute(
         _NEAR, here | {"first": number(covers.first), "last": number(covers.last)}, binary=True
     )
@@ -251,7 +251,7 @@ async def _seal(
     connection: Connection,
     here: dict[str, Any],
     fresh: Sequence[int],
-    rows: Sequence[Sealed],
+    rows: Sequence[SealedRow],
     old: Sequence[tuple[int, int]],
 ) -> None:
     turn = await connection.execute(_TURN, here)

@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 
 from recto.errors import AppendConflict, TurnTaken
 from recto.stores.postgres import queries
-from recto.stores.postgres.pool import Link
+from recto.stores.postgres.pool import ConnectionPool
 from recto.transcript.entries import Head
 from recto.transcript.hash_chain import EMPTY
 from recto.transcript.session_keys import tenant_of
@@ -31,7 +31,7 @@ _PAUSE, _LONGEST_PAUSE = 0.01, 0.25
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Turn:
+class Lease:
     """One turn that this process has."""
 
     owner: str
@@ -45,13 +45,13 @@ class Turn:
     is_lost: bool = False
 
 
-class Turns:
+class Leases:
     """The turns that this process has. Used on the loop of its link alone."""
 
-    def __init__(self, link: Link, lease: float = LEASE) -> None:
+    def __init__(self, link: ConnectionPool, lease: float = LEASE) -> None:
         self._link = link
         self._lease = lease
-        self._held: dict[str, Turn] = {}
+        self._held: dict[str, Lease] = {}
         self._taking: set[str] = set()
 
     def head(self, session: str) -> Head | None:
@@ -60,14 +60,14 @@ class Turns:
         head = None if held is None else held.head
         return head if held is not None and not held.is_lost and time.monotonic() < held.sure_until else None
 
-    def writing(self, session: str) -> Turn | None:
+    def writing(self, session: str) -> Lease | None:
         """The turn under which this process writes now, if it has one; until it is told, its end is unknown."""
         held = self._held.get(session)
         if held is not None:
             held.head = None
         return held
 
-    async def take(self, session: str, patience: float | None = None) -> Turn:
+    async def take(self, session: str, patience: float | None = None) -> Lease:
         """Waits until the turn is free, and takes it. Raises `TurnTaken`."""
         ends = time.monotonic() + (self._link.patience if patience is None else patience)
         pause = _PAUSE
@@ -79,7 +79,7 @@ class Turns:
         turn.renewing = asyncio.create_task(self._renew(session, turn))
         return turn
 
-    async def end(self, session: str, turn: Turn) -> None:
+    async def end(self, session: str, turn: Lease) -> None:
         """Lets the next one have it. One that is lost already is nobody's to end."""
         if self._held.get(session) is turn:
             del self._held[session]
@@ -101,7 +101,7 @@ class Turns:
             reason = "another process has taken over the turn, because nothing was heard of this one"
             raise AppendConflict(session, None, row[0], reason)
 
-    async def _taken(self, session: str) -> Turn | None:
+    async def _taken(self, session: str) -> Lease | None:
         """The turn, where it is free. One that this process has is not, even if it was lost: its owner still works."""
         if session in self._held or session in self._taking:
             return None
@@ -122,12 +122,12 @@ class Turns:
                 return None
             epoch, seq, digest = row
             head = Head(seq, bytes(digest)) if seq else EMPTY
-            turn = self._held[session] = Turn(owner=owner, epoch=epoch, head=head, sure_until=sure_until)
+            turn = self._held[session] = Lease(owner=owner, epoch=epoch, head=head, sure_until=sure_until)
             return turn
         finally:
             self._taking.discard(session)
 
-    async def _renew(self, session: str, turn: Turn) -> None:
+    async def _renew(self, session: str, turn: Lease) -> None:
         while True:
             await asyncio.sleep(self._lease * _RENEWED)
             asked = time.monotonic()
@@ -137,7 +137,7 @@ class Turns:
                     return
                 turn.sure_until = asked + self._lease
 
-    async def _changed(self, statement: str, session: str, turn: Turn) -> bool:
+    async def _changed(self, statement: str, session: str, turn: Lease) -> bool:
         given = {"session": session, "owner": turn.owner, "epoch": turn.epoch, "seconds": self._lease}
 
         async def attempt() -> bool:

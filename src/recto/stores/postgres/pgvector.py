@@ -16,7 +16,7 @@ from typing import Final
 
 from recto.recall.index_types import Linking, Unlinked
 from recto.stores.postgres.codec import number, of_numbers, of_texts
-from recto.stores.postgres.pool import EVERYBODY, Link
+from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
 from recto.transcript.session_keys import tenant_of
 
 SIZES: Final = (384, 768, 1536, 3072)
@@ -74,7 +74,7 @@ SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('ena
 class PostgresGraphs:
     """The graphs of one database."""
 
-    def __init__(self, link: Link, translating: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, link: ConnectionPool, translating: Callable[[], AbstractContextManager[None]]) -> None:
         self._link = link
         self._translating = translating
         self._home: str | None = None

@@ -43,7 +43,7 @@ _OPTIONS = (
 """Every statement looks up one session by its key: planned once it is as good as planned anew over all partitions."""
 
 
-class Link:
+class ConnectionPool:
     """One database. Any number of threads may ask."""
 
     def __init__(self, url: str, *, patience: float, connections: int = 16, read_only: bool = False) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from psycopg.rows import TupleRow
 
 from recto.stores.postgres.codec import Column, number, of_bytes, of_numbers, of_texts
-from recto.stores.postgres.pool import Link
+from recto.stores.postgres.pool import ConnectionPool
 from recto.transcript.entries import Draft, Entry, Head, Role
 from recto.transcript.hash_chain import EMPTY
 from recto.transcript.session_keys import tenant_of
@@ -158,7 +158,7 @@ def entry_of(session: str, row: TupleRow) -> Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SessionStatus:
     """As of one moment."""
 
     head: Head
@@ -174,10 +174,10 @@ class Standing:
     """Number and hash of the entries whose ids the drafts have."""
 
 
-async def standing_of(link: Link, session: str, drafts: Sequence[Draft]) -> Standing:
+async def standing_of(link: ConnectionPool, session: str, drafts: Sequence[Draft]) -> SessionStatus:
     """Where it stands for these drafts."""
 
-    async def attempt() -> Standing:
+    async def attempt() -> SessionStatus:
         given = {"session": session, **names_of(drafts)}
         async with link.batch(tenant_of(session)) as connection:
             end = await connection.execute(STANDING, given, binary=True)
@@ -188,9 +188,11 @@ async def standing_of(link: Link, session: str, drafts: Sequence[Draft]) -> Stan
         by_id = {bytes(one[1]).decode(): (int(one[0]), bytes(one[12])) for one in await named.fetchall()}
         stored = {key: entry for key, entry in by_key.items() if key is not None}
         if row is None:
-            return Standing(head=EMPTY, epoch=0, is_taken=False, kept=None, hash_there=None, by_key=stored, by_id=by_id)
+            return SessionStatus(
+                head=EMPTY, epoch=0, is_taken=False, kept=None, hash_there=None, by_key=stored, by_id=by_id
+            )
         seq, digest, epoch, owner, is_live, kept_seq, kept_hash, hash_there = row
-        return Standing(
+        return SessionStatus(
             head=Head(seq, bytes(digest)),
             epoch=epoch,
             is_taken=owner is not None and bool(is_live),

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Final
 
 from recto.errors import StoreError, StoreUnavailable
-from recto.stores.postgres.pool import EVERYBODY, Link
+from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
 from recto.stores.postgres.store import PostgresStore
 
 _SAME = """
@@ -41,8 +41,8 @@ class PostgresReplica:
     def __init__(self, url: str, primary: PostgresStore, *, most: float) -> None:
         self._most = most
         self._primary = primary
-        self._link = Link(primary.url, patience=_PATIENCE, connections=1)
-        self._copied = Link(url, patience=_PATIENCE, connections=1, read_only=True)
+        self._link = ConnectionPool(primary.url, patience=_PATIENCE, connections=1)
+        self._copied = ConnectionPool(url, patience=_PATIENCE, connections=1, read_only=True)
         self.store = PostgresStore(url, lock_timeout=_PATIENCE, read_only=True)
         self.fault = "it was not looked at yet"
         """Why it cannot be read, in words; empty where it can, if it is not too far behind."""

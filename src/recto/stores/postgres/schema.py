@@ -17,7 +17,7 @@ from psycopg import sql
 
 from recto.errors import StoreTooNew, StoreUnavailable
 from recto.stores.postgres.errors import named, translate
-from recto.stores.postgres.pool import EVERYBODY, Link
+from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
 
 _GUARDED: Final = ("entries", "heads", "kept_heads")
 _TRIGGERS: Final = {
@@ -42,7 +42,7 @@ WHERE h.seq > 0 AND e.hash IS DISTINCT FROM h.hash ORDER BY h.session LIMIT 20
 _PARTS = 16
 
 
-async def damage_in(link: Link) -> list[str]:
+async def damage_in(link: ConnectionPool) -> list[str]:
     """What is wrong, in words; empty when nothing."""
     triggers = await link.fetched(EVERYBODY, _FOUND)
     walls: dict[str, bool] = dict(await link.fetched(EVERYBODY, _WALLS, {"tables": list(_GUARDED)}))
@@ -79,7 +79,7 @@ _DONE = "SELECT version, step FROM recto.schema_steps"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Step:
+class MigrationStep:
     """One step of a migration."""
 
     version: int
@@ -88,11 +88,11 @@ class Step:
 
 
 @cache
-def shipped_steps() -> tuple[Step, ...]:
+def shipped_steps() -> tuple[MigrationStep, ...]:
     """The steps that this Recto knows, in order: within a version `pre` before `post`."""
     files = (resources.files(__package__) / "migrations").iterdir()
     found = [
-        Step(int(name[1]), name[2], file.read_text("utf-8"))
+        MigrationStep(int(name[1]), name[2], file.read_text("utf-8"))
         for file in files
         if (name := _FILE_NAME.fullmatch(file.name))
     ]
@@ -105,7 +105,7 @@ def done_in(connection: psycopg.Connection) -> set[tuple[int, str]]:
     return set(connection.execute(_DONE).fetchall()) if row and row[0] else set()
 
 
-def upgrade(connection: psycopg.Connection, *, finish: bool = False) -> list[Step]:
+def upgrade(connection: psycopg.Connection, *, finish: bool = False) -> list[MigrationStep]:
     """Carries out the steps that are missing and gives them back. `finish`: no older Recto serves any more.
 
     The step that takes away what an older version used waits for `finish`, except in a database that has nothing yet.
@@ -151,7 +151,7 @@ _CAN_MAKE_GRAPHS = "SELECT to_regprocedure('recto.make_graphs()') IS NOT NULL"
 _MAKE_GRAPHS = "SELECT recto.make_graphs()"
 
 
-def upgraded(url: str, *, finish: bool) -> list[Step]:
+def upgraded(url: str, *, finish: bool) -> list[MigrationStep]:
     """The steps that were missing, and are carried out now."""
     try:
         with psycopg.connect(url, autocommit=True, connect_timeout=_SECONDS) as connection:

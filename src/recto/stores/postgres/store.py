@@ -23,9 +23,9 @@ from recto.stores.postgres import queries
 from recto.stores.postgres.codec import number, of_bytes, of_numbers
 from recto.stores.postgres.errors import is_lost, named, translate
 from recto.stores.postgres.index import PostgresIndex
-from recto.stores.postgres.leases import LEASE, Turns
-from recto.stores.postgres.pool import EVERYBODY, Link
-from recto.stores.postgres.queries import Standing, standing_of
+from recto.stores.postgres.leases import LEASE, Leases
+from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
+from recto.stores.postgres.queries import SessionStatus, standing_of
 from recto.stores.postgres.schema import prepared
 from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
 from recto.transcript.hash_chain import EMPTY, already_stored, link
@@ -50,13 +50,13 @@ class PostgresStore:
     ) -> None:
         """`read_only` is for a replica: nothing is asked of it before it is read, and nothing is ever written."""
         self.url = url
-        self._link = Link(url, patience=lock_timeout, connections=connections, read_only=read_only)
+        self._link = ConnectionPool(url, patience=lock_timeout, connections=connections, read_only=read_only)
         try:
             if not read_only:
                 prepared(url, named(url), create=create, seconds=lock_timeout)
         except psycopg.Error as error:
             raise translate(error, named(url), lock_timeout) from error
-        self._turns = Turns(self._link, lease)
+        self._turns = Leases(self._link, lease)
         self._tips: dict[str, Head] = {}
         """Where sessions ended when this process last wrote to them, those written to last at the end.
 
@@ -276,7 +276,7 @@ class PostgresStore:
                 del self._tips[next(iter(self._tips))]
         return stored
 
-    def _refuse_cut(self, session: str, stands: Standing) -> None:
+    def _refuse_cut(self, session: str, stands: SessionStatus) -> None:
         kept = stands.kept
         if kept is None:
             return

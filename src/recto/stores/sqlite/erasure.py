@@ -29,7 +29,7 @@ _RENAME = "UPDATE sessions SET session = ? WHERE session_no = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eraser:
+class SqliteEraser:
     """One file, and what lies beside it."""
 
     path: Path

@@ -34,7 +34,7 @@ _NO_MARK = bytes(8)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredHead:
     """What is kept of one session."""
 
     number: int
@@ -57,7 +57,7 @@ class Kept:
 class HeadsRead:
     """The whole file, read."""
 
-    kept: tuple[Kept, ...]
+    kept: tuple[StoredHead, ...]
     problems: tuple[str, ...]
 
 
@@ -112,7 +112,7 @@ class HeadsFile:
         finally:
             os.close(file)
 
-    def kept(self, number: int) -> Kept | None:
+    def kept(self, number: int) -> StoredHead | None:
         """What is kept under a session's number."""
         record = os.pread(self._opened(), RECORD, number * RECORD)
         return _read_record(number, record.ljust(RECORD, b"\0")) if record.strip(b"\0") else None
@@ -197,7 +197,7 @@ def _name(session: str) -> bytes:
     return (zlib.crc32(body).to_bytes(4, "big") + body).ljust(128, b"\0")
 
 
-def _read_record(number: int, record: bytes) -> Kept | None:
+def _read_record(number: int, record: bytes) -> StoredHead | None:
     """The newer whole slot, with the name."""
     best: tuple[int, bytes, bytes, int] | None = None
     for place in (0, 1):
@@ -211,7 +211,7 @@ def _read_record(number: int, record: bytes) -> Kept | None:
     length = _NAME.unpack_from(record, 2 * _SLOT.size)[1]
     start = record[2 * _SLOT.size + _NAME.size :][: min(length, _NAME_ROOM)].decode(errors="replace")
     name = start if mark == mark_of(start) else None
-    return Kept(number, name, start, mark, Head(seq, digest), place)
+    return StoredHead(number, name, start, mark, Head(seq, digest), place)
 
 
 def _is_whole(record: bytes) -> bool:

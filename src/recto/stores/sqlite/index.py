@@ -28,7 +28,7 @@ from recto.errors import (
     StoreError,
     StoreLocked,
 )
-from recto.recall.index_types import Covered, Glance, LaneSize, Row, Sealed
+from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, SealedRow
 from recto.stores.errors import of_an_index
 from recto.stores.sqlite import index_queries
 from recto.stores.sqlite.connection import Readers, SqliteOptions, connect
@@ -70,7 +70,7 @@ class SqliteIndex:
         self._writer: apsw.Connection | None = None
         self._written_file: tuple[int, int] | None = None
         self._is_closed = False
-        self._seen: WeakKeyDictionary[apsw.Connection, index_queries.Seen] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[apsw.Connection, index_queries.FreshRowCache] = WeakKeyDictionary()
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +89,7 @@ class SqliteIndex:
             known = index_queries.shelf_of(connection, session, lane)
             return index_queries.covered(connection, known[0]) if known else []
 
-    def put(self, session: str, lane: str, rows: Sequence[Row], covers: Covered) -> None:
+    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: Covered) -> None:
         """Adds fresh rows and what they cover, all or none; returns when both are confirmed."""
         session_key(session)
         with self._writing() as connection:
@@ -105,7 +105,7 @@ class SqliteIndex:
         session: str,
         lane: str,
         taken: Sequence[int],
-        rows: Sequence[Sealed],
+        rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
     ) -> bool:
         """Puts sealed rows in the place of fresh and of sealed ones, all or none."""
@@ -181,9 +181,9 @@ class SqliteIndex:
                 yield connection
                 connection.execute("COMMIT")
 
-    def _seen_by(self, connection: apsw.Connection) -> index_queries.Seen:
+    def _seen_by(self, connection: apsw.Connection) -> index_queries.FreshRowCache:
         with self._opening:
-            return self._seen.setdefault(connection, index_queries.Seen())
+            return self._seen.setdefault(connection, index_queries.FreshRowCache())
 
     @contextmanager
     def _writing(self) -> Iterator[apsw.Connection]:

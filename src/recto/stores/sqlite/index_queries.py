@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import apsw
 
-from recto.recall.index_types import Covered, Glance, LaneSize, Row, Sealed, joined, unseen
+from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, SealedRow, joined, unseen
 
 _SHELF = "SELECT shelf, generation FROM shelves WHERE session = ? AND lane = ?"
 _SHELVES = "SELECT shelf FROM shelves WHERE session = ? AND lane = coalesce(?, lane)"
@@ -59,7 +59,7 @@ def covered(connection: apsw.Connection, shelf: int) -> list[Covered]:
     return [Covered(*row) for row in connection.execute(_COVERED, (shelf,))]
 
 
-def put(connection: apsw.Connection, session: str, lane: str, rows: Sequence[Row], covers: Covered) -> None:
+def put(connection: apsw.Connection, session: str, lane: str, rows: Sequence[IndexRow], covers: Covered) -> None:
     """Adds fresh rows and what they cover. Called in a transaction."""
     known = shelf_of(connection, session, lane)
     near = _near(connection, known[0], covers) if known else []
@@ -75,27 +75,27 @@ def put(connection: apsw.Connection, session: str, lane: str, rows: Sequence[Row
     connection.executemany(_ADD_COVERED, [(shelf, one.first, one.last, one.hash) for one in together])
 
 
-class Seen:
+class FreshRowCache:
     """The fresh rows that a connection read last, for as long as nobody writes: a question looks at them many times."""
 
     _MOST_SHELVES = 16
 
     def __init__(self) -> None:
         self._version = -1
-        self._fresh: dict[int, list[Row]] = {}
+        self._fresh: dict[int, list[IndexRow]] = {}
 
-    def fresh(self, connection: apsw.Connection, shelf: int) -> list[Row]:
+    def fresh(self, connection: apsw.Connection, shelf: int) -> list[IndexRow]:
         """Called in a transaction that has read something already."""
         version = connection.data_version()
         if version != self._version or len(self._fresh) >= self._MOST_SHELVES:
             self._version = version
             self._fresh.clear()
         if shelf not in self._fresh:
-            self._fresh[shelf] = list(map(Row._make, connection.execute(_FRESH, (shelf,))))
+            self._fresh[shelf] = list(map(IndexRow._make, connection.execute(_FRESH, (shelf,))))
         return self._fresh[shelf]
 
 
-def glance(connection: apsw.Connection, seen: Seen, session: str, lane: str, parts: Sequence[int]) -> Glance:
+def glance(connection: apsw.Connection, seen: FreshRowCache, session: str, lane: str, parts: Sequence[int]) -> Glance:
     """Called in a transaction, so that all of it is of one moment."""
     known = shelf_of(connection, session, lane)
     if known is None:
@@ -103,7 +103,7 @@ def glance(connection: apsw.Connection, seen: Seen, session: str, lane: str, par
     shelf, generation = known
     fresh = seen.fresh(connection, shelf)
     asked = f"[{','.join(map(str, set(parts)))}]"
-    sealed = list(map(Sealed._make, connection.execute(_SEALED, (shelf, asked)))) if parts else []
+    sealed = list(map(SealedRow._make, connection.execute(_SEALED, (shelf, asked)))) if parts else []
     return Glance(generation, fresh, sealed)
 
 
@@ -111,7 +111,7 @@ def seal(
     connection: apsw.Connection,
     shelf: int,
     taken: Sequence[int],
-    rows: Sequence[Sealed],
+    rows: Sequence[SealedRow],
     merged: Sequence[tuple[int, int]],
 ) -> bool:
     """Replaces rows by sealed ones; False where one of them is gone. Called in a transaction."""

@@ -18,12 +18,12 @@ from recto.stores.sqlite.errors import translating
 from recto.stores.sqlite.heads_file import HeadsFile, read_heads
 from recto.stores.sqlite.lock import SideLock
 from recto.stores.sqlite.schema import FileVersion, expected_objects, objects_of, upgrade, version_of
-from recto.stores.sqlite.writer import Writer
+from recto.stores.sqlite.writer import SqliteWriter
 from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
 from recto.transcript.hash_chain import EMPTY
 
 if TYPE_CHECKING:
-    from recto.stores.sqlite.erasure import Eraser
+    from recto.stores.sqlite.erasure import SqliteEraser
 
 
 class SqliteStore:
@@ -47,7 +47,7 @@ class SqliteStore:
         with translating(self._path, lock_timeout):
             self._newer = self._opened(create)
         self._readers = Readers(self._path, self._options, lock_timeout, read_only=self._newer is not None)
-        self._writer = Writer(
+        self._writer = SqliteWriter(
             self._path,
             self._options,
             lock=SideLock(self._lock_path),
@@ -185,13 +185,13 @@ class SqliteStore:
         self._writer.close()
         self._readers.close()
 
-    def _eraser(self) -> Eraser:
-        from recto.stores.sqlite.erasure import Eraser  # noqa: PLC0415  # hardly ever
+    def _eraser(self) -> SqliteEraser:
+        from recto.stores.sqlite.erasure import SqliteEraser  # noqa: PLC0415  # hardly ever
 
         self._refuse_fork()
         if self._newer is not None:
             raise self._newer
-        return Eraser(
+        return SqliteEraser(
             path=self._path,
             lock=self._lock_path,
             heads=self._heads_path,

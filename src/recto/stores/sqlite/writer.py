@@ -55,7 +55,7 @@ class _Tip:
     """By key, what this transaction has added."""
 
 
-class Writer:
+class SqliteWriter:
     """Appends, one group after the other. Its thread starts with the first append."""
 
     def __init__(

@@ -18,14 +18,14 @@ from textual.widgets import Footer, Static
 from recto.errors import RectoError, RequestRefused
 from recto.gateway.api_keys import Right
 from recto.tui.formatting import shown
-from recto.tui.state import Here
-from recto.tui.widgets.header import Gauge, Menu
+from recto.tui.state import TuiState
+from recto.tui.widgets.header import Menu, WindowGauge
 from recto.tui.workers import beside
 
 EMPTY = "Nothing was said in this session yet."
 
 
-class View(Screen[None]):
+class BaseView(Screen[None]):
     """A screen of a session."""
 
     PLACE: ClassVar[str]
@@ -36,7 +36,7 @@ class View(Screen[None]):
         Binding("escape", "leave", "Leave the field", show=False),
     ]
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: TuiState) -> None:
         super().__init__()
         self.here = here
         self._seen: tuple[str, int] | None = None
@@ -46,7 +46,7 @@ class View(Screen[None]):
     def compose(self) -> ComposeResult:
         """The frame, and the body within it."""
         yield Menu(self.PLACE)
-        yield Gauge(self.here)
+        yield WindowGauge(self.here)
         with Container(id="body"):
             yield from self.body()
         yield Static(id="trouble", markup=False)
@@ -68,7 +68,7 @@ class View(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """It came up: what changed since is asked for."""
-        self.query_one(Gauge).refresh()
+        self.query_one(WindowGauge).refresh()
         if self._seen != (self.here.session, self.here.moment):
             self._seen = self.here.session, self.here.moment
             self.action_look()

@@ -17,14 +17,14 @@ from textual.timer import Timer
 from textual.widgets import Static, TextArea
 from textual.worker import Worker
 
-from recto.engine.pagination import EntryPage, Shown
+from recto.engine.pagination import EntryPage, EntryView
 from recto.engine.projection import DECISIONS, RESTORED
 from recto.errors import RectoError
 from recto.gateway.turn import CUT, FAILED
 from recto.text.unicode import safe
 from recto.transcript.entries import MESSAGE
 from recto.tui.formatting import PLACES, shown
-from recto.tui.screens.base import View
+from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed, OpenSession
 from recto.tui.workers import beside
 
@@ -37,7 +37,7 @@ _HELD = 120
 _PER_SECOND = 12
 
 
-class Said(Static):
+class ChatLine(Static):
     """Something that was said."""
 
     def __init__(self, role: str, text: str, *, sign: str = "", live: bool = False) -> None:
@@ -69,7 +69,7 @@ class Said(Static):
         return Content.assemble(body, ("\n" if self.text else "") + remark) if remark else body
 
 
-class Conversation(VerticalScroll, can_focus=True):
+class ConversationLog(VerticalScroll, can_focus=True):
     """The last of what was said; it stays at the end unless somebody scrolls away."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Conversation(VerticalScroll, can_focus=True):
         """The end is what matters."""
         self.anchor()
 
-    async def show(self, session: str, entries: Iterable[Shown]) -> None:
+    async def show(self, session: str, entries: Iterable[EntryView]) -> None:
         """Shows what is new of a session; entries come oldest first."""
         if session != self._session:
             self._session, self._last = session, 0  # before anything is waited for: a newer look may end this one
@@ -97,14 +97,14 @@ class Conversation(VerticalScroll, can_focus=True):
         for old in list(self.children)[:-_HELD]:
             await old.remove()
 
-    def say(self, role: str) -> Said:
+    def say(self, role: str) -> ChatLine:
         """Shows something that is being said."""
-        said = Said(role, "", live=True)
+        said = ChatLine(role, "", live=True)
         self.mount(said)
         return said
 
 
-def _drawn(one: Shown) -> Static | None:
+def _drawn(one: EntryView) -> Static | None:
     if one.kind == MESSAGE:
         text = one.text
         if one.role == "tool" and len(text) > _RESULT:
@@ -112,9 +112,9 @@ def _drawn(one: Shown) -> Static | None:
         elif one.cut:
             text += "…"
         where = f"#{one.seq} {PLACES[one.place]} {one.place}" if one.place != "in" else f"#{one.seq}"
-        return Said(one.role, text, sign=where)
+        return ChatLine(one.role, text, sign=where)
     if one.kind == CUT and (text := _partial(one.text)):
-        return Said("assistant", text, sign=f"#{one.seq} · cut off: it is kept, and not in the prompt")
+        return ChatLine("assistant", text, sign=f"#{one.seq} · cut off: it is kept, and not in the prompt")
     if one.kind in _TOLD:
         return Static(Content(f"· {one.kind.replace('_', ' ')} (entry {one.seq})"), markup=False, classes="told")
     return None
@@ -162,7 +162,7 @@ class Composer(TextArea):
         self.insert("\n")
 
 
-class ChatView(View):
+class ChatView(BaseView):
     """Talk, and see what it does to the window."""
 
     PLACE = "chat"
@@ -174,7 +174,7 @@ class ChatView(View):
 
     def body(self) -> ComposeResult:
         """What was said, and a place to say more."""
-        yield Conversation()
+        yield ConversationLog()
         yield Composer(
             id="composer", placeholder=_PLACEHOLDER, soft_wrap=True, highlight_cursor_line=False, compact=True
         )
@@ -191,12 +191,12 @@ class ChatView(View):
             return
         page = await self.here.of_session(EntryPage, "transcript", order="desc", limit=_SHOWN)
         if not self._is_answering:
-            await self.query_one(Conversation).show(self.here.session, reversed(page.entries))
+            await self.query_one(ConversationLog).show(self.here.session, reversed(page.entries))
 
     def blank(self) -> None:
         """An empty session."""
         if not self._is_answering:
-            beside(self, partial(self.query_one(Conversation).show, self.here.session, ()), "blank")
+            beside(self, partial(self.query_one(ConversationLog).show, self.here.session, ()), "blank")
 
     def action_write(self) -> None:
         """Back to the field."""
@@ -218,7 +218,7 @@ class ChatView(View):
             return
         self.query_one(Composer).text = ""
         self.trouble("")
-        conversation = self.query_one(Conversation)
+        conversation = self.query_one(ConversationLog)
         conversation.say("user").add(event.text)
         answer = conversation.say("assistant")
         conversation.anchor()
@@ -228,7 +228,7 @@ class ChatView(View):
     def _is_answering(self) -> bool:
         return self._answering is not None and not self._answering.is_finished
 
-    async def _answer(self, text: str, said: Said) -> None:
+    async def _answer(self, text: str, said: ChatLine) -> None:
         here, remark = self.here, "… cancelled; what came of it is kept in the transcript"
         try:
             async with here.client.answer(here.session, text, here.model) as answer:

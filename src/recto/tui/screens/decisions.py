@@ -11,20 +11,20 @@ from textual.containers import Container, VerticalScroll
 from textual.content import Content
 from textual.widgets import DataTable, Static
 
-from recto.context.window.report import Decided
+from recto.context.window.report import DecisionSummary
 from recto.engine.pagination import DecisionPage
 from recto.text.unicode import safe
 from recto.tui.actions import Undoing
 from recto.tui.formatting import counted, right, shown, when, whole
-from recto.tui.screens.base import View
+from recto.tui.screens.base import BaseView
 from recto.tui.state import ShowEntry
-from recto.tui.widgets.table import Row, Rows
+from recto.tui.widgets.table import Rows, TableRow
 
 _PAGE = 100
 _SCORES = 30
 
 
-class DecisionsView(Undoing, View):
+class DecisionsView(Undoing, BaseView):
     """Every decision, newest first."""
 
     PLACE = "decisions"
@@ -38,7 +38,7 @@ class DecisionsView(Undoing, View):
 
     def __init__(self, *given: object) -> None:
         super().__init__(*given)  # type: ignore[arg-type]
-        self._decisions: dict[str, Decided] = {}
+        self._decisions: dict[str, DecisionSummary] = {}
 
     def body(self) -> ComposeResult:
         """A list, and what the one under the cursor did."""
@@ -108,14 +108,14 @@ class DecisionsView(Undoing, View):
             self.redo(one.seq)
 
 
-def _row(one: Decided) -> Row:
+def _row(one: DecisionSummary) -> TableRow:
     numbers = right(whole(one.messages)), right(whole(one.frees))
     undone = "↺ undone" if one.undone else ""
     kind = one.kind.replace("_", " ")
-    return Row(key=str(one.seq), cells=(str(one.seq), when(one.ts)[5:16], kind, one.policy, *numbers, undone))
+    return TableRow(key=str(one.seq), cells=(str(one.seq), when(one.ts)[5:16], kind, one.policy, *numbers, undone))
 
 
-def _told(one: Decided) -> Content:
+def _told(one: DecisionSummary) -> Content:
     state = "  ↺ undone: y makes it again" if one.undone else "  u undoes it"
     freed = f"{counted(one.messages, 'message')} left or shrank, {whole(one.frees)} tokens freed"
     lines = [

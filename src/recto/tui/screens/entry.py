@@ -12,12 +12,12 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
-from recto.engine.pagination import EntryPage, Shown
+from recto.engine.pagination import EntryPage, EntryView
 from recto.errors import RectoError
 from recto.gateway.inspection.schemas import WholeEntry
 from recto.tui.actions import pin_or_unpin
 from recto.tui.formatting import PLACES, counted, shown, when
-from recto.tui.state import Changed, Here
+from recto.tui.state import Changed, TuiState
 from recto.tui.workers import beside
 
 _STEP = 20_000
@@ -36,11 +36,11 @@ class EntryScreen(ModalScreen[None]):
         Binding("p", "pin", "Pin or unpin"),
     ]
 
-    def __init__(self, here: Here, seq: int) -> None:
+    def __init__(self, here: TuiState, seq: int) -> None:
         super().__init__()
         self._here, self._seq = here, seq
         self._entry: WholeEntry | None = None
-        self._shown: Shown | None = None
+        self._shown: EntryView | None = None
         self._raw = False
         self._length = _STEP
 
@@ -114,7 +114,7 @@ class EntryScreen(ModalScreen[None]):
             return
         beside(self, partial(self._pin, self._shown), "pin")
 
-    async def _pin(self, entry: Shown) -> None:
+    async def _pin(self, entry: EntryView) -> None:
         try:
             says = await pin_or_unpin(self._here, entry.seq, pinned=entry.pinned)
         except RectoError as error:

@@ -14,8 +14,8 @@ from textual.widgets import Sparkline, Static
 from recto.health.metrics import Alert
 from recto.health.trends import MEASURES, HealthReport, Trend
 from recto.tui.formatting import DIRECTIONS, GRADES, counted, right, share, shown, when, whole
-from recto.tui.screens.base import View
-from recto.tui.widgets.table import Row, Rows
+from recto.tui.screens.base import BaseView
+from recto.tui.widgets.table import Rows, TableRow
 
 _TURNS = 60
 _SHARES = frozenset({"utilization", "bloat", "prefix", "protected", "estimate_error"})
@@ -28,7 +28,7 @@ _NAMES = {
 _GRADE_ZONES = {"critical": "red", "degradation": "orange", "anomaly": "yellow"}
 
 
-class Measure(Horizontal):
+class MeasureRow(Horizontal):
     """One measure: its name, where it is, where it goes, and its last turns."""
 
     def __init__(self, name: str) -> None:
@@ -60,7 +60,7 @@ class Measure(Horizontal):
         self.query_one(Static).update(Content.assemble(f"{name}{now:>9}{change:>10}  ", (f"{way:<9}", style)))
 
 
-class HealthView(View):
+class HealthView(BaseView):
     """How the last turns went."""
 
     PLACE = "health"
@@ -73,7 +73,7 @@ class HealthView(View):
         with Container(classes="split"):
             with VerticalScroll(id="measures", can_focus=True):
                 for name in MEASURES:
-                    yield Measure(name)
+                    yield MeasureRow(name)
             titles = ("used", "left", "added", "ratio", "fidelity", "bloat", "prefix", "regret")
             yield Rows("turn", "when", *map(right, titles), id="turns")
 
@@ -94,7 +94,7 @@ class HealthView(View):
     def _show(self, report: HealthReport) -> None:
         self.query_one("#state", Static).update(_state(report))
         trends = {one.name: one for one in report.trends}
-        for name, measure in zip(MEASURES, self.query(Measure), strict=True):
+        for name, measure in zip(MEASURES, self.query(MeasureRow), strict=True):
             measure.show(trends.get(name))
         self.query_one(Rows).show(_turns(report))
 
@@ -125,9 +125,9 @@ def _alert(one: Alert) -> Content:
     return Content.assemble((f"{GRADES[one.grade]} {one.grade} {one.name}", style), says)
 
 
-def _turns(report: HealthReport) -> list[Row]:
+def _turns(report: HealthReport) -> list[TableRow]:
     return [
-        Row(
+        TableRow(
             key=str(one.turn),
             cells=(
                 f"{one.turn:,}", when(one.ts)[-8:], right(share(one.utilization)), right(whole(one.evicted)),

@@ -14,16 +14,16 @@ from textual.widgets import DataTable, Static
 from recto.continuity.memory.proposals import Proposal
 from recto.gateway.client import value_of
 from recto.gateway.inspection.schemas import Approved, MemoryLine, MemoryPage, ProposalPage, Stored
-from recto.tui.dialogs import Line, Sure
+from recto.tui.dialogs import ConfirmDialog, TextDialog
 from recto.tui.formatting import counted, shown, when
-from recto.tui.screens.base import View
+from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed
-from recto.tui.widgets.table import Row, Rows
+from recto.tui.widgets.table import Rows, TableRow
 
 _PAGE = 50
 
 
-class MemoryView(View):
+class MemoryView(BaseView):
     """Approve or reject, exactly what is shown."""
 
     PLACE = "memory"
@@ -60,7 +60,7 @@ class MemoryView(View):
         self._say()
         self._detail(self.query_one(Rows).chosen)
 
-    async def _page(self, after: str) -> list[Row]:
+    async def _page(self, after: str) -> list[TableRow]:
         asked = {"limit": _PAGE, "agent": self._agent(), "after": after or None}
         if self._remembered:
             page = await self.here.get(MemoryPage, "/memory", **asked)
@@ -118,7 +118,7 @@ class MemoryView(View):
             if yes:
                 self.change(partial(self._approve, one), "decide")
 
-        self.app.push_screen(Sure("Remember exactly this?", f"{one.text}\n\ndigest {one.digest}"), answered)
+        self.app.push_screen(ConfirmDialog("Remember exactly this?", f"{one.text}\n\ndigest {one.digest}"), answered)
 
     async def _approve(self, one: Proposal) -> None:
         body = {"proposal": one.id, "digest": one.digest}
@@ -137,7 +137,7 @@ class MemoryView(View):
             if why is not None:
                 self.change(partial(self._reject, one, why), "decide")
 
-        self.app.push_screen(Line("Reject it for good. Why? (may be empty)", empty=True), answered)
+        self.app.push_screen(TextDialog("Reject it for good. Why? (may be empty)", empty=True), answered)
 
     async def _reject(self, one: Proposal, why: str) -> None:
         body = {"proposal": one.id} | ({"reason": why[:500]} if why else {})
@@ -146,15 +146,15 @@ class MemoryView(View):
         self.app.post_message(Changed())
 
 
-def _row(one: Proposal) -> Row:
+def _row(one: Proposal) -> TableRow:
     kind = one.memory.kind if one.action == "keep" else f"{one.action} {one.memory.kind}"
     remarks = ", ".join(sorted({flag.kind for flag in one.flags}))
-    return Row(key=one.id, cells=(kind, one.memory.title, one.by, remarks))
+    return TableRow(key=one.id, cells=(kind, one.memory.title, one.by, remarks))
 
 
-def _memory_row(one: MemoryLine) -> Row:
+def _memory_row(one: MemoryLine) -> TableRow:
     remarks = f"strength {one.strength:.2f}" + (", edited" if one.edited else "")
-    return Row(key=one.memory.id, cells=(one.memory.kind, one.memory.title, one.approved_by, remarks))
+    return TableRow(key=one.memory.id, cells=(one.memory.kind, one.memory.title, one.approved_by, remarks))
 
 
 def _told(one: Proposal) -> Content:

@@ -15,17 +15,17 @@ from textual.widgets import DataTable, Static
 from recto.context.window.notes import KINDS
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Item
 from recto.gateway.inspection.schemas import CheckpointPage, CheckpointSaved, Notes, Stored
-from recto.tui.dialogs import Choice, Line
+from recto.tui.dialogs import ChoiceDialog, TextDialog
 from recto.tui.formatting import shown
-from recto.tui.screens.base import View
+from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed
-from recto.tui.widgets.table import Row, Rows
+from recto.tui.widgets.table import Rows, TableRow
 
 _PAGE = 50
 _NOTE, _CHECKPOINT = "note ", "checkpoint "
 
 
-class NotesView(View):
+class NotesView(BaseView):
     """What was written down."""
 
     PLACE = "notes"
@@ -55,7 +55,7 @@ class NotesView(View):
         page = await self.here.of_session(CheckpointPage, "checkpoints", limit=_PAGE)
         notes = (await self.here.of_session(Notes, "notes")).notes
         rows = [
-            Row(
+            TableRow(
                 key=f"{_CHECKPOINT}{one.version}",
                 cells=(f"checkpoint {one.version}", str(one.seq), one.reason, one.goal),
             )
@@ -68,7 +68,7 @@ class NotesView(View):
                 f"note of entry {one.seq}: {one.kind}{', critical' if one.critical else ''}\n\n{one.text}"
             )
             rows.append(
-                Row(key=key, cells=("note ▲" if one.critical else "note", str(one.seq), one.kind, one.text[:200]))
+                TableRow(key=key, cells=("note ▲" if one.critical else "note", str(one.seq), one.kind, one.text[:200]))
             )
         self.query_one(Rows).show(rows)
         self._detail(self.query_one(Rows).chosen)
@@ -103,13 +103,13 @@ class NotesView(View):
 
         def kind_chosen(kind: str | None) -> None:
             if kind:
-                self.app.push_screen(Line(f"The note ({kind})"), lambda text: written(kind, text))
+                self.app.push_screen(TextDialog(f"The note ({kind})"), lambda text: written(kind, text))
 
         def written(kind: str, text: str | None) -> None:
             if text:
                 self.change(partial(self._note, kind, text), "write")
 
-        self.app.push_screen(Choice("What is the note about?", KINDS), kind_chosen)
+        self.app.push_screen(ChoiceDialog("What is the note about?", KINDS), kind_chosen)
 
     async def _note(self, kind: str, text: str) -> None:
         made = await self.here.do(Stored, "notes", {"kind": kind, "text": text})

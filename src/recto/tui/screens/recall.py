@@ -13,16 +13,16 @@ from textual.widgets import DataTable, Input, Static
 from recto.gateway.inspection.schemas import HitLine, Recalled
 from recto.text.unicode import safe
 from recto.tui.formatting import counted, right, shown, when, whole
-from recto.tui.screens.base import View
+from recto.tui.screens.base import BaseView
 from recto.tui.state import ShowEntry
-from recto.tui.widgets.table import Row, Rows
+from recto.tui.widgets.table import Rows, TableRow
 
 _SCOPES = ("session", "agent", "tenant")
 _BAR = 20
 _MOST = 30
 
 
-class RecallView(View):
+class RecallView(BaseView):
     """Ask what was said."""
 
     PLACE = "recall"
@@ -119,10 +119,10 @@ class RecallView(View):
             self.trouble(f"It stands in {hit.session}; open that session first.", bad=False)
 
 
-def _row(hit: HitLine) -> Row:
+def _row(hit: HitLine) -> TableRow:
     numbers = right(f"{hit.score:.3f}"), right(f"{hit.chance:.2f}")
     where = "● in" if hit.in_prompt else "○ out"
-    return Row(key=hit.pointer, cells=(f"{hit.seq:,}", *numbers, where, hit.role, hit.text[:200]))
+    return TableRow(key=hit.pointer, cells=(f"{hit.seq:,}", *numbers, where, hit.role, hit.text[:200]))
 
 
 def _told(hit: HitLine) -> Content:

@@ -10,16 +10,16 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
 from recto.gateway.inspection.schemas import SessionLine, SessionPage
-from recto.tui.dialogs import Line
+from recto.tui.dialogs import TextDialog
 from recto.tui.formatting import right, when, whole
-from recto.tui.screens.base import View
+from recto.tui.screens.base import BaseView
 from recto.tui.state import GoTo, OpenSession
-from recto.tui.widgets.table import Row, Rows
+from recto.tui.widgets.table import Rows, TableRow
 
 _PAGE = 100
 
 
-class SessionsView(View):
+class SessionsView(BaseView):
     """Every session that the key may see."""
 
     PLACE = "sessions"
@@ -62,14 +62,14 @@ class SessionsView(View):
         """Asks for the name of a new one."""
         if self.here.asker is not None and not self.refuse_without("ask"):
             prefix = f"agent:{self.here.asker.agent}:"
-            self.app.push_screen(Line("The name of the new session", prefix), self._begin)
+            self.app.push_screen(TextDialog("The name of the new session", prefix), self._begin)
 
     def _begin(self, name: str | None) -> None:
         if name:
             self.post_message(OpenSession(name))
             self.post_message(GoTo("chat"))
 
-    def _row(self, one: SessionLine) -> Row:
+    def _row(self, one: SessionLine) -> TableRow:
         mark = "▶" if one.session == self.here.session else ""
         times = (when(one.last_ts)[:16], when(one.first_ts)[:16])
-        return Row(key=one.session, cells=(mark, one.session, right(whole(one.entries)), *times, one.kind))
+        return TableRow(key=one.session, cells=(mark, one.session, right(whole(one.entries)), *times, one.kind))

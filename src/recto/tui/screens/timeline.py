@@ -14,12 +14,12 @@ from recto.engine.projection import RESTORED
 from recto.engine.timeline import MOST, DecisionMark, Timeline, TurnPoint
 from recto.tui.actions import Undoing
 from recto.tui.formatting import counted, share, when, whole
-from recto.tui.screens.base import View
+from recto.tui.screens.base import BaseView
 from recto.tui.state import ShowEntry
 from recto.tui.widgets.bar_chart import Bars
 
 
-class TimelineView(Undoing, View):
+class TimelineView(Undoing, BaseView):
     """Tokens over time."""
 
     PLACE = "timeline"

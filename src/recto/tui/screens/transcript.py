@@ -12,13 +12,13 @@ from textual.widgets import Input
 from recto.engine.pagination import EntryPage
 from recto.errors import RectoError
 from recto.tui.actions import pin_or_unpin
-from recto.tui.dialogs import Line
-from recto.tui.screens.base import View
+from recto.tui.dialogs import TextDialog
+from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed, ShowEntry
 from recto.tui.widgets.entry_list import PAGE, EntryList
 
 
-class TranscriptView(View):
+class TranscriptView(BaseView):
     """Every entry."""
 
     PLACE = "transcript"
@@ -131,7 +131,7 @@ class TranscriptView(View):
 
     def action_jump(self) -> None:
         """Asks for a number."""
-        self.app.push_screen(Line("Jump to which entry?", number=True), self._jump)
+        self.app.push_screen(TextDialog("Jump to which entry?", number=True), self._jump)
 
     def _jump(self, number: str | None) -> None:
         if number:

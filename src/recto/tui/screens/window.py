@@ -12,20 +12,20 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import DataTable, Static
 
-from recto.context.window.budget import Usage
-from recto.context.window.report import Holder, Report
+from recto.context.window.budget import ComponentUsage
+from recto.context.window.report import Report, TokenHolder
 from recto.tui.actions import pin_or_unpin
 from recto.tui.formatting import COMPONENTS, counted, right, share, shown, whole
-from recto.tui.screens.base import View
+from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed, ShowEntry
 from recto.tui.widgets.prompt_map import PromptMap
-from recto.tui.widgets.table import Row, Rows
+from recto.tui.widgets.table import Rows, TableRow
 
 _BAR = 16
 _LEVELS = {"ok": ("", "green"), "warning": (" ▲ warning", "orange"), "violation": (" ✗ over its limit", "red")}
 
 
-class WindowView(View):
+class WindowView(BaseView):
     """The prompt, taken apart."""
 
     PLACE = "window"
@@ -79,11 +79,11 @@ class WindowView(View):
         self.app.post_message(Changed())
 
 
-def _row(one: Holder) -> Row:
+def _row(one: TokenHolder) -> TableRow:
     key = one.what if one.seq is None else str(one.seq)
     name = one.what if one.seq is None else f"entry {one.seq:,}"
     cells: list[str | Text] = [name, one.role, right(whole(one.tokens)), right(share(one.share, 1)), one.condition]
-    return Row(key=key, cells=[*cells, ", ".join(one.tools)])
+    return TableRow(key=key, cells=[*cells, ", ".join(one.tools)])
 
 
 def _components(report: Report) -> Content:
@@ -92,7 +92,7 @@ def _components(report: Report) -> Content:
     return Content("\n").join([Content.styled(head, "bold"), *lines])
 
 
-def _component(one: Usage, window: int) -> Content:
+def _component(one: ComponentUsage, window: int) -> Content:
     level, zone = _LEVELS["ok" if one.component == "reserve" else one.level]  # the reserve is full by its nature
     filled = min(round(_BAR * one.used / max(one.hard, 1)), _BAR)
     return Content.assemble(

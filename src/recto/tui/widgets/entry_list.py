@@ -20,7 +20,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from recto.engine.pagination import Shown
+from recto.engine.pagination import EntryView
 from recto.text.unicode import one_line
 from recto.transcript.entries import MESSAGE
 from recto.tui.formatting import PLACES, short
@@ -70,10 +70,10 @@ class EntryList(ScrollView, can_focus=True):
     def __init__(self, **more: Any) -> None:  # noqa: ANN401  # as every widget takes it
         super().__init__(**more)
         self._entries = 0
-        self._pages: OrderedDict[int, Sequence[Shown]] = OrderedDict()
-        self._stale: dict[int, Sequence[Shown]] = {}
+        self._pages: OrderedDict[int, Sequence[EntryView]] = OrderedDict()
+        self._stale: dict[int, Sequence[EntryView]] = {}
         self._asked: set[int] = set()
-        self._found: list[Shown] | None = None
+        self._found: list[EntryView] | None = None
 
     @property
     def count(self) -> int:
@@ -81,7 +81,7 @@ class EntryList(ScrollView, can_focus=True):
         return self._entries if self._found is None else len(self._found)
 
     @property
-    def chosen(self) -> Shown | None:
+    def chosen(self) -> EntryView | None:
         """The entry under the cursor, as far as it is known."""
         return self._at(self.cursor)
 
@@ -98,7 +98,7 @@ class EntryList(ScrollView, can_focus=True):
             self.cursor = max(entries - 1, 0)
         self._resized()
 
-    def give(self, first: int, entries: Sequence[Shown]) -> None:
+    def give(self, first: int, entries: Sequence[EntryView]) -> None:
         """A page that was missing."""
         page = (first - 1) // PAGE
         self._asked.discard(page)
@@ -108,14 +108,14 @@ class EntryList(ScrollView, can_focus=True):
             self._pages.popitem(last=False)
         self.refresh()
 
-    def find(self, found: Sequence[Shown] | None) -> None:
+    def find(self, found: Sequence[EntryView] | None) -> None:
         """Shows only what was found; with none, everything again."""
         before = self.chosen
         self._found = None if found is None else list(found)
         self.cursor = 0 if found is not None else before.seq - 1 if before else max(self._entries - 1, 0)
         self._resized()
 
-    def more(self, found: Sequence[Shown]) -> None:
+    def more(self, found: Sequence[EntryView]) -> None:
         """More was found."""
         if self._found is not None:
             self._found.extend(found)
@@ -127,7 +127,7 @@ class EntryList(ScrollView, can_focus=True):
         self._resized()
         self.cursor = min(max(seq, 1), max(self._entries, 1)) - 1
 
-    def _at(self, line: int) -> Shown | None:
+    def _at(self, line: int) -> EntryView | None:
         if self._found is not None:
             return self._found[line] if line < len(self._found) else None
         page, place = divmod(line, PAGE)
@@ -220,7 +220,7 @@ class EntryList(ScrollView, can_focus=True):
             parts = [Segment(part.text, Style.combine((part.style or base, cursor))) for part in parts]
         return Strip(parts).adjust_cell_length(width, base if cursor is None else cursor)
 
-    def _drawn(self, entry: Shown, width: int) -> list[Segment]:
+    def _drawn(self, entry: EntryView, width: int) -> list[Segment]:
         style = self.rich_style + self.get_component_rich_style(f"entry-list--{entry.place}")
         pin = self.rich_style + self.get_component_rich_style("entry-list--pinned")
         wide = width >= _WIDE

@@ -10,11 +10,11 @@ from textual.widget import Widget
 from recto.gateway.inspection.schemas import SessionNow
 from recto.text.unicode import one_line
 from recto.tui.formatting import counted, share, short, until
-from recto.tui.state import Here
+from recto.tui.state import TuiState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class MenuItem:
     """One of the screens."""
 
     key: str
@@ -26,18 +26,18 @@ class Place:
 
 
 PLACES = (
-    Place(key="1", name="chat", title="Chat", brief="Chat", about="Talk with the model"),
-    Place(key="2", name="sessions", title="Sessions", brief="Sessions", about="Open a session, or begin one"),
-    Place(key="3", name="timeline", title="Timeline", brief="Time", about="Tokens over time, zones, decisions"),
-    Place(key="4", name="window", title="Window", brief="Window", about="What the prompt is made of"),
-    Place(key="5", name="transcript", title="Transcript", brief="Entries", about="Every entry, and where it is now"),
-    Place(
+    MenuItem(key="1", name="chat", title="Chat", brief="Chat", about="Talk with the model"),
+    MenuItem(key="2", name="sessions", title="Sessions", brief="Sessions", about="Open a session, or begin one"),
+    MenuItem(key="3", name="timeline", title="Timeline", brief="Time", about="Tokens over time, zones, decisions"),
+    MenuItem(key="4", name="window", title="Window", brief="Window", about="What the prompt is made of"),
+    MenuItem(key="5", name="transcript", title="Transcript", brief="Entries", about="Every entry, and where it is now"),
+    MenuItem(
         key="6", name="recall", title="Recall", brief="Recall", about="Search what was said, and see why it is found"
     ),
-    Place(key="7", name="decisions", title="Decisions", brief="Decisions", about="What left and why; undo and redo"),
-    Place(key="8", name="health", title="Health", brief="Health", about="Alerts, trends, forecast"),
-    Place(key="9", name="memory", title="Memory", brief="Memory", about="Approve or reject what may be remembered"),
-    Place(key="0", name="notes", title="Notes", brief="Notes", about="Notes and checkpoints"),
+    MenuItem(key="7", name="decisions", title="Decisions", brief="Decisions", about="What left and why; undo and redo"),
+    MenuItem(key="8", name="health", title="Health", brief="Health", about="Alerts, trends, forecast"),
+    MenuItem(key="9", name="memory", title="Memory", brief="Memory", about="Approve or reject what may be remembered"),
+    MenuItem(key="0", name="notes", title="Notes", brief="Notes", about="Notes and checkpoints"),
 )
 
 
@@ -66,16 +66,16 @@ class Menu(Widget, can_focus=False):
         named = (f"{one.key} {one.title}" if one.name == self._here else one.key for one in PLACES)
         return Content(" ").join(self._part(one, text, 1) for one, text in zip(PLACES, named, strict=True))
 
-    def _part(self, one: Place, text: str, key: int) -> Content:
+    def _part(self, one: MenuItem, text: str, key: int) -> Content:
         if one.name == self._here:
             return Content.styled(text, "bold reverse")
         return Content.assemble((text[:key], "bold $text-accent"), text[key:])
 
 
-class Gauge(Widget, can_focus=False):
+class WindowGauge(Widget, can_focus=False):
     """The session, and how full its prompt is: a bar, the zone as a word and a colour, and where it is heading."""
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: TuiState) -> None:
         super().__init__()
         self._here = here
 

@@ -8,7 +8,7 @@ from typing import Any
 from textual.content import Content
 from textual.widget import Widget
 
-from recto.context.window.budget import Usage
+from recto.context.window.budget import ComponentUsage
 from recto.context.window.report import Report
 from recto.tui.formatting import COMPONENTS, whole
 
@@ -55,7 +55,7 @@ def _letter(name: str) -> str:
     return COMPONENTS.get(name, _FREE)
 
 
-def _runs(components: Sequence[Usage], window: int, cells: int) -> list[tuple[str, int]]:
+def _runs(components: Sequence[ComponentUsage], window: int, cells: int) -> list[tuple[str, int]]:
     """How many cells each has; what holds anything has at least one."""
     used = [(one.component, one.used) for one in components if one.used and one.component != "reserve"]
     reserve = sum(one.used for one in components if one.component == "reserve")

@@ -16,7 +16,7 @@ _NEAR = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TableRow:
     """One line of a table: what it is about, and its cells."""
 
     key: str
@@ -43,7 +43,7 @@ class Rows(DataTable[Text]):
         for title in titles:
             self.add_column(title if isinstance(title, Text) else Text(title))
 
-    def show(self, rows: Iterable[Row]) -> None:
+    def show(self, rows: Iterable[TableRow]) -> None:
         """Shows other lines; the cursor stays on the one it was on."""
         before, place = self.chosen, self.cursor_row
         self.clear()
@@ -53,7 +53,7 @@ class Rows(DataTable[Text]):
         elif place:
             self.move_cursor(row=min(place, self.row_count - 1))
 
-    def more(self, rows: Iterable[Row]) -> None:
+    def more(self, rows: Iterable[TableRow]) -> None:
         """Shows further lines below."""
         for row in rows:
             if row.key not in self.rows:

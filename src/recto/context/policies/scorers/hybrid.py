@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 
-from recto.context.policies.features import REPEATS, TOTAL, Parts, Scorer, Survey
+from recto.context.policies.features import REPEATS, TOTAL, Parts, PolicyFeatures, Scorer
 from recto.context.policies.scorers.fifo import Fifo
 from recto.context.policies.scorers.lru import Lru
 from recto.context.policies.scorers.priority import Priority
@@ -41,7 +41,7 @@ class Hybrid:
         """As it is configured and recorded."""
         return "hybrid"
 
-    def weigh(self, survey: Survey) -> list[Parts]:
+    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
         """Between 0 and 1."""
         asked = {name: weight for name, weight in sorted(self.weights.items()) if weight > 0}
         whole = sum(asked.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import nlargest
 
-from recto.context.policies.features import TOTAL, Parts, Survey
+from recto.context.policies.features import TOTAL, Parts, PolicyFeatures
 from recto.context.window.units import Unit
 
 
@@ -32,11 +32,11 @@ class Lru:
         """As it is configured and recorded."""
         return "lru"
 
-    def weigh(self, survey: Survey) -> list[Parts]:
+    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
         """0 for what was last used at the beginning, 1 for what was used just now."""
         return [self._parts(survey, unit) for unit in survey.view.eligible]
 
-    def _parts(self, survey: Survey, unit: Unit) -> Parts:
+    def _parts(self, survey: PolicyFeatures, unit: Unit) -> Parts:
         again, own = survey.seen_again(unit, self.common)
         place = survey.places[unit.first]
         # A unit with a single term of its own is used when that one comes up.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import isfinite
 
-from recto.context.policies.features import TOTAL, Kind, Parts, Survey
+from recto.context.policies.features import TOTAL, Kind, Parts, PolicyFeatures
 from recto.context.window.units import Unit
 
 _WEIGHTS = ("recency", "relevance", "source", "reuse", "mark")
@@ -48,11 +48,11 @@ class Priority:
         """As it is configured and recorded."""
         return "priority"
 
-    def weigh(self, survey: Survey) -> list[Parts]:
+    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
         """Between 0 and 1."""
         return [self._parts(survey, unit) for unit in survey.view.eligible]
 
-    def _parts(self, survey: Survey, unit: Unit) -> Parts:
+    def _parts(self, survey: PolicyFeatures, unit: Unit) -> Parts:
         again, own = survey.seen_again(unit, self.common)
         shared = survey.goal & survey.terms[survey.places[unit.first]]
         parts = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 
-from recto.context.policies.features import REPEATS, TOTAL, Parts, Survey
+from recto.context.policies.features import REPEATS, TOTAL, Parts, PolicyFeatures
 from recto.text.similarity import Vector, cosine, vector
 
 _CHARACTERS = 2_000_000
@@ -40,7 +40,7 @@ class SemanticMerge:
         """As it is configured and recorded."""
         return "semantic_merge"
 
-    def weigh(self, survey: Survey) -> list[Parts]:
+    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
         """Below 0 for what a newer unit repeats; that one is named by its first entry."""
         repeats = self._repeats(survey)
         scores: list[Parts] = []
@@ -52,7 +52,7 @@ class SemanticMerge:
                 scores.append({TOTAL: -alike, "alike": alike, REPEATS: float(survey.units[kept].first)})
         return scores
 
-    def _repeats(self, survey: Survey) -> dict[int, tuple[float, int]]:
+    def _repeats(self, survey: PolicyFeatures) -> dict[int, tuple[float, int]]:
         """For each place whose unit is repeated: how alike, and the place of the newer unit that is kept."""
         share = max(_LEAST, _CHARACTERS // max(1, len(survey.units)))
         vectors = [vector(survey.text(unit, share)) for unit in survey.units]

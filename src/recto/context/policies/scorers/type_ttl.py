@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recto.context.policies.features import TOTAL, Parts, Survey
+from recto.context.policies.features import TOTAL, Parts, PolicyFeatures
 from recto.context.window.units import Unit
 
 
@@ -33,11 +33,11 @@ class TypeTtl:
         """As it is configured and recorded."""
         return "type_ttl"
 
-    def weigh(self, survey: Survey) -> list[Parts]:
+    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
         """The share of its time that a unit has left: below 0 when it has expired."""
         return [self._parts(survey, unit) for unit in survey.view.eligible]
 
-    def _parts(self, survey: Survey, unit: Unit) -> Parts:
+    def _parts(self, survey: PolicyFeatures, unit: Unit) -> Parts:
         lives = float(getattr(self, survey.kind(unit)))
         age = float(survey.age(unit))
         return {TOTAL: 1.0 - age / lives, "age": age, "ttl": lives}

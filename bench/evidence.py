@@ -18,7 +18,6 @@ from pathlib import Path
 from shutil import copytree, rmtree
 from tempfile import TemporaryDirectory
 
-from recto.recall.protocols import Embedder
 from rich.progress import track
 
 from bench.measure import figures, progress
@@ -30,6 +29,7 @@ from recto.engine.session import Session
 from recto.formats import read
 from recto.formats.message import CHAT
 from recto.recall.indexer import Indexer
+from recto.recall.protocols import Embedder
 from recto.recall.stemmer import PorterLexicon
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite.index import SqliteIndex

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.measure import row, seconds
 from recto.config import load
-from recto.config.factory import importer_for, open_store
+from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import export_recto
 from recto.engine.verification import verify
 from recto.testing import scripted_session
@@ -42,7 +42,7 @@ def measured(name: str, files: list[Path], path: Path) -> list[dict]:
     size = sum(file.stat().st_size for file in files) / 1e6
     settings = load(environ={}, arguments={"store": str(path), "model": "gpt-4o"})
     with closing(open_store(settings)) as store:
-        importer = importer_for(settings, store)
+        importer = make_importer(settings, store)
 
         def take() -> None:
             for file in files:

@@ -21,7 +21,7 @@ from bench import peers_sessions as sessions
 from bench.measure import percentile
 from bench.prefix import MODEL
 from recto.config import load
-from recto.config.factory import card_for
+from recto.config.factory import model_card
 from recto.context.window.cache_cost import bill, stable_prefix
 from recto.tokens.model_card import ModelCard
 
@@ -143,7 +143,7 @@ def summed(replays: Iterable[dict], outgrown: Mapping[str, Sequence[int]]) -> li
 
 def row_of(budget: int, replays: Sequence[dict], outgrown: Mapping[str, Sequence[int]]) -> dict:
     first = replays[0]
-    card = card_for(load(environ={}, arguments={"model": MODEL}))
+    card = model_card(load(environ={}, arguments={"model": MODEL}))
     worths = [worth(each, card) for each in replays]
     times = [each["ms"] for each in replays]
     full = [each["ms"][full_from(outgrown[each["session"]], budget) :] for each in replays]

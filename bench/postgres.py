@@ -36,7 +36,7 @@ from bench.storing import drafts
 from recto import Session
 from recto import open as open_session
 from recto.config import load
-from recto.config.factory import index_for, open_store
+from recto.config.factory import open_index, open_store
 from recto.context.facts.types import Mark
 from recto.recall.index.ann import LONG
 from recto.recall.index_types import Covered
@@ -75,7 +75,7 @@ class Place:
 
     def index(self, store: TranscriptStore) -> RecallIndex:
         arguments = {"store": self.url, "limits": {"lock_seconds": 60.0}, "recall": {"index_seconds": 60.0}}
-        return index_for(load(environ={}, arguments=arguments), store)
+        return open_index(load(environ={}, arguments=arguments), store)
 
 
 def run(quick: bool) -> list[dict]:

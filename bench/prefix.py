@@ -17,7 +17,7 @@ from typing import Protocol
 
 from bench.measure import row
 from recto.config import Settings, load
-from recto.config.factory import card_for, meter_for, open_session
+from recto.config.factory import make_meter, model_card, open_session
 from recto.context.window.cache_cost import bill, stable_prefix
 from recto.context.window.units import Line
 from recto.engine.prompt_builder import PromptBuilder
@@ -160,7 +160,7 @@ def run(quick: bool) -> list[dict]:
 def replay(file: Path, window: int, way: str) -> Tally:
     """One session, one window, one way to keep it inside."""
     settings = _settings(window, way)
-    card, room = card_for(settings), _room(settings)
+    card, room = model_card(settings), _room(settings)
     keeper = _keeper(way, window, room, settings)
     tally = Tally()
     before: list[Piece] = []
@@ -203,9 +203,9 @@ def _messages(file: Path) -> Iterator[bytes]:
 
 def _keeper(way: str, window: int, room: int, settings: Settings) -> Keeper:
     if way == "trimming":
-        return Trimming(room, meter_for(settings))
+        return Trimming(room, make_meter(settings))
     if way == "everything":
-        return Everything(meter_for(settings))
+        return Everything(make_meter(settings))
     return Recto(window, way)
 
 

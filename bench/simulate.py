@@ -19,7 +19,7 @@ from rich.progress import track
 
 from bench.measure import figures, progress
 from recto.config import Settings, load
-from recto.config.factory import indexer_for, open_session, open_store
+from recto.config.factory import make_indexer, open_session, open_store
 from recto.engine.session import Session
 from recto.lab.probes import NEED_KINDS, Fared, KnownTurn, NeedKind, Walked, counted, together, walk
 from recto.lab.simulation import AGENTS, simulate
@@ -90,7 +90,7 @@ def _session(path: Path, recall: bool) -> Iterator[tuple[Session, Callable[[str]
     own = settings(path, recall)
     with (
         closing(open_store(own)) as store,
-        closing(indexer_for(own, store)) as indexer,
+        closing(make_indexer(own, store)) as indexer,
         closing(open_session(own, store, indexer)) as session,
     ):
         yield session, indexer.catch_up if recall else lambda key: None

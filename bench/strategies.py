@@ -17,7 +17,7 @@ from rich.progress import track
 from bench.compaction_data import sessions
 from bench.measure import figures, progress
 from recto.config import load
-from recto.config.factory import chat_for, open_session
+from recto.config.factory import make_chat_model, open_session
 from recto.context.compaction.fidelity import fidelity_of, salient
 from recto.context.compaction.protocols import Cancelled, ChatModel, ModelReply, ModelRequest
 from recto.context.facts.extraction import facts_of
@@ -172,4 +172,4 @@ def _embedded(quick: bool) -> ChatModel | None:
     if quick or weights.find("smollm2") is None:
         return None
     given = {"use": "embedded", "model": "smollm2", "seconds": 600.0}
-    return chat_for(load(environ={}, arguments={"compress": {"model": given}}))
+    return make_chat_model(load(environ={}, arguments={"compress": {"model": given}}))

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from recto.config import Settings
-from recto.config.factory import meter_for
+from recto.config.factory import make_meter
 from recto.formats import read
 from recto.formats.message import CHAT, Message
 from recto.formats.validation import problems
@@ -184,5 +184,5 @@ _METERS: dict[str, Meter] = {}
 
 def _meter() -> Meter:
     if MODEL not in _METERS:
-        _METERS[MODEL] = meter_for(Settings(model=MODEL))
+        _METERS[MODEL] = make_meter(Settings(model=MODEL))
     return _METERS[MODEL]

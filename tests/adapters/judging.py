@@ -12,7 +12,7 @@ from typing import Any
 from bench.adapters.scenario import TOOLS, batch_of
 
 from recto.config import Settings
-from recto.config.factory import meter_for
+from recto.config.factory import make_meter
 from recto.engine.session import Session
 from recto.formats import read
 from recto.formats.message import CHAT
@@ -24,7 +24,7 @@ WINDOW = 6_000
 NAMES: dict[str, Any] = {"model": MODEL, "max_tokens": WINDOW, "recall": {"embedder": {"use": "hashing"}}}
 """What the tests give to `recto.follow`: a window that a conversation outgrows soon."""
 DOCS = Path(__file__).parent.parent.parent / "docs" / "adapters"
-_METER = meter_for(Settings(model=MODEL))
+_METER = make_meter(Settings(model=MODEL))
 
 
 def sound(prompts: Sequence[Sequence[dict[str, Any]]], tools: Sequence[Any] = TOOLS, window: int = WINDOW) -> None:

@@ -7,10 +7,10 @@ import json
 from bench.prefix import Tally, Trimming, replay
 
 from recto.config import load
-from recto.config.factory import meter_for
+from recto.config.factory import make_meter
 from recto.formats.validation import problems
 
-METER = meter_for(load(environ={}, arguments={"model": "claude-sonnet-4-5"}))
+METER = make_meter(load(environ={}, arguments={"model": "claude-sonnet-4-5"}))
 
 
 def exchange(number: int) -> list[bytes]:

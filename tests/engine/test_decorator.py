@@ -14,7 +14,7 @@ import pytest
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
 import recto
-from recto.config.factory import meter_for
+from recto.config.factory import make_meter
 from recto.errors import InputError, StoreUnavailable
 from recto.formats import read
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
@@ -51,7 +51,7 @@ def spoken(following: recto.Following) -> list[dict[str, Any]]:
 
 @cache
 def _meter(model: str) -> Any:
-    return meter_for(recto.Settings(model=model))
+    return make_meter(recto.Settings(model=model))
 
 
 def wires(following: recto.Following) -> set[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from recto.config import load
-from recto.config.factory import importer_for, open_store
+from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import export_messages, export_original, export_recto
 from recto.engine.verification import verify
 from recto.errors import AppendConflict, InputError, MalformedFile
@@ -21,7 +21,7 @@ SETTINGS = load(environ={}, arguments={"model": "gpt-4o"})
 
 
 def importer(store):
-    return importer_for(SETTINGS, store)
+    return make_importer(SETTINGS, store)
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_the_model_a_file_names_counts_it(store, tmp_path):
         '{"type":"meta","session_id":"s-1"}\n'
         '{"type":"message","role":"assistant","ts":"2026-01-01T00:00:00Z","model":"claude-opus-4-6","content":[]}\n'
     )
-    plain = importer_for(load(environ={}), store)
+    plain = make_importer(load(environ={}), store)
     plain.take(file)
     entry = store.tail("s-1", 2)[0]
     assert entry.counter.startswith("claude")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from recto.config import Settings
-from recto.config.factory import meter_for
+from recto.config.factory import make_meter
 from recto.continuity.memory.events import APPROVED, NOTED, PROPOSED, proposal_id
 from recto.continuity.memory.files import MemoryFolder
 from recto.continuity.memory.manager import Memories
@@ -146,7 +146,7 @@ class Attack:
 
 def attack(folder, seed: int, session: str = SESSION) -> Attack:
     memories = Memories(
-        MemoryStore(), session, MemoryFolder(folder / str(seed)), clock=FakeClock(), meter=meter_for(Settings())
+        MemoryStore(), session, MemoryFolder(folder / str(seed)), clock=FakeClock(), meter=make_meter(Settings())
     )
     made = Attack(memories, random.Random(seed))
     made.prepare(24)
@@ -183,7 +183,7 @@ def test_an_approval_that_is_stored_again_counts_for_nothing(swift_folder):
     approved = [entry for entry in store.read(home) if entry.kind == APPROVED]
     for other in ("tenant:t/agent:books:main", "tenant:t/agent:default:main"):
         victim = Memories(
-            store, other, MemoryFolder(swift_folder / "victim"), clock=FakeClock(), meter=meter_for(Settings())
+            store, other, MemoryFolder(swift_folder / "victim"), clock=FakeClock(), meter=make_meter(Settings())
         )
         for number, entry in enumerate(approved):
             copied = Draft(id=f"c{number}", ts=1, role="event", kind=APPROVED, content=entry.content)

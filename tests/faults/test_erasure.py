@@ -16,7 +16,7 @@ from own_postgres import own_server
 from witness import Child, draft, findings
 
 from recto.config import Settings, load
-from recto.config.factory import folders_of, indexer_for
+from recto.config.factory import derived_folders, make_indexer
 from recto.engine.erasure import ERASED, FINISHED, SESSION, Eraser, erasures, sessions_of
 from recto.engine.verification import verify
 from recto.errors import IndexCorrupt, InputError, StoreReadOnly, TailCut, UnknownSession
@@ -64,7 +64,7 @@ def filled(store, settings: Settings) -> None:
     for session, word in ((ACME, CANARY), ("plain", CANARY), (GLOBEX, OTHER)):
         store.append(session, said(f"small {word}", word))
         store.append(session, said("large", word, 4_000)[:3])
-    with contextlib.closing(indexer_for(settings, store)) as indexer:
+    with contextlib.closing(make_indexer(settings, store)) as indexer:
         for session in (ACME, "plain", GLOBEX):
             indexer.keep_up(session)
 
@@ -284,7 +284,7 @@ def test_a_tenant_goes_whole_with_its_notes_and_its_memory_and_others_stay(tmp_p
         assert names == [notes[0], ACME, stored_key("b", "acme")]
         doing = eraser(store, index)
         list(doing.erase(names))
-        doing.clean_up(names, folders_of(settings, store, names, "acme"), scrub=True)
+        doing.clean_up(names, derived_folders(settings, store, names, "acme"), scrub=True)
         left = {line.session for line in store.sessions()} - {SESSION}
         assert left == {stored_key("b", "acmes"), GLOBEX, "plain", *notes[1:]}
         left = {folder.name for folder in (tmp_path / "transcript.db-memory").iterdir()}

@@ -17,7 +17,7 @@ import pytest
 from witness import Child, findings
 
 from recto.config import Settings
-from recto.config.factory import SystemClock, meter_for
+from recto.config.factory import SystemClock, make_meter
 from recto.continuity.memory import files
 from recto.continuity.memory.files import MemoryFolder
 from recto.continuity.memory.manager import Memories
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), py
 SESSION = "agent:books:main"
 AFRESH = 10
 """Kills that one store lives through."""
-METER = meter_for(Settings())
+METER = make_meter(Settings())
 
 
 def opened(store, folder: Path) -> Memories:

@@ -18,7 +18,7 @@ import pytest
 
 import recto
 from recto.config import Settings, load
-from recto.config.factory import consolidator_for, importer_for, memory_for, open_session
+from recto.config.factory import make_consolidator, make_importer, open_memory, open_session
 from recto.continuity.memory import extraction
 from recto.continuity.memory.events import APPROVED
 from recto.continuity.memory.manager import Memories
@@ -124,7 +124,7 @@ def by_file(session: Session, number: int, text: str) -> None:
         return
     path = Path(session.meta_folder) / f"{number}.json"
     path.write_text(json.dumps([{"role": "user", "content": text}, {"role": "assistant", "content": "Yes."}]))
-    importer_for(load(environ={}), session.store).take(path, session=f"agent:default:imported{number}")
+    make_importer(load(environ={}), session.store).take(path, session=f"agent:default:imported{number}")
 
 
 def by_summary(session: Session, number: int, text: str) -> None:
@@ -211,10 +211,10 @@ def attacked(folder: Path, channel: str, count: int, seed: int = 1) -> tuple[Mem
         ]
 
     picker = ScriptedModel(itertools.repeat(pick))
-    consolidator_for(settings, store, model=picker).run(keys)
+    make_consolidator(settings, store, model=picker).run(keys)
     assert picker.requests
     assert channel != "summariser" or any("evil" in request.text for request in writer.requests)
-    memories = memory_for(settings, store)
+    memories = open_memory(settings, store)
     return memories, marks, len(memories.proposals())
 
 
@@ -264,9 +264,9 @@ def test_by_default_not_even_what_the_user_typed_is_approved_by_itself(tmp_path)
     settings = load(environ={}, arguments={"memory": {"folder": str(tmp_path)}})
     with recto.open(store) as session:
         say(session, HONEST, "Good.")
-    cycle = consolidator_for(settings, store).run(["agent:default:main"])
+    cycle = make_consolidator(settings, store).run(["agent:default:main"])
     assert (len(cycle.proposed), cycle.approved) == (1, [])
-    assert remembered(memory_for(settings, store)) == []
+    assert remembered(open_memory(settings, store)) == []
 
 
 def test_pruning_compaction_and_recall_write_no_memory(tmp_path):

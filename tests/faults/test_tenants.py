@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recto.recall.protocols import RecallIndex
 
 from recto.config import Settings, load
 from recto.config.factory import open_session
@@ -26,6 +25,7 @@ from recto.engine.session import Session
 from recto.errors import InputError
 from recto.recall import recall as recalling
 from recto.recall.indexer import Indexer
+from recto.recall.protocols import RecallIndex
 from recto.recall.stemmer import PorterLexicon
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore

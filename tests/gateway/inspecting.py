@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from recto.config import Settings, load
-from recto.config.factory import SystemClock, indexer_for, open_store
+from recto.config.factory import SystemClock, make_indexer, open_store
 from recto.gateway.api_keys import Key, Keys
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX, RULES, Operation
@@ -60,7 +60,7 @@ class World:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.store = open_store(settings)
-        self.indexer = indexer_for(settings, self.store)
+        self.indexer = make_indexer(settings, self.store)
         self.sessions = SessionPool(settings, self.store, self.indexer)
         self.inspection = Inspection(self.sessions, settings)
         keys = Keys(self.store, SystemClock())

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from tests.gateway.inspecting import ALL, CANARIES, KEYS, MAIN, ODD, example, named, world
 
-from recto.config.factory import memory_for
+from recto.config.factory import open_memory
 from recto.gateway.inspection.operations import PREFIX
 from recto.testing import FakeClock
 from recto.transcript.events import asked_by, event
@@ -671,7 +671,7 @@ def test_memory_is_that_of_the_agent_that_is_named(fresh):
     settings = fresh.settings
     from dataclasses import replace
 
-    memory_for(replace(settings, session="agent:garden:main", tenant="north"), fresh.store).propose(
+    open_memory(replace(settings, session="agent:garden:main", tenant="north"), fresh.store).propose(
         "preference", "Water at dawn."
     )
     assert fresh.get("/memory/proposals")["proposals"] == []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.health.sample_turns import SECRET, SESSION, alert, compaction, event, turn
 
 from recto.config import load
-from recto.config.factory import sinks_for
+from recto.config.factory import make_sinks
 from recto.context.policies.scorers import SCORERS
 from recto.engine import projection
 from recto.health.exporters.fields import DECISIONS, FIELDS, POLICIES, facts_of
@@ -186,10 +186,10 @@ def test_lines_go_to_the_standard_error_stream_where_that_is_named(capsys):
 
 def test_the_log_that_the_settings_name_is_written(tmp_path):
     path = tmp_path / "log"
-    (log,) = sinks_for(load(environ={}, arguments={"health": {"log": str(path)}}))
+    (log,) = make_sinks(load(environ={}, arguments={"health": {"log": str(path)}}))
     log.event(compaction())
     assert "content" not in lines(path)[0]
-    assert sinks_for(load(environ={})) == []
+    assert make_sinks(load(environ={})) == []
 
 
 hostile = st.recursive(

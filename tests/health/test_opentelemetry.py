@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.health.sample_turns import SECRET, SESSION, TS, alert, compaction, event, turn
 
 from recto.config import load
-from recto.config.factory import sinks_for
+from recto.config.factory import make_sinks
 from recto.errors import SettingsError
 from recto.health.exporters.opentelemetry import Telemetry
 
@@ -145,7 +145,7 @@ def test_numbers_that_are_none_are_not_told(seen):
 
 
 def test_without_an_sdk_nothing_happens_and_nothing_fails():
-    (sink,) = sinks_for(load(environ={}, arguments={"health": {"telemetry": True}}))
+    (sink,) = make_sinks(load(environ={}, arguments={"health": {"telemetry": True}}))
     sink.turn(SESSION, turn())
     sink.alert(alert())
     sink.event(compaction())
@@ -155,4 +155,4 @@ def test_without_its_api_the_setting_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "recto.health.exporters.opentelemetry")
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(SettingsError, match=r"recto\[telemetry\]"):
-        sinks_for(load(environ={}, arguments={"health": {"telemetry": True}}))
+        make_sinks(load(environ={}, arguments={"health": {"telemetry": True}}))

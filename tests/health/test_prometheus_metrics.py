@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.health.sample_turns import SECRET, SESSION, alert, compaction, event, turn
 
 from recto.config import load
-from recto.config.factory import metrics_for
+from recto.config.factory import make_metrics
 from recto.health.exporters.active_sessions import Live
 from recto.health.exporters.json_log import Log
 from recto.health.exporters.prometheus import MODELS_MOST, Metrics
@@ -161,7 +161,7 @@ def test_models_beyond_the_first_fifty_are_told_as_other():
 
 @pytest.mark.parametrize("name", ["", "x" * 65, "a\nb", 'm{"}', "ünknown", "no-such-model"])
 def test_only_models_that_are_known_have_a_name(name):
-    metrics = metrics_for(load(environ={}, arguments={"models": {"mine": {"window": 9000}}}))
+    metrics = make_metrics(load(environ={}, arguments={"models": {"mine": {"window": 9000}}}))
     for model in (name, "mine", "gpt-4o"):
         metrics.turn(SESSION, turn(model=model))
     models = {labels[0][1] for found, *labels in samples(metrics) if found == "recto_turns_total"}
@@ -170,7 +170,7 @@ def test_only_models_that_are_known_have_a_name(name):
 
 def test_what_another_sink_lost_is_counted(tmp_path):
     log = Log(str(tmp_path / "nowhere" / "log"))
-    metrics = metrics_for(load(environ={}), [log])
+    metrics = make_metrics(load(environ={}), [log])
     log.turn(SESSION, turn())
     assert samples(metrics)["recto_telemetry_dropped_total", ("sink", "log")] == 1
 

@@ -9,7 +9,7 @@ from tests.health.sample_turns import SESSION, alert, compaction, turn
 from tests.models.serving import SLOW, cut, free_address, raw, serving, status
 
 from recto.config import load
-from recto.config.factory import sinks_for
+from recto.config.factory import make_sinks
 from recto.errors import SettingsError
 from recto.health.exporters.webhook import QUEUED_MOST, Webhook, body_of
 
@@ -24,7 +24,7 @@ def server(monkeypatch):
 
 def hook_to(url: str, seconds: float = 30.0) -> Webhook:
     given = {"webhook": {"url": url, "key": KEY, "seconds": seconds}}
-    (hook,) = sinks_for(load(environ={}, arguments={"health": given}))
+    (hook,) = make_sinks(load(environ={}, arguments={"health": given}))
     assert isinstance(hook, Webhook)
     return hook
 

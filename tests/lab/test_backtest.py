@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.config import Settings, load
-from recto.config.factory import card_for, importer_for, indexer_for, meter_for, open_session
+from recto.config.factory import make_importer, make_indexer, make_meter, model_card, open_session
 from recto.context.window.cache_cost import UNKNOWN_MINIMUM, bill, cached_tokens, rates
 from recto.engine.session import Session
 from recto.formats import read
@@ -48,7 +48,7 @@ def settings(window: int, mode: str = "sliding_window") -> Settings:
 
 
 def entries_of(messages: list[dict], wire: str = CHAT) -> list[Entry]:
-    meter = meter_for(settings(8_000))
+    meter = make_meter(settings(8_000))
     with closing(MemoryStore()) as store:
         for place, message in enumerate(messages, 1):
             raw = json.dumps(message).encode()
@@ -67,7 +67,7 @@ def opened(window: int, mode: str) -> Iterator[Session]:
     own = settings(window, mode)
     with (
         closing(MemoryStore()) as store,
-        closing(indexer_for(own, store)) as indexer,
+        closing(make_indexer(own, store)) as indexer,
         closing(open_session(own, store, indexer)) as session,
     ):
         yield session
@@ -268,7 +268,7 @@ def test_two_backtests_added_are_one_over_the_turns_of_both(one, other, card):
 
 @pytest.mark.promise
 def test_real_sessions_meet_no_more_than_they_need(data, scale, tmp_path):
-    every, card = scale(14, ci=4, release=1), card_for(settings(16_000))
+    every, card = scale(14, ci=4, release=1), model_card(settings(16_000))
     found: list[Backtest] = []
     for file in sorted(data.glob("agent_sessions/*/*.jsonl"))[::every]:
         for entries in _begun(file, tmp_path / file.name):
@@ -292,5 +292,5 @@ def _begun(file: Path, part: Path) -> list[list[Entry]]:
     """The first sixty messages of each session of a file."""
     part.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:200]))
     with closing(MemoryStore()) as store:
-        sessions = importer_for(settings(16_000), store).take(part).sessions
+        sessions = make_importer(settings(16_000), store).take(part).sessions
         return [[entry for entry in store.read(name) if entry.kind == "message"][:60] for name in sessions]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recto.config import load
-from recto.config.modes import rules_for
+from recto.config.modes import make_relief_rules
 from recto.context.compaction.writer import SummaryWriter, WritingRules
 from recto.context.window.budget import Budget
 from recto.context.window.state import in_flight
@@ -46,7 +46,7 @@ def replay(messages: list, size: int, mode: str = "sliding_window") -> dict[str,
     """Feeds a conversation and asks for a prompt wherever the model would be called."""
     meter, clock, store = Tokenizers().meter_for(CARD), FakeClock(), MemoryStore()
     budget = Budget.of(size)
-    rules = rules_for(load(environ={}, arguments={"window": {"mode": mode}}), budget, CARD)
+    rules = make_relief_rules(load(environ={}, arguments={"window": {"mode": mode}}), budget, CARD)
 
     def compressor(material: PromptBuilder) -> Compactor:
         return Compactor(store, SESSION, material, SummaryWriter(lambda: None, WritingRules(), meter.count))

@@ -12,8 +12,8 @@ import yaml
 from tests.cli.calling import called_at
 
 from recto.config import Settings, load
-from recto.config.factory import card_for
-from recto.config.modes import rules_for
+from recto.config.factory import model_card
+from recto.config.modes import make_relief_rules
 from recto.lab.backtest import Backtest
 from recto.lab.bootstrap import Interval
 from recto.lab.commands.tune import TuneOptions, WindowRange, subject_for
@@ -150,7 +150,7 @@ def test_every_setting_that_is_tried_is_allowed_from_end_to_end(mode, window, gi
             tried.append({other.name: values[other.name] for other in space if other.applies(values)})
     for values in tried:
         settings = subject.under(values)
-        rules = rules_for(settings, replace(subject, settings=settings).budget, card_for(settings))
+        rules = make_relief_rules(settings, replace(subject, settings=settings).budget, model_card(settings))
         assert 0 < rules.floor < rules.ceiling <= 1
     assert subject.under({one.name: one.given for one in space if one.applies(usual)}) == subject.settings
 
@@ -158,8 +158,8 @@ def test_every_setting_that_is_tried_is_allowed_from_end_to_end(mode, window, gi
 def test_a_window_that_is_chosen_is_the_models_and_not_a_setting():
     subject = subject_of({}, window=WindowRange(low=16_000, high=64_000))
     smaller = subject.under({WINDOW: 20_000})
-    assert card_for(smaller).window == 20_000
-    assert card_for(subject.settings).window == 64_000
+    assert model_card(smaller).window == 20_000
+    assert model_card(subject.settings).window == 64_000
     assert subject.tree({WINDOW: 20_000}) == {}
 
 
@@ -198,7 +198,7 @@ def test_the_file_of_any_candidate_makes_the_settings_that_were_measured(tmp_pat
         assert found.compress.line_turns == measured.compress.line_turns
         assert (found.recall.threshold, found.recall.tokens) == (measured.recall.threshold, measured.recall.tokens)
         if WINDOW in change:
-            assert card_for(replace(found, model="gpt-4o")).window == card_for(measured).window == 20_000
+            assert model_card(replace(found, model="gpt-4o")).window == model_card(measured).window == 20_000
 
 
 def test_another_policy_does_not_inherit_what_was_set_for_the_one_before():

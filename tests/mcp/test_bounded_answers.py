@@ -9,7 +9,7 @@ from string import ascii_lowercase
 import pytest
 
 from recto.config import load
-from recto.config.factory import indexer_for, open_session, open_store
+from recto.config.factory import make_indexer, open_session, open_store
 from recto.mcp import params, queries
 from recto.mcp.context import McpContext
 from recto.mcp.pagination import MOST
@@ -27,7 +27,7 @@ def desk() -> Iterator[McpContext]:
     settings = load(
         environ={}, arguments={"store": "memory:", "model": "gpt-4o", "recall": {"embedder": {"use": "none"}}}
     )
-    with closing(open_store(settings)) as store, closing(indexer_for(settings, store)) as indexer:
+    with closing(open_store(settings)) as store, closing(make_indexer(settings, store)) as indexer:
         yield desk_for(settings, store, indexer, may_change=True)
 
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recto.recall.protocols import Embedder
 
 from recto.errors import EmbedderFailed, SettingsError
 from recto.models import embedders, weights
 from recto.models.embedders import ARCTIC, ARCTIC_NAME, EmbedderChoice, embedder_for, known_embedder
 from recto.models.embedders.hashing import HashingEmbedder, fold
 from recto.models.embedders.onnx import OnnxEmbedder
+from recto.recall.protocols import Embedder
 
 TEXTS = [
     "The nightly backup fails because the disk of the database server is full.",

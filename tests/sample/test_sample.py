@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from recto.config import load
-from recto.config.factory import SystemClock, memory_for, open_session, open_store
+from recto.config.factory import SystemClock, open_memory, open_session, open_store
 from recto.engine.verification import verify
 from recto.formats.validation import problems
 from recto.gateway.api_keys import Keys
@@ -88,7 +88,7 @@ def test_a_half_done_one_is_gone_on_with(tmp_path):
     settings = replace(settings_of(tmp_path), memory=replace(settings_of(tmp_path).memory, folder=str(tmp_path)))
     store.append(SESSION, sample_week(NOW))
     assert not load_sample(settings, store, now=NOW)
-    assert len(memory_for(settings, store).proposals()) == len(PROPOSED)
+    assert len(open_memory(settings, store).proposals()) == len(PROPOSED)
 
 
 def test_a_store_that_goes_with_the_process_has_the_session_and_no_memory(tmp_path):
@@ -99,7 +99,7 @@ def test_a_store_that_goes_with_the_process_has_the_session_and_no_memory(tmp_pa
 
 def test_proposals_wait_and_name_the_message_they_were_learnt_from(folder):
     with closing(open_store(settings_of(folder))) as store:
-        waiting = memory_for(settings_of(folder), store).proposals()
+        waiting = open_memory(settings_of(folder), store).proposals()
         assert {one.memory.text for one in waiting} == {text for _, text, _ in PROPOSED}
         assert all(one.memory.sources for one in waiting)
 

@@ -16,7 +16,7 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 from textual.pilot import Pilot
 from textual.strip import Strip
 
-from recto.config.factory import memory_for
+from recto.config.factory import open_memory
 from recto.gateway.api_keys import Key
 from recto.gateway.client import GatewayClient
 from recto.testing import scripted_session
@@ -57,7 +57,7 @@ def fill(made: Running, name: str = MAIN, exchanges: int = 12, proposals: int = 
         session.checkpoint(goal="Release 2.0 without touching migrations/", doing=["check rounding"])
         session.prompt()
     settings = made.gateway.settings
-    known = memory_for(settings, made.store)
+    known = open_memory(settings, made.store)
     said = (("preference", "Answers come in British English."), ("fact", "Amounts are stored in cents."))
     for kind, text in said[:proposals]:
         known.propose(kind, text, sources=[f"recto://{name}/2"], why="said so twice")

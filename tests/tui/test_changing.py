@@ -6,7 +6,7 @@ import asyncio
 
 from tests.tui.driving import MAIN, drawn, driven, press, settled
 
-from recto.config.factory import memory_for
+from recto.config.factory import open_memory
 
 
 def events_of(made, kind: str) -> list[int]:
@@ -49,7 +49,7 @@ def test_an_entry_is_pinned_and_let_go_from_every_screen_that_shows_it(fresh):
 
 
 def test_a_proposal_is_approved_by_the_digest_of_what_was_shown(fresh):
-    known = memory_for(fresh.gateway.settings, fresh.store)
+    known = open_memory(fresh.gateway.settings, fresh.store)
 
     async def change() -> None:
         async with driven(fresh) as pilot:
@@ -59,12 +59,12 @@ def test_a_proposal_is_approved_by_the_digest_of_what_was_shown(fresh):
             assert len(known.proposals()) == 2
             await press(pilot, "a", "y")
             await settled(pilot, lambda: "1 waiting for a decision" in drawn(pilot))
-            assert len(memory_for(fresh.gateway.settings, fresh.store).remembered()) == 1
-            rest = next(iter(memory_for(fresh.gateway.settings, fresh.store).proposals()))
-            memory_for(fresh.gateway.settings, fresh.store).reject(rest.id, by="somebody else")
+            assert len(open_memory(fresh.gateway.settings, fresh.store).remembered()) == 1
+            rest = next(iter(open_memory(fresh.gateway.settings, fresh.store).proposals()))
+            open_memory(fresh.gateway.settings, fresh.store).reject(rest.id, by="somebody else")
             await press(pilot, "a", "y")
             assert "Nothing" in drawn(pilot) or "rejected" in drawn(pilot)
-            assert len(memory_for(fresh.gateway.settings, fresh.store).remembered()) == 1
+            assert len(open_memory(fresh.gateway.settings, fresh.store).remembered()) == 1
             await press(pilot, "t")
             assert "1 remembered" in drawn(pilot)
 

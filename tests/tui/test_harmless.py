@@ -8,7 +8,7 @@ from tests.gateway.upstream import Says
 from tests.hostile_texts import TERMINAL, TURNED, UNSEEN, acts, storable
 from tests.tui.driving import drawn, driven, press, settled, strips, talking
 
-from recto.config.factory import memory_for
+from recto.config.factory import open_memory
 from recto.gateway.api_keys import Key
 from recto.text.unicode import safe
 from recto.transcript.session_keys import pointer_to
@@ -35,7 +35,7 @@ def poison(made) -> None:
         session.note("misc", EVIL)
         session.checkpoint(goal=EVIL)
         session.compact(EVIL)
-    known = memory_for(made.gateway.settings, made.store)
+    known = open_memory(made.gateway.settings, made.store)
     known.propose("fact", "Plain [bold]words[/] of a page.", sources=[pointer_to(NAME, 1)], why=EVIL)
 
 

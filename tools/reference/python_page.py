@@ -41,8 +41,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     ],
     "Settings": ["recto.config.load"],
     "Memory": [
-        "recto.config.factory.memory_for",
-        "recto.config.factory.consolidator_for",
+        "recto.config.factory.open_memory",
+        "recto.config.factory.make_consolidator",
         "recto.continuity.memory.manager.Memories",
     ],
     "Audit": ["recto.engine.audit.audit", "recto.transcript.audit.AuditFilter", "recto.transcript.audit.AuditLine"],

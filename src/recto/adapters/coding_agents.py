@@ -17,8 +17,8 @@ from pathlib import Path, PurePath
 from typing import Any, Self
 
 from recto.config import Settings
-from recto.config.client_files import as_json, json_in, read_text, refused, write_whole
-from recto.config.factory import importer_for, open_session, open_store
+from recto.config.client_files import parse_json, read_text, refusal, render_json, replace_file
+from recto.config.factory import make_importer, open_session, open_store
 from recto.errors import InputError
 from recto.transcript.entries import session_key
 from recto.transcript.protocols import TranscriptStore
@@ -98,7 +98,7 @@ def _take_in(told: HookInput, settings: Settings, store: TranscriptStore) -> Non
     """Stores what is new in the transcript; a line that is being written just now is kept as it is."""
     if told.transcript is None or not told.transcript.is_file():
         return
-    importer_for(settings, store).take(told.transcript, session=_key(told.session, settings), keep_going=True)
+    make_importer(settings, store).take(told.transcript, session=_key(told.session, settings), keep_going=True)
 
 
 def _waiting(agent: CodingAgent, told: HookInput, settings: Settings, store: TranscriptStore) -> str:
@@ -195,30 +195,30 @@ def hooks_for(agent: CodingAgent, program: Sequence[str]) -> dict[str, Any]:
 def install(agent: CodingAgent, program: Sequence[str], path: Path) -> Path | None:
     """Adds or renews the hooks. Returns where the file as it was is kept; None where nothing had to be done."""
     before = read_text(path)
-    known = json_in(before, path)
+    known = parse_json(before, path)
     others = _without_ours(agent, _hooks(known, path), path)
     ours = hooks_for(agent, program)
     merged = {event: [*others.get(event, []), *ours.get(event, [])] for event in dict.fromkeys([*others, *ours])}
     made = {**known, "hooks": merged}
-    return None if made == known else write_whole(path, before, as_json(made, before))
+    return None if made == known else replace_file(path, before, render_json(made, before))
 
 
 def remove(agent: CodingAgent, path: Path) -> Path | None:
     """Takes the hooks out. Returns where the file as it was is kept; None where they were not in it."""
     before = read_text(path)
-    known = json_in(before, path)
+    known = parse_json(before, path)
     held = _hooks(known, path)
     others = _without_ours(agent, held, path)
     if others == held:
         return None
     made = {**known, "hooks": others} if others else {name: one for name, one in known.items() if name != "hooks"}
-    return write_whole(path, before, as_json(made, before))
+    return replace_file(path, before, render_json(made, before))
 
 
 def _hooks(known: dict[str, Any], path: Path) -> dict[str, Any]:
     held = known.get("hooks", {})
     if not isinstance(held, dict):
-        raise refused(path, "'hooks' in it is no object")
+        raise refusal(path, "'hooks' in it is no object")
     return held
 
 
@@ -227,7 +227,7 @@ def _without_ours(agent: CodingAgent, held: dict[str, Any], path: Path) -> dict[
     left: dict[str, Any] = {}
     for event, groups in held.items():
         if not isinstance(groups, list):
-            raise refused(path, f"'hooks.{event}' in it is no list")
+            raise refusal(path, f"'hooks.{event}' in it is no list")
         kept = [one for group in groups for one in _others_in(agent, group)]
         if kept or not groups:
             left[event] = kept

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from recto.adapters.options import ConversationOptions, Size, Summarizer, joined, meter_of
 from recto.config import Settings, load
-from recto.config.factory import card_for, indexer_for, open_session, open_store
+from recto.config.factory import make_indexer, model_card, open_session, open_store
 from recto.context.compaction.protocols import ChatModel
 from recto.context.window.budget import Budget
 from recto.engine.history_sync import ChatMessage, Following
@@ -85,7 +85,7 @@ class Conversations:
 
     @cached_property
     def _indexer(self) -> Indexer | None:
-        return indexer_for(self.settings, self._store) if self.settings.recall.enabled else None
+        return make_indexer(self.settings, self._store) if self.settings.recall.enabled else None
 
     def _session(self, name: str) -> Session:
         settings = replace(self.settings, session=name)
@@ -174,7 +174,7 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
     if max_tokens is not None:
         more = joined({"models": {known.model: {"window": max_tokens, "max_input": max_tokens}}}, more)
         known = load(path=path, arguments={**arguments, **more})
-    card, given = card_for(known), known.window
+    card, given = model_card(known), known.window
     room = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced).room
     ours = wishes.window(room)
     if summarizer is not None and "mode" not in ours:

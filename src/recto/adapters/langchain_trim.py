@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableLambda
 from recto.adapters._langchain_messages import counter_of_lists, counter_of_texts, read, thread_here, written
 from recto.adapters.conversations import Conversations
 from recto.config import load
-from recto.config.factory import meter_for
+from recto.config.factory import make_meter
 from recto.engine.fit import fit_messages
 from recto.errors import SettingsError
 from recto.tokens.meter import Frame, Meter
@@ -77,7 +77,7 @@ def trim_messages(  # noqa: PLR0913  # LangChain's own signature
 
 def _fitted(given: list[BaseMessage], limit: int, token_counter: Any, model: str) -> list[BaseMessage]:  # noqa: ANN401
     if token_counter is None:
-        return _pruned(given, limit, meter_for(load(arguments={"model": model or None})))
+        return _pruned(given, limit, make_meter(load(arguments={"model": model or None})))
     count = counter_of_lists(token_counter)
     if count(given) <= limit:
         return given

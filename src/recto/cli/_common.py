@@ -13,7 +13,7 @@ import click
 
 from recto.cli.console import err
 from recto.config import Settings
-from recto.config.factory import open_store, replica_of
+from recto.config.factory import open_replica, open_store
 from recto.errors import SettingsError
 from recto.transcript.protocols import TranscriptStore
 
@@ -57,7 +57,7 @@ def _lasting(name: str) -> str:
 def open_to_look(settings: Settings) -> Iterator[TranscriptStore]:
     """A store that is there, to be read. How old it may be is told beside what the command says."""
     with closing(open_store(settings, create=False)) as store:
-        replica = replica_of(settings, store)
+        replica = open_replica(settings, store)
         if replica is None:
             yield store
             return

@@ -15,7 +15,7 @@ from recto.cli.compact import opened
 from recto.cli.completion import sessions
 from recto.cli.console import out, safe
 from recto.config import Settings
-from recto.config.factory import continuity_for, meter_for, open_session, open_store
+from recto.config.factory import make_checkpoint_rules, make_meter, open_session, open_store
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.engine.checkpoint_files import folder_of
 from recto.engine.projection import checkpoint_key
@@ -110,9 +110,9 @@ def resume_command(context: click.Context, session: str | None, source: str | No
     checkpoint, pointer = _from_file(settings, session, source) if source else _from_store(settings, session)
     found = resumed(
         checkpoint,
-        lookout_for(continuity_for(settings)),
+        lookout_for(make_checkpoint_rules(settings)),
         most=settings.continuity.resume_tokens,
-        count=meter_for(settings).count,
+        count=make_meter(settings).count,
         pointer=pointer,
     )
     _print(found, as_json)

@@ -13,7 +13,7 @@ from rich.text import Text
 from recto.cli.completion import keys, nearest_key
 from recto.cli.console import err, out, safe
 from recto.config import FILES, Settings, settings_file
-from recto.config.loader import layers
+from recto.config.loader import read_layers
 from recto.config.sources import Setting, all_settings
 from recto.errors import SettingsError
 
@@ -45,7 +45,7 @@ def config_command(context: click.Context, key: str | None, only_path: bool, as_
     if only_path:
         _show_path(context, given.get("config"))
         return
-    made = all_settings(settings, layers(path=given.get("config"), arguments={"store": given.get("store")}))
+    made = all_settings(settings, read_layers(path=given.get("config"), arguments={"store": given.get("store")}))
     found = [one for one in made if key is None or one.key == key or one.key.startswith(f"{key}.")]
     if not found:
         raise SettingsError(key or "", "there is no such setting", nearest_key(key or ""))

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from recto.cli.console import one_line, out, progress, safe
 from recto.config import load
-from recto.config.factory import card_for, importer_for, open_session, open_store
+from recto.config.factory import make_importer, model_card, open_session, open_store
 from recto.engine.exporter import export_recto
 from recto.engine.session import Session
 from recto.engine.verification import verify
@@ -97,7 +97,7 @@ def _fill(session: Session, exchanges: int) -> None:
 
 
 def _weigh(session: Session) -> None:
-    card = card_for(load(arguments={"model": _MODEL}))
+    card = model_card(load(arguments={"model": _MODEL}))
     by_role: dict[str, int] = {}
     for entry in (entry for entry in session.read() if entry.kind == MESSAGE):
         by_role[entry.role] = by_role.get(entry.role, 0) + entry.tokens
@@ -196,7 +196,7 @@ def _move(session: Session, folder: Path) -> None:
         stream.writelines(export_recto(session.store, [session.key]))
     settings = load(arguments={"store": str(folder / "second.db"), "model": _MODEL})
     with closing(open_store(settings)) as second:
-        importer_for(settings, second).take(file)
+        make_importer(settings, second).take(file)
         same = second.head(session.key) == session.head
     verdict = "the same" if same else "different!"
     _say(f"   {file.stat().st_size / 1e6:.1f} MB; the heads are {verdict}: {_short(session)}")

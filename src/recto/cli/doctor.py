@@ -16,8 +16,16 @@ from rich.text import Text
 
 from recto.cli.console import out, progress, safe
 from recto.config import FILES, Settings
-from recto.config.factory import MEMORY, SystemClock, chat_for, indexer_for, is_database, open_store, replica_of
-from recto.config.modes import rules_for
+from recto.config.factory import (
+    MEMORY_STORE,
+    SystemClock,
+    make_chat_model,
+    make_indexer,
+    open_replica,
+    open_store,
+    uses_postgres,
+)
+from recto.config.modes import make_relief_rules
 from recto.context.window.budget import Budget
 from recto.engine.doctor_checks import (
     Address,
@@ -56,7 +64,7 @@ def checks_for(settings: Settings, config: str | None, *, offline: bool) -> Iter
     yield "settings", lambda: named_files(settings)
     yield "settings", lambda: gateway(settings)
     yield "models", lambda: models(settings)
-    if settings.store != MEMORY and not is_database(settings):
+    if settings.store != MEMORY_STORE and not uses_postgres(settings):
         yield "disk", lambda: room(settings)
         yield "rights", lambda: rights(_files(settings))
         yield "rights", lambda: lock(settings)
@@ -73,7 +81,7 @@ def of_the_store(settings: Settings, store: TranscriptStore, *, offline: bool) -
 
 def replica(settings: Settings, store: TranscriptStore) -> Iterator[CheckFinding]:
     """How far the replica is behind, and whether that may be."""
-    found = replica_of(settings, store)
+    found = open_replica(settings, store)
     if found is None:
         return
     with closing(found):
@@ -128,7 +136,7 @@ def window(settings: Settings) -> Iterator[CheckFinding]:
         yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
     given = settings.window
     budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
-    rules_for(settings, budget, card)
+    make_relief_rules(settings, budget, card)
     Tokenizers(settings.tokenizers).meter_for(card)
     if budget.room < _LEAST_ROOM:
         says = (
@@ -217,7 +225,7 @@ def models(settings: Settings) -> Iterator[CheckFinding]:
         says = "no model writes shorter texts; sentences are picked by rule, as the settings say"
         yield CheckFinding(grade="note", about="models", says=says, cure="set 'compress.model.use' to have one")
     else:
-        chat_for(settings)
+        make_chat_model(settings)
         yield CheckFinding(grade="fine", about="models", says=f"compress.model: {writer.use} {writer.model}".rstrip())
 
 
@@ -327,7 +335,7 @@ def _of_the_store(settings: Settings, mend: bool, offline: bool) -> list[CheckFi
         found = [
             one for about, check in of_the_store(settings, store, offline=offline) for one in isolated(about, check)
         ]
-        with closing(indexer_for(settings, store)) as indexer:
+        with closing(make_indexer(settings, store)) as indexer:
             total = 2 * sum(summary.entries for summary in store.sessions()) if mend else 0
             with progress("mending", total) as advance:
                 return found + Doctor(indexer, advance=advance, offline=quiet).examine(mend=mend)

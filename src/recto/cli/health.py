@@ -15,7 +15,7 @@ from recto.cli.completion import sessions
 from recto.cli.console import out, safe, when
 from recto.cli.sessions import known_session
 from recto.config import Settings
-from recto.config.factory import health_for, open_store
+from recto.config.factory import build_health_report, open_store
 from recto.health.metrics import Alert, TurnHealth
 from recto.health.trends import HealthReport, Trend
 from recto.transcript.session_keys import stored_key
@@ -50,7 +50,7 @@ def health_command(settings: Settings, session: str | None, turns: int, as_json:
     with closing(open_store(settings, create=False)) as store:
         named = session or settings.session
         key = known_session(store, stored_key(named, settings.tenant) if settings.tenant else named)
-        report = health_for(settings, store, key, turns)
+        report = build_health_report(settings, store, key, turns)
     if as_json:
         click.echo(json.dumps(asdict(report)))
     else:

@@ -16,7 +16,7 @@ from recto.cli.completion import models, sessions
 from recto.cli.console import err, out, progress, safe
 from recto.cli.sessions import known_session
 from recto.config import Settings
-from recto.config.factory import importer_for, open_store
+from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import Advance, export_messages, export_original, export_recto
 from recto.engine.importer import Imported
 from recto.errors import InputError, RectoError
@@ -57,7 +57,7 @@ def import_command(
     """
     problems = 0
     with closing(open_store(settings)) as store:
-        importer = importer_for(settings, store, model)
+        importer = make_importer(settings, store, model)
         with progress("importing", 2 * sum(file.stat().st_size for file in files), of_bytes=True) as advance:
             for file in files:
                 done = importer.take(file, session=session, keep_going=keep_going, advance=advance)

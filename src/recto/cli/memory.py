@@ -22,7 +22,7 @@ from recto.cli.completion import sessions
 from recto.cli.console import err, one_line, out, progress, safe, when
 from recto.cli.sessions import known_session
 from recto.config import Settings
-from recto.config.factory import consolidator_for, indexer_for, memory_for, open_store
+from recto.config.factory import make_consolidator, make_indexer, open_memory, open_store
 from recto.continuity.memory.consolidation import Consolidator, Cycle
 from recto.continuity.memory.lint import look, propose_changes, restore_pages
 from recto.continuity.memory.manager import Memories, Remembered
@@ -44,7 +44,7 @@ _by_option = click.option("--by", default="", metavar="NAME", help="Who decides.
 def opened(settings: Settings, session: str | None) -> Iterator[Memories]:
     """The memory of an agent; what a killed process left undone is done first."""
     with closing(open_store(settings, create=False)) as store:
-        memories = memory_for(_chosen(settings, store, session), store)
+        memories = open_memory(_chosen(settings, store, session), store)
         for line in memories.reconcile():
             err.print(safe(line), markup=False)
         yield memories
@@ -222,7 +222,7 @@ def approve_command(
             click.confirm("Approve exactly this?", abort=True)
             digest = found.digest
         approval = memories.approve(found.id, digest, by or _who())
-        with closing(indexer_for(settings, memories.store)) as indexer:
+        with closing(make_indexer(settings, memories.store)) as indexer:
             indexer.keep_up(memories.home, settings.recall.index_seconds)
         path = memories.get(approval.memory.id).path
         if as_json:
@@ -328,10 +328,10 @@ def consolidate_command(settings: Settings, session: str | None, dry_run: bool, 
         key = stored_key(chosen.session, chosen.tenant)
         keys = [known_session(store, key)] if session else _reviewed(store, key)
         if dry_run or not settings.recall.enabled:
-            _consolidate(consolidator_for(chosen, store), keys, dry_run=dry_run, due=due, as_json=as_json)
+            _consolidate(make_consolidator(chosen, store), keys, dry_run=dry_run, due=due, as_json=as_json)
         else:
-            with closing(indexer_for(chosen, store)) as indexer:
-                one = consolidator_for(chosen, store, indexer)
+            with closing(make_indexer(chosen, store)) as indexer:
+                one = make_consolidator(chosen, store, indexer)
                 _consolidate(one, keys, dry_run=False, due=due, as_json=as_json)
 
 

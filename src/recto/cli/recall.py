@@ -17,7 +17,7 @@ from recto.cli.completion import sessions
 from recto.cli.console import one_line, out, progress, safe, when
 from recto.cli.sessions import as_json_row, known_session, print_whole
 from recto.config import Settings
-from recto.config.factory import SystemClock, indexer_for, open_session, open_store, recall_for
+from recto.config.factory import SystemClock, make_indexer, make_recall, open_session, open_store
 from recto.errors import EmbedderFailed, InputError, SettingsError
 from recto.formats.entry_text import listed, text_of
 from recto.recall.chunking import passages
@@ -66,13 +66,13 @@ def recall_command(
         raise SettingsError("recall.enabled", "recall is switched off, so nothing is indexed and nothing can be found")
     with closing(open_store(settings, create=False)) as store:
         key = _known(store, settings, session or settings.session)
-        with closing(indexer_for(settings, store)) as indexer:
+        with closing(make_indexer(settings, store)) as indexer:
             indexer.mended(lambda: _take_words(indexer, key))
             trouble = _take_vectors(indexer, key, patience=settings.recall.index_seconds)
             own = replace(settings, session=session_in(key), tenant=tenant_of(key))
             shown = open_session(own, store, indexer).window.state.lines.keys()
             asked = Query(text=query, now=SystemClock().now())
-            found = recall_for(own, store, key, indexer).search(asked, most=most, scope=scope, shown=shown)
+            found = make_recall(own, store, key, indexer).search(asked, most=most, scope=scope, shown=shown)
             notes = [*([trouble] if trouble else []), *_unindexed(indexer, key, found.scope), *found.notes]
             found = replace(found, notes=tuple(dict.fromkeys(notes)))
             if as_json:
@@ -124,7 +124,7 @@ def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool, 
     with closing(open_store(settings, create=False)) as store:
         keys = [_known(store, settings, name) for name in sessions]
         keys = keys or [one.session for one in listed(store) if _is_in_reach(settings, one.session)]
-        with closing(indexer_for(settings, store)) as indexer:
+        with closing(make_indexer(settings, store)) as indexer:
             for key in keys if rebuild else ():
                 indexer.index.forget(key)
             trouble = _take_in(indexer, keys)

@@ -13,7 +13,15 @@ import click
 from recto.cli.completion import sessions as known_sessions
 from recto.cli.console import err, out, progress, safe
 from recto.config import Settings
-from recto.config.factory import SystemClock, folders_of, grant, index_for, is_database, open_store, upgrade_database
+from recto.config.factory import (
+    SystemClock,
+    derived_folders,
+    grant_role,
+    open_index,
+    open_store,
+    upgrade_database,
+    uses_postgres,
+)
 from recto.engine.erasure import Eraser, Erasure, sessions_of
 from recto.engine.store_copy import copy, size_of
 from recto.errors import SettingsError, UnknownSession
@@ -107,7 +115,7 @@ def erase_command(
     """
     if bool(sessions) == bool(tenant):
         raise click.UsageError("name sessions, or a tenant with --tenant")
-    with closing(open_store(settings, create=False)) as store, closing(index_for(settings, store)) as index:
+    with closing(open_store(settings, create=False)) as store, closing(open_index(settings, store)) as index:
         names = sessions_of(store, tenant) if tenant else [_stored(settings, name) for name in sessions]
         eraser = Eraser(store=store, index=index, clock=SystemClock(), by=by or getpass.getuser(), reason=reason)
         if not yes:
@@ -116,8 +124,8 @@ def erase_command(
             for one in eraser.erase(names):
                 _print_erasure(one, as_json)
                 advance(1)
-        is_whole = vacuum or not is_database(settings)
-        eraser.clean_up(names, folders_of(settings, store, names, tenant), scrub=is_whole)
+        is_whole = vacuum or not uses_postgres(settings)
+        eraser.clean_up(names, derived_folders(settings, store, names, tenant), scrub=is_whole)
         if not is_whole:
             err.print(_STAYS, markup=False)
 
@@ -166,7 +174,7 @@ def upgrade_command(settings: Settings, finish: bool) -> None:
         out.print(step, markup=False)
 
 
-@store_command.command("grant")
+@store_command.command("grant_role")
 @click.argument("role")
 @click.pass_obj
 def grant_command(settings: Settings, role: str) -> None:
@@ -178,5 +186,5 @@ def grant_command(settings: Settings, role: str) -> None:
     Examples:
       recto --store postgresql://owner@db/recto store grant recto_gateway
     """
-    grant(settings, role)
+    grant_role(settings, role)
     out.print(safe(f"{role} may add to the store, read it, and keep its index"), markup=False, soft_wrap=True)

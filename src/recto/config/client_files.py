@@ -28,33 +28,33 @@ def read_text(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise refused(path, f"it cannot be read ({error.strerror})") from None
+        raise refusal(path, f"it cannot be read ({error.strerror})") from None
     if len(raw) > _LARGEST:
-        raise refused(path, "it is too large")
+        raise refusal(path, "it is too large")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise refused(path, "it is not UTF-8") from None
+        raise refusal(path, "it is not UTF-8") from None
 
 
-def json_in(text: str, path: Path) -> dict[str, Any]:
+def parse_json(text: str, path: Path) -> dict[str, Any]:
     """The object in the text of a file; an empty one where nothing stands in it."""
     try:
         found = json.loads(text, object_pairs_hook=_once) if text.strip() else {}
     except (ValueError, RecursionError) as error:
-        raise refused(path, f"it is not plain JSON ({error}); comments are not understood") from None
+        raise refusal(path, f"it is not plain JSON ({error}); comments are not understood") from None
     if not isinstance(found, dict):
-        raise refused(path, "it is no JSON object")
+        raise refusal(path, "it is no JSON object")
     return found
 
 
-def as_json(value: Mapping[str, Any], before: str) -> str:
+def render_json(value: Mapping[str, Any], before: str) -> str:
     """An object with the indentation that the file had."""
     indent = re.search(r"^\{\r?\n([ \t]+)\"", before)
     return json.dumps(value, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
 
 
-def write_whole(path: Path, before: str, after: str) -> Path:
+def replace_file(path: Path, before: str, after: str) -> Path:
     """Replaces a file whole, and keeps it as it was: returns where. A link stays one: what it leads to is replaced."""
     target = path.resolve()
     try:
@@ -64,11 +64,11 @@ def write_whole(path: Path, before: str, after: str) -> Path:
             _replace(kept, before, target)
         _replace(target, after, target)
     except OSError as error:
-        raise refused(path, f"it cannot be written ({error.strerror})") from None
+        raise refusal(path, f"it cannot be written ({error.strerror})") from None
     return kept or target
 
 
-def refused(path: Path, why: str) -> InputError:
+def refusal(path: Path, why: str) -> InputError:
     """Why a file is left as it is."""
     return InputError(f"'{path}': {why}. Nothing was changed; --print shows what to write by hand.")
 

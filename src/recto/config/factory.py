@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from recto.config import Settings, load
-from recto.config.modes import rules_for
+from recto.config.modes import make_relief_rules
 from recto.context.compaction.protocols import ChatModel, Dispatcher
 from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import bill
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from recto.recall.recall import Recall
 
 
-def sinks_for(settings: Settings) -> list[HealthSink]:
+def make_sinks(settings: Settings) -> list[HealthSink]:
     """Who is told how turns go, as the settings say. Whoever asks for them closes those that can be closed."""
     given = settings.health
     sinks: list[HealthSink] = []
@@ -89,7 +89,7 @@ def sinks_for(settings: Settings) -> list[HealthSink]:
     return sinks
 
 
-def metrics_for(settings: Settings, sinks: Sequence[HealthSink] = ()) -> Metrics:
+def make_metrics(settings: Settings, sinks: Sequence[HealthSink] = ()) -> Metrics:
     """Metrics for Prometheus, in which only known models have names, and what the other sinks lose is counted."""
     from recto.health.exporters.prometheus import Metrics  # noqa: PLC0415
 
@@ -100,7 +100,7 @@ def metrics_for(settings: Settings, sinks: Sequence[HealthSink] = ()) -> Metrics
     return metrics
 
 
-MEMORY = "memory:"
+MEMORY_STORE = "memory:"
 """The location of a store that goes with the process."""
 _POSTGRES = ("postgresql://", "postgres://")
 _IN_MEMORY: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary()
@@ -109,9 +109,9 @@ _IN_MEMORY: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary(
 
 def open_store(settings: Settings, *, create: bool = True) -> TranscriptStore:
     """The store that the settings name. With `create=False` a store that is not there is an error, not a new one."""
-    if settings.store == MEMORY:
+    if settings.store == MEMORY_STORE:
         return MemoryStore()
-    if is_database(settings):
+    if uses_postgres(settings):
         return _postgres(settings, create)
     path = Path(settings.store).expanduser()
     if create and settings.store == Settings().store:
@@ -119,18 +119,18 @@ def open_store(settings: Settings, *, create: bool = True) -> TranscriptStore:
     return SqliteStore(path, create=create, lock_timeout=settings.limits.lock_seconds)
 
 
-def replica_of(settings: Settings, store: TranscriptStore) -> Replica | None:
+def open_replica(settings: Settings, store: TranscriptStore) -> Replica | None:
     """The replica that the settings name, to read from in place of an open store; None where they name none."""
     given = settings.replica
     if not given.url:
         return None
-    if not is_database(settings) or not given.url.startswith(_POSTGRES):
+    if not uses_postgres(settings) or not given.url.startswith(_POSTGRES):
         raise SettingsError("replica.url", "a replica is one of a store in PostgreSQL: postgresql://… both")
     made: Replica = _driver(settings).PostgresReplica(given.url, store, most=given.staleness_seconds)
     return made
 
 
-def index_for(settings: Settings, store: TranscriptStore) -> RecallIndex:
+def open_index(settings: Settings, store: TranscriptStore) -> RecallIndex:
     """The index that belongs to a store: a file beside its file, tables beside its tables, or in memory like it."""
     from recto.stores.memory import MemoryIndex  # noqa: PLC0415  # only for who recalls
     from recto.stores.sqlite.index import SqliteIndex  # noqa: PLC0415
@@ -144,17 +144,17 @@ def index_for(settings: Settings, store: TranscriptStore) -> RecallIndex:
     return _IN_MEMORY.setdefault(store, MemoryIndex())
 
 
-def is_database(settings: Settings) -> bool:
+def uses_postgres(settings: Settings) -> bool:
     """Whether the store is in a database that others may use as well."""
     return settings.store.startswith(_POSTGRES)
 
 
-def is_lasting(store: TranscriptStore) -> bool:
+def is_persistent(store: TranscriptStore) -> bool:
     """Whether it outlives the process, and its index with it."""
     return not isinstance(store, MemoryStore)
 
 
-def folder_beside(store: TranscriptStore) -> str:
+def _sidecar_prefix(store: TranscriptStore) -> str:
     """What a folder beside a store's file begins with; empty where it is no file."""
     return store.location if isinstance(store, SqliteStore) else ""
 
@@ -163,12 +163,12 @@ def memory_root(settings: Settings, store: TranscriptStore, tenant: str) -> Path
     """Where the memory of a tenant's agents is, or that of those without one; None where there is no such place."""
     from recto.continuity.memory.files import folder_name  # noqa: PLC0415  # only for who has memory
 
-    beside = folder_beside(store)
+    beside = _sidecar_prefix(store)
     root = settings.memory.folder or (beside and f"{beside}-memory")
     return Path(root).expanduser() / (f"tenant-{folder_name(tenant)}" if tenant else "own") if root else None
 
 
-def folders_of(settings: Settings, store: TranscriptStore, sessions: Iterable[str], tenant: str) -> Iterator[Path]:
+def derived_folders(settings: Settings, store: TranscriptStore, sessions: Iterable[str], tenant: str) -> Iterator[Path]:
     """The folders that were made of sessions, or of all that a tenant has: checkpoints, and pages of memory."""
     from recto.continuity.memory.files import folder_name  # noqa: PLC0415
     from recto.engine.checkpoint_files import folder_of  # noqa: PLC0415  # only for who erases
@@ -191,7 +191,7 @@ def upgrade_database(settings: Settings, *, finish: bool) -> list[str]:
     return [*made, *filter(None, [driver.graphs_made(settings.store)])]
 
 
-def grant(settings: Settings, role: str) -> None:
+def grant_role(settings: Settings, role: str) -> None:
     """Gives a role of a database what a gateway needs."""
     _driver(settings).granted(settings.store, role)
 
@@ -205,7 +205,7 @@ def _postgres(settings: Settings, create: bool) -> TranscriptStore:
 
 def _driver(settings: Settings) -> ModuleType:
     """The part that speaks to PostgreSQL, which only those have who need it."""
-    if not is_database(settings):
+    if not uses_postgres(settings):
         raise SettingsError("store", "this is about a store in a database; name one: --store postgresql://…")
     try:
         return import_module("recto.stores.postgres")
@@ -226,21 +226,21 @@ class SystemClock:
         return time.time_ns() // 1000
 
 
-def card_for(settings: Settings) -> ModelCard:
+def model_card(settings: Settings) -> ModelCard:
     """What is known about the settings' model."""
     return Registry(overrides=settings.models).card(settings.model)
 
 
-def meter_for(settings: Settings) -> Meter:
+def make_meter(settings: Settings) -> Meter:
     """What counts tokens as the settings' model does."""
-    return Tokenizers(settings.tokenizers).meter_for(card_for(settings))
+    return Tokenizers(settings.tokenizers).meter_for(model_card(settings))
 
 
-def importer_for(settings: Settings, store: TranscriptStore, model: str | None = None) -> Importer:
+def make_importer(settings: Settings, store: TranscriptStore, model: str | None = None) -> Importer:
     """What takes session files into a store: counted as `model` does, else as the model the file names."""
 
     def meter_of(named: str) -> Meter:
-        return meter_for(replace(settings, model=model or settings.model or named))
+        return make_meter(replace(settings, model=model or settings.model or named))
 
     return Importer(store=store, clock=SystemClock(), meter_for=meter_of)
 
@@ -264,21 +264,21 @@ def open_session(
     when things happen; without it, the machine's. `meter` counts; without it, as the settings' model does.
     """
     opened = open_store(settings) if store is None else store
-    card, meter, clock = card_for(settings), meter or meter_for(settings), clock or SystemClock()
+    card, meter, clock = model_card(settings), meter or make_meter(settings), clock or SystemClock()
     given = settings.window
     budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
     key = stored_key(settings.session, settings.tenant)
-    rules = rules_for(settings, budget, card)
+    rules = make_relief_rules(settings, budget, card)
 
     def recall() -> Recall:
-        return recall_for(settings, opened, key, indexer)
+        return make_recall(settings, opened, key, indexer)
 
     delegator = _delegator(settings, opened, key, meter, dispatcher) if dispatcher else None
 
     def compressor(material: PromptBuilder) -> Compactor:
         from recto.engine.compactor import Compactor  # noqa: PLC0415  # only for who has something to write
 
-        writer = writer_for(settings, meter, model)
+        writer = make_writer(settings, meter, model)
         return Compactor(opened, key, material, writer, delegator, ahead=settings.compress.background)
 
     window = Window(
@@ -290,9 +290,9 @@ def open_session(
         rules=rules,
         recall=recall if settings.recall.enabled else None,
         compressor=compressor,
-        continuity=continuity_for(settings),
+        continuity=make_checkpoint_rules(settings),
     )
-    window.standing = standing_for(settings, meter, budget.room)
+    window.standing = make_standing_context(settings, meter, budget.room)
     session = Session(
         opened,
         key,
@@ -303,25 +303,25 @@ def open_session(
         delegator=delegator,
         owns_store=store is None,
     )
-    session.memory_for = partial(memory_for, settings, opened)
+    session.memory_for = partial(open_memory, settings, opened)
     if settings.health.enabled:
-        session.measured_by(monitor_for(settings, opened, key, sinks))
+        session.measured_by(make_monitor(settings, opened, key, sinks))
     return session
 
 
-def monitor_for(
+def make_monitor(
     settings: Settings, store: TranscriptStore, key: str, sinks: Sequence[HealthSink] | None = None
 ) -> Monitor:
     """What follows how a session's turns go, and tells those given, or those that the settings name."""
     given = settings.health
-    own = sinks_for(settings) if sinks is None else []
+    own = make_sinks(settings) if sinks is None else []
     rules = AlertRules(**asdict(given.alerts))
     monitor = Monitor(store, key, rules=rules, regret_turns=given.regret_turns, sinks=own if sinks is None else sinks)
     monitor.owned = own
     return monitor
 
 
-def health_for(settings: Settings, store: TranscriptStore, key: str, turns: int) -> HealthReport:
+def build_health_report(settings: Settings, store: TranscriptStore, key: str, turns: int) -> HealthReport:
     """How a stored session is, by its last turns and the settings' thresholds."""
     given = settings.health
     rules = AlertRules(**asdict(given.alerts))
@@ -329,7 +329,7 @@ def health_for(settings: Settings, store: TranscriptStore, key: str, turns: int)
     return health_report(store, key, rules=rules, regret_turns=given.regret_turns, turns=turns, red=red)
 
 
-def continuity_for(settings: Settings) -> CheckpointRules:
+def make_checkpoint_rules(settings: Settings) -> CheckpointRules:
     """How the work of a session is kept track of, as the settings say."""
     given = settings.continuity
     reached = bool(given.folder) or settings.window.mode != "sliding_window"
@@ -343,7 +343,7 @@ def continuity_for(settings: Settings) -> CheckpointRules:
     )
 
 
-def standing_for(settings: Settings, meter: Meter, room: int) -> StandingContext | None:
+def make_standing_context(settings: Settings, meter: Meter, room: int) -> StandingContext | None:
     """The files whose text stands before everything else; None where there are none."""
     given = settings.standing
     if not given.files:
@@ -363,17 +363,19 @@ def _delegator(settings: Settings, store: TranscriptStore, key: str, meter: Mete
     return Delegator(store, key, dispatcher=dispatcher, meter=meter, clock=SystemClock(), seconds=seconds)
 
 
-def writer_for(settings: Settings, meter: Meter, model: ChatModel | None = None) -> SummaryWriter:
+def make_writer(settings: Settings, meter: Meter, model: ChatModel | None = None) -> SummaryWriter:
     """Who writes shorter texts: the model that is given or that the settings name, and who needs none."""
     from recto.context.compaction.writer import SummaryWriter, WritingRules  # noqa: PLC0415
 
     given = settings.compress.model
     shown = min(given.input_tokens, _EMBEDDED_INPUT) if given.use == "embedded" else given.input_tokens
     rules = WritingRules(seconds=given.seconds, input_tokens=shown, calls=given.calls)
-    return SummaryWriter(lambda: model or chat_for(settings), rules, meter.count, bill_for(settings, model))
+    return SummaryWriter(
+        lambda: model or make_chat_model(settings), rules, meter.count, make_cost_function(settings, model)
+    )
 
 
-def chat_for(settings: Settings) -> ChatModel | None:
+def make_chat_model(settings: Settings) -> ChatModel | None:
     """The model that the settings name for writing; None where they name none."""
     from recto.models.chat import ChatChoice, chat_model_for  # noqa: PLC0415  # only for who has a model
 
@@ -391,7 +393,7 @@ def chat_for(settings: Settings) -> ChatModel | None:
     )
 
 
-def embedded_for(settings: Settings) -> EmbeddedModel:
+def make_embedded_model(settings: Settings) -> EmbeddedModel:
     """The model in this process that answers where no upstream is configured. Raises `SettingsError` with the cure."""
     from recto.models.chat import ChatChoice, embedded_model_for  # noqa: PLC0415  # only for who has no other
 
@@ -403,7 +405,7 @@ def embedded_for(settings: Settings) -> EmbeddedModel:
     return embedded_model_for(choice)
 
 
-def bill_for(settings: Settings, model: ChatModel | None = None) -> Callable[[int, int], int]:
+def make_cost_function(settings: Settings, model: ChatModel | None = None) -> Callable[[int, int], int]:
     """What a call of the writing model costs, in picodollars; one on this machine costs nothing."""
     name = model.name if model is not None else settings.compress.model.model
     if not name or (model is None and settings.compress.model.use in ("none", "embedded")):
@@ -414,7 +416,7 @@ def bill_for(settings: Settings, model: ChatModel | None = None) -> Callable[[in
     return lambda prompt, answer: bill(card, 0, prompt, answer)
 
 
-def recall_for(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> Recall:
+def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> Recall:
     """Recall of a session, over an indexer that is shared or over one of its own."""
     from recto.recall.ranking import RankingWeights  # noqa: PLC0415  # numpy only for who has something to recall
     from recto.recall.recall import Recall, RecallRules  # noqa: PLC0415
@@ -430,13 +432,13 @@ def recall_for(settings: Settings, store: TranscriptStore, key: str, indexer: In
         index_seconds=given.index_seconds,
     )
     searcher = Searcher(
-        indexer or indexer_for(settings, store), weights=RankingWeights(half_life_days=given.half_life_days)
+        indexer or make_indexer(settings, store), weights=RankingWeights(half_life_days=given.half_life_days)
     )
-    authority = memory_authority_for(settings, store)
+    authority = make_memory_authority(settings, store)
     return Recall(searcher, key, rules=rules, owns_indexer=indexer is None, authority=authority)
 
 
-def memory_folder_for(settings: Settings, store: TranscriptStore, key: str) -> MemoryFolder | None:
+def memory_folder(settings: Settings, store: TranscriptStore, key: str) -> MemoryFolder | None:
     """The folder of a session's agent and tenant; None where the settings name none and the store is no file."""
     from recto.continuity.memory.files import MemoryFolder, folder_name  # noqa: PLC0415
     from recto.transcript.session_keys import agent_of  # noqa: PLC0415  # only for who has memory
@@ -445,19 +447,19 @@ def memory_folder_for(settings: Settings, store: TranscriptStore, key: str) -> M
     return MemoryFolder(root / folder_name(agent_of(key))) if root else None
 
 
-def memory_authority_for(settings: Settings, store: TranscriptStore) -> MemoryAuthority:
+def make_memory_authority(settings: Settings, store: TranscriptStore) -> MemoryAuthority:
     """What tells recall which messages are approved memory."""
     from recto.continuity.memory.authority import MemoryAuthority  # noqa: PLC0415
 
-    return MemoryAuthority(store, partial(memory_folder_for, settings, store))
+    return MemoryAuthority(store, partial(memory_folder, settings, store))
 
 
-def memory_for(settings: Settings, store: TranscriptStore) -> Memories:
+def open_memory(settings: Settings, store: TranscriptStore) -> Memories:
     """The durable memory of the settings' agent."""
     from recto.continuity.memory.manager import Memories, MemoryRules  # noqa: PLC0415
 
     key = stored_key(settings.session, settings.tenant)
-    folder, given = memory_folder_for(settings, store, key), settings.memory
+    folder, given = memory_folder(settings, store, key), settings.memory
     if folder is None:
         raise SettingsError("memory.folder", "this store is not a file, so say where memory is kept")
     rules = MemoryRules(
@@ -468,26 +470,26 @@ def memory_for(settings: Settings, store: TranscriptStore) -> Memories:
         proposals=given.proposals,
         every_hours=given.every_hours,
     )
-    return Memories(store, key, folder, clock=SystemClock(), meter=meter_for(settings), rules=rules)
+    return Memories(store, key, folder, clock=SystemClock(), meter=make_meter(settings), rules=rules)
 
 
-def consolidator_for(
+def make_consolidator(
     settings: Settings, store: TranscriptStore, indexer: Indexer | None = None, *, model: ChatModel | None = None
 ) -> Consolidator:
     """What reviews finished history: with the model that is given or that the settings name, else by rule."""
     from recto.continuity.memory.consolidation import Consolidator  # noqa: PLC0415
 
-    recall = None if indexer is None else partial(recall_for, settings, store, indexer=indexer)
-    return Consolidator(memory_for(settings, store), model=model or chat_for(settings), recall_of=recall)
+    recall = None if indexer is None else partial(make_recall, settings, store, indexer=indexer)
+    return Consolidator(open_memory(settings, store), model=model or make_chat_model(settings), recall_of=recall)
 
 
-def indexer_for(settings: Settings, store: TranscriptStore) -> Indexer:
+def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
     """What takes a store's messages into the index beside it."""
     from recto.models.embedders import EmbedderChoice, embedder_for, known_embedder  # noqa: PLC0415
     from recto.recall.indexer import Indexer  # noqa: PLC0415
     from recto.recall.stemmer import PorterLexicon  # noqa: PLC0415
 
-    index = index_for(settings, store)
+    index = open_index(settings, store)
     embedder = embedder_for(EmbedderChoice(**asdict(settings.recall.embedder)))
     lanes: list[LaneSize] = []
     with suppress(IndexFailed):  # it is mended or told of when something is to leave; the turn goes on until then
@@ -501,7 +503,7 @@ def indexer_for(settings: Settings, store: TranscriptStore) -> Indexer:
         embedder=embedder,
         before=[one for one in before if one is not None],
         in_background=settings.recall.background,
-        owns_index=is_lasting(store),
+        owns_index=is_persistent(store),
     )
 
 
@@ -544,7 +546,7 @@ def fit(
     in. Calls and their results stay or leave together, the task and the current request stay, and a marker says how
     many messages left. Raises `WindowOverflow` where what must stay does not fit.
     """
-    meter = meter_for(load(arguments={"model": model or None}))
+    meter = make_meter(load(arguments={"model": model or None}))
     return fit_messages(
         messages, max_tokens=max_tokens, meter=meter, tools=tools, threshold=threshold, keep_turns=keep_turns
     )

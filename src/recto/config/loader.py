@@ -35,12 +35,12 @@ def load(
 ) -> Settings:
     """The settings as the file, the environment and the arguments make them. Arguments that are None are not given."""
     settings = Settings()
-    for layer in layers(path=path, environ=environ, arguments=arguments):
+    for layer in read_layers(path=path, environ=environ, arguments=arguments):
         settings = _merge(settings, layer.tree, "")
     return settings
 
 
-def over(settings: Settings, tree: Mapping[str, Any]) -> Settings:
+def override(settings: Settings, tree: Mapping[str, Any]) -> Settings:
     """The settings with some of them changed, by name. Raises `SettingsError` where they do not allow it."""
     return _merge(settings, tree, "")
 
@@ -55,7 +55,7 @@ class Layer:
     tree: Mapping[str, Any]
 
 
-def layers(
+def read_layers(
     *,
     path: str | Path | None = None,
     environ: Mapping[str, str] | None = None,

@@ -22,7 +22,7 @@ _LAST = 0.95
 """The share of the room from which on the cascade's last rungs are asked, and relief is not put off."""
 
 
-def rules_for(settings: Settings, budget: Budget, card: ModelCard) -> ReliefRules:
+def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> ReliefRules:
     """When relief starts, how far it goes and what it may touch, as the settings say."""
     window = settings.window
     leaves = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy, **window.scorer))

@@ -54,7 +54,7 @@ def _setting(key: str, value: object, given: Sequence[Layer]) -> Setting:
         if _holds(layer.tree, key.split(".")):
             origin = layer.origin
             where = f"RECTO_{key.upper().replace('.', '__')}" if origin == "environment" else layer.name
-    return Setting(key=key, value=shown(key, value), origin=origin, where=where)
+    return Setting(key=key, value=redact(key, value), origin=origin, where=where)
 
 
 def _holds(tree: Any, names: Sequence[str]) -> bool:  # noqa: ANN401  # a value of the tree
@@ -65,7 +65,7 @@ def _holds(tree: Any, names: Sequence[str]) -> bool:  # noqa: ANN401  # a value 
     return True
 
 
-def shown(key: str, value: Any) -> Any:  # noqa: ANN401
+def redact(key: str, value: Any) -> Any:  # noqa: ANN401
     """A value as it may be shown: nothing of a secret, and no address with what opens it."""
     name = key.rpartition(".")[2]
     if name in _SECRET and not isinstance(value, Mapping):
@@ -73,9 +73,9 @@ def shown(key: str, value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, Mapping):
         if name in _VALUES_SECRET:
             return {str(one): SET for one in value}
-        return {str(one): shown(f"{key}.{one}", held) for one, held in value.items()}
+        return {str(one): redact(f"{key}.{one}", held) for one, held in value.items()}
     if isinstance(value, list | tuple):
-        return [shown(key, one) for one in value]
+        return [redact(key, one) for one in value]
     if isinstance(value, str) and (name in _ADDRESS or (key == "store" and "://" in value)):
         return _address(value, bare=key in _SECRET_ADDRESS)
     return value

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from recto.config import Settings
-from recto.config.factory import SystemClock, embedded_for, indexer_for, metrics_for, replica_of, sinks_for
+from recto.config.factory import SystemClock, make_embedded_model, make_indexer, make_metrics, make_sinks, open_replica
 from recto.engine.async_session import on_a_thread
 from recto.errors import InputError, RectoError
 from recto.formats.errors import TIMED_OUT, UPSTREAM_FAILED
@@ -60,12 +60,12 @@ class Gateway:
         self.upstreams = upstreams_for(settings, partial(_embedded, settings))
         self.settings = settings = self._with_embedded(settings)
         known = Registry(overrides=settings.models)
-        told = sinks_for(settings)
-        self.metrics = metrics_for(settings, told)
+        told = make_sinks(settings)
+        self.metrics = make_metrics(settings, told)
         self._sinks: list[HealthSink] = [self.metrics, *told]
-        self._indexer = indexer_for(settings, store)
+        self._indexer = make_indexer(settings, store)
         self.sessions = SessionPool(settings, store, self._indexer, sinks=self._sinks)
-        self.replica = replica_of(settings, store)
+        self.replica = open_replica(settings, store)
         self._sources = Sources(Inspection(self.sessions, settings), self.replica)
         self.turns = TurnRunner(store, self.sessions, clock)
         self.holding = Holding(store, self.sessions, self.turns, clock)
@@ -235,7 +235,7 @@ class Gateway:
 
 
 def _embedded(settings: Settings) -> Upstream:
-    return EmbeddedUpstream(embedded_for(settings))
+    return EmbeddedUpstream(make_embedded_model(settings))
 
 
 def _key(request: Request) -> Key:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from recto.config import Settings
-from recto.config.factory import MEMORY, importer_for
+from recto.config.factory import MEMORY_STORE, make_importer
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import DEFAULT_SESSION, Entry
 
@@ -28,7 +28,7 @@ def apart(settings: Settings, *, model: str | None = None, window: int | None = 
     fresh = Settings()
     return replace(
         settings,
-        store=MEMORY,
+        store=MEMORY_STORE,
         session=DEFAULT_SESSION,
         tenant="",
         model=name,
@@ -44,4 +44,4 @@ def apart(settings: Settings, *, model: str | None = None, window: int | None = 
 def sessions_in(settings: Settings, file: Path) -> dict[str, list[Entry]]:
     """What was said in a file, by session."""
     with closing(MemoryStore()) as store:
-        return {name: list(store.read(name)) for name in importer_for(settings, store).take(file).sessions}
+        return {name: list(store.read(name)) for name in make_importer(settings, store).take(file).sessions}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from recto.cli.console import Advance
 from recto.config import Settings
-from recto.config.factory import card_for, importer_for, indexer_for, meter_for, open_session
+from recto.config.factory import make_importer, make_indexer, make_meter, model_card, open_session
 from recto.context.window.budget import Budget
 from recto.lab.backtest import Backtest, ReplayedTurn, backtest
 from recto.lab.baselines import backtest_baseline
@@ -100,7 +100,7 @@ def _keep_nothing(turn: ReplayedTurn) -> None:
 def sessions_of(settings: Settings, file: Path) -> Iterator[list[Entry]]:
     """What was said in a file, session by session."""
     with closing(MemoryStore()) as store:
-        importer = replace(importer_for(settings, store), clock=_Seconds())
+        importer = replace(make_importer(settings, store), clock=_Seconds())
         for name in importer.take(file).sessions:
             yield list(store.read(name))
 
@@ -109,14 +109,14 @@ def _result(
     settings: Settings, way: Way, entries: Iterator[Entry], time: RecordedTime, turned: Callable[[ReplayedTurn], None]
 ) -> Backtest:
     if way.mode is None:
-        given, card = settings.window, card_for(settings)
+        given, card = settings.window, model_card(settings)
         budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
         return backtest_baseline(
-            way.name, entries, card=card, room=budget.room, meter=meter_for(settings), turned=turned
+            way.name, entries, card=card, room=budget.room, meter=make_meter(settings), turned=turned
         )
     with (
         closing(MemoryStore()) as store,
-        closing(indexer_for(settings, store)) as indexer,
+        closing(make_indexer(settings, store)) as indexer,
         closing(open_session(settings, store, indexer, clock=time)) as session,
     ):
         return backtest(session, entries, turned=turned)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recto.config import Settings
-from recto.config.factory import card_for
-from recto.config.loader import over
+from recto.config.factory import model_card
+from recto.config.loader import override
 from recto.context.window.budget import Budget
 from recto.context.window.pressure import Thresholds
 from recto.lab.isolation import apart
@@ -58,7 +58,7 @@ class Subject:
     def budget(self) -> Budget:
         """What a prompt may have, in the largest window."""
         given = self.settings.window
-        card = card_for(self.settings)
+        card = model_card(self.settings)
         return Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
 
     def space(self) -> tuple[Dimension, ...]:
@@ -68,7 +68,7 @@ class Subject:
     def under(self, values: Candidate) -> Settings:
         """The settings with the values of a candidate."""
         settings = apart(self.settings, window=int(values[WINDOW])) if WINDOW in values else self.settings
-        return over(settings, self.tree(values))
+        return override(settings, self.tree(values))
 
     def tree(self, values: Candidate) -> dict[str, Any]:
         """What a candidate changes, as a file of settings has it. The window is the model's, and not among it."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from recto.cli.console import Advance
 from recto.config import Settings
-from recto.config.factory import indexer_for, open_session
+from recto.config.factory import make_indexer, open_session
 from recto.formats import read
 from recto.lab.backtest import Backtest, backtest
 from recto.lab.objective import Candidate
@@ -95,7 +95,7 @@ def _measured(task: _Task, advance: Advance) -> Backtest:
 
     with (
         closing(MemoryStore()) as store,
-        closing(indexer_for(task.settings, store)) as indexer,
+        closing(make_indexer(task.settings, store)) as indexer,
         closing(open_session(task.settings, store, indexer, clock=time)) as session,
     ):
         return backtest(session, passed())

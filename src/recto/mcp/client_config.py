@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from recto.config.client_files import as_json, json_in, read_text, refused, write_whole
+from recto.config.client_files import parse_json, read_text, refusal, render_json, replace_file
 from recto.errors import InputError
 from recto.formats.recto_tools import SERVER
 
@@ -164,10 +164,10 @@ def add(client: McpClient, server: Server, path: Path) -> Path | None:
         if held.get(SERVER) == client.entry(server):
             return None
         others = _without_table(before, client.within, known, path) if SERVER in held else before
-        return write_whole(path, before, _with_table(others, client, server, path))
-    known = json_in(before, path)
+        return replace_file(path, before, _with_table(others, client, server, path))
+    known = parse_json(before, path)
     made = _merged(known, whole(client, server), client, path)
-    return None if made == known else write_whole(path, before, as_json(made, before))
+    return None if made == known else replace_file(path, before, render_json(made, before))
 
 
 def remove(client: McpClient, path: Path) -> Path | None:
@@ -177,15 +177,15 @@ def remove(client: McpClient, path: Path) -> Path | None:
         known = _toml(before, path)
         if SERVER not in _servers(known, client, path):
             return None
-        return write_whole(path, before, _without_table(before, client.within, known, path))
-    known = json_in(before, path)
+        return replace_file(path, before, _without_table(before, client.within, known, path))
+    known = parse_json(before, path)
     if SERVER not in _servers(known, client, path):
         return None
     servers = {name: one for name, one in known[client.within].items() if name != SERVER}
     made = {**known, client.within: servers}
     if client.asks and isinstance(inputs := known.get("inputs"), list):
         made["inputs"] = [one for one in inputs if one != ASKED]
-    return write_whole(path, before, as_json(made, before))
+    return replace_file(path, before, render_json(made, before))
 
 
 def _merged(known: Mapping[str, Any], given: Mapping[str, Any], client: McpClient, path: Path) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _merged(known: Mapping[str, Any], given: Mapping[str, Any], client: McpClien
     if asks := given.get("inputs"):
         inputs = known.get("inputs", [])
         if not isinstance(inputs, list):
-            raise refused(path, "'inputs' in it is no list")
+            raise refusal(path, "'inputs' in it is no list")
         made["inputs"] = [*(one for one in inputs if one not in asks), *asks]
     return made
 
@@ -202,7 +202,7 @@ def _merged(known: Mapping[str, Any], given: Mapping[str, Any], client: McpClien
 def _servers(known: Mapping[str, Any], client: McpClient, path: Path) -> dict[str, Any]:
     held = known.get(client.within, {})
     if not isinstance(held, dict):
-        raise refused(path, f"'{client.within}' in it is no object")
+        raise refusal(path, f"'{client.within}' in it is no object")
     return held
 
 
@@ -210,7 +210,7 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise refused(path, f"it is not TOML ({error})") from None
+        raise refusal(path, f"it is not TOML ({error})") from None
 
 
 def _table(within: str, entry: Mapping[str, Any]) -> str:
@@ -226,7 +226,7 @@ def _with_table(text: str, client: McpClient, server: Server, path: Path) -> str
     try:
         tomllib.loads(after)
     except tomllib.TOMLDecodeError:
-        raise refused(path, f"'{client.within}' in it is written in a way that nothing can be added to") from None
+        raise refusal(path, f"'{client.within}' in it is written in a way that nothing can be added to") from None
     return after
 
 
@@ -244,5 +244,5 @@ def _without_table(text: str, within: str, known: Mapping[str, Any], path: Path)
     others = {name: one for name, one in known[within].items() if name != SERVER}
     left = {**known, within: others} if others else {name: one for name, one in known.items() if name != within}
     if _toml(after, path) != left:
-        raise refused(path, f"'{within}.{SERVER}' in it is written in a way that cannot be taken out safely")
+        raise refusal(path, f"'{within}.{SERVER}' in it is written in a way that cannot be taken out safely")
     return after

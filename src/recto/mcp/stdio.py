@@ -14,7 +14,7 @@ from dataclasses import replace
 from mcp.server.stdio import stdio_server
 
 from recto.config import Settings
-from recto.config.factory import indexer_for, open_session, open_store
+from recto.config.factory import make_indexer, open_session, open_store
 from recto.engine.session import Session
 from recto.mcp.context import McpContext
 from recto.mcp.server import server_for
@@ -24,7 +24,7 @@ from recto.transcript.protocols import TranscriptStore
 
 def serve(settings: Settings, *, read_only: bool = False) -> None:
     """Answers until the client closes its end."""
-    with closing(open_store(settings)) as store, closing(indexer_for(settings, store)) as indexer:
+    with closing(open_store(settings)) as store, closing(make_indexer(settings, store)) as indexer:
         desk = desk_for(settings, store, indexer, may_change=not read_only)
         asyncio.run(_serve(desk))
 

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import fields, replace
 
 from recto.config import Settings, load
-from recto.config.factory import memory_for, open_session
+from recto.config.factory import open_memory, open_session
 from recto.engine.session import Session
 from recto.errors import AppendConflict, SettingsError
 from recto.sample.player import DAY, SamplePlayer
@@ -73,7 +73,7 @@ def _propose(settings: Settings, store: TranscriptStore) -> None:
     """What was learnt waits for a decision; once, however often this is asked for."""
     said = [one for one in store.read(SESSION) if one.kind == MESSAGE and one.role == "user"]
     with suppress(SettingsError):  # a store that goes with the process has nowhere to keep memory
-        memory = memory_for(replace(settings, session=SESSION, tenant=""), store)
+        memory = open_memory(replace(settings, session=SESSION, tenant=""), store)
         for kind, text, words in PROPOSED:
             sources = [pointer_to(SESSION, one.seq) for one in said if words.encode() in one.content][:1]
             memory.propose(kind, text, sources=sources, by="rule", why="said by the user in so many words")

@@ -9,7 +9,7 @@ import pytest
 
 import recto
 from recto.config import load
-from recto.config.factory import consolidator_for, importer_for, indexer_for, memory_for
+from recto.config.factory import make_consolidator, make_importer, make_indexer, open_memory
 from recto.continuity.memory import consolidation
 from recto.continuity.memory.consolidation import Consolidator
 from recto.continuity.memory.events import CONSOLIDATED, CYCLE
@@ -64,7 +64,7 @@ def texts(cycle) -> set[str]:
 
 def test_decisions_lessons_corrections_and_preferences_are_proposed_with_pointers(settings, store):
     say(store, SAID)
-    cycle = consolidator_for(settings, store).run([SESSION])
+    cycle = make_consolidator(settings, store).run([SESSION])
     assert {(one.memory.kind, one.memory.text) for one in cycle.proposed} == {
         ("preference", "I prefer tabs over spaces in all Go code."),
         ("decision", "We will use SQLite for the store because there is no server to run."),
@@ -75,7 +75,7 @@ def test_decisions_lessons_corrections_and_preferences_are_proposed_with_pointer
     by_kind = {one.memory.kind: one for one in cycle.proposed}
     assert by_kind["correction"].memory.sources == (pointer_to(SESSION, 7), pointer_to(SESSION, 5))
     assert "the user corrected something" in by_kind["correction"].why
-    memories = memory_for(settings, store)
+    memories = open_memory(settings, store)
     assert {one.id for one in memories.proposals()} == {one.id for one in cycle.proposed}
     assert memories.remembered() == []
     assert cycle.approved == []
@@ -84,31 +84,31 @@ def test_decisions_lessons_corrections_and_preferences_are_proposed_with_pointer
 def test_a_dry_run_writes_nothing_at_all(settings, store, tmp_path):
     say(store, SAID)
     before = everything(store, tmp_path)
-    cycle = consolidator_for(settings, store).run([SESSION], dry_run=True)
+    cycle = make_consolidator(settings, store).run([SESSION], dry_run=True)
     assert len(cycle.proposed) == 5
     assert "I prefer tabs" in cycle.handoff
     assert everything(store, tmp_path) == before
-    real = consolidator_for(settings, store).run([SESSION])
+    real = make_consolidator(settings, store).run([SESSION])
     assert [one.id for one in real.proposed] == [one.id for one in cycle.proposed]
     assert everything(store, tmp_path) != before
 
 
 def test_a_second_cycle_reads_only_what_is_new(settings, store):
     say(store, SAID)
-    consolidator_for(settings, store).run([SESSION])
-    assert consolidator_for(settings, store).run([SESSION]).proposed == []
+    make_consolidator(settings, store).run([SESSION])
+    assert make_consolidator(settings, store).run([SESSION]).proposed == []
     say(store, [("user", "I prefer dates written as day and month."), ("assistant", "Yes.")])
-    again = consolidator_for(settings, store).run([SESSION])
+    again = make_consolidator(settings, store).run([SESSION])
     assert texts(again) == {"I prefer dates written as day and month."}
     assert again.sessions[SESSION] < 12
 
 
 def test_what_was_taken_back_meanwhile_is_known_from_the_entries_themselves(settings, store):
     say(store, SAID[:6])
-    first = consolidator_for(settings, store).run([SESSION])
+    first = make_consolidator(settings, store).run([SESSION])
     assert "Always use 8080 as the staging port for the team." in texts(first)
     say(store, SAID[6:])
-    again = consolidator_for(settings, store).run([SESSION])
+    again = make_consolidator(settings, store).run([SESSION])
     (correction,) = again.proposed
     assert correction.memory.sources[1:] == (pointer_to(SESSION, 5),)
     assert "Always use 8080" not in again.handoff
@@ -116,9 +116,9 @@ def test_what_was_taken_back_meanwhile_is_known_from_the_entries_themselves(sett
 
 def test_a_forged_cursor_makes_nobody_say_anything(settings, store):
     say(store, SAID)
-    memories = memory_for(settings, store)
+    memories = open_memory(settings, store)
     memories.record(CONSOLIDATED, {"session": SESSION, "upto": 8, "hash": "00", "standing": [1, "x", 10**12]})
-    assert len(consolidator_for(settings, store).run([SESSION]).proposed) == 5
+    assert len(make_consolidator(settings, store).run([SESSION]).proposed) == 5
 
 
 def test_the_turn_that_is_still_going_on_is_left_for_later(settings, store):
@@ -126,9 +126,9 @@ def test_the_turn_that_is_still_going_on_is_left_for_later(settings, store):
     assert finished(store, SESSION) == 8
     say(store, [("user", "From now on, always answer in German, please.")])
     assert finished(store, SESSION) == 8
-    assert all("German" not in text for text in texts(consolidator_for(settings, store).run([SESSION])))
+    assert all("German" not in text for text in texts(make_consolidator(settings, store).run([SESSION])))
     say(store, [("assistant", "Gern.")])
-    assert any("German" in text for text in texts(consolidator_for(settings, store).run([SESSION])))
+    assert any("German" in text for text in texts(make_consolidator(settings, store).run([SESSION])))
     assert finished(store, "agent:books:none") == 0
 
 
@@ -152,9 +152,9 @@ def test_a_cycle_that_was_killed_goes_on_and_proposes_nothing_twice(settings, st
     with monkeypatch.context() as patched:
         patched.setattr(MemoryStore, "append", dying)
         with pytest.raises(Killed):
-            consolidator_for(settings, store).run([SESSION, "agent:books:other"])
-    consolidator_for(settings, store).run([SESSION, "agent:books:other"])
-    memories = memory_for(settings, store)
+            make_consolidator(settings, store).run([SESSION, "agent:books:other"])
+    make_consolidator(settings, store).run([SESSION, "agent:books:other"])
+    memories = open_memory(settings, store)
     assert len({one.id for one in memories.proposals()}) == len(memories.proposals()) == 7
     kinds = [entry.kind for key in (SESSION, "agent:books:other") for entry in store.read(key)]
     assert kinds.count("memory_proposed") == 7
@@ -164,8 +164,8 @@ def test_a_cycle_that_was_killed_goes_on_and_proposes_nothing_twice(settings, st
 def test_a_rule_approves_only_the_kinds_that_are_allowed_and_only_typed_words(settings, store):
     say(store, SAID)
     allowed = replace(settings, memory=replace(settings.memory, approve=("preference", "decision", "lesson")))
-    cycle = consolidator_for(allowed, store).run([SESSION])
-    memories = memory_for(allowed, store)
+    cycle = make_consolidator(allowed, store).run([SESSION])
+    memories = open_memory(allowed, store)
     assert {one.memory.text for one in memories.remembered()} == {
         "I prefer tabs over spaces in all Go code.",
         "Never touch the folder with the migrations.",
@@ -177,19 +177,19 @@ def test_a_rule_approves_only_the_kinds_that_are_allowed_and_only_typed_words(se
 
 def test_what_was_imported_is_never_approved_by_rule(settings, store, tmp_path):
     (tmp_path / "s.json").write_text(json.dumps([{"role": role, "content": text} for role, text in SAID]))
-    importer_for(settings, store).take(tmp_path / "s.json", session=SESSION)
+    make_importer(settings, store).take(tmp_path / "s.json", session=SESSION)
     allowed = replace(settings, memory=replace(settings.memory, approve=("preference", "decision", "correction")))
-    assert consolidator_for(allowed, store).run([SESSION]).approved == []
+    assert make_consolidator(allowed, store).run([SESSION]).approved == []
 
 
 def test_what_contradicts_a_memory_is_flagged_and_left_to_a_person(settings, store):
     allowed = replace(settings, memory=replace(settings.memory, approve=("preference",)))
     say(store, [("user", "I always want the report on page 12 first."), ("assistant", "Yes.")])
     say(store, [("user", "I always prefer the report in 12 parts."), ("assistant", "Yes.")])
-    memories = memory_for(allowed, store)
+    memories = open_memory(allowed, store)
     made = memories.propose("preference", "I always prefer the report in 14 parts.")
     kept = memories.approve(made.id, made.digest, "ada").memory
-    cycle = consolidator_for(allowed, store).run([SESSION])
+    cycle = make_consolidator(allowed, store).run([SESSION])
     (flagged,) = [one for one in cycle.proposed if one.memory.text.endswith("12 parts.")]
     assert [(flag.kind, flag.id) for flag in flagged.flags] == [("conflict", kept.id)]
     assert flagged.id not in cycle.approved
@@ -197,10 +197,10 @@ def test_what_contradicts_a_memory_is_flagged_and_left_to_a_person(settings, sto
 
 def test_what_is_remembered_already_is_not_proposed_again(settings, store):
     say(store, SAID)
-    memories = memory_for(settings, store)
+    memories = open_memory(settings, store)
     made = memories.propose("preference", "Never touch the folder with the migrations.")
     memories.approve(made.id, made.digest, "ada")
-    cycle = consolidator_for(settings, store).run([SESSION])
+    cycle = make_consolidator(settings, store).run([SESSION])
     assert cycle.known == 1
     assert len(cycle.proposed) == 4
 
@@ -208,11 +208,11 @@ def test_what_is_remembered_already_is_not_proposed_again(settings, store):
 def test_a_secret_is_never_proposed_and_the_reason_does_not_repeat_it(settings, store):
     key = "sk-ant-api03-" + "abcDEF123_-" * 8 + "AA"
     say(store, [("user", f"Always use the key {key} for billing."), ("assistant", "Yes.")])
-    cycle = consolidator_for(settings, store).run([SESSION])
+    cycle = make_consolidator(settings, store).run([SESSION])
     assert cycle.proposed == []
     (why,) = cycle.refused
     assert "anthropic" in why
-    memories = memory_for(settings, store)
+    memories = open_memory(settings, store)
     assert key.encode() not in b"".join(entry.content for entry in store.read(memories.home))
     assert not [path for path in memories.folder.root.rglob("*") if path.is_file() and key in path.read_text()]
 
@@ -226,7 +226,7 @@ def test_a_model_adds_only_what_stands_word_for_word_in_its_source(settings, sto
         ]
     )
     allowed = replace(settings, memory=replace(settings.memory, approve=("fact", "preference")))
-    cycle = consolidator_for(allowed, store, model=model).run([SESSION])
+    cycle = make_consolidator(allowed, store, model=model).run([SESSION])
     assert [(one.by, one.memory.text) for one in cycle.proposed] == [
         ("model", "The office of Marlow is in Bern since spring.")
     ]
@@ -236,11 +236,11 @@ def test_a_model_adds_only_what_stands_word_for_word_in_its_source(settings, sto
 @pytest.mark.parametrize("trouble", [ModelFailed("m", "late"), RuntimeError("boom"), "", "nonsense\n" * 5])
 def test_without_a_model_that_works_the_rules_are_enough(settings, store, trouble):
     say(store, SAID)
-    assert len(consolidator_for(settings, store, model=ScriptedModel([trouble])).run([SESSION]).proposed) == 5
+    assert len(make_consolidator(settings, store, model=ScriptedModel([trouble])).run([SESSION]).proposed) == 5
 
 
 def remembered(settings, store, *told, clock, **rules):
-    memories = memory_for(settings, store)
+    memories = open_memory(settings, store)
     memories.clock = memories.proposing._clock = clock
     memories.rules = replace(memories.rules, **rules)
     for text, more in told:
@@ -294,7 +294,7 @@ def test_memories_that_say_the_same_are_proposed_to_be_one_and_never_merged_by_t
 
 
 def test_what_recall_quoted_counts_as_used_once(settings, store):
-    memories = memory_for(settings, store)
+    memories = open_memory(settings, store)
     made = memories.propose("fact", "The office of Marlow is in Bern.")
     kept = memories.approve(made.id, made.digest, "ada").memory
     (message,) = memories.decisions.messages
@@ -302,18 +302,18 @@ def test_what_recall_quoted_counts_as_used_once(settings, store):
         for pointer in (pointer_to(memories.home, message), pointer_to("agent:eve:memory", message), "nonsense"):
             session.record("recall_injected", {"hits": [{"pointer": pointer}, 7]})
         session.append_all([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hi"}])
-    consolidator_for(settings, store).run([SESSION])
+    make_consolidator(settings, store).run([SESSION])
     memories.record(CONSOLIDATED, {"session": SESSION, "upto": 1, "hash": "another"})
-    consolidator_for(settings, store).run([SESSION])
-    assert memory_for(settings, store).get(kept.id).memory.hits == 1
+    make_consolidator(settings, store).run([SESSION])
+    assert open_memory(settings, store).get(kept.id).memory.hits == 1
 
 
 def test_recall_is_asked_questions_made_from_the_transcript(settings, store):
     said = [(role, f"{text} It concerns the {noun} department and the yearly {noun} meeting.") for noun in
             ("harbour", "library", "garden", "bakery", "station") for role, text in SAID[:2]]  # fmt: skip
     say(store, said)
-    indexer = indexer_for(settings, store)
-    cycle = consolidator_for(settings, store, indexer).run([SESSION])
+    indexer = make_indexer(settings, store)
+    cycle = make_consolidator(settings, store, indexer).run([SESSION])
     health = cycle.health[SESSION]
     assert health.asked >= 5
     assert cycle.share == health.share >= 0.8
@@ -334,7 +334,7 @@ def test_a_recall_that_finds_nothing_is_seen(settings, store):
         store,
         [("user", "The yearly meeting of the harbour department happens in Kilimanjaro house."), ("assistant", "Ok.")],
     )
-    cycle = Consolidator(memory_for(settings, store), recall_of=lambda _: Blind()).run([SESSION])
+    cycle = Consolidator(open_memory(settings, store), recall_of=lambda _: Blind()).run([SESSION])
     assert cycle.share == 0.0
     assert cycle.health[SESSION].missed == (1,)
     assert RecallHealth(asked=0, found=0, missed=()).share == 1.0
@@ -343,22 +343,22 @@ def test_a_recall_that_finds_nothing_is_seen(settings, store):
 
 def test_a_cycle_leaves_a_journal_a_handoff_an_index_and_a_log(settings, store):
     say(store, SAID)
-    cycle = consolidator_for(settings, store).run([SESSION])
-    root = memory_for(settings, store).folder.root
+    cycle = make_consolidator(settings, store).run([SESSION])
+    root = open_memory(settings, store).folder.root
     assert "proposed to keep" in (root / cycle.journal).read_text()
     assert (root / "HANDOFF.md").read_text() == cycle.handoff
     assert "8081" in cycle.handoff
     assert (root / "INDEX.md").read_text() == "# What is remembered\n\nNothing yet.\n"
-    consolidator_for(settings, store).run([SESSION])
+    make_consolidator(settings, store).run([SESSION])
     assert (root / cycle.journal).read_text().count("## Consolidation") == 2
-    assert sum(line.get("event") == CYCLE for line in memory_for(settings, store).folder.logged()) == 2
+    assert sum(line.get("event") == CYCLE for line in open_memory(settings, store).folder.logged()) == 2
 
 
 def test_a_schedule_says_when_a_cycle_is_due(settings, store):
     say(store, SAID)
-    assert not consolidator_for(settings, store).is_due()
+    assert not make_consolidator(settings, store).is_due()
     daily = replace(settings, memory=replace(settings.memory, every_hours=24.0))
-    one = consolidator_for(daily, store)
+    one = make_consolidator(daily, store)
     assert one.is_due()
     one.run([SESSION])
     assert not one.is_due()
@@ -369,7 +369,7 @@ def test_a_schedule_says_when_a_cycle_is_due(settings, store):
 def test_memory_itself_is_not_reviewed_and_progress_is_told(settings, store):
     say(store, SAID)
     moved = []
-    one = consolidator_for(settings, store)
+    one = make_consolidator(settings, store)
     waiting = one.waiting(SESSION)
     one.run([SESSION, "agent:books:memory"], advance=moved.append)
     assert sum(moved) == waiting == 8
@@ -381,14 +381,14 @@ def test_a_session_makes_only_so_many_proposals(settings, store):
         [pair for n in range(30) for pair in (("user", f"I prefer the garden {n} in green."), ("assistant", "Ok."))],
     )
     few = replace(settings, memory=replace(settings.memory, proposals=4))
-    assert len(consolidator_for(few, store).run([SESSION]).proposed) == 4
+    assert len(make_consolidator(few, store).run([SESSION]).proposed) == 4
 
 
 def test_a_stretch_at_a_time_gives_the_same(settings, store, monkeypatch):
     say(store, SAID)
-    whole = consolidator_for(settings, store).run([SESSION], dry_run=True)
+    whole = make_consolidator(settings, store).run([SESSION], dry_run=True)
     monkeypatch.setattr("recto.continuity.memory.extraction.CHUNK", 3)
-    pieces = consolidator_for(settings, store).run([SESSION], dry_run=True)
+    pieces = make_consolidator(settings, store).run([SESSION], dry_run=True)
     assert texts(whole) <= texts(pieces)
 
 
@@ -402,5 +402,5 @@ def test_a_proposal_that_is_refused_stops_nothing(settings, store, monkeypatch):
         return real(self, given, **more)
 
     monkeypatch.setattr(consolidation.Memories, "drafted", refusing)
-    cycle = consolidator_for(settings, store).run([SESSION])
+    cycle = make_consolidator(settings, store).run([SESSION])
     assert (len(cycle.proposed), len(cycle.refused)) == (4, 1)

@@ -10,7 +10,7 @@ import pytest
 
 import recto
 from recto.config import load
-from recto.config.factory import importer_for, indexer_for, memory_for, recall_for
+from recto.config.factory import make_importer, make_indexer, make_recall, open_memory
 from recto.continuity.memory import files
 from recto.continuity.memory.events import APPROVED, REJECTED, RETIRED
 from recto.continuity.memory.files import folder_name
@@ -51,7 +51,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def memories(settings, store) -> Memories:
-    return memory_for(settings, store)
+    return open_memory(settings, store)
 
 
 def say(store, *texts: str, session: str = SESSION) -> list[str]:
@@ -153,7 +153,7 @@ def test_an_approval_of_other_bytes_a_second_one_and_one_after_a_rejection_are_r
 
 def test_two_processes_cannot_use_one_approval_twice(memories, settings, store):
     made = memories.propose("fact", "The cat is called Ada.")
-    other = memory_for(settings, store)
+    other = open_memory(settings, store)
     waiting = other.proposal(made.id)
     memories.approve(made.id, made.digest, "ada")
     with pytest.raises(ApprovalRefused, match="decided on already"):
@@ -242,7 +242,7 @@ def test_a_page_that_was_removed_by_hand_is_retired(memories, settings, store):
     learn(memories, "We deploy on Fridays.")
     (path,) = memories.folder.root.rglob("memories/*/*.md")
     path.unlink()
-    again = memory_for(settings, store)
+    again = open_memory(settings, store)
     assert len(again.reconcile()) == 1
     assert again.remembered() == []
     assert again.reconcile() == []
@@ -258,11 +258,11 @@ def test_pages_that_people_broke_are_named_and_the_others_are_used(memories, set
     (folder / "folder.md").mkdir()
     os.mkfifo(folder / "pipe.md")
     (folder / "twice.md").write_text(next(folder.glob("we-*.md")).read_text())
-    found = memory_for(settings, store).folder.pages()
+    found = open_memory(settings, store).folder.pages()
     assert set(found.by_id) == {kept.id}
     assert len(found.problems) == 6
     assert all(isinstance(one, MalformedMemory) and one.source.startswith("memories/fact/") for one in found.problems)
-    assert memory_for(settings, store).reconcile() == [], "a page that cannot be read is not a page that was removed"
+    assert open_memory(settings, store).reconcile() == [], "a page that cannot be read is not a page that was removed"
     assert len(memories.remembered()) == 1
 
 
@@ -323,7 +323,7 @@ def test_tenants_and_agents_have_memories_of_their_own(settings, store):
     places = [
         replace(settings, session=key, tenant=tenant) for key in (SESSION, "agent:b:x") for tenant in ("", "t", "T")
     ]
-    every = [memory_for(one, store) for one in places]
+    every = [open_memory(one, store) for one in places]
     assert len({one.folder.root for one in every}) == len({one.home for one in every}) == len(every)
     learn(every[1], "We deploy on Fridays.")
     assert [len(one.remembered()) for one in every] == [0, 1, 0, 0, 0, 0]
@@ -347,16 +347,16 @@ def test_every_session_has_the_memory_of_its_agent(key, agent, home):
 
 def test_a_store_that_is_no_file_needs_a_folder():
     with recto.open("memory:") as session, pytest.raises(SettingsError, match=r"memory\.folder"):
-        memory_for(load(environ={}, arguments={"store": "memory:"}), session.store)
+        open_memory(load(environ={}, arguments={"store": "memory:"}), session.store)
 
 
 def recalled(store, settings, query: str):
     """What a question finds, and what would stand in a prompt."""
-    indexer = indexer_for(settings, store)
+    indexer = make_indexer(settings, store)
     try:
         for one in store.sessions():
             indexer.catch_up(one.session)
-        recall = recall_for(settings, store, SESSION, indexer)
+        recall = make_recall(settings, store, SESSION, indexer)
         asked = Query(text=query, now=1_790_000_000_000_000)
         block, _ = recall.injection(asked, room=2_000, count=len, hidden=())
         return recall.search(asked, most=10).hits, "" if block is None else block.text
@@ -418,8 +418,8 @@ def test_imported_approvals_have_no_authority_and_write_nothing(memories, settin
     file.write_bytes(b"".join(export_recto(memories.store, [memories.home, SESSION])))
     elsewhere = replace(settings, memory=replace(settings.memory, folder=str(tmp_path / "other")))
     with SqliteStore(tmp_path / "b.db") as other:
-        importer_for(settings, other).take(file)
-        victim = memory_for(elsewhere, other)
+        make_importer(settings, other).take(file)
+        victim = open_memory(elsewhere, other)
         assert victim.reconcile() == []
         assert pages(victim) == {}
         hits, block = recalled(other, elsewhere, "what is the vault of the office called")
@@ -445,7 +445,7 @@ def test_a_full_disk_refuses_loudly_and_the_page_is_written_later(memories, sett
         with pytest.raises(StoreFull):
             memories.approve(made.id, made.digest, "ada")
     assert pages(memories) == {}
-    again = memory_for(settings, store)
+    again = open_memory(settings, store)
     assert len(again.reconcile()) == 1
     assert list(pages(again).values()) == [made.text]
 
@@ -454,9 +454,9 @@ def test_a_log_whose_last_line_was_torn_is_still_read(memories, settings, store)
     learn(memories, "We deploy on Fridays.")
     log = memories.folder.root / "log.jsonl"
     log.write_bytes(log.read_bytes() + b'{"op": "half')
-    learn(memory_for(settings, store), "The cat is called Ada.")
+    learn(open_memory(settings, store), "The cat is called Ada.")
     assert len(memories.folder.logged()) == 4
-    assert memory_for(settings, store).reconcile() == []
+    assert open_memory(settings, store).reconcile() == []
 
 
 def test_every_kind_has_a_place(memories):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from recto.config import Settings
-from recto.config.factory import memory_for
+from recto.config.factory import open_memory
 from recto.context.window.report import Report
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.continuity.checkpoints.schema import checkpoint_from
@@ -118,7 +118,7 @@ class Inspection:
     def memories(self, call: ParsedCall) -> Memories:
         """The memory of an agent: the one that is named, else the key's."""
         name = f"agent:{call.query['agent'] or call.key.agent}:main"
-        return memory_for(replace(self.settings, session=name, tenant=call.key.tenant), self.store)
+        return open_memory(replace(self.settings, session=name, tenant=call.key.tenant), self.store)
 
     def model_of(self, stored: str) -> str:
         """The model that a session was last asked with; empty where nobody knows."""

@@ -18,7 +18,7 @@ from rich.table import Column, Table
 from recto.cli.completion import models
 from recto.cli.console import out, progress, safe
 from recto.config import Settings
-from recto.config.factory import indexer_for, meter_for, open_session, open_store
+from recto.config.factory import make_indexer, make_meter, open_session, open_store
 from recto.engine.session import Session
 from recto.lab.isolation import apart
 from recto.testing import scripted_session
@@ -89,7 +89,7 @@ def _folder(settings: Settings) -> Iterator[Path]:
 
 
 def _counting(settings: Settings) -> list[BenchFigure]:
-    meter = meter_for(settings)
+    meter = make_meter(settings)
     text = "\n".join(str(message["content"]) for message in scripted_session(exchanges=400))
     text = (text * (_TEXT // len(text) + 1))[:_TEXT]
     meter.text(text[:10_000])  # what is loaded once
@@ -101,7 +101,7 @@ def _session_of(settings: Settings, size: int, advance: Callable[[int], None]) -
     messages = islice(_endless(), size)
     with (
         closing(open_store(settings)) as store,
-        closing(indexer_for(settings, store)) as indexer,
+        closing(make_indexer(settings, store)) as indexer,
         closing(open_session(settings, store, indexer)) as session,
     ):
         found = []

@@ -17,7 +17,7 @@ from rich.text import Text
 from recto.cli.completion import models, sessions
 from recto.cli.console import one_line, out, progress, safe
 from recto.config import Settings, load
-from recto.config.factory import chat_for, index_for, indexer_for, open_session
+from recto.config.factory import make_chat_model, make_indexer, open_index, open_session
 from recto.errors import InputError, SettingsError
 from recto.lab.isolation import apart, sessions_in
 from recto.lab.readability import Case, ProbeOutcome, cases_of, overall
@@ -96,7 +96,7 @@ def fidelity_command(
         sides.append(
             ("candidate", apart(load(path=against), model=given["model"], window=given["window"], writes=judge))
         )
-    model = chat_for(settings) if judge else None
+    model = make_chat_model(settings) if judge else None
     if judge and model is None:
         raise SettingsError("compress.model.use", "--judge needs a model that answers and judges")
     entries = _entries(base, file, given["session"])
@@ -146,7 +146,7 @@ def _fared(
     """How the questions fare: each is asked of a copy, so that none of them sees the others."""
     from recto.lab.replay import ask, replay  # noqa: PLC0415  # only for who asks
 
-    with closing(MemoryStore()) as store, closing(indexer_for(settings, store)) as indexer:
+    with closing(MemoryStore()) as store, closing(make_indexer(settings, store)) as indexer:
         with closing(open_session(settings, store, indexer)) as session:
             places = replay(session, entries, advance)
         if settings.recall.enabled:
@@ -166,7 +166,7 @@ def _copied(indexer: Indexer, settings: Settings, store: MemoryStore, copy: Memo
     from recto.recall.indexer import Indexer  # noqa: PLC0415
     from recto.stores.memory import MemoryIndex  # noqa: PLC0415
 
-    index = index_for(settings, store)
+    index = open_index(settings, store)
     own = index.copied() if isinstance(index, MemoryIndex) else index
     return Indexer(copy, own, lexicon=indexer.lexicon, embedder=indexer.embedder, in_background=False)
 

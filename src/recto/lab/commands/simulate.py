@@ -16,7 +16,7 @@ from recto.cli.completion import models
 from recto.cli.console import out, progress
 from recto.cli.import_export import write_out
 from recto.config import Settings
-from recto.config.factory import indexer_for, open_session
+from recto.config.factory import make_indexer, open_session
 from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
 from recto.lab.commands.replay import Size
 from recto.lab.isolation import apart
@@ -135,7 +135,7 @@ def _walked(settings: Settings, turns: Wanted, turned: Callable[[KnownTurn], obj
 
     with (
         closing(MemoryStore()) as store,
-        closing(indexer_for(settings, store)) as indexer,
+        closing(make_indexer(settings, store)) as indexer,
         closing(open_session(settings, store, indexer)) as session,
     ):
         return walk(session, turns, turned=turned)

@@ -162,7 +162,7 @@ def subject_for(
     settings: Settings, *, window: WindowRange | None, mode: str | None, model: str | None, asked: TuneOptions
 ) -> Subject:
     """What is tuned, set apart from everything of the user's."""
-    from recto.config.factory import card_for  # noqa: PLC0415
+    from recto.config.factory import model_card  # noqa: PLC0415
     from recto.lab.search_space import Subject  # noqa: PLC0415
 
     size = window.high if window else None
@@ -170,7 +170,7 @@ def subject_for(
     ranged = window is not None and window.low < window.high
     if ranged and not (model or settings.model):
         raise click.UsageError("a range of windows needs --model: the window is the model's")
-    if asked.objective == "dollars" and card_for(own).input_price is None:
+    if asked.objective == "dollars" and model_card(own).input_price is None:
         raise click.UsageError("--objective dollars needs --model, with one whose prices are known")
     # However busy the machine is, nothing stays for want of time to index it: the same comes of the same.
     own = replace(own, recall=replace(own.recall, index_seconds=_PATIENT))

@@ -24,8 +24,7 @@ from recto.engine.verification import verify
 from recto.formats.validation import problems
 from recto.gateway.api_keys import Keys
 from recto.sample import MODEL, SESSION, load_sample, sample_week
-from recto.sample.files import FILES
-from recto.sample.script import CORRECTION, LATER, MONDAY, PROPOSED, THURSDAY, TUESDAY, WEDNESDAY
+from recto.sample.script import load_script
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import MESSAGE
 from recto.transcript.session_keys import memory_session
@@ -88,7 +87,7 @@ def test_a_half_done_one_is_gone_on_with(tmp_path):
     settings = replace(settings_of(tmp_path), memory=replace(settings_of(tmp_path).memory, folder=str(tmp_path)))
     store.append(SESSION, sample_week(NOW))
     assert not load_sample(settings, store, now=NOW)
-    assert len(open_memory(settings, store).proposals()) == len(PROPOSED)
+    assert len(open_memory(settings, store).proposals()) == len(load_script().proposals)
 
 
 def test_a_store_that_goes_with_the_process_has_the_session_and_no_memory(tmp_path):
@@ -100,15 +99,17 @@ def test_a_store_that_goes_with_the_process_has_the_session_and_no_memory(tmp_pa
 def test_proposals_wait_and_name_the_message_they_were_learnt_from(folder):
     with closing(open_store(settings_of(folder))) as store:
         waiting = open_memory(settings_of(folder), store).proposals()
-        assert {one.memory.text for one in waiting} == {text for _, text, _ in PROPOSED}
+        assert {one.memory.text for one in waiting} == {proposal.text for proposal in load_script().proposals}
         assert all(one.memory.sources for one in waiting)
 
 
 def test_what_was_taken_back_is_recalled_with_what_took_it_back(session):
-    asked = next(one for one in session.read() if one.role == "user" and LATER[0].said.encode() in one.content)
-    told = next(one for one in session.read(asked.seq) if one.kind == "recall_injected")
-    pointers = [hit["pointer"] for hit in json.loads(told.content)["hits"]]
-    took_back = next(one for one in session.read() if CORRECTION.said.encode() in one.content)
+    script = load_script()
+    question = script.later[0].request.encode()
+    asked = next(entry for entry in session.read() if entry.role == "user" and question in entry.content)
+    recalled = next(entry for entry in session.read(asked.seq) if entry.kind == "recall_injected")
+    pointers = [hit["pointer"] for hit in json.loads(recalled.content)["hits"]]
+    took_back = next(entry for entry in session.read() if script.correction.request.encode() in entry.content)
     assert session.window.pointer(took_back.seq) in pointers
 
 
@@ -126,12 +127,12 @@ def test_the_last_prompt_is_short_enough_for_a_small_model_to_answer_soon(sessio
 
 
 def test_every_change_of_the_story_changes_what_its_file_says():
-    files = dict(FILES)
-    for bug in (*MONDAY, *TUESDAY, *WEDNESDAY, *THURSDAY):
-        path, old, new = bug.change
-        assert files[path].count(old) == 1, f"{path}: {old}"
-        files[path] = files[path].replace(old, new)
-        assert path in bug.reads
+    files = dict(load_script().files)
+    bugs = load_script().bugs
+    for bug in (*bugs["monday"], *bugs["tuesday"], *bugs["wednesday"], *bugs["thursday"]):
+        assert files[bug.path].count(bug.old) == 1, f"{bug.path}: {bug.old}"
+        files[bug.path] = files[bug.path].replace(bug.old, bug.new)
+        assert bug.path in bug.reads
 
 
 def test_nothing_of_this_machine_is_in_it(session):

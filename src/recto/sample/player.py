@@ -1,4 +1,4 @@
-"""How the story is played: an agent asks for a prompt, calls tools, answers; on five days, through the real engine."""
+"""Plays the sample script through the real engine: five days of user messages, tool calls and answers."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from typing import Any, Final
 from recto.engine.projection import TRIMMED
 from recto.engine.session import Session
 from recto.formats.response import Usage
-from recto.sample import files, script
-from recto.sample.script import Bug, Talk, Ticket, tickets
+from recto.sample.script import Bug, ScriptedExchange, ScriptedNote, Ticket, load_script
 from recto.testing import FakeClock
 
 DAY: Final = 86_400_000_000
 MINUTE: Final = 60_000_000
-_BEGINS: Final = 8 * 60 + 30
-"""Minutes after midnight when a day's work begins."""
-_TICKETS: Final = 3
-"""Tickets between two bugs."""
-_TESTS: Final = 389
-"""How many there are on the first day."""
+_START_MINUTE: Final = 8 * 60 + 30
+"""Start of each working day, in minutes after midnight."""
+_TICKETS_PER_BUG: Final = 3
+_INITIAL_TESTS: Final = 389
+"""Size of the test suite on the first day."""
 
 
-def _tool(name: str, about: str, *members: str) -> dict[str, Any]:
-    properties = {member: {"type": "string"} for member in members}
-    parameters = {"type": "object", "properties": properties, "required": list(members)}
-    return {"type": "function", "function": {"name": name, "description": about, "parameters": parameters}}
+def _tool(name: str, description: str, *parameters: str) -> dict[str, Any]:
+    properties = {parameter: {"type": "string"} for parameter in parameters}
+    schema = {"type": "object", "properties": properties, "required": list(parameters)}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
 TOOLS: Final = (
@@ -40,141 +38,151 @@ TOOLS: Final = (
 
 
 class SamplePlayer:
-    """Five days of work in one session, which is opened anew each morning."""
+    """Plays five days of work in one session, which is reopened each morning."""
 
-    def __init__(self, opened: Callable[[str], Session], clock: FakeClock, monday: int, rng: random.Random) -> None:
-        self._opened = opened
+    def __init__(
+        self, open_session: Callable[[str], Session], clock: FakeClock, monday: int, rng: random.Random
+    ) -> None:
+        """Takes a function that opens the session in a window mode, and midnight of the first day in µs."""
+        self._open_session = open_session
         self._clock = clock
         self._monday = monday
         self._rng = rng
-        self._files = dict(files.FILES)
-        self._talks = iter(script.BETWEEN)
-        self._tickets = tickets(rng)
-        self._passed = _TESTS
+        self._script = load_script()
+        self._files = dict(self._script.files)
+        self._between = iter(self._script.between)
+        self._tickets = self._script.tickets.generate(rng)
+        self._passed = _INITIAL_TESTS
         self._calls = 0
 
     def play(self) -> None:
-        """All of it."""
+        """Plays the full week."""
         days: Sequence[tuple[str, Callable[[Session], None]]] = (
-            ("sliding_window", self._first),
-            ("sliding_window", self._second),
-            ("zones", self._third),
-            ("sliding_window", self._fourth),
-            ("sliding_window", self._last),
+            ("sliding_window", self._play_monday),
+            ("sliding_window", self._play_tuesday),
+            ("zones", self._play_wednesday),
+            ("sliding_window", self._play_thursday),
+            ("sliding_window", self._play_friday),
         )
-        for day, (mode, work) in enumerate(days):
-            self._clock.time = self._monday + day * DAY + _BEGINS * MINUTE
-            with closing(self._opened(mode)) as session:
-                work(session)
+        for day, (mode, play_day) in enumerate(days):
+            self._clock.time = self._monday + day * DAY + _START_MINUTE * MINUTE
+            with closing(self._open_session(mode)) as session:
+                play_day(session)
 
-    def _first(self, session: Session) -> None:
-        session.append({"role": "system", "content": script.SYSTEM})
-        self._talk(session, Talk(said=script.TASK, answer=script.TAKEN_UP))
-        for talk in script.FIRST:
-            self._talk(session, talk)
-        self._bugs(session, script.MONDAY)
-        self._talk(session, script.CORRECTION)
-        for kind, text, critical in script.NOTES[:2]:
-            session.note(kind, text, critical=critical)
+    def _play_monday(self, session: Session) -> None:
+        session.append({"role": "system", "content": self._script.system})
+        self._exchange(session, self._script.task)
+        for exchange in self._script.instructions:
+            self._exchange(session, exchange)
+        self._fix_bugs(session, self._script.bugs["monday"])
+        self._exchange(session, self._script.correction)
+        _take_notes(session, self._script.notes[:2])
 
-    def _second(self, session: Session) -> None:
-        self._bugs(session, script.TUESDAY)
-        wanted = next(one for one in session.read() if script.BETWEEN[1].said.encode() in one.content)
-        session.pin(wanted.seq)
-        for kind, text, critical in script.NOTES[2:]:
-            session.note(kind, text, critical=critical)
+    def _play_tuesday(self, session: Session) -> None:
+        self._fix_bugs(session, self._script.bugs["tuesday"])
+        commit_rule = self._script.between[1].request.encode()
+        session.pin(next(entry.seq for entry in session.read() if commit_rule in entry.content))
+        _take_notes(session, self._script.notes[2:])
 
-    def _third(self, session: Session) -> None:
-        self._bugs(session, script.WEDNESDAY)
-        session.checkpoint(goal=script.GOAL, success_criteria=script.CRITERIA, done=script.DONE, plan=script.PLAN)
+    def _play_wednesday(self, session: Session) -> None:
+        self._fix_bugs(session, self._script.bugs["wednesday"])
+        session.checkpoint(**self._script.checkpoint)
 
-    def _fourth(self, session: Session) -> None:
-        trimmed = next((one for one in session.report().decisions if one.kind == TRIMMED), None)
-        before = session.window.state.pins.copy()
+    def _play_thursday(self, session: Session) -> None:
+        trimmed = next((decision for decision in session.report().decisions if decision.kind == TRIMMED), None)
+        pins_before = session.window.state.pins.copy()
         if trimmed is not None:
             session.restore(trimmed.seq)
-        self._bugs(session, script.THURSDAY)
-        session.unpin(*(session.window.state.pins - before))
-        session.compact(script.FOCUS)
+        self._fix_bugs(session, self._script.bugs["thursday"])
+        session.unpin(*(session.window.state.pins - pins_before))
+        session.compact(self._script.compaction_focus)
 
-    def _last(self, session: Session) -> None:
-        for talk in script.LATER:
-            self._talk(session, talk)
-        self._pass(4, 25)
-        session.append({"role": "user", "content": script.REVIEW.said})
-        self._use(session, "", [("read_file", {"path": path}, self._files[path]) for path in script.REVIEWED])
-        self._say(session, {"role": "assistant", "content": script.REVIEW.answer})
+    def _play_friday(self, session: Session) -> None:
+        for exchange in self._script.later:
+            self._exchange(session, exchange)
+        self._advance_clock(4, 25)
+        session.append({"role": "user", "content": self._script.review.request})
+        self._read_files(session, self._script.reviewed_files)
+        self._respond(session, {"role": "assistant", "content": self._script.review.answer})
 
-    def _bugs(self, session: Session, bugs: Iterable[Bug]) -> None:
+    def _fix_bugs(self, session: Session, bugs: Iterable[Bug]) -> None:
         for bug in bugs:
-            self._bug(session, bug)
-            for _ in range(_TICKETS):
-                self._ticket(session, next(self._tickets))
-            if talk := next(self._talks, None):
-                self._talk(session, talk)
+            self._fix_bug(session, bug)
+            for _ in range(_TICKETS_PER_BUG):
+                self._answer_ticket(session, next(self._tickets))
+            if exchange := next(self._between, None):
+                self._exchange(session, exchange)
 
-    def _ticket(self, session: Session, ticket: Ticket) -> None:
-        self._pass(3, 15)
-        session.append({"role": "user", "content": ticket.asked})
-        self._use(session, "", [("read_ticket", {"number": str(ticket.number)}, ticket.text)])
-        self._say(session, {"role": "assistant", "content": ticket.answer})
+    def _answer_ticket(self, session: Session, ticket: Ticket) -> None:
+        self._advance_clock(3, 15)
+        session.append({"role": "user", "content": ticket.request})
+        self._call_tools(session, "", [("read_ticket", {"number": str(ticket.number)}, ticket.text)])
+        self._respond(session, {"role": "assistant", "content": ticket.answer})
 
-    def _talk(self, session: Session, talk: Talk) -> None:
-        self._pass(4, 25)
-        session.append({"role": "user", "content": talk.said})
-        self._say(session, {"role": "assistant", "content": talk.answer})
+    def _exchange(self, session: Session, exchange: ScriptedExchange) -> None:
+        self._advance_clock(4, 25)
+        session.append({"role": "user", "content": exchange.request})
+        self._respond(session, {"role": "assistant", "content": exchange.answer})
 
-    def _bug(self, session: Session, bug: Bug) -> None:
-        """One bug: it is read, shown by a test, mended, tested again."""
-        self._pass(10, 50)
-        session.append({"role": "user", "content": bug.wish})
-        self._use(session, "", [("read_file", {"path": path}, self._files[path]) for path in bug.reads])
+    def _fix_bug(self, session: Session, bug: Bug) -> None:
+        """Reads the code, runs the failing test, edits the file and runs all tests."""
+        self._advance_clock(10, 50)
+        session.append({"role": "user", "content": bug.request})
+        self._read_files(session, bug.reads)
         command = {"command": f"pytest -q {bug.test}"}
-        self._use(session, "", [("run", command, self._failing(bug))])
-        path, old, new = bug.change
-        self._files[path] = self._files[path].replace(old, new)
-        edit = {"path": path, "old": old, "new": new}
-        self._use(session, bug.found, [("edit_file", edit, f"{path}: 1 place changed")])
+        self._call_tools(session, "", [("run", command, self._failing_output(bug))])
+        self._files[bug.path] = self._files[bug.path].replace(bug.old, bug.new)
+        edit = {"path": bug.path, "old": bug.old, "new": bug.new}
+        self._call_tools(session, bug.diagnosis, [("edit_file", edit, f"{bug.path}: 1 place changed")])
         self._passed += 1
-        self._use(session, "", [("run", {"command": "pytest -q"}, self._passing())])
-        self._say(session, {"role": "assistant", "content": bug.done})
+        self._call_tools(session, "", [("run", {"command": "pytest -q"}, self._passing_output())])
+        self._respond(session, {"role": "assistant", "content": bug.answer})
 
-    def _use(self, session: Session, said: str, calls: Sequence[tuple[str, dict[str, str], str]]) -> None:
-        """The model calls tools, and they answer."""
+    def _read_files(self, session: Session, paths: Iterable[str]) -> None:
+        self._call_tools(session, "", [("read_file", {"path": path}, self._files[path]) for path in paths])
+
+    def _call_tools(self, session: Session, text: str, calls: Sequence[tuple[str, dict[str, str], str]]) -> None:
+        """Appends an assistant message with tool calls (name, arguments, output), then their results."""
         ids = [f"call_{self._calls + place:04}" for place in range(len(calls))]
         self._calls += len(calls)
-        made = [
-            {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
-            for id, (name, given, _) in zip(ids, calls, strict=True)
+        tool_calls = [
+            {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for id, (name, arguments, _) in zip(ids, calls, strict=True)
         ]
-        self._say(session, {"role": "assistant", "content": said or None, "tool_calls": made})
+        self._respond(session, {"role": "assistant", "content": text or None, "tool_calls": tool_calls})
         for id, (_, _, output) in zip(ids, calls, strict=True):
-            self._pass(0, 1)
+            self._advance_clock(0, 1)
             session.append({"role": "tool", "tool_call_id": id, "content": output})
 
-    def _say(self, session: Session, message: dict[str, Any]) -> None:
-        """The model is sent a prompt and answers, and its provider tells what that was."""
+    def _respond(self, session: Session, message: dict[str, Any]) -> None:
+        """Builds a prompt and appends the model's message with the usage that its provider would report."""
         prompt = session.prompt(TOOLS)
         self._clock.time += self._rng.randint(2, 9) * 1_000_000
-        told = Usage(prompt=round(prompt.tokens * self._rng.uniform(0.995, 1.01)), output=session.count(message))
-        session.append_all([message], usage=told)
+        usage = Usage(prompt=round(prompt.tokens * self._rng.uniform(0.995, 1.01)), output=session.count(message))
+        session.append_all([message], usage=usage)
 
-    def _pass(self, least: int, most: int) -> None:
-        self._clock.time += self._rng.randint(least * 60, most * 60) * 1_000_000
+    def _advance_clock(self, min_minutes: int, max_minutes: int) -> None:
+        self._clock.time += self._rng.randint(min_minutes * 60, max_minutes * 60) * 1_000_000
 
-    def _failing(self, bug: Bug) -> str:
-        """What pytest prints where one test fails."""
+    def _failing_output(self, bug: Bug) -> str:
+        """Renders pytest's output for one failing test."""
         file, _, name = bug.test.partition("::")
-        shown = "\n".join(f">       {line}" if not line.startswith("E") else line for line in bug.failure.splitlines())
-        passed, took = self._rng.randint(6, 30), self._rng.uniform(0.3, 3.0)
+        failure = "\n".join(line if line.startswith("E") else f">       {line}" for line in bug.failure.splitlines())
+        passed, seconds = self._rng.randint(6, 30), self._rng.uniform(0.3, 3.0)
         return (
-            f"{'.' * passed}F\n{'=' * 35} FAILURES {'=' * 35}\n{'_' * 20} {name} {'_' * 20}\n\n{shown}\n\n"
+            f"{'.' * passed}F\n{'=' * 35} FAILURES {'=' * 35}\n{'_' * 20} {name} {'_' * 20}\n\n{failure}\n\n"
             f"{file}:{self._rng.randint(20, 160)}: AssertionError\n{'=' * 25} short test summary info {'=' * 26}\n"
-            f"FAILED {bug.test}\n1 failed, {passed} passed in {took:.2f}s"
+            f"FAILED {bug.test}\n1 failed, {passed} passed in {seconds:.2f}s"
         )
 
-    def _passing(self) -> str:
+    def _passing_output(self) -> str:
+        """Renders pytest's output for the full, passing test suite."""
         rows = [
             f"{'.' * 72} [{min(72 * row * 100 // self._passed, 100):>3}%]" for row in range(1, self._passed // 72 + 2)
         ]
         return "\n".join([*rows, f"{self._passed} passed in {self._rng.uniform(34, 41):.2f}s"])
+
+
+def _take_notes(session: Session, notes: Iterable[ScriptedNote]) -> None:
+    for note in notes:
+        session.note(note.kind, note.text, critical=note.critical)

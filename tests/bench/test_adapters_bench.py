@@ -35,11 +35,6 @@ def test_every_framework_has_its_adapter_its_tests_its_run_and_its_page(environm
     assert table.version(environment)
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "src/recto/adapters").glob("*.py")), ids=lambda file: file.stem)
-def test_no_adapter_is_longer_than_150_lines(file):
-    assert len(file.read_text().splitlines()) < 150
-
-
 def test_rows_are_found_behind_whatever_a_framework_says():
     assert table.rows_in('[warning] something\n[{"what": "own defaults"}]\n') == [{"what": "own defaults"}]
     with pytest.raises(ValueError, match="no rows"):

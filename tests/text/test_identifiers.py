@@ -14,7 +14,7 @@ from recto.text.identifiers import LONGEST, ends_of, terms
     [
         ("call parse_header twice", {"parse_header"}),
         ("then fetchUserById(7)", {"fetchUserById"}),
-        ("see recto.context.window.state for it", {"recto.context.window.state", "window"}),
+        ("see recto.context.window.state for it", {"recto.context.window.state", "state"}),
         ("MAX_RETRIES and TIMEOUT", {"MAX_RETRIES", "TIMEOUT"}),
         ("open src/app/main.py:42.", {"src/app/main.py", "main.py"}),
         (r"in C:\Users\me\notes.txt now", {r"C:\Users\me\notes.txt", "notes.txt"}),

@@ -1,8 +1,8 @@
-"""One tree of settings, read in one place.
+"""Settings: one tree, read in one place.
 
-Each layer overrides the one before: defaults, a YAML file, environment variables, arguments. In the environment a
-setting is `RECTO_` and its name in capitals, with two underscores between levels: `RECTO_LIMITS__MESSAGE_BYTES`.
-A key nobody knows is refused, and the nearest known key is named.
+Each layer overrides the one before: defaults, a YAML file, environment variables, arguments. The environment variable
+of a setting is `RECTO_` plus its name in capitals, with two underscores between levels: `RECTO_LIMITS__MESSAGE_BYTES`.
+Unknown keys are refused, and the error names the nearest known key.
 """
 
 from recto.config.loader import FILES, load, settings_file

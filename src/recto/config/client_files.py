@@ -1,7 +1,8 @@
-"""Settings files of other programs, into which something of Recto's is put and taken out again.
+"""Safe edits of other programs' configuration files (MCP clients, coding agents).
 
-A file that cannot be read for certain, one with comments among them, is left as it is. Before a file is changed it is
-kept beside itself under another name, and it is replaced whole or not at all. What stands in it is not known here.
+A file that cannot be parsed exactly, including JSON with comments, is left unchanged. Before a change the original is
+saved next to the file under another name, and the file is replaced atomically. This module does not know the contents
+of any file.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from typing import Any
 
 from recto.errors import InputError
 
-_KEPT = ".before-recto"
-_LARGEST = 64 * 1024 * 1024
+_BACKUP_SUFFIX = ".before-recto"
+_MAX_BYTES = 64 * 1024 * 1024
 
 
 def read_text(path: Path) -> str:
-    """What stands in a file; nothing where there is none."""
+    """Read a file; empty if it does not exist."""
     try:
         with path.open("rb") as file:
-            raw = file.read(_LARGEST + 1)
+            raw = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise refusal(path, f"it cannot be read ({error.strerror})") from None
-    if len(raw) > _LARGEST:
+    if len(raw) > _MAX_BYTES:
         raise refusal(path, "it is too large")
     try:
         return raw.decode("utf-8")
@@ -38,54 +39,55 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(text: str, path: Path) -> dict[str, Any]:
-    """The object in the text of a file; an empty one where nothing stands in it."""
+    """Parse the text of a file as a JSON object; empty text is an empty object."""
     try:
-        found = json.loads(text, object_pairs_hook=_once) if text.strip() else {}
+        parsed = json.loads(text, object_pairs_hook=_unique_keys) if text.strip() else {}
     except (ValueError, RecursionError) as error:
         raise refusal(path, f"it is not plain JSON ({error}); comments are not understood") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise refusal(path, "it is no JSON object")
-    return found
+    return parsed
 
 
 def render_json(value: Mapping[str, Any], before: str) -> str:
-    """An object with the indentation that the file had."""
+    """Render an object with the indentation of the previous text."""
     indent = re.search(r"^\{\r?\n([ \t]+)\"", before)
     return json.dumps(value, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
 
 
 def replace_file(path: Path, before: str, after: str) -> Path:
-    """Replaces a file whole, and keeps it as it was: returns where. A link stays one: what it leads to is replaced."""
+    """Replace a file atomically and save the original. Symbolic links are followed. Returns the path of the backup, or
+    of the new file."""
     target = path.resolve()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        kept = _kept(target) if target.exists() else None
-        if kept is not None:
-            _replace(kept, before, target)
+        backup = _backup_path(target) if target.exists() else None
+        if backup is not None:
+            _replace(backup, before, target)
         _replace(target, after, target)
     except OSError as error:
         raise refusal(path, f"it cannot be written ({error.strerror})") from None
-    return kept or target
+    return backup or target
 
 
 def refusal(path: Path, why: str) -> InputError:
-    """Why a file is left as it is."""
+    """Build the error for a file that is left unchanged."""
     return InputError(f"'{path}': {why}. Nothing was changed; --print shows what to write by hand.")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    parsed = dict(pairs)
+    if len(parsed) != len(pairs):
         raise ValueError("a name stands in it twice")
-    return found
+    return parsed
 
 
-def _kept(target: Path) -> Path:
-    """A name that is free: what was kept before is never written over."""
+def _backup_path(target: Path) -> Path:
+    """Return an unused name: earlier backups are never overwritten."""
     number = 1
-    while (kept := target.with_name(f"{target.name}{_KEPT}{'' if number == 1 else f'-{number}'}")).exists():
+    while (backup := target.with_name(f"{target.name}{_BACKUP_SUFFIX}{'' if number == 1 else f'-{number}'}")).exists():
         number += 1
-    return kept
+    return backup
 
 
 def _replace(path: Path, text: str, like: Path) -> None:

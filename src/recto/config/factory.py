@@ -1,4 +1,8 @@
-"""Puts the parts together. The only place that names concrete stores, tokenizers and clocks."""
+"""Composition root: builds sessions, stores, recall, memory, models and health sinks from settings.
+
+This is the only module that names concrete stores, tokenizers and clocks. Optional parts are imported where they are
+built, so that a program only loads, and only needs installed, what its settings use.
+"""
 
 from __future__ import annotations
 
@@ -57,192 +61,84 @@ if TYPE_CHECKING:
     from recto.recall.recall import Recall
 
 
-def make_sinks(settings: Settings) -> list[HealthSink]:
-    """Who is told how turns go, as the settings say. Whoever asks for them closes those that can be closed."""
-    given = settings.health
-    sinks: list[HealthSink] = []
-    if given.log:
-        from recto.health.exporters.json_log import Log  # noqa: PLC0415  # each only for who wants it
-
-        sinks.append(Log(given.log, text=given.log_text))
-    if given.webhook.url:
-        from recto.health.exporters.webhook import CONTENT_TYPE, Webhook  # noqa: PLC0415
-        from recto.models.http import Posting  # noqa: PLC0415
-
-        hook = given.webhook
-        post = Posting(
-            hook.url, setting="health.webhook", key=hook.key, seconds=hook.seconds, content_type=CONTENT_TYPE
-        )
-        sinks.append(Webhook(post, let_go=post.close))
-    if given.telemetry:
-        try:
-            from recto.health.exporters.opentelemetry import Telemetry  # noqa: PLC0415
-        except ImportError:
-            raise SettingsError("health.telemetry", "needs a package: pip install 'recto[telemetry]'") from None
-        registry = Registry(overrides=settings.models)
-        sinks.append(
-            Telemetry(
-                provider_of=lambda name: registry.card(name, warn=False).provider,
-                known_model=lambda name: registry.card(name, warn=False).known,
-            )
-        )
-    return sinks
-
-
-def make_metrics(settings: Settings, sinks: Sequence[HealthSink] = ()) -> Metrics:
-    """Metrics for Prometheus, in which only known models have names, and what the other sinks lose is counted."""
-    from recto.health.exporters.prometheus import Metrics  # noqa: PLC0415
-
-    registry = Registry(overrides=settings.models)
-    metrics = Metrics(known_model=lambda name: registry.card(name, warn=False).known)
-    for sink in sinks:
-        metrics.watch(sink)
-    return metrics
-
-
 MEMORY_STORE = "memory:"
-"""The location of a store that goes with the process."""
-_POSTGRES = ("postgresql://", "postgres://")
-_IN_MEMORY: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary()
-"""The index of each store that goes with the process: sessions of one store share it, as they share a file."""
+"""The store location of a store that ends with the process."""
+_POSTGRES_SCHEMES = ("postgresql://", "postgres://")
+_MEMORY_INDEXES: WeakKeyDictionary[TranscriptStore, RecallIndex] = WeakKeyDictionary()
+"""The index of each in-memory store, shared by the sessions of that store."""
+_EMBEDDED_INPUT_TOKENS = 3_000
+"""Maximum input of an embedded model: a laptop processes this many tokens in half a minute."""
 
 
-def open_store(settings: Settings, *, create: bool = True) -> TranscriptStore:
-    """The store that the settings name. With `create=False` a store that is not there is an error, not a new one."""
-    if settings.store == MEMORY_STORE:
-        return MemoryStore()
-    if uses_postgres(settings):
-        return _postgres(settings, create)
-    path = Path(settings.store).expanduser()
-    if create and settings.store == Settings().store:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-    return SqliteStore(path, create=create, lock_timeout=settings.limits.lock_seconds)
+def open(
+    store: str | os.PathLike[str] | TranscriptStore | None = None,
+    *,
+    session: str | None = None,
+    model: str | None = None,
+    tenant: str | None = None,
+    config: str | os.PathLike[str] | None = None,
+    writer: ChatModel | None = None,
+    dispatcher: Dispatcher | None = None,
+    **more: Mapping[str, Any],
+) -> Session:
+    """Open a session, creating the store if it does not exist.
+
+    `store` is a path, `"memory:"`, or an open store (closing the session then leaves it open). Arguments that are not
+    passed come from the environment, then from the settings file, then from the defaults. Other groups of settings are
+    passed by name: `recto.open("a.db", limits={"message_bytes": 1_000_000})`. `writer` is your own model that writes
+    summaries; `dispatcher` hands work to your sub-agents.
+    """
+    location, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
+    arguments = {"store": location, "session": session, "model": model, "tenant": tenant, **more}
+    settings = load(path=None if config is None else Path(config), arguments=arguments)
+    return open_session(settings, opened, model=writer, dispatcher=dispatcher)
 
 
-def open_replica(settings: Settings, store: TranscriptStore) -> Replica | None:
-    """The replica that the settings name, to read from in place of an open store; None where they name none."""
-    given = settings.replica
-    if not given.url:
-        return None
-    if not uses_postgres(settings) or not given.url.startswith(_POSTGRES):
-        raise SettingsError("replica.url", "a replica is one of a store in PostgreSQL: postgresql://… both")
-    made: Replica = _driver(settings).PostgresReplica(given.url, store, most=given.staleness_seconds)
-    return made
+async def open_async(
+    store: str | os.PathLike[str] | TranscriptStore | None = None,
+    *,
+    session: str | None = None,
+    model: str | None = None,
+    tenant: str | None = None,
+    config: str | os.PathLike[str] | None = None,
+    writer: ChatModel | None = None,
+    dispatcher: Dispatcher | None = None,
+    **more: Mapping[str, Any],
+) -> AsyncSession:
+    """`open` for programs that await: `async with await recto.open_async("a.db") as session: …`."""
+    from recto.engine.async_session import AsyncSession, on_a_thread  # noqa: PLC0415
+
+    open_sync = partial(open, session=session, model=model, tenant=tenant, config=config, writer=writer)
+    return AsyncSession(await on_a_thread(open_sync, store, dispatcher=dispatcher, **more))
 
 
-def open_index(settings: Settings, store: TranscriptStore) -> RecallIndex:
-    """The index that belongs to a store: a file beside its file, tables beside its tables, or in memory like it."""
-    from recto.stores.memory import MemoryIndex  # noqa: PLC0415  # only for who recalls
-    from recto.stores.sqlite.index import SqliteIndex  # noqa: PLC0415
+def fit(
+    messages: Sequence[M],
+    max_tokens: int,
+    *,
+    model: str = "",
+    tools: Sequence[Any] = (),
+    threshold: float = 0.8,
+    keep_turns: int = 3,
+) -> list[M]:
+    """Return the messages without the oldest ones where they would not fit: one call, nothing stored.
 
-    patience = min(settings.limits.lock_seconds, settings.recall.index_seconds)
-    if isinstance(store, SqliteStore):
-        return SqliteIndex(f"{store.location}-recall", lock_timeout=patience)
-    if callable(beside := getattr(store, "index", None)):
-        made: RecallIndex = beside(lock_timeout=patience)
-        return made
-    return _IN_MEMORY.setdefault(store, MemoryIndex())
-
-
-def uses_postgres(settings: Settings) -> bool:
-    """Whether the store is in a database that others may use as well."""
-    return settings.store.startswith(_POSTGRES)
-
-
-def is_persistent(store: TranscriptStore) -> bool:
-    """Whether it outlives the process, and its index with it."""
-    return not isinstance(store, MemoryStore)
-
-
-def _sidecar_prefix(store: TranscriptStore) -> str:
-    """What a folder beside a store's file begins with; empty where it is no file."""
-    return store.location if isinstance(store, SqliteStore) else ""
-
-
-def memory_root(settings: Settings, store: TranscriptStore, tenant: str) -> Path | None:
-    """Where the memory of a tenant's agents is, or that of those without one; None where there is no such place."""
-    from recto.continuity.memory.files import folder_name  # noqa: PLC0415  # only for who has memory
-
-    beside = _sidecar_prefix(store)
-    root = settings.memory.folder or (beside and f"{beside}-memory")
-    return Path(root).expanduser() / (f"tenant-{folder_name(tenant)}" if tenant else "own") if root else None
-
-
-def derived_folders(settings: Settings, store: TranscriptStore, sessions: Iterable[str], tenant: str) -> Iterator[Path]:
-    """The folders that were made of sessions, or of all that a tenant has: checkpoints, and pages of memory."""
-    from recto.continuity.memory.files import folder_name  # noqa: PLC0415
-    from recto.engine.checkpoint_files import folder_of  # noqa: PLC0415  # only for who erases
-
-    if tenant and (whole := memory_root(settings, store, tenant)):
-        yield whole
-    for session in sessions:
-        if settings.continuity.folder:
-            yield folder_of(settings.continuity.folder, session)
-        root = memory_root(settings, store, tenant_of(session)) if is_memory_session(session) else None
-        if root:
-            yield root / folder_name(agent_of(session))
-
-
-def upgrade_database(settings: Settings, *, finish: bool) -> list[str]:
-    """Brings the schema of a database up to date; the steps that were missing, in words."""
-    driver = _driver(settings)
-    steps = driver.upgraded(settings.store, finish=finish)
-    made = [f"schema {step.version}: {step.step}" for step in steps]
-    return [*made, *filter(None, [driver.graphs_made(settings.store)])]
-
-
-def grant_role(settings: Settings, role: str) -> None:
-    """Gives a role of a database what a gateway needs."""
-    _driver(settings).granted(settings.store, role)
-
-
-def _postgres(settings: Settings, create: bool) -> TranscriptStore:
-    made: TranscriptStore = _driver(settings).PostgresStore(
-        settings.store, create=create, lock_timeout=settings.limits.lock_seconds
+    Takes dicts or exact JSON bytes of any of the three wire formats and returns the same objects. Tool calls and their
+    results stay or are evicted together, the task and the current request stay, and a marker states how many messages
+    were evicted. Raises `WindowOverflow` if the protected messages do not fit.
+    """
+    meter = make_meter(load(arguments={"model": model or None}))
+    return fit_messages(
+        messages, max_tokens=max_tokens, meter=meter, tools=tools, threshold=threshold, keep_turns=keep_turns
     )
-    return made
-
-
-def _driver(settings: Settings) -> ModuleType:
-    """The part that speaks to PostgreSQL, which only those have who need it."""
-    if not uses_postgres(settings):
-        raise SettingsError("store", "this is about a store in a database; name one: --store postgresql://…")
-    try:
-        return import_module("recto.stores.postgres")
-    except ModuleNotFoundError as missing:
-        reason = f"the package {missing.name} is missing; install it with: pip install 'recto[postgres]'"
-        raise SettingsError("store", reason) from None
-
-
-_EMBEDDED_INPUT = 3_000
-"""What a model in this process is shown: a laptop reads so much in half a minute."""
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The system clock."""
 
     def now(self) -> int:
         """Microseconds since 1970."""
         return time.time_ns() // 1000
-
-
-def model_card(settings: Settings) -> ModelCard:
-    """What is known about the settings' model."""
-    return Registry(overrides=settings.models).card(settings.model)
-
-
-def make_meter(settings: Settings) -> Meter:
-    """What counts tokens as the settings' model does."""
-    return Tokenizers(settings.tokenizers).meter_for(model_card(settings))
-
-
-def make_importer(settings: Settings, store: TranscriptStore, model: str | None = None) -> Importer:
-    """What takes session files into a store: counted as `model` does, else as the model the file names."""
-
-    def meter_of(named: str) -> Meter:
-        return make_meter(replace(settings, model=model or settings.model or named))
-
-    return Importer(store=store, clock=SystemClock(), meter_for=meter_of)
 
 
 def open_session(
@@ -256,27 +152,33 @@ def open_session(
     clock: Clock | None = None,
     meter: Meter | None = None,
 ) -> Session:
-    """The session that the settings name, in a store that is open already or in the one they name.
+    """Open the session that the settings name, in an open store or in the one they name.
 
-    Sessions of one store may share an indexer; then closing them leaves it open. `model` writes shorter texts instead
-    of the one the settings name; `dispatcher` hands work to sub-agents. `sinks` are told how turns go, and stay open
-    when the session is closed; without them, those that the settings name are opened and closed with it. `clock` says
-    when things happen; without it, the machine's. `meter` counts; without it, as the settings' model does.
+    Args:
+        indexer: Shared by the sessions of a store; closing a session leaves it open.
+        model: Writes summaries in place of the model that the settings name.
+        dispatcher: Hands work to sub-agents.
+        sinks: Receive turn metrics and stay open when the session closes. Without them, those that the settings
+            name are opened and closed with the session.
+        clock: Defaults to the system clock.
+        meter: Defaults to the token counter of the settings' model.
     """
     opened = open_store(settings) if store is None else store
     card, meter, clock = model_card(settings), meter or make_meter(settings), clock or SystemClock()
-    given = settings.window
-    budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
+    window_settings = settings.window
+    budget = Budget.for_model(
+        card, window_settings.profile, reserve=window_settings.reserve or None, enforced=window_settings.enforced
+    )
     key = stored_key(settings.session, settings.tenant)
     rules = make_relief_rules(settings, budget, card)
 
     def recall() -> Recall:
         return make_recall(settings, opened, key, indexer)
 
-    delegator = _delegator(settings, opened, key, meter, dispatcher) if dispatcher else None
+    delegator = _make_delegator(settings, opened, key, meter, dispatcher) if dispatcher else None
 
     def compressor(material: PromptBuilder) -> Compactor:
-        from recto.engine.compactor import Compactor  # noqa: PLC0415  # only for who has something to write
+        from recto.engine.compactor import Compactor  # noqa: PLC0415
 
         writer = make_writer(settings, meter, model)
         return Compactor(opened, key, material, writer, delegator, ahead=settings.compress.background)
@@ -309,96 +211,187 @@ def open_session(
     return session
 
 
-def make_monitor(
-    settings: Settings, store: TranscriptStore, key: str, sinks: Sequence[HealthSink] | None = None
-) -> Monitor:
-    """What follows how a session's turns go, and tells those given, or those that the settings name."""
-    given = settings.health
-    own = make_sinks(settings) if sinks is None else []
-    rules = AlertRules(**asdict(given.alerts))
-    monitor = Monitor(store, key, rules=rules, regret_turns=given.regret_turns, sinks=own if sinks is None else sinks)
-    monitor.owned = own
-    return monitor
+def model_card(settings: Settings) -> ModelCard:
+    """Return what the registry and the settings know about the settings' model."""
+    return Registry(overrides=settings.models).card(settings.model)
 
 
-def build_health_report(settings: Settings, store: TranscriptStore, key: str, turns: int) -> HealthReport:
-    """How a stored session is, by its last turns and the settings' thresholds."""
-    given = settings.health
-    rules = AlertRules(**asdict(given.alerts))
-    red = settings.window.red_percent / 100 or None
-    return health_report(store, key, rules=rules, regret_turns=given.regret_turns, turns=turns, red=red)
+def make_meter(settings: Settings) -> Meter:
+    """Build the token counter of the settings' model."""
+    return Tokenizers(settings.tokenizers).meter_for(model_card(settings))
 
 
-def make_checkpoint_rules(settings: Settings) -> CheckpointRules:
-    """How the work of a session is kept track of, as the settings say."""
-    given = settings.continuity
-    reached = bool(given.folder) or settings.window.mode != "sliding_window"
-    return CheckpointRules(
-        folder=given.folder,
-        milestones=given.milestones == "always" or (given.milestones == "auto" and reached),
-        environment=given.environment and bool(given.directory or not settings.tenant),
-        directory=given.directory,
-        hosts=given.hosts,
-        resume_tokens=given.resume_tokens,
-    )
+def make_importer(settings: Settings, store: TranscriptStore, model: str | None = None) -> Importer:
+    """Build the importer of session files. Tokens are counted for `model`, else for the model named in the file."""
+
+    def meter_of(model_in_file: str) -> Meter:
+        return make_meter(replace(settings, model=model or settings.model or model_in_file))
+
+    return Importer(store=store, clock=SystemClock(), meter_for=meter_of)
 
 
-def make_standing_context(settings: Settings, meter: Meter, room: int) -> StandingContext | None:
-    """The files whose text stands before everything else; None where there are none."""
-    given = settings.standing
-    if not given.files:
-        return None
-    return StandingContext(
-        [Path(name).expanduser() for name in given.files],
-        count=meter.count,
-        share=int(room * given.warning_percent / 100),
-        most=int(room * given.most_percent / 100),
-    )
-
-
-def _delegator(settings: Settings, store: TranscriptStore, key: str, meter: Meter, dispatcher: Dispatcher) -> Delegator:
-    from recto.engine.delegation import Delegator  # noqa: PLC0415  # only for who has sub-agents
+def _make_delegator(
+    settings: Settings, store: TranscriptStore, key: str, meter: Meter, dispatcher: Dispatcher
+) -> Delegator:
+    from recto.engine.delegation import Delegator  # noqa: PLC0415
 
     seconds = settings.compress.delegate_seconds
     return Delegator(store, key, dispatcher=dispatcher, meter=meter, clock=SystemClock(), seconds=seconds)
 
 
+def make_checkpoint_rules(settings: Settings) -> CheckpointRules:
+    """Build the rules for checkpoints and handoffs."""
+    continuity = settings.continuity
+    automatic = bool(continuity.folder) or settings.window.mode != "sliding_window"
+    return CheckpointRules(
+        folder=continuity.folder,
+        milestones=continuity.milestones == "always" or (continuity.milestones == "auto" and automatic),
+        environment=continuity.environment and bool(continuity.directory or not settings.tenant),
+        directory=continuity.directory,
+        hosts=continuity.hosts,
+        resume_tokens=continuity.resume_tokens,
+    )
+
+
+def make_standing_context(settings: Settings, meter: Meter, room: int) -> StandingContext | None:
+    """Build the standing context files; None if there are none."""
+    standing = settings.standing
+    if not standing.files:
+        return None
+    return StandingContext(
+        [Path(name).expanduser() for name in standing.files],
+        count=meter.count,
+        share=int(room * standing.warning_percent / 100),
+        most=int(room * standing.most_percent / 100),
+    )
+
+
+def open_store(settings: Settings, *, create: bool = True) -> TranscriptStore:
+    """Open the store that the settings name. With `create=False` a missing store is an error."""
+    if settings.store == MEMORY_STORE:
+        return MemoryStore()
+    if uses_postgres(settings):
+        return _open_postgres(settings, create)
+    path = Path(settings.store).expanduser()
+    if create and settings.store == Settings().store:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    return SqliteStore(path, create=create, lock_timeout=settings.limits.lock_seconds)
+
+
+def open_replica(settings: Settings, store: TranscriptStore) -> Replica | None:
+    """Open the replica that the settings name, for read-only queries; None if they name none."""
+    replica_settings = settings.replica
+    if not replica_settings.url:
+        return None
+    if not uses_postgres(settings) or not replica_settings.url.startswith(_POSTGRES_SCHEMES):
+        raise SettingsError("replica.url", "a replica is one of a store in PostgreSQL: postgresql://… both")
+    replica: Replica = _postgres_driver(settings).PostgresReplica(
+        replica_settings.url, store, most=replica_settings.staleness_seconds
+    )
+    return replica
+
+
+def _open_postgres(settings: Settings, create: bool) -> TranscriptStore:
+    store: TranscriptStore = _postgres_driver(settings).PostgresStore(
+        settings.store, create=create, lock_timeout=settings.limits.lock_seconds
+    )
+    return store
+
+
+def _postgres_driver(settings: Settings) -> ModuleType:
+    """Import the PostgreSQL store, whose driver is an optional dependency."""
+    if not uses_postgres(settings):
+        raise SettingsError("store", "this is about a store in a database; name one: --store postgresql://…")
+    try:
+        return import_module("recto.stores.postgres")
+    except ModuleNotFoundError as missing:
+        reason = f"the package {missing.name} is missing; install it with: pip install 'recto[postgres]'"
+        raise SettingsError("store", reason) from None
+
+
+def uses_postgres(settings: Settings) -> bool:
+    """Whether the store is a PostgreSQL database, which other programs may use as well."""
+    return settings.store.startswith(_POSTGRES_SCHEMES)
+
+
+def is_persistent(store: TranscriptStore) -> bool:
+    """Whether the store and its index outlive the process."""
+    return not isinstance(store, MemoryStore)
+
+
+def upgrade_database(settings: Settings, *, finish: bool) -> list[str]:
+    """Migrate the database schema; returns a description of each step applied."""
+    driver = _postgres_driver(settings)
+    steps = driver.upgraded(settings.store, finish=finish)
+    applied = [f"schema {step.version}: {step.step}" for step in steps]
+    return [*applied, *filter(None, [driver.graphs_made(settings.store)])]
+
+
+def grant_role(settings: Settings, role: str) -> None:
+    """Grant a database role the privileges that a gateway needs."""
+    _postgres_driver(settings).granted(settings.store, role)
+
+
+def derived_folders(settings: Settings, store: TranscriptStore, sessions: Iterable[str], tenant: str) -> Iterator[Path]:
+    """Yield the folders derived from sessions, or from everything of a tenant: checkpoints and memory pages."""
+    from recto.continuity.memory.files import folder_name  # noqa: PLC0415
+    from recto.engine.checkpoint_files import folder_of  # noqa: PLC0415
+
+    if tenant and (tenant_root := memory_root(settings, store, tenant)):
+        yield tenant_root
+    for session in sessions:
+        if settings.continuity.folder:
+            yield folder_of(settings.continuity.folder, session)
+        root = memory_root(settings, store, tenant_of(session)) if is_memory_session(session) else None
+        if root:
+            yield root / folder_name(agent_of(session))
+
+
+def _sidecar_prefix(store: TranscriptStore) -> str:
+    """The path that files next to a store's file begin with; empty if the store is not a file."""
+    return store.location if isinstance(store, SqliteStore) else ""
+
+
 def make_writer(settings: Settings, meter: Meter, model: ChatModel | None = None) -> SummaryWriter:
-    """Who writes shorter texts: the model that is given or that the settings name, and who needs none."""
+    """Build the summary writer: the model passed in or named by the settings, with an extractive fallback."""
     from recto.context.compaction.writer import SummaryWriter, WritingRules  # noqa: PLC0415
 
-    given = settings.compress.model
-    shown = min(given.input_tokens, _EMBEDDED_INPUT) if given.use == "embedded" else given.input_tokens
-    rules = WritingRules(seconds=given.seconds, input_tokens=shown, calls=given.calls)
+    model_settings = settings.compress.model
+    input_tokens = (
+        min(model_settings.input_tokens, _EMBEDDED_INPUT_TOKENS)
+        if model_settings.use == "embedded"
+        else model_settings.input_tokens
+    )
+    rules = WritingRules(seconds=model_settings.seconds, input_tokens=input_tokens, calls=model_settings.calls)
     return SummaryWriter(
         lambda: model or make_chat_model(settings), rules, meter.count, make_cost_function(settings, model)
     )
 
 
 def make_chat_model(settings: Settings) -> ChatModel | None:
-    """The model that the settings name for writing; None where they name none."""
-    from recto.models.chat import ChatChoice, chat_model_for  # noqa: PLC0415  # only for who has a model
+    """Build the model that the settings name for writing; None if they name none."""
+    from recto.models.chat import ChatChoice, chat_model_for  # noqa: PLC0415
 
-    given = settings.compress.model
+    model_settings = settings.compress.model
     return chat_model_for(
         ChatChoice(
-            use=given.use,
-            url=given.url,
-            model=given.model,
-            key=given.key,
-            path=given.path,
-            context=given.context,
-            seconds=given.seconds,
+            use=model_settings.use,
+            url=model_settings.url,
+            model=model_settings.model,
+            key=model_settings.key,
+            path=model_settings.path,
+            context=model_settings.context,
+            seconds=model_settings.seconds,
         )
     )
 
 
 def make_embedded_model(settings: Settings) -> EmbeddedModel:
-    """The model in this process that answers where no upstream is configured. Raises `SettingsError` with the cure."""
-    from recto.models.chat import ChatChoice, embedded_model_for  # noqa: PLC0415  # only for who has no other
+    """Build the embedded model, which answers when no upstream is configured. Raises `SettingsError`."""
+    from recto.models.chat import ChatChoice, embedded_model_for  # noqa: PLC0415
 
-    given = settings.compress.model
-    own = given if given.use == "embedded" else replace(given, model="", path="", context=0)
+    model_settings = settings.compress.model
+    own = model_settings if model_settings.use == "embedded" else replace(model_settings, model="", path="", context=0)
     choice = ChatChoice(
         use="embedded", model=own.model, path=own.path, context=own.context, seconds=settings.gateway.upstream_seconds
     )
@@ -406,85 +399,18 @@ def make_embedded_model(settings: Settings) -> EmbeddedModel:
 
 
 def make_cost_function(settings: Settings, model: ChatModel | None = None) -> Callable[[int, int], int]:
-    """What a call of the writing model costs, in picodollars; one on this machine costs nothing."""
+    """Return the function that prices a call of the writing model, in picodollars; local models cost nothing."""
     name = model.name if model is not None else settings.compress.model.model
     if not name or (model is None and settings.compress.model.use in ("none", "embedded")):
         return lambda _prompt, _answer: 0
-    card = Registry(overrides=settings.models).card(name, warn=False)  # only its prices are wanted
+    card = Registry(overrides=settings.models).card(name, warn=False)  # only its prices are needed
     if card.input_price is None:
         return lambda _prompt, _answer: 0
     return lambda prompt, answer: bill(card, 0, prompt, answer)
 
 
-def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> Recall:
-    """Recall of a session, over an indexer that is shared or over one of its own."""
-    from recto.recall.ranking import RankingWeights  # noqa: PLC0415  # numpy only for who has something to recall
-    from recto.recall.recall import Recall, RecallRules  # noqa: PLC0415
-    from recto.recall.search import Searcher  # noqa: PLC0415
-
-    given = settings.recall
-    rules = RecallRules(
-        inject=given.inject,
-        scope=given.scope,
-        threshold=given.threshold,
-        most=given.most,
-        tokens=given.tokens,
-        index_seconds=given.index_seconds,
-    )
-    searcher = Searcher(
-        indexer or make_indexer(settings, store), weights=RankingWeights(half_life_days=given.half_life_days)
-    )
-    authority = make_memory_authority(settings, store)
-    return Recall(searcher, key, rules=rules, owns_indexer=indexer is None, authority=authority)
-
-
-def memory_folder(settings: Settings, store: TranscriptStore, key: str) -> MemoryFolder | None:
-    """The folder of a session's agent and tenant; None where the settings name none and the store is no file."""
-    from recto.continuity.memory.files import MemoryFolder, folder_name  # noqa: PLC0415
-    from recto.transcript.session_keys import agent_of  # noqa: PLC0415  # only for who has memory
-
-    root = memory_root(settings, store, tenant_of(key))
-    return MemoryFolder(root / folder_name(agent_of(key))) if root else None
-
-
-def make_memory_authority(settings: Settings, store: TranscriptStore) -> MemoryAuthority:
-    """What tells recall which messages are approved memory."""
-    from recto.continuity.memory.authority import MemoryAuthority  # noqa: PLC0415
-
-    return MemoryAuthority(store, partial(memory_folder, settings, store))
-
-
-def open_memory(settings: Settings, store: TranscriptStore) -> Memories:
-    """The durable memory of the settings' agent."""
-    from recto.continuity.memory.manager import Memories, MemoryRules  # noqa: PLC0415
-
-    key = stored_key(settings.session, settings.tenant)
-    folder, given = memory_folder(settings, store, key), settings.memory
-    if folder is None:
-        raise SettingsError("memory.folder", "this store is not a file, so say where memory is kept")
-    rules = MemoryRules(
-        approve=frozenset(given.approve),
-        half_life_days=given.half_life_days,
-        retire=given.retire,
-        retire_below=given.retire_below,
-        proposals=given.proposals,
-        every_hours=given.every_hours,
-    )
-    return Memories(store, key, folder, clock=SystemClock(), meter=make_meter(settings), rules=rules)
-
-
-def make_consolidator(
-    settings: Settings, store: TranscriptStore, indexer: Indexer | None = None, *, model: ChatModel | None = None
-) -> Consolidator:
-    """What reviews finished history: with the model that is given or that the settings name, else by rule."""
-    from recto.continuity.memory.consolidation import Consolidator  # noqa: PLC0415
-
-    recall = None if indexer is None else partial(make_recall, settings, store, indexer=indexer)
-    return Consolidator(open_memory(settings, store), model=model or make_chat_model(settings), recall_of=recall)
-
-
 def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
-    """What takes a store's messages into the index beside it."""
+    """Build the indexer of a store."""
     from recto.models.embedders import EmbedderChoice, embedder_for, known_embedder  # noqa: PLC0415
     from recto.recall.indexer import Indexer  # noqa: PLC0415
     from recto.recall.stemmer import PorterLexicon  # noqa: PLC0415
@@ -492,79 +418,169 @@ def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
     index = open_index(settings, store)
     embedder = embedder_for(EmbedderChoice(**asdict(settings.recall.embedder)))
     lanes: list[LaneSize] = []
-    with suppress(IndexFailed):  # it is mended or told of when something is to leave; the turn goes on until then
+    with suppress(IndexFailed):  # reported or repaired at the next eviction; until then the turn goes on
         lanes = index.lanes()
     names = [size.lane.removeprefix("vectors/") for size in lanes if size.lane.startswith("vectors/")]
-    before = [known_embedder(name) for name in names if embedder is None or name != embedder.name]
+    previous = [known_embedder(name) for name in names if embedder is None or name != embedder.name]
     return Indexer(
         store,
         index,
         lexicon=PorterLexicon(),
         embedder=embedder,
-        before=[one for one in before if one is not None],
+        before=[known for known in previous if known is not None],
         in_background=settings.recall.background,
         owns_index=is_persistent(store),
     )
 
 
-def open(
-    store: str | os.PathLike[str] | TranscriptStore | None = None,
-    *,
-    session: str | None = None,
-    model: str | None = None,
-    tenant: str | None = None,
-    config: str | os.PathLike[str] | None = None,
-    writer: ChatModel | None = None,
-    dispatcher: Dispatcher | None = None,
-    **more: Mapping[str, Any],
-) -> Session:
-    """Opens a session, creating the store if there is none.
+def open_index(settings: Settings, store: TranscriptStore) -> RecallIndex:
+    """Open the recall index of a store: a file or tables next to it, or in memory like it."""
+    from recto.stores.memory import MemoryIndex  # noqa: PLC0415
+    from recto.stores.sqlite.index import SqliteIndex  # noqa: PLC0415
 
-    `store` is a path, `"memory:"`, or a store that is open already (then closing the session leaves it open). What is
-    not given comes from the environment, then from the settings file, then from the defaults. Other groups of
-    settings can be given by name: `recto.open("a.db", limits={"message_bytes": 1_000_000})`. `writer` is a model of
-    your own that writes shorter texts; `dispatcher` hands work to your sub-agents.
-    """
-    named, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
-    arguments = {"store": named, "session": session, "model": model, "tenant": tenant, **more}
-    settings = load(path=None if config is None else Path(config), arguments=arguments)
-    return open_session(settings, opened, model=writer, dispatcher=dispatcher)
+    timeout = min(settings.limits.lock_seconds, settings.recall.index_seconds)
+    if isinstance(store, SqliteStore):
+        return SqliteIndex(f"{store.location}-recall", lock_timeout=timeout)
+    if callable(make_index := getattr(store, "index", None)):
+        index: RecallIndex = make_index(lock_timeout=timeout)
+        return index
+    return _MEMORY_INDEXES.setdefault(store, MemoryIndex())
 
 
-def fit(
-    messages: Sequence[M],
-    max_tokens: int,
-    *,
-    model: str = "",
-    tools: Sequence[Any] = (),
-    threshold: float = 0.8,
-    keep_turns: int = 3,
-) -> list[M]:
-    """The messages, without the oldest where they would not fit: one call, nothing stored.
+def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> Recall:
+    """Build the recall of a session, over a shared indexer or one of its own."""
+    from recto.recall.ranking import RankingWeights  # noqa: PLC0415
+    from recto.recall.recall import Recall, RecallRules  # noqa: PLC0415
+    from recto.recall.search import Searcher  # noqa: PLC0415
 
-    Takes dicts or exact JSON bytes of any of the three wire formats and returns the same; what is kept is what came
-    in. Calls and their results stay or leave together, the task and the current request stay, and a marker says how
-    many messages left. Raises `WindowOverflow` where what must stay does not fit.
-    """
-    meter = make_meter(load(arguments={"model": model or None}))
-    return fit_messages(
-        messages, max_tokens=max_tokens, meter=meter, tools=tools, threshold=threshold, keep_turns=keep_turns
+    recall_settings = settings.recall
+    rules = RecallRules(
+        inject=recall_settings.inject,
+        scope=recall_settings.scope,
+        threshold=recall_settings.threshold,
+        most=recall_settings.most,
+        tokens=recall_settings.tokens,
+        index_seconds=recall_settings.index_seconds,
     )
+    searcher = Searcher(
+        indexer or make_indexer(settings, store), weights=RankingWeights(half_life_days=recall_settings.half_life_days)
+    )
+    authority = make_memory_authority(settings, store)
+    return Recall(searcher, key, rules=rules, owns_indexer=indexer is None, authority=authority)
 
 
-async def open_async(
-    store: str | os.PathLike[str] | TranscriptStore | None = None,
-    *,
-    session: str | None = None,
-    model: str | None = None,
-    tenant: str | None = None,
-    config: str | os.PathLike[str] | None = None,
-    writer: ChatModel | None = None,
-    dispatcher: Dispatcher | None = None,
-    **more: Mapping[str, Any],
-) -> AsyncSession:
-    """`open` for programs that await: `async with await recto.open_async("a.db") as session: …`."""
-    from recto.engine.async_session import AsyncSession, on_a_thread  # noqa: PLC0415  # asyncio only for who awaits
+def open_memory(settings: Settings, store: TranscriptStore) -> Memories:
+    """Open the durable memory of the settings' agent."""
+    from recto.continuity.memory.manager import Memories, MemoryRules  # noqa: PLC0415
 
-    opening = partial(open, session=session, model=model, tenant=tenant, config=config, writer=writer)
-    return AsyncSession(await on_a_thread(opening, store, dispatcher=dispatcher, **more))
+    key = stored_key(settings.session, settings.tenant)
+    folder, memory_settings = memory_folder(settings, store, key), settings.memory
+    if folder is None:
+        raise SettingsError("memory.folder", "this store is not a file, so say where memory is kept")
+    rules = MemoryRules(
+        approve=frozenset(memory_settings.approve),
+        half_life_days=memory_settings.half_life_days,
+        retire=memory_settings.retire,
+        retire_below=memory_settings.retire_below,
+        proposals=memory_settings.proposals,
+        every_hours=memory_settings.every_hours,
+    )
+    return Memories(store, key, folder, clock=SystemClock(), meter=make_meter(settings), rules=rules)
+
+
+def memory_folder(settings: Settings, store: TranscriptStore, key: str) -> MemoryFolder | None:
+    """Return the memory folder of a session's agent and tenant; None if the settings name none and the store is not a
+    file."""
+    from recto.continuity.memory.files import MemoryFolder, folder_name  # noqa: PLC0415
+
+    root = memory_root(settings, store, tenant_of(key))
+    return MemoryFolder(root / folder_name(agent_of(key))) if root else None
+
+
+def memory_root(settings: Settings, store: TranscriptStore, tenant: str) -> Path | None:
+    """Return the memory folder of a tenant's agents, or of agents without a tenant; None if there is none."""
+    from recto.continuity.memory.files import folder_name  # noqa: PLC0415
+
+    prefix = _sidecar_prefix(store)
+    root = settings.memory.folder or (prefix and f"{prefix}-memory")
+    return Path(root).expanduser() / (f"tenant-{folder_name(tenant)}" if tenant else "own") if root else None
+
+
+def make_memory_authority(settings: Settings, store: TranscriptStore) -> MemoryAuthority:
+    """Build what tells recall which messages are approved memory."""
+    from recto.continuity.memory.authority import MemoryAuthority  # noqa: PLC0415
+
+    return MemoryAuthority(store, partial(memory_folder, settings, store))
+
+
+def make_consolidator(
+    settings: Settings, store: TranscriptStore, indexer: Indexer | None = None, *, model: ChatModel | None = None
+) -> Consolidator:
+    """Build the consolidator of finished history: with the model passed in or named by the settings, else by rules."""
+    from recto.continuity.memory.consolidation import Consolidator  # noqa: PLC0415
+
+    recall = None if indexer is None else partial(make_recall, settings, store, indexer=indexer)
+    return Consolidator(open_memory(settings, store), model=model or make_chat_model(settings), recall_of=recall)
+
+
+def make_monitor(
+    settings: Settings, store: TranscriptStore, key: str, sinks: Sequence[HealthSink] | None = None
+) -> Monitor:
+    """Build the health monitor of a session, with the sinks passed in or those that the settings name."""
+    health = settings.health
+    own = make_sinks(settings) if sinks is None else []
+    rules = AlertRules(**asdict(health.alerts))
+    monitor = Monitor(store, key, rules=rules, regret_turns=health.regret_turns, sinks=own if sinks is None else sinks)
+    monitor.owned = own
+    return monitor
+
+
+def build_health_report(settings: Settings, store: TranscriptStore, key: str, turns: int) -> HealthReport:
+    """Report the health of a stored session over its last turns, with the settings' thresholds."""
+    health = settings.health
+    rules = AlertRules(**asdict(health.alerts))
+    red = settings.window.red_percent / 100 or None
+    return health_report(store, key, rules=rules, regret_turns=health.regret_turns, turns=turns, red=red)
+
+
+def make_sinks(settings: Settings) -> list[HealthSink]:
+    """Build the health sinks that the settings name. The caller closes those that can be closed."""
+    health = settings.health
+    sinks: list[HealthSink] = []
+    if health.log:
+        from recto.health.exporters.json_log import Log  # noqa: PLC0415
+
+        sinks.append(Log(health.log, text=health.log_text))
+    if health.webhook.url:
+        from recto.health.exporters.webhook import CONTENT_TYPE, Webhook  # noqa: PLC0415
+        from recto.models.http import Posting  # noqa: PLC0415
+
+        hook = health.webhook
+        post = Posting(
+            hook.url, setting="health.webhook", key=hook.key, seconds=hook.seconds, content_type=CONTENT_TYPE
+        )
+        sinks.append(Webhook(post, let_go=post.close))
+    if health.telemetry:
+        try:
+            from recto.health.exporters.opentelemetry import Telemetry  # noqa: PLC0415
+        except ImportError:
+            raise SettingsError("health.telemetry", "needs a package: pip install 'recto[telemetry]'") from None
+        registry = Registry(overrides=settings.models)
+        sinks.append(
+            Telemetry(
+                provider_of=lambda name: registry.card(name, warn=False).provider,
+                known_model=lambda name: registry.card(name, warn=False).known,
+            )
+        )
+    return sinks
+
+
+def make_metrics(settings: Settings, sinks: Sequence[HealthSink] = ()) -> Metrics:
+    """Build the Prometheus metrics: only known models are labels, and what the other sinks drop is counted."""
+    from recto.health.exporters.prometheus import Metrics  # noqa: PLC0415
+
+    registry = Registry(overrides=settings.models)
+    metrics = Metrics(known_model=lambda name: registry.card(name, warn=False).known)
+    for sink in sinks:
+        metrics.watch(sink)
+    return metrics

@@ -1,4 +1,4 @@
-"""Reads settings: each layer overrides the one before."""
+"""Settings loader: merges defaults, file, environment and arguments, and validates each value."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 _Node = TypeVar("_Node", bound="DataclassInstance")
 Origin = Literal["default", "file", "environment", "argument"]
-"""Where a value comes from."""
+"""The layer a value comes from."""
 _PREFIX = "RECTO_"
 _NOT_SETTINGS = ("RECTO_CONFIG", "RECTO_KEY", "RECTO_TEST_")
-"""Names that mean something else: the file of settings, the key of a gateway that is asked, tests."""
+"""Variables with the prefix that are not settings: the settings file, a client's gateway key, tests."""
 FILES = ("recto.yaml", "~/.recto/recto.yaml")
-"""Where a settings file is looked for when none is named; the first that exists is read."""
+"""Default locations of the settings file; the first that exists is read."""
 
 
 def load(
@@ -33,7 +33,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """The settings as the file, the environment and the arguments make them. Arguments that are None are not given."""
+    """Load the settings from the file, the environment and the arguments. Arguments that are None are ignored."""
     settings = Settings()
     for layer in read_layers(path=path, environ=environ, arguments=arguments):
         settings = _merge(settings, layer.tree, "")
@@ -41,17 +41,17 @@ def load(
 
 
 def override(settings: Settings, tree: Mapping[str, Any]) -> Settings:
-    """The settings with some of them changed, by name. Raises `SettingsError` where they do not allow it."""
+    """Return the settings with some values replaced. Raises `SettingsError` for unknown keys and invalid values."""
     return _merge(settings, tree, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What one source sets."""
+    """The values that one source sets."""
 
     origin: Origin
     name: str
-    """Which file it is; empty for the others."""
+    """The file's path; empty for the other layers."""
     tree: Mapping[str, Any]
 
 
@@ -61,19 +61,19 @@ def read_layers(
     environ: Mapping[str, str] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> tuple[Layer, ...]:
-    """What is set over the defaults, as it was given: each overrides the one before."""
+    """Read every layer above the defaults; each overrides the one before."""
     environ = os.environ if environ is None else environ
     file = settings_file(path, environ)
-    given = {key: value for key, value in (arguments or {}).items() if value is not None}
+    set_arguments = {key: value for key, value in (arguments or {}).items() if value is not None}
     return (
-        Layer(origin="file", name=str(file or ""), tree=_parse_yaml(file) if file else {}),
+        Layer(origin="file", name=str(file or ""), tree=_read_yaml(file) if file else {}),
         Layer(origin="environment", name="", tree=_from_environment(environ)),
-        Layer(origin="argument", name="", tree=given),
+        Layer(origin="argument", name="", tree=set_arguments),
     )
 
 
 def settings_file(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
-    """The file that is read; None where there is none. Raises `SettingsError` where one is named that is not there."""
+    """Return the settings file, or None. Raises `SettingsError` if one is named that does not exist."""
     environ = os.environ if environ is None else environ
     path = path or environ.get("RECTO_CONFIG")
     candidates = [Path(path)] if path else [Path(name) for name in FILES]
@@ -86,7 +86,7 @@ def settings_file(path: str | Path | None = None, environ: Mapping[str, str] | N
     return None
 
 
-def _parse_yaml(file: Path) -> dict[str, Any]:
+def _read_yaml(file: Path) -> dict[str, Any]:
     try:
         tree = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -129,14 +129,14 @@ def _merge(node: _Node, tree: Mapping[str, Any], path: str) -> _Node:
         if key not in known:
             nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             raise SettingsError(where, "there is no such setting", f"{path}{nearest[0]}" if nearest else None)
-        changes[key] = _value(getattr(node, key), hints[key], value, where)
+        changes[key] = _convert(getattr(node, key), hints[key], value, where)
     try:
         return replace(node, **changes)
     except ValueError as error:
         raise SettingsError(path.rstrip(".") or "settings", str(error)) from None
 
 
-def _value(current: Any, hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401  # any value of the tree
+def _convert(current: Any, hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401  # any value of the tree
     if is_dataclass(current) and not isinstance(current, type):
         if not isinstance(value, Mapping):
             raise SettingsError(where, "expects a group of settings")
@@ -156,8 +156,8 @@ def _value(current: Any, hint: Any, value: Any, where: str) -> Any:  # noqa: ANN
     if hint is str and isinstance(value, os.PathLike):
         return os.fspath(value)
     if not isinstance(value, hint) or isinstance(value, bool) is not (hint is bool):
-        raise SettingsError(where, f"expects {_WORDS[hint]}, got {value!r}")
+        raise SettingsError(where, f"expects {_TYPE_NAMES[hint]}, got {value!r}")
     return value
 
 
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_TYPE_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}

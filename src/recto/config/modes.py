@@ -1,4 +1,4 @@
-"""What each mode does, as rules: a mode is a list of policies and a few shares, and not a code path."""
+"""Window modes as relief rules: a mode is a list of policies and thresholds, not a code path."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from recto.context.window.state import Protection
 from recto.errors import SettingsError
 from recto.tokens.model_card import ModelCard
 
-_LAST = 0.95
-"""The share of the room from which on the cascade's last rungs are asked, and relief is not put off."""
+_LAST_RESORT = 0.95
+"""Share of the input budget from which the last policies of the cascade run and relief is no longer postponed."""
 
 
 def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> ReliefRules:
-    """When relief starts, how far it goes and what it may touch, as the settings say."""
+    """Build the rules that say when relief starts, how far it goes and what it may touch."""
     window = settings.window
-    leaves = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy, **window.scorer))
+    eviction = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy, **window.scorer))
     compact = Compact(
         keep_recent_tokens=min(window.keep_recent_tokens, budget.room * 2 // 5),
         summary_tokens=max(min(settings.compress.summary_tokens, budget.room // 8), 1),
@@ -40,7 +40,7 @@ def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> Re
             tools=frozenset(window.keep_tools),
             task=window.protect_task,
         ),
-        policies=(leaves,),
+        policies=(eviction,),
         thresholds=_thresholds(window, budget.window),
         limits={
             name: budget.limits[name].hard for name in ("results", "history") if window.enforced == "per_component"
@@ -52,11 +52,11 @@ def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> Re
     )
     if window.mode == "auto_compact":
         return _auto_compact(rules, window)
-    return _cascade(rules, settings, leaves) if window.mode == "zones" else rules
+    return _cascade(rules, settings, eviction) if window.mode == "zones" else rules
 
 
 def _auto_compact(rules: ReliefRules, window: WindowSettings) -> ReliefRules:
-    """Everything but the newest is compacted at once; how far that leads is not asked."""
+    """Compact everything but the newest messages at once, however far below the target that leads."""
     target = window.compact_target_percent / 100
     return replace(
         rules,
@@ -70,15 +70,15 @@ def _auto_compact(rules: ReliefRules, window: WindowSettings) -> ReliefRules:
     )
 
 
-def _cascade(rules: ReliefRules, settings: Settings, leaves: Policy) -> ReliefRules:
-    """The cheapest per token freed first; what costs the most, or is lost for the longest, last."""
-    from recto.context.policies.progressive import Progressive  # noqa: PLC0415  # only for who wants the whole cascade
+def _cascade(rules: ReliefRules, settings: Settings, eviction: Policy) -> ReliefRules:
+    """Policies in order of cost: the cheapest per freed token first; the most expensive and most lossy last."""
+    from recto.context.policies.progressive import Progressive  # noqa: PLC0415  # only for the full cascade
     from recto.context.policies.summarize_results import SummariseResults  # noqa: PLC0415
     from recto.context.policies.tool_units import ToolWork  # noqa: PLC0415
 
     compress, thresholds = settings.compress, rules.thresholds
-    given = TrimResults(**asdict(settings.window.trim))
-    trim = replace(given, clear_at_least=min(given.clear_at_least, rules.room // 20))
+    trim_rules = TrimResults(**asdict(settings.window.trim))
+    trim = replace(trim_rules, clear_at_least=min(trim_rules.clear_at_least, rules.room // 20))
     progressive = Progressive(
         key_points_turns=compress.key_points_turns,
         line_turns=compress.line_turns,
@@ -88,27 +88,27 @@ def _cascade(rules: ReliefRules, settings: Settings, leaves: Policy) -> ReliefRu
         rules,
         ceiling=thresholds.orange,
         floor=min(rules.floor, (thresholds.yellow + thresholds.orange) / 2),
-        must=_LAST,
+        must=_LAST_RESORT,
         policies=(
             SummariseResults(above=compress.result_tokens, share=compress.result_share, chosen=trim),
             trim,
-            ToolWork(leaves),
+            ToolWork(eviction),
             progressive,
             rules.compact,
             replace(rules.compact, name="delegate"),
         ),
-        starts={rules.compact.name: thresholds.red, "delegate": _LAST},
+        starts={rules.compact.name: thresholds.red, "delegate": _LAST_RESORT},
         forced=replace(rules.compact, name="new_window", keep_recent_tokens=0),
     )
 
 
-def _thresholds(given: WindowSettings, window: int) -> Thresholds:
-    usual = Thresholds.for_window(window)
+def _thresholds(settings: WindowSettings, window: int) -> Thresholds:
+    defaults = Thresholds.for_window(window)
     try:
         return Thresholds(
-            yellow=given.yellow_percent / 100 or usual.yellow,
-            orange=given.orange_percent / 100 or usual.orange,
-            red=given.red_percent / 100 or usual.red,
+            yellow=settings.yellow_percent / 100 or defaults.yellow,
+            orange=settings.orange_percent / 100 or defaults.orange,
+            red=settings.red_percent / 100 or defaults.red,
         )
     except ValueError as error:
         raise SettingsError("window", str(error)) from None

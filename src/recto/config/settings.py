@@ -1,4 +1,4 @@
-"""The groups of settings about a session: what it keeps, what leaves, what comes back, what is written."""
+"""The settings tree: one frozen dataclass per group, with defaults, documentation and validation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from recto.transcript.session_keys import Scope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings:
-    """What Recto refuses to take in or wait for."""
+    """Limits on input size and waiting time."""
 
     message_bytes: int = 256 * 1024 * 1024
     """Largest single message."""
     lock_seconds: float = 30.0
-    """How long an append waits for another process before it gives up with nothing written."""
+    """How long an append waits for another process before it fails with nothing written."""
 
     def __post_init__(self) -> None:
         if self.message_bytes < 1:
@@ -32,61 +32,62 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimSettings:
-    """How old tool results shrink."""
+    """How old tool results are trimmed."""
 
     keep_newest: int = 3
-    """How many of the newest results are left as they are."""
+    """How many of the newest results are never trimmed."""
     exclude_tools: tuple[str, ...] = ()
-    """Tools whose results never shrink; those of Recto's own MCP server never do."""
+    """Tools whose results are never trimmed. Results of Recto's own MCP server never are."""
     clear_at_least: int = 2000
-    """Tokens that must be won, or nothing shrinks; at most a twentieth of the room."""
+    """Trim only when at least this many tokens are freed; at most a twentieth of the input budget."""
     placeholder: str = ""
-    """What stands in place of a result; `{pointer}` in it, or behind it, says where it is whole. Empty: what it was."""
+    """Text that replaces a trimmed result. `{pointer}` in it is replaced by the pointer to the full result; without it
+    the pointer is appended. Empty: a description of the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSettings:
-    """What is done to keep the prompt inside the model's window."""
+    """How the prompt is kept inside the model's window."""
 
     mode: str = "sliding_window"
-    """`sliding_window`: whole units leave, oldest first. `auto_compact`: the older part becomes a summary. `zones`: the
-    whole cascade, the cheapest first."""
+    """`sliding_window`: complete units are evicted, oldest first. `auto_compact`: the older part is replaced by a
+    summary. `zones`: the full cascade, cheapest policy first."""
     ceiling_percent: float = 92.0
-    """Relief starts above this share of the room."""
+    """Relief starts above this share of the input budget."""
     floor_percent: float = 70.0
     """Relief goes down to this share in one step."""
     min_recent_messages: int = 24
-    """The newest messages, which stay as long as they fit."""
+    """This many of the newest messages stay in the prompt as long as they fit."""
     policy: str = "prune"
-    """What leaves first: `prune`, or an eviction policy: fifo, lru, priority, semantic_merge, type_ttl, hybrid."""
+    """What is evicted first: `prune`, or an eviction policy: fifo, lru, priority, semantic_merge, type_ttl, hybrid."""
     scorer: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of an eviction policy, such as `{weights: {lru: 0.5, priority: 0.5}}` for `hybrid`."""
+    """Settings of the eviction policy, such as `{weights: {lru: 0.5, priority: 0.5}}` for `hybrid`."""
     yellow_percent: float = 0.0
-    """Where the yellow zone of pressure begins; 0, here as for the next two: by the size of the window."""
+    """Where the yellow zone of pressure begins. 0, here and for the next two: derived from the window size."""
     orange_percent: float = 0.0
     """Where the orange zone begins."""
     red_percent: float = 0.0
     """Where the red zone begins."""
     keep_tools: tuple[str, ...] = ()
-    """Tools whose calls and results never leave."""
+    """Tools whose calls and results are never evicted."""
     mark: str = "DO_NOT_EVICT"
-    """A message whose text holds this never leaves. Empty: no such mark."""
+    """A message that contains this text is never evicted. Empty: no such mark."""
     protect_task: bool = True
-    """Whether the first user message never leaves."""
+    """Whether the first user message is never evicted."""
     cache_aware: bool = True
-    """Whether relief that would cost more in re-billed cache than it saves is put off until it must happen."""
+    """Whether relief is postponed while it would cost more in re-billed cache than it saves."""
     reserve: int = 0
-    """Tokens kept for the answer; 0: by the budget's profile."""
+    """Output reserve in tokens; 0: from the budget profile."""
     profile: str = "default"
-    """The budget's profile: default, code_review, research, customer_support."""
+    """The budget profile: default, code_review, research, customer_support."""
     enforced: Enforced = "globally"
-    """Whether budgets bind the whole prompt (`globally`) or each component too (`per_component`)."""
+    """Whether budgets limit the prompt as a whole (`globally`) or each component too (`per_component`)."""
     checkpoint_warning_percent: float = 85.0
-    """For `auto_compact`: from here on a compaction is announced, and a checkpoint and a handoff are written."""
+    """For `auto_compact`: above this share a compaction is announced, and a checkpoint and a handoff are written."""
     compact_target_percent: float = 92.0
-    """For `auto_compact`: from here on it is carried out."""
+    """For `auto_compact`: above this share the compaction is carried out."""
     keep_recent_tokens: int = 20_000
-    """The newest messages that a compaction leaves as they are; at most two fifths of the room."""
+    """Tokens of the newest messages that a compaction leaves unchanged; at most two fifths of the input budget."""
     trim: TrimSettings = field(default_factory=TrimSettings)
 
     def __post_init__(self) -> None:
@@ -108,29 +109,29 @@ class WindowSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderSettings:
-    """What turns texts into vectors for recall."""
+    """The embedder that recall uses."""
 
     use: str = "auto"
-    """`auto`: the embedded model where its weights are, else `hashing`. Or `arctic`, `onnx`, `endpoint`, `hashing`,
-    `none` (words alone)."""
+    """`auto`: the embedded model where its weights are installed, else `hashing`. Or `arctic`, `onnx`, `endpoint`,
+    `hashing`, `none` (keyword search only)."""
     path: str = ""
     """For `onnx`, and for `arctic` from its publisher's own files: a folder with `model.onnx` and `tokenizer.json`."""
     url: str = ""
     """For `endpoint`: the base URL of an OpenAI-compatible server, such as http://localhost:11434/v1."""
     model: str = ""
-    """For `endpoint`: the name of the model there."""
+    """For `endpoint`: the name of the model."""
     key: str = ""
-    """For `endpoint`: the key it wants. Better given as RECTO_RECALL__EMBEDDER__KEY than in a file."""
+    """For `endpoint`: its API key. Set it as RECTO_RECALL__EMBEDDER__KEY rather than in a file."""
     seconds: float = 10.0
-    """How long one call may take."""
+    """Time-out of one call."""
     dims: int = 0
-    """For `endpoint`: how long its vectors shall be; 0: as long as they come."""
+    """For `endpoint`: the vector dimension to request; 0: the model's default."""
     query_prefix: str = ""
-    """For `onnx` and `endpoint`: what the model wants before a question."""
+    """For `onnx` and `endpoint`: prefix the model expects before a query."""
     document_prefix: str = ""
-    """For `onnx` and `endpoint`: what it wants before everything else."""
+    """For `onnx` and `endpoint`: prefix the model expects before a document."""
     pooling: str = "cls"
-    """For `onnx`: `cls` or `mean`, as the model's makers say."""
+    """For `onnx`: `cls` or `mean`, as the model's documentation says."""
 
     def __post_init__(self) -> None:
         if self.use not in ("auto", "arctic", "onnx", "endpoint", "hashing", "none"):
@@ -143,27 +144,28 @@ class EmbedderSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallSettings:
-    """How what left the prompt is found again, and when it comes back by itself."""
+    """How evicted messages are searched, and when they are injected into the prompt."""
 
     enabled: bool = True
-    """Whether messages are indexed before they leave. Without it they leave unindexed, and nothing is recalled."""
+    """Whether messages are indexed before they are evicted. If false, they are evicted unindexed and nothing is
+    recalled."""
     inject: bool = True
-    """Whether what matters for a turn is quoted in its prompt without being asked for."""
+    """Whether relevant history is quoted in the prompt automatically."""
     scope: Scope = "session"
-    """Where is searched: this `session`, all sessions of its `agent`, or all of its `tenant`."""
+    """What is searched: this `session`, all sessions of its `agent`, or all of its `tenant`."""
     threshold: float = 0.4
-    """The chance of being relevant, from 0 to 1, from which on something comes back by itself."""
+    """The probability of relevance, from 0 to 1, from which on a message is injected."""
     most: int = 12
-    """Messages that come back in one prompt, at most."""
+    """Maximum number of messages injected into one prompt."""
     tokens: int = 0
-    """What recalled text may cost in a prompt; 0: the memory share of the budget."""
+    """Token budget of recalled text in one prompt; 0: the memory share of the budget."""
     half_life_days: float = 30.0
-    """After how long the advantage of a recent message has halved."""
+    """Half-life of the ranking bonus of recent messages."""
     index_seconds: float = 10.0
-    """How long relief waits for the index where it does not get on; what is not indexed by then stays in the prompt as
-    long as it fits. Indexing that gets on is waited for, up to 30 times as long."""
+    """How long relief waits for an index that makes no progress. Messages not indexed by then stay in the prompt as
+    long as they fit. While indexing makes progress, relief waits up to 30 times as long."""
     background: bool = True
-    """Whether messages are indexed ahead of need, on a thread of its own."""
+    """Whether messages are indexed ahead of need, on a background thread."""
     embedder: EmbedderSettings = field(default_factory=EmbedderSettings)
 
     def __post_init__(self) -> None:
@@ -179,26 +181,26 @@ class RecallSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressModelSettings:
-    """The model that writes shorter texts. What it writes is checked against its sources."""
+    """The model that writes summaries. Its output is checked against its sources."""
 
     use: str = "none"
-    """`none`: sentences are picked by rule. Or `openai` (any compatible endpoint), `anthropic`, `embedded`."""
+    """`none`: summaries are extractive. Or `openai` (any compatible endpoint), `anthropic`, `embedded`."""
     url: str = ""
     """The base URL of an endpoint, such as http://localhost:11434/v1."""
     model: str = ""
-    """The name of the model there; for `embedded` the name of weights, `smollm2` where none is given."""
+    """The name of the model; for `embedded` the name of its weights, `smollm2` by default."""
     key: str = ""
-    """The key it wants. Better given as RECTO_COMPRESS__MODEL__KEY than in a file."""
+    """Its API key. Set it as RECTO_COMPRESS__MODEL__KEY rather than in a file."""
     path: str = ""
     """For `embedded`: a GGUF file of your own."""
     context: int = 0
-    """Tokens of its window; 0: 8192 for `embedded`, unknown for others."""
+    """Context window in tokens; 0: 8192 for `embedded`, unknown for others."""
     seconds: float = 60.0
-    """How long one text may take, other attempts included."""
+    """Time-out of one text, retries included."""
     input_tokens: int = 24_000
-    """What it is shown at most; of more, the most telling sentences."""
+    """Maximum input; of longer text, the most informative sentences are sent."""
     calls: int = 4
-    """How many tool results it shortens for one decision; the others are shortened by rule."""
+    """How many tool results the model summarises per decision; the rest are shortened extractively."""
 
     def __post_init__(self) -> None:
         if self.use not in ("none", "openai", "anthropic", "embedded"):
@@ -209,24 +211,24 @@ class CompressModelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressSettings:
-    """How content becomes shorter text when leaving is not enough."""
+    """How content is compressed when eviction is not enough."""
 
     result_tokens: int = 500
-    """Tool results above this are summarised."""
+    """Tool results longer than this are summarised."""
     result_share: float = 0.2
-    """What a summary may have of a result's tokens."""
+    """Maximum length of a summary as a share of the result's tokens."""
     key_points_turns: int = 5
-    """Up to this age in turns an exchange that leaves keeps its key points."""
+    """Up to this age in turns an evicted exchange keeps its key points."""
     line_turns: int = 20
     """Up to this age it keeps one line; beyond it a title."""
     summary_tokens: int = 3_000
-    """What stands in place of everything that left, at most; never more than an eighth of the room."""
+    """Maximum length of the summary of everything evicted; never more than an eighth of the input budget."""
     handoff_tokens: int = 600
-    """What a handoff may have in the prompt of one turn; never more than a twentieth of the room."""
+    """Maximum length of a handoff in the prompt of one turn; never more than a twentieth of the input budget."""
     background: bool = True
-    """Whether a model writes ahead of need, from the yellow zone on, so that the turn does not wait."""
+    """Whether a model writes summaries ahead of need, from the yellow zone on, so that the turn does not wait."""
     delegate_seconds: float = 300.0
-    """How long a sub-agent may take."""
+    """Time-out of a sub-agent."""
     model: CompressModelSettings = field(default_factory=CompressModelSettings)
 
     def __post_init__(self) -> None:
@@ -240,14 +242,14 @@ class CompressSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingSettings:
-    """Files whose text stands before everything else in every prompt."""
+    """Files whose text is placed before everything else in every prompt."""
 
     files: tuple[str, ...] = ()
     """Who the agent is, who the user is, how the project works: such as IDENTITY.md, USER.md, AGENTS.md."""
     warning_percent: float = 5.0
-    """The share of the room above which they should be thinner; a warning says so."""
+    """Share of the input budget above which a warning asks for shorter files."""
     most_percent: float = 20.0
-    """The share of the room above which they are cut."""
+    """Share of the input budget above which they are cut."""
 
     def __post_init__(self) -> None:
         if not 0 < self.warning_percent <= self.most_percent <= 50:
@@ -256,20 +258,21 @@ class StandingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
-    """What is remembered for good, who approves it, and when it is old."""
+    """Durable memory: where it is stored, what is approved automatically, when it is retired."""
 
     folder: str = ""
-    """Where the pages are kept; empty: a folder beside the store, named like it with `-memory`."""
+    """Folder of the memory pages; empty: a folder next to the store, named like it with `-memory`."""
     approve: tuple[str, ...] = ()
-    """Kinds that are approved by rule where a user typed it in their own words; everything else waits for a person."""
+    """Kinds that are approved automatically when a user stated them in their own words; everything else waits for a
+    person."""
     half_life_days: float = 90.0
-    """After how long without use a new memory counts half."""
+    """After this long without use the strength of a new memory has halved."""
     retire: str = "propose"
-    """What happens to memory that is old: `never`, `propose` (a person decides), `unused` (retired if never used)."""
+    """What happens to old memory: `never`, `propose` (a person decides), `unused` (retired if never used)."""
     retire_below: float = 0.1
-    """The strength, from 0 to 1, below which memory is old."""
+    """The strength, from 0 to 1, below which memory counts as old."""
     proposals: int = 20
-    """Proposals that one cycle of consolidation makes of one session, at most."""
+    """Maximum number of proposals per session in one consolidation cycle."""
     every_hours: float = 0.0
     """How often `recto consolidate --due` runs a cycle; 0: never."""
 
@@ -287,20 +290,21 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuitySettings:
-    """How the work of a session goes on in a new window, in another process, or elsewhere."""
+    """How the work of a session continues in a new window, in another process, or elsewhere."""
 
     folder: str = ""
-    """Where checkpoints and handoffs are kept as files too, a folder for each session. Empty: in the transcript."""
+    """Where checkpoints and handoffs are also written as files, one folder per session. Empty: only in the transcript.
+    """
     milestones: str = "auto"
-    """Checkpoints at milestones: `always`, `never`, `auto` (where there is a folder, or a mode that summarises)."""
+    """Checkpoints at milestones: `always`, `never`, `auto` (if a folder is set or the mode summarises)."""
     environment: bool = True
-    """Whether a checkpoint says how the directory, git, files and services stand."""
+    """Whether a checkpoint records the state of the directory, git, files and services."""
     directory: str = ""
-    """The directory the work is done in; empty: the current one. For tenants it has to be named."""
+    """The working directory; empty: the current one. With tenants it has to be set."""
     hosts: tuple[str, ...] = LOOPBACK
-    """Hosts whose services may be asked whether they answer."""
+    """Hosts whose services may be probed."""
     resume_tokens: int = 1_500
-    """What the first page of a new window may have; never more than a tenth of the room."""
+    """Maximum length of the first page of a new window; never more than a tenth of the input budget."""
 
     def __post_init__(self) -> None:
         if self.milestones not in ("auto", "always", "never"):
@@ -311,12 +315,12 @@ class ContinuitySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSettings:
-    """A copy of the store that is read in its place by those who only look."""
+    """A replica of the store for read-only queries."""
 
     url: str = ""
-    """A streaming replica of a store in PostgreSQL: `postgresql://…`. Empty: none."""
+    """A streaming replica of a PostgreSQL store: `postgresql://…`. Empty: none."""
     staleness_seconds: float = 5.0
-    """How far it may be behind; beyond that, and where it does not answer, the store itself is read."""
+    """Maximum replication lag; beyond it, and when the replica does not answer, the store itself is read."""
 
     def __post_init__(self) -> None:
         if self.staleness_seconds <= 0:
@@ -325,28 +329,29 @@ class ReplicaSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertSettings:
-    """From where on somebody should be told."""
+    """Thresholds of alerts."""
 
     utilization: float = 0.9
-    """The share of the room above which prompts are too full."""
+    """The share of the input budget above which a prompt is too full."""
     utilization_turns: int = 3
-    """For so many turns in a row."""
+    """For this many turns in a row."""
     evictions: float = 5.0
-    """Messages that leave in one turn, on average over `eviction_turns`, above which too much leaves."""
+    """Evicted messages per turn, averaged over `eviction_turns`, above which too much is evicted."""
     eviction_turns: int = 5
-    """Over so many turns that average is taken."""
+    """The number of turns of that average."""
     fidelity: float = 0.75
     """The score of a summary below which too much was lost."""
     ratio: float = 2.0
-    """How many times shorter compressed text should be, at least."""
+    """The lowest acceptable compression ratio."""
     bloat: float = 0.3
-    """The share of tool results in a prompt above which they crowd everything else out."""
+    """The share of tool results in a prompt above which they crowd out everything else."""
     burn: float = 3.0
-    """How many times more than usual a turn may add."""
+    """How many times the usual growth a turn may add."""
     clear: float = 0.9
-    """An alert ends when its value is back within this share of its threshold: what goes to and fro is told once."""
+    """An alert ends when its value is back within this share of its threshold, so that a value that oscillates raises
+    one alert."""
     quiet_seconds: float = 300.0
-    """The same alert of a session is not told again within this time."""
+    """The same alert of a session is not raised again within this time."""
 
     def __post_init__(self) -> None:
         shares = (self.utilization, self.fidelity, self.bloat, self.clear)
@@ -365,9 +370,9 @@ class WebhookSettings:
     url: str = ""
     """Empty: nowhere."""
     key: str = ""
-    """Sent as a bearer token. Better given as RECTO_HEALTH__WEBHOOK__KEY than in a file."""
+    """Sent as a bearer token. Set it as RECTO_HEALTH__WEBHOOK__KEY rather than in a file."""
     seconds: float = 5.0
-    """How long one delivery may take; it never holds up a turn."""
+    """Time-out of one delivery; it never delays a turn."""
 
     def __post_init__(self) -> None:
         if self.seconds <= 0:
@@ -376,18 +381,18 @@ class WebhookSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSettings:
-    """How it is told whether all is well."""
+    """How the health of sessions is measured and reported."""
 
     enabled: bool = True
-    """Whether turns are measured as they happen. They can be measured from the transcript later in any case."""
+    """Whether turns are measured as they happen. They can always be measured from the transcript later."""
     regret_turns: int = 10
-    """What is asked for again within so many turns of leaving is counted as regret."""
+    """Content requested again within this many turns of its eviction counts as regret."""
     log: str = ""
     """Where alerts and decisions are logged as lines of JSON: `stderr`, or a file; empty: nowhere."""
     log_text: bool = False
-    """Whether the log may hold text of messages."""
+    """Whether the log may contain message text."""
     telemetry: bool = False
-    """Whether spans and metrics are handed to OpenTelemetry, where its API is installed."""
+    """Whether spans and metrics are sent to OpenTelemetry, where its API is installed."""
     alerts: AlertSettings = field(default_factory=AlertSettings)
     webhook: WebhookSettings = field(default_factory=WebhookSettings)
 
@@ -398,42 +403,42 @@ class HealthSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """What the gateway listens on, whom it asks, and what it refuses."""
+    """What the gateway listens on, its upstreams, and its limits."""
 
     host: str = "127.0.0.1"
     """The address to listen on. Anything but loopback needs at least one key, and names in `hosts`."""
     port: int = 8642
-    """The port to listen on; 0: any that is free."""
+    """The port to listen on; 0: any free port."""
     hosts: tuple[str, ...] = ()
-    """Names that requests may be addressed to, beside loopback's own: `gateway.example.com`."""
+    """Host names accepted besides loopback's own: `gateway.example.com`."""
     origins: tuple[str, ...] = ()
-    """Web pages that may ask, beside the gateway's own: `https://chat.example.com`."""
+    """Web origins accepted besides the gateway's own: `https://chat.example.com`."""
     upstreams: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Whom it asks, by name: `{main: {url: https://api.openai.com/v1, wire: openai.responses, key_env: OPENAI_API_KEY,
+    """Upstreams by name: `{main: {url: https://api.openai.com/v1, wire: openai.responses, key_env: OPENAI_API_KEY,
     models: [gpt-*]}}`. None: the embedded model."""
     body_bytes: int = 32 * 1024 * 1024
-    """Largest request, after it is unpacked."""
+    """Largest request body, after decompression."""
     depth: int = 128
-    """How deeply the JSON of a request may be nested."""
+    """Maximum nesting depth of the JSON of a request."""
     connections: int = 2_000
-    """Connections held at once; more are refused."""
+    """Maximum number of open connections; more are refused."""
     concurrency: int = 256
-    """Requests worked on at once; more are told to come back."""
+    """Maximum number of concurrent requests; more are told to retry."""
     header_seconds: float = 8.0
     """How long a client may take to send its headers."""
     body_seconds: float = 30.0
-    """How long it may take to send the body."""
+    """How long a client may take to send the body."""
     write_seconds: float = 20.0
-    """How long it may leave its answer unread before it is let go."""
+    """How long a client may leave its response unread before it is disconnected."""
     connect_seconds: float = 10.0
-    """How long an upstream may take to be reached."""
+    """How long connecting to an upstream may take."""
     upstream_seconds: float = 600.0
     """How long an upstream may be silent."""
     drain_seconds: float = 30.0
-    """How long answers under way may take to end when the gateway is stopped; after that they are stored as far as they
-    came."""
+    """How long responses in progress may take to end when the gateway is stopped; after that they are stored as far as
+    they were received."""
     sessions: int = 256
-    """Sessions kept open in memory; others are opened again when they are asked for."""
+    """Number of sessions kept open in memory; others are opened on demand."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -449,17 +454,17 @@ class GatewaySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that can be set."""
+    """All settings."""
 
     store: str = "~/.recto/transcript.db"
-    """Where transcripts are kept: a path, `postgresql://…`, or `memory:` for a store that goes with the process."""
+    """Where transcripts are stored: a path, `postgresql://…`, or `memory:` for a store that ends with the process."""
     replica: ReplicaSettings = field(default_factory=ReplicaSettings)
     session: str = DEFAULT_SESSION
-    """The session that is meant when none is named."""
+    """The default session."""
     tenant: str = ""
-    """Whose sessions these are, where several customers share a store. No tenant ever sees another's."""
+    """The owner of the sessions, where several customers share a store. No tenant ever sees another's."""
     model: str = ""
-    """The model whose window and tokenizer count. Empty: unknown, so the most careful assumptions."""
+    """The model whose window and tokenizer apply. Empty: unknown, so the most conservative assumptions."""
     limits: LimitSettings = field(default_factory=LimitSettings)
     window: WindowSettings = field(default_factory=WindowSettings)
     recall: RecallSettings = field(default_factory=RecallSettings)
@@ -470,6 +475,6 @@ class Settings:
     health: HealthSettings = field(default_factory=HealthSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What you know better about a model than the registry: `{my-model: {window: 32768, tokenizer: llama3}}`."""
+    """Overrides of the model registry: `{my-model: {window: 32768, tokenizer: llama3}}`."""
     tokenizers: Mapping[str, str] = field(default_factory=dict)
-    """Tokenizers of your own: `{my-tokenizer: path/to/tokenizer.json}`, usable as a model's `tokenizer`."""
+    """Your own tokenizers: `{my-tokenizer: path/to/tokenizer.json}`, usable as a model's `tokenizer`."""

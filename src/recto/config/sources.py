@@ -1,4 +1,4 @@
-"""Every setting with its value and where that comes from, for people to look at. Secrets are told as set or unset."""
+"""Every setting with its value and origin, for display. Secrets are shown only as set or unset."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.parse import urlsplit, urlunsplit
 from recto.config.loader import Layer, Origin
 from recto.config.settings import Settings
 
-_SECRET = frozenset({"key"})
-"""What is called so is a secret wherever it stands."""
-_ADDRESS = frozenset({"url"})
-_SECRET_ADDRESS = frozenset({"health.webhook.url"})
-"""Addresses whose path is what others need to know to use them."""
-_VALUES_SECRET = frozenset({"headers"})
-"""Groups whose values may be secrets: headers of an upstream."""
+_SECRETS = frozenset({"key"})
+"""Keys with these names are secrets at any level."""
+_URLS = frozenset({"url"})
+_SECRET_URLS = frozenset({"health.webhook.url"})
+"""URLs whose path is a secret."""
+_SECRET_VALUES = frozenset({"headers"})
+"""Groups whose values may be secrets, such as the headers of an upstream."""
 SET, UNSET = "(set)", "(unset)"
 
 
@@ -26,38 +26,38 @@ class Setting:
 
     key: str
     value: Any
-    """As it may be shown."""
+    """The redacted value."""
     origin: Origin
     where: str
-    """The file or the variable of the environment; empty for defaults and arguments."""
+    """The file or the environment variable; empty for defaults and arguments."""
 
 
-def all_settings(settings: Settings, given: Sequence[Layer]) -> list[Setting]:
-    """Every setting, in the order of the tree."""
-    return [_setting(key, value, given) for key, value in _leaves(settings, "")]
+def all_settings(settings: Settings, layers: Sequence[Layer]) -> list[Setting]:
+    """Return every setting, in the order of the tree."""
+    return [_setting(key, value, layers) for key, value in _leaves(settings, "")]
 
 
 def _leaves(tree: object, path: str) -> Iterator[tuple[str, Any]]:
-    assert is_dataclass(tree)  # noqa: S101  # the tree is made of nothing else
-    for one in fields(tree):
-        value = getattr(tree, one.name)
+    assert is_dataclass(tree)  # noqa: S101  # the tree has only dataclasses
+    for item in fields(tree):
+        value = getattr(tree, item.name)
         if is_dataclass(value):
-            yield from _leaves(value, f"{path}{one.name}.")
+            yield from _leaves(value, f"{path}{item.name}.")
         else:
-            yield f"{path}{one.name}", value
+            yield f"{path}{item.name}", value
 
 
-def _setting(key: str, value: object, given: Sequence[Layer]) -> Setting:
+def _setting(key: str, value: object, layers: Sequence[Layer]) -> Setting:
     origin: Origin = "default"
     where = ""
-    for layer in given:
-        if _holds(layer.tree, key.split(".")):
+    for layer in layers:
+        if _contains(layer.tree, key.split(".")):
             origin = layer.origin
             where = f"RECTO_{key.upper().replace('.', '__')}" if origin == "environment" else layer.name
     return Setting(key=key, value=redact(key, value), origin=origin, where=where)
 
 
-def _holds(tree: Any, names: Sequence[str]) -> bool:  # noqa: ANN401  # a value of the tree
+def _contains(tree: Any, names: Sequence[str]) -> bool:  # noqa: ANN401  # a value of the tree
     for name in names:
         if not isinstance(tree, Mapping) or name not in tree:
             return False
@@ -66,23 +66,23 @@ def _holds(tree: Any, names: Sequence[str]) -> bool:  # noqa: ANN401  # a value 
 
 
 def redact(key: str, value: Any) -> Any:  # noqa: ANN401
-    """A value as it may be shown: nothing of a secret, and no address with what opens it."""
+    """Return a value without secrets: no keys, and no credentials in URLs."""
     name = key.rpartition(".")[2]
-    if name in _SECRET and not isinstance(value, Mapping):
+    if name in _SECRETS and not isinstance(value, Mapping):
         return SET if value else UNSET
     if isinstance(value, Mapping):
-        if name in _VALUES_SECRET:
-            return {str(one): SET for one in value}
-        return {str(one): redact(f"{key}.{one}", held) for one, held in value.items()}
+        if name in _SECRET_VALUES:
+            return {str(header): SET for header in value}
+        return {str(child): redact(f"{key}.{child}", item) for child, item in value.items()}
     if isinstance(value, list | tuple):
-        return [redact(key, one) for one in value]
-    if isinstance(value, str) and (name in _ADDRESS or (key == "store" and "://" in value)):
-        return _address(value, bare=key in _SECRET_ADDRESS)
+        return [redact(key, item) for item in value]
+    if isinstance(value, str) and (name in _URLS or (key == "store" and "://" in value)):
+        return _redact_url(value, bare=key in _SECRET_URLS)
     return value
 
 
-def _address(url: str, *, bare: bool) -> str:
-    """An address without who asks, and without what stands behind the question mark."""
+def _redact_url(url: str, *, bare: bool) -> str:
+    """Return a URL without user, password and query; with `bare`, without its path too."""
     try:
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 from dataclasses import fields, is_dataclass
+from math import isfinite, nan
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -22,9 +24,10 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.gateway.inspecting import MAIN, example, named, world
 
+from recto.engine.views.codec import json_schemas, to_builtins, to_json
+from recto.engine.views.models import ErrorResponse
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX, RULES
-from recto.gateway.inspection.schemas import Refused, plain, schema_of
 from recto.gateway.middleware.auth import TABLE, AccessPolicy
 
 CHECKS = [
@@ -112,21 +115,26 @@ def test_no_two_values_share_a_name_in_the_description():
 
     for one in OPERATIONS:
         visit(one.gives)
-    assert seen.keys() | {"Refused", "Problem"} == description(OPERATIONS)["components"]["schemas"].keys()
+    assert seen.keys() | {"ErrorResponse", "ErrorDetail"} == description(OPERATIONS)["components"]["schemas"].keys()
 
 
 def test_a_value_and_its_description_are_made_of_the_same_fields():
-    into: dict = {}
-    schema_of(Refused, into)
-    assert set(into["Refused"]["properties"]) == {one.name for one in fields(Refused)}
+    schema = json_schemas([ErrorResponse], "#/{name}")["ErrorResponse"]
+    assert list(schema["properties"]) == schema["required"] == [one.name for one in fields(ErrorResponse)]
 
 
 @given(st.floats(), st.text(), st.integers())
 @settings(max_examples=50)
 def test_any_number_and_any_text_can_be_told(number, text, whole):
-    import json
+    value = {"a": (number, {text: whole})}
+    expected = [number if isfinite(number) else None, {text: whole}]
+    assert json.loads(to_json(value)) == to_builtins(value) == {"a": expected}
 
-    json.dumps(plain({"a": (number, {text: whole})}), allow_nan=False)
+
+@pytest.mark.parametrize("number", [1.5, nan])
+def test_half_of_a_surrogate_pair_goes_out_as_an_escape(number):
+    value = {"text": "\ud83d", "number": number}
+    assert json.loads(to_json(value)) == {"text": "\ud83d", "number": number if isfinite(number) else None}
 
 
 @pytest.mark.parametrize("path", sorted({rule.path for rule in RULES}))

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
+from recto.engine.views.models import ErrorResponse
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX
-from recto.gateway.inspection.schemas import Refused
 from recto.gateway.mcp import RULES as MCP_RULES
 from recto.gateway.middleware.auth import TABLE
 from reference.markdown import cell, code, code_cell, page, prose, slug, table
@@ -59,7 +59,7 @@ def written() -> str:
         table(("operation", "right", "does"), overview),
         *(part for method, path, one in asked for part in _operation(method, path, one)),
         "## Refusals",
-        f"The body is {_schema_link('Refused')}.",
+        f"The body is {_schema_link('ErrorResponse')}.",
         table(("status", "when"), _refusals(told)),
         "## Answers",
         *_schemas(told["components"]["schemas"]),
@@ -143,7 +143,9 @@ def _refusals(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
-    classes = {kind.__name__: kind for one in (*(each.gives for each in OPERATIONS), Refused) for kind in _within(one)}
+    classes = {
+        kind.__name__: kind for one in (*(each.gives for each in OPERATIONS), ErrorResponse) for kind in _within(one)
+    }
     for name, schema in schemas.items():
         texts = attribute_texts(classes[name]) if name in classes else {}
         yield f"### {name}"

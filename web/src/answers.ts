@@ -2,8 +2,8 @@
 
 /** Something that should be looked at: raised when it begins, and ended when it is over. */
 export interface Alert {
-  name: "utilization" | "evictions" | "fidelity" | "ratio" | "bloat" | "burn";
-  grade: "critical" | "degradation" | "anomaly";
+  name: "bloat" | "burn" | "evictions" | "fidelity" | "ratio" | "utilization";
+  grade: "anomaly" | "critical" | "degradation";
   session: string;
   turn: number;
   ts: number;
@@ -15,23 +15,11 @@ export interface Alert {
 }
 
 /** A proposal that became memory. */
-export interface Approved {
+export interface ApprovalResult {
   memory: string;
   proposal: string;
   digest: string;
   by: string;
-}
-
-/** Who asks, and what of. */
-export interface Asker {
-  name: string;
-  id: string;
-  rights: Array<"ask" | "read" | "change">;
-  tenant: string;
-  agent: string;
-  main: string;
-  model: string;
-  version: string;
 }
 
 /** Something that was done, as its entry in the transcript tells it. */
@@ -41,7 +29,7 @@ export interface AuditLine {
   id: string;
   ts: number;
   kind: string;
-  topic: "decision" | "undo" | "pin" | "memory" | "continuity" | "recall" | "pressure" | "failure" | "session" | "note" | "bookkeeping" | "other";
+  topic: "bookkeeping" | "continuity" | "decision" | "failure" | "memory" | "note" | "other" | "pin" | "pressure" | "recall" | "session" | "undo";
   surface: string;
   hash: string;
   policy: string;
@@ -73,29 +61,32 @@ export interface CacheEstimate {
   picodollars: number;
 }
 
-/** A message that had left and was quoted in the last prompt. */
-export interface CameBack {
-  pointer: string;
-  score: number;
-  chance: number;
-  parts: Record<string, number>;
-  superseded_by: number | null;
+/** Who asks, and what of. */
+export interface Caller {
+  name: string;
+  id: string;
+  rights: Array<"ask" | "change" | "read">;
+  tenant: string;
+  agent: string;
+  main: string;
+  model: string;
+  version: string;
 }
 
 /** The state of a task. */
 export interface Checkpoint {
-  schema: number;
-  session: string;
   version: number;
   window: number;
   last: number;
-  reason: string;
   goal: string;
+  schema: number;
+  session: string;
+  reason: string;
   goal_seq: number;
   success_criteria: Array<Item>;
   constraints: Array<Item>;
   subtasks: Array<Subtask>;
-  decisions: Array<Decision>;
+  decisions: Array<TaskDecision>;
   open_issues: Array<Issue>;
   promises: Array<Item>;
   questions: Array<Item>;
@@ -104,11 +95,11 @@ export interface Checkpoint {
   files: Array<string>;
   notes: Array<Note>;
   summary: string;
-  given: Given;
+  given: ManualState;
 }
 
 /** One checkpoint of a list. */
-export interface CheckpointLine {
+export interface CheckpointListItem {
   version: number;
   seq: number;
   ts: number;
@@ -118,20 +109,13 @@ export interface CheckpointLine {
 
 /** Checkpoints, newest first. */
 export interface CheckpointPage {
-  checkpoints: Array<CheckpointLine>;
+  checkpoints: Array<CheckpointListItem>;
   next: number | null;
 }
 
-/** A checkpoint that was written. */
-export interface CheckpointSaved {
-  version: number;
-  seq: number;
-  id: string;
-}
-
 /** What a compaction did; nothing where there was too little to be worth it. */
-export interface Compacted {
-  decisions: Array<Decided>;
+export interface CompactionResult {
+  decisions: Array<DecisionSummary>;
   compressions: Array<Compression>;
   tokens: number;
 }
@@ -147,6 +131,17 @@ export interface Comparison {
   second_messages: number;
   lines: Array<PromptLine>;
   more: boolean;
+}
+
+/** How one component stands. */
+export interface ComponentUsage {
+  component: "history" | "memory" | "reserve" | "results" | "system" | "tools";
+  used: number;
+  soft: number;
+  hard: number;
+  level: "ok" | "violation" | "warning";
+  burn: number;
+  turns_left: number | null;
 }
 
 /** How content became shorter, as it is told. */
@@ -169,8 +164,22 @@ export interface Compression {
   undone: boolean;
 }
 
+/** A decision, or the undoing of one, where it happened. */
+export interface DecisionMark {
+  seq: number;
+  kind: string;
+  policy: string;
+  frees: number;
+}
+
+/** Decisions, newest first. */
+export interface DecisionPage {
+  decisions: Array<DecisionSummary>;
+  next: number | null;
+}
+
 /** A decision, as it is told. */
-export interface Decided {
+export interface DecisionSummary {
   seq: number;
   id: string;
   ts: number;
@@ -183,33 +192,25 @@ export interface Decided {
   scores: Record<string, Record<string, number>>;
 }
 
-/** What was decided. */
-export interface Decision {
-  decision: string;
-  rationale: string;
-  alternatives: Array<string>;
-  seq: number;
-  by: "system" | "user" | "assistant" | "tool" | "agent";
-}
-
-/** A decision, or the undoing of one, where it happened. */
-export interface DecisionMark {
-  seq: number;
-  kind: string;
-  policy: string;
-  frees: number;
-}
-
-/** Decisions, newest first. */
-export interface DecisionPage {
-  decisions: Array<Decided>;
-  next: number | null;
-}
-
 /** Entries in the order that was asked for. */
 export interface EntryPage {
-  entries: Array<Shown>;
+  entries: Array<EntryView>;
   next: number | null;
+}
+
+/** An entry on a page. */
+export interface EntryView {
+  seq: number;
+  id: string;
+  ts: number;
+  role: string;
+  kind: string;
+  surface: string;
+  tokens: number;
+  text: string;
+  cut: boolean;
+  place: "event" | "in" | "out" | "recalled" | "trimmed";
+  pinned: boolean;
 }
 
 /** Where the work is done, as it was found. */
@@ -223,19 +224,23 @@ export interface Environment {
   services: Array<Service>;
 }
 
+/** Why a request was refused, and what to do. */
+export interface ErrorDetail {
+  code: string;
+  message: string;
+}
+
+/** The answer to a request that was refused. */
+export interface ErrorResponse {
+  error: ErrorDetail;
+}
+
 /** A file as it was. */
 export interface FileState {
   path: string;
   size: number;
   modified: number;
   digest: string;
-}
-
-/** That one memory repeats or contradicts another. */
-export interface Flag {
-  kind: "duplicate" | "conflict";
-  id: string;
-  score: number;
 }
 
 /** How long it goes on like this. */
@@ -245,17 +250,22 @@ export interface Forecast {
   until_full: number | null;
 }
 
-/** What was set by hand, or taken over from a checkpoint of another transcript. It stays until it is set again. */
-export interface Given {
-  goal: string;
-  success_criteria: Array<Item>;
-  constraints: Array<Item>;
-  subtasks: Array<Subtask>;
-  issues: Array<Issue>;
-  solved: Array<Item>;
-  decisions: Array<Decision>;
-  learnings: Array<Item>;
-  services: Array<string>;
+/** An entry, all of it. */
+export interface FullEntry {
+  seq: number;
+  id: string;
+  ts: number;
+  role: string;
+  kind: string;
+  wire: string;
+  surface: string;
+  tokens: number;
+  counter: string;
+  text: string;
+  content: string;
+  meta: string;
+  prev: string;
+  hash: string;
 }
 
 /** How a session is, and where it is heading. */
@@ -268,8 +278,157 @@ export interface HealthReport {
   sinks_failed: number;
 }
 
+/** Something that is broken and not mended. */
+export interface Issue {
+  error: string;
+  reproduction: string;
+  seq: number;
+  by: "agent" | "assistant" | "system" | "tool" | "user";
+}
+
+/** Something that was said, verbatim. */
+export interface Item {
+  text: string;
+  seq: number;
+  by: "agent" | "assistant" | "system" | "tool" | "user";
+}
+
+/** What was set by hand, or taken over from a checkpoint of another transcript. It stays until it is set again. */
+export interface ManualState {
+  goal: string;
+  success_criteria: Array<Item>;
+  constraints: Array<Item>;
+  subtasks: Array<Subtask>;
+  issues: Array<Issue>;
+  solved: Array<Item>;
+  decisions: Array<TaskDecision>;
+  learnings: Array<Item>;
+  services: Array<string>;
+}
+
+/** Something remembered, as its file says it. */
+export interface Memory {
+  id: string;
+  kind: "correction" | "decision" | "fact" | "lesson" | "preference" | "procedure";
+  title: string;
+  text: string;
+  created: number;
+  tags: Array<string>;
+  half_life_days: number;
+  critical: boolean;
+  evergreen: boolean;
+  hits: number;
+  prevented: number;
+  last_applied: number;
+  sources: Array<string>;
+  replaces: Array<string>;
+  state: "approved" | "retired";
+}
+
+/** That one memory repeats or contradicts another. */
+export interface MemoryFlag {
+  kind: "conflict" | "duplicate";
+  id: string;
+  score: number;
+}
+
+/** Something that is remembered. */
+export interface MemoryListItem {
+  memory: Memory;
+  strength: number;
+  approved_by: string;
+  how: string;
+  approved: number;
+  edited: boolean;
+  retired: string;
+}
+
+/** What is remembered, by id. */
+export interface MemoryPage {
+  agent: string;
+  memories: Array<MemoryListItem>;
+  next: string | null;
+}
+
+/** One thing written down. */
+export interface Note {
+  seq: number;
+  kind: "bugs" | "constraints" | "decisions" | "learnings" | "misc" | "task_progress";
+  text: string;
+  critical: boolean;
+}
+
+/** What was written down, oldest first. */
+export interface NoteList {
+  notes: Array<Note>;
+}
+
+/** What is kept in the prompt by hand. */
+export interface PinList {
+  pins: Array<EntryView>;
+  more: boolean;
+}
+
+/** What was measured at one moment. */
+export interface PressureReading {
+  tokens: number;
+  room: number;
+  utilization: number;
+  zone: "green" | "orange" | "red" | "yellow";
+  velocity: number;
+  turns_until_red: number | null;
+  spike: boolean;
+  baseline: number | null;
+  gain: number;
+  turn: number;
+}
+
+/** One thing that stands in one of two prompts, or in both. */
+export interface PromptLine {
+  seq: number | null;
+  what: "entry" | "frame" | "handoff" | "marker" | "recalled" | "standing" | "summary" | "system";
+  role: string;
+  text: string;
+  cut: boolean;
+  first_tokens: number | null;
+  second_tokens: number | null;
+  side: "both" | "changed" | "first" | "second";
+}
+
+/** A prompt, as it would be sent. */
+export interface PromptView {
+  wire: string;
+  tokens: number;
+  room: number;
+  fits: boolean;
+  system: Array<Record<string, unknown>>;
+  messages: Array<Record<string, unknown>>;
+  costs: Array<number>;
+}
+
+/** Something that might be remembered. */
+export interface Proposal {
+  id: string;
+  action: "edit" | "keep" | "merge" | "retire";
+  text: string;
+  digest: string;
+  memory: Memory;
+  by: "agent" | "model" | "person" | "rule";
+  why: string;
+  flags: Array<MemoryFlag>;
+  pointer: string;
+  ts: number;
+}
+
+/** What waits for a decision, by id. `text` is exactly what would be remembered, `digest` what an approval names. */
+export interface ProposalPage {
+  agent: string;
+  proposals: Array<Proposal>;
+  next: string | null;
+}
+
 /** A message that recall found, and why. */
-export interface HitLine {
+export interface RecallHit {
   pointer: string;
   session: string;
   seq: number;
@@ -288,166 +447,24 @@ export interface HitLine {
   context: Array<number>;
 }
 
-/** Something that holds tokens of the prompt. */
-export interface Holder {
-  what: string;
-  seq: number | null;
-  role: string;
-  tools: Array<string>;
-  tokens: number;
-  share: number;
-  condition: string;
-}
-
-/** Something that is broken and not mended. */
-export interface Issue {
-  error: string;
-  reproduction: string;
-  seq: number;
-  by: "system" | "user" | "assistant" | "tool" | "agent";
-}
-
-/** Something that was said, verbatim. */
-export interface Item {
-  text: string;
-  seq: number;
-  by: "system" | "user" | "assistant" | "tool" | "agent";
-}
-
-/** Something remembered, as its file says it. */
-export interface Memory {
-  id: string;
-  kind: "decision" | "lesson" | "correction" | "preference" | "fact" | "procedure";
-  title: string;
-  text: string;
-  created: number;
-  tags: Array<string>;
-  half_life_days: number;
-  critical: boolean;
-  evergreen: boolean;
-  hits: number;
-  prevented: number;
-  last_applied: number;
-  sources: Array<string>;
-  replaces: Array<string>;
-  state: "approved" | "retired";
-}
-
-/** Something that is remembered. */
-export interface MemoryLine {
-  memory: Memory;
-  strength: number;
-  approved_by: string;
-  how: string;
-  approved: number;
-  edited: boolean;
-  retired: string;
-}
-
-/** What is remembered, by id. */
-export interface MemoryPage {
-  agent: string;
-  memories: Array<MemoryLine>;
-  next: string | null;
-}
-
-/** One thing written down. */
-export interface Note {
-  seq: number;
-  kind: "task_progress" | "decisions" | "bugs" | "constraints" | "learnings" | "misc";
-  text: string;
-  critical: boolean;
-}
-
-/** What was written down, oldest first. */
-export interface Notes {
-  notes: Array<Note>;
-}
-
-/** What is kept in the prompt by hand. */
-export interface Pins {
-  pins: Array<Shown>;
-  more: boolean;
-}
-
-/** Why a request was refused, and what to do. */
-export interface Problem {
-  code: string;
-  message: string;
-}
-
-/** One thing that stands in one of two prompts, or in both. */
-export interface PromptLine {
-  seq: number | null;
-  what: "frame" | "standing" | "system" | "entry" | "marker" | "summary" | "recalled" | "handoff";
-  role: string;
-  text: string;
-  cut: boolean;
-  first_tokens: number | null;
-  second_tokens: number | null;
-  side: "both" | "first" | "second" | "changed";
-}
-
-/** A prompt, as it would be sent. */
-export interface PromptNow {
-  wire: string;
-  tokens: number;
-  room: number;
-  fits: boolean;
-  system: Array<Record<string, unknown>>;
-  messages: Array<Record<string, unknown>>;
-  costs: Array<number>;
-}
-
-/** Something that might be remembered. */
-export interface Proposal {
-  id: string;
-  action: "keep" | "merge" | "edit" | "retire";
-  text: string;
-  digest: string;
-  memory: Memory;
-  by: "rule" | "model" | "agent" | "person";
-  why: string;
-  flags: Array<Flag>;
-  pointer: string;
-  ts: number;
-}
-
-/** What waits for a decision, by id. `text` is exactly what would be remembered, `digest` what an approval names. */
-export interface ProposalPage {
-  agent: string;
-  proposals: Array<Proposal>;
-  next: string | null;
-}
-
-/** What was measured at one moment. */
-export interface Reading {
-  tokens: number;
-  room: number;
-  utilization: number;
-  zone: "green" | "yellow" | "orange" | "red";
-  velocity: number;
-  turns_until_red: number | null;
-  spike: boolean;
-  baseline: number | null;
-  gain: number;
-  turn: number;
-}
-
 /** What recall answers. */
-export interface Recalled {
+export interface RecallResult {
   query: string;
-  scope: "session" | "agent" | "tenant";
+  scope: "agent" | "session" | "tenant";
   searched: number;
   behind: number;
   without_vectors: number;
   notes: Array<string>;
-  hits: Array<HitLine>;
+  hits: Array<RecallHit>;
 }
 
-/** The answer to a request that was refused. */
-export interface Refused {
-  error: Problem;
+/** A message that had left and was quoted in the last prompt. */
+export interface RecalledMessage {
+  pointer: string;
+  score: number;
+  chance: number;
+  parts: Record<string, number>;
+  superseded_by: number | null;
 }
 
 /** One prompt, taken apart. */
@@ -458,17 +475,17 @@ export interface Report {
   room: number;
   tokens: number;
   messages: number;
-  reading: Reading;
-  components: Array<Usage>;
-  largest: Array<Holder>;
+  reading: PressureReading;
+  components: Array<ComponentUsage>;
+  largest: Array<TokenHolder>;
   protected_tokens: number;
   left_messages: number;
   left_tokens: number;
   left_first: number;
   left_last: number;
-  recalled: Array<CameBack>;
+  recalled: Array<RecalledMessage>;
   recalled_tokens: number;
-  decisions: Array<Decided>;
+  decisions: Array<DecisionSummary>;
   compressions: Array<Compression>;
   judged: number | null;
   marker_tokens: number;
@@ -478,6 +495,13 @@ export interface Report {
   cache: CacheEstimate | null;
 }
 
+/** A checkpoint that was written. */
+export interface SavedCheckpoint {
+  version: number;
+  seq: number;
+  id: string;
+}
+
 /** Something that listens. */
 export interface Service {
   address: string;
@@ -485,7 +509,7 @@ export interface Service {
 }
 
 /** One session of a list. */
-export interface SessionLine {
+export interface SessionListItem {
   session: string;
   kind: "conversation" | "memory";
   entries: number;
@@ -494,7 +518,7 @@ export interface SessionLine {
 }
 
 /** One session, in short. */
-export interface SessionNow {
+export interface SessionOverview {
   session: string;
   kind: "conversation" | "memory";
   entries: number;
@@ -502,7 +526,7 @@ export interface SessionNow {
   last_ts: number;
   hash: string;
   model: string;
-  reading: Reading;
+  reading: PressureReading;
   messages: number;
   left_messages: number;
   left_tokens: number;
@@ -514,27 +538,12 @@ export interface SessionNow {
 
 /** Sessions by name. */
 export interface SessionPage {
-  sessions: Array<SessionLine>;
+  sessions: Array<SessionListItem>;
   next: string | null;
 }
 
-/** An entry on a page. */
-export interface Shown {
-  seq: number;
-  id: string;
-  ts: number;
-  role: string;
-  kind: string;
-  surface: string;
-  tokens: number;
-  text: string;
-  cut: boolean;
-  place: "in" | "trimmed" | "out" | "recalled" | "event";
-  pinned: boolean;
-}
-
 /** The event that a change was stored as. */
-export interface Stored {
+export interface StoredEvent {
   seq: number;
   id: string;
   kind: string;
@@ -543,8 +552,17 @@ export interface Stored {
 /** A part of the work, and how far it is. */
 export interface Subtask {
   text: string;
-  status: "planned" | "in_progress" | "done";
+  status: "done" | "in_progress" | "planned";
   seq: number;
+}
+
+/** What was decided. */
+export interface TaskDecision {
+  decision: string;
+  rationale: string;
+  alternatives: Array<string>;
+  seq: number;
+  by: "agent" | "assistant" | "system" | "tool" | "user";
 }
 
 /** The turns of a range of entries, oldest first. */
@@ -557,13 +575,24 @@ export interface Timeline {
   next: number | null;
 }
 
+/** Something that holds tokens of the prompt. */
+export interface TokenHolder {
+  what: string;
+  seq: number | null;
+  role: string;
+  tools: Array<string>;
+  tokens: number;
+  share: number;
+  condition: string;
+}
+
 /** How one measure moves over the turns looked at. */
 export interface Trend {
   name: string;
   values: Array<number | null>;
   now: number | null;
   delta: number | null;
-  direction: "rising" | "falling" | "steady";
+  direction: "falling" | "rising" | "steady";
   worse: boolean;
 }
 
@@ -604,37 +633,8 @@ export interface TurnPoint {
   recalled: number;
   peak: number;
   utilization: number;
-  zone: "green" | "yellow" | "orange" | "red";
+  zone: "green" | "orange" | "red" | "yellow";
   messages: number;
   left: number;
   decisions: Array<DecisionMark>;
-}
-
-/** How one component stands. */
-export interface Usage {
-  component: "system" | "tools" | "history" | "results" | "memory" | "reserve";
-  used: number;
-  soft: number;
-  hard: number;
-  level: "ok" | "warning" | "violation";
-  burn: number;
-  turns_left: number | null;
-}
-
-/** An entry, all of it. */
-export interface WholeEntry {
-  seq: number;
-  id: string;
-  ts: number;
-  role: string;
-  kind: string;
-  wire: string;
-  surface: string;
-  tokens: number;
-  counter: string;
-  text: string;
-  content: string;
-  meta: string;
-  prev: string;
-  hash: string;
 }

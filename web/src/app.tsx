@@ -1,6 +1,6 @@
 // The page: who is asking, and then the frame with its views.
 import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
-import type { Asker } from "./answers";
+import type { Caller } from "./answers";
 import { Api, Refused } from "./api";
 import { keepKey, keptKey, Login } from "./login";
 import { asRefused } from "./on";
@@ -13,7 +13,7 @@ const first = keyInAddress() || keptKey();
 
 export function App() {
   const [key, setKey] = useState(first);
-  const [asker, setAsker] = useState<Asker>();
+  const [asker, setAsker] = useState<Caller>();
   const [refused, setRefused] = useState<Refused>();
   useEffect(() => {
     const moved = () => {
@@ -40,7 +40,7 @@ export function App() {
     const gone = new AbortController();
     const ask = async () => {
       try {
-        const found = await api.get<Asker>("/asker", {}, gone.signal);
+        const found = await api.get<Caller>("/asker", {}, gone.signal);
         keepKey(key);
         setRefused(undefined);
         setAsker(found);

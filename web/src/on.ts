@@ -1,18 +1,18 @@
 // What every view is given: the gateway to ask, who asks, the session that is looked at, and when to look again.
 import { createContext } from "preact";
 import { useContext, useEffect, useState } from "preact/hooks";
-import type { Asker, SessionNow } from "./answers";
+import type { Caller, SessionOverview } from "./answers";
 import { Api, type Query, Refused } from "./api";
 import type { Given } from "./route";
 import type { Look } from "./theme";
 
 export interface On {
   api: Api;
-  asker: Asker;
+  asker: Caller;
   /** The session that is looked at; empty where none is. */
   session: string;
   /** The session as it was when last asked; nothing before that, and where nothing was said in it yet. */
-  now: SessionNow | undefined;
+  now: SessionOverview | undefined;
   /** The name of the view that is shown. */
   view: string;
   /** What else stands in the address: `seq` and the like. */

@@ -1,7 +1,7 @@
 // The sessions of the key's tenant, by name: each with its size, its last time, and a small curve of its last turns.
 // A curve is asked for where it is seen, a few at a time, and kept until the session has grown.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { SessionLine, SessionPage, Timeline } from "./answers";
+import type { SessionListItem, SessionPage, Timeline } from "./answers";
 import type { Api } from "./api";
 import { Chart, colour } from "./chart";
 import { many, percent, safe, when, whole } from "./format";
@@ -66,7 +66,7 @@ export function Sessions() {
   );
 }
 
-function Pages({ back, forward }: Pick<Walking<SessionLine, string>, "back" | "forward">) {
+function Pages({ back, forward }: Pick<Walking<SessionListItem, string>, "back" | "forward">) {
   if (!back && !forward) return null;
   return (
     <nav class="sessions-pages" aria-label="Pages of sessions">
@@ -80,9 +80,9 @@ function Pages({ back, forward }: Pick<Walking<SessionLine, string>, "back" | "f
   );
 }
 
-function listing(api: Api, wanted: string, kind: string): Walk<SessionLine, string> {
+function listing(api: Api, wanted: string, kind: string): Walk<SessionListItem, string> {
   const filtered = Boolean(wanted || kind);
-  const fits = (line: SessionLine) => (!kind || line.kind === kind) && line.session.toLowerCase().includes(wanted);
+  const fits = (line: SessionListItem) => (!kind || line.kind === kind) && line.session.toLowerCase().includes(wanted);
   return {
     most: SHOWN,
     at: (_, before) => before.session,
@@ -110,7 +110,7 @@ function Unbegun({ session }: { session: string }) {
   );
 }
 
-function Line({ line }: { line: SessionLine }) {
+function Line({ line }: { line: SessionListItem }) {
   const on = useOn();
   const { box, curve } = useCurve(line);
   const last = curve?.points.at(-1);
@@ -193,7 +193,7 @@ async function inTurn<T>(does: () => Promise<T>): Promise<T> {
   }
 }
 
-function curveOf(api: Api, line: SessionLine): Promise<Timeline> {
+function curveOf(api: Api, line: SessionListItem): Promise<Timeline> {
   const known = curves.get(api) ?? new Map<string, Kept>();
   curves.set(api, known);
   const kept = known.get(line.session);
@@ -206,7 +206,7 @@ function curveOf(api: Api, line: SessionLine): Promise<Timeline> {
 }
 
 /** The curve of a session, once its line is seen. */
-function useCurve(line: SessionLine) {
+function useCurve(line: SessionListItem) {
   const { api } = useOn();
   const box = useRef<HTMLAnchorElement>(null);
   const [curve, set] = useState<Timeline>();

@@ -1,6 +1,6 @@
 // The frame of the page: sessions and menu beside, the session's gauge on top, one view in the middle.
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Asker } from "./answers";
+import type { Caller } from "./answers";
 import type { Api, Refused } from "./api";
 import { safe } from "./format";
 import { Gauge } from "./gauge";
@@ -18,7 +18,7 @@ const narrow = matchMedia("(max-width: 60rem)");
 
 export interface ShellProps {
   api: Api;
-  asker: Asker;
+  asker: Caller;
   onLeave: (why?: Refused) => void;
 }
 
@@ -68,7 +68,7 @@ export function Shell({ api, asker, onLeave }: ShellProps) {
 
 function useOnOf(
   api: Api,
-  asker: Asker,
+  asker: Caller,
   session: string,
   view: View,
   here: Route,

@@ -1,7 +1,7 @@
 // Looks at one session again and again, so that what is said elsewhere is seen here, and notices when the gateway is
 // gone and when it is back. A page that nobody sees asks nothing.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import type { SessionNow } from "./answers";
+import type { SessionOverview } from "./answers";
 import type { Api, Refused } from "./api";
 import { asRefused } from "./on";
 
@@ -9,7 +9,7 @@ const EVERY = 3_000;
 const SELDOM = 12_000; // where there is nothing to see yet
 
 export interface Watched {
-  now: SessionNow | undefined;
+  now: SessionOverview | undefined;
   /** Nothing was said in it yet, or it is not for this key. */
   missing: boolean;
   /** The gateway does not answer. */
@@ -31,7 +31,7 @@ const unseen = (session: string, moment: number): Seen => ({
 });
 
 /** What is known after an answer. Entries that came, a wish for it and the end of an absence make a new moment. */
-function after(before: Seen, session: string, now: SessionNow | undefined, asked: boolean): Seen {
+function after(before: Seen, session: string, now: SessionOverview | undefined, asked: boolean): Seen {
   const same = before.session === session && before.now?.entries === now?.entries && before.now?.hash === now?.hash;
   const moment = before.moment + (asked || before.away || !same ? 1 : 0);
   return { session, now, missing: !now, away: false, refused: undefined, moment };
@@ -53,7 +53,7 @@ export function useWatched(api: Api, session: string): Watched {
       const turn = ++last.current;
       const late = () => wanted.current !== session || (turn !== last.current && !asked);
       try {
-        const now = await api.get<SessionNow>("/session", { session });
+        const now = await api.get<SessionOverview>("/session", { session });
         if (!late()) set((before) => after(before, session, now, asked));
         return true;
       } catch (error) {

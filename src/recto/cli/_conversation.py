@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from recto.continuity.memory.proposals import Proposal
+from recto.engine.views.models import Caller, SessionOverview
 from recto.errors import RequestRefused, SettingsError
 from recto.gateway.client import GatewayClient, value_of
-from recto.gateway.inspection.schemas import Asker, SessionNow
 from recto.transcript.entries import session_key
 
 _Value = TypeVar("_Value")
@@ -48,7 +48,7 @@ class ChatClient:
     session: str
     model: str
     models: Sequence[str]
-    now: SessionNow | None = None
+    now: SessionOverview | None = None
     """How it stood when it was last looked at; None where nothing was said in it yet."""
     recalled: int = 0
     """Messages that came back for the last answer."""
@@ -69,7 +69,7 @@ class ChatClient:
         """Looks again how full its prompt is. Not being told is no reason to stop."""
         self.now = None
         with suppress(RequestRefused):
-            self.now = await self.ask(SessionNow, "/session")
+            self.now = await self.ask(SessionOverview, "/session")
 
     async def go_to(self, session: str) -> None:
         """Goes on in another session, which may be new."""
@@ -106,7 +106,7 @@ class ChatClient:
 
 async def begun(client: GatewayClient, session: str, model: str) -> ChatClient:
     """A conversation in a session, the asker's main one without a name; with the model that is named, or the first."""
-    who = value_of(Asker, await client.get("/asker"))
+    who = value_of(Caller, await client.get("/asker"))
     models = await client.models()
     if not model:
         usual = [who.model] if who.model and (who.model in models or not models) else models

@@ -32,8 +32,8 @@ from recto.cli.completion import models, sessions
 from recto.cli.console import err, one_line, out, safe
 from recto.cli.slash_commands import COMMANDS, Slash
 from recto.config import Settings
+from recto.engine.views.models import SessionOverview
 from recto.errors import RectoError
-from recto.gateway.inspection.schemas import SessionNow
 from recto.transcript.entries import session_key
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ _CELLS = 10
 _BETWEEN = " · "
 
 
-def gauge(now: SessionNow | None, *, recalled: int, model: str, session: str, width: int) -> Styled:
+def gauge(now: SessionOverview | None, *, recalled: int, model: str, session: str, width: int) -> Styled:
     """What there is room for, the most important first; the zone is a word and not only a colour."""
     parts = [*(_pressure(now, recalled) if now else [[("", "nothing was said yet")]])]
     parts += [[("", one_line(model, 40))], [("class:dim", one_line(session, 60))]]
@@ -171,7 +171,7 @@ def gauge(now: SessionNow | None, *, recalled: int, model: str, session: str, wi
     return line
 
 
-def _pressure(now: SessionNow, recalled: int) -> list[Styled]:
+def _pressure(now: SessionOverview, recalled: int) -> list[Styled]:
     reading = now.reading
     filled = min(round(_CELLS * reading.utilization), _CELLS)
     zone = f"class:{reading.zone}"

@@ -28,20 +28,20 @@ from recto.context.window.notes import KINDS
 from recto.context.window.report import Report
 from recto.continuity.memory.proposals import Proposal
 from recto.engine.pagination import DecisionPage
+from recto.engine.views.models import (
+    ApprovalResult,
+    CompactionResult,
+    FullEntry,
+    PinList,
+    ProposalPage,
+    RecallHit,
+    RecallResult,
+    SavedCheckpoint,
+    SessionPage,
+    StoredEvent,
+)
 from recto.errors import InputError, RequestRefused
 from recto.gateway.client import value_of
-from recto.gateway.inspection.schemas import (
-    Approved,
-    CheckpointSaved,
-    Compacted,
-    HitLine,
-    Pins,
-    ProposalPage,
-    Recalled,
-    SessionPage,
-    Stored,
-    WholeEntry,
-)
 from recto.health.trends import HealthReport
 from recto.recall.types import Hit, SearchResult
 from recto.transcript.entries import Role, SessionSummary
@@ -91,13 +91,13 @@ async def _approve(talk: ChatClient, one: Proposal) -> None:
         out.print("Say it again to approve exactly this.")
         return
     asked = {"proposal": one.id, "digest": one.digest}
-    made = value_of(Approved, await talk.client.post("/memory/proposals/approve", asked))
+    made = value_of(ApprovalResult, await talk.client.post("/memory/proposals/approve", asked))
     out.print(safe(f"remembered: {made.memory}"), markup=False, soft_wrap=True)
 
 
 async def _reject(talk: ChatClient, one: Proposal, why: str) -> None:
     asked = {"proposal": one.id, **({"reason": why} if why else {})}
-    value_of(Stored, await talk.client.post("/memory/proposals/reject", asked))
+    value_of(StoredEvent, await talk.client.post("/memory/proposals/reject", asked))
     out.print(safe(f"rejected: {one.id}"), markup=False)
 
 
@@ -159,7 +159,7 @@ async def _show_context(talk: ChatClient, given: str) -> None:
 async def _detail(talk: ChatClient, given: str) -> None:
     report = await talk.ask(Report, "/session/context")
     seqs = [one.seq for one in report.largest if one.seq is not None]
-    entries = await asyncio.gather(*(talk.ask(WholeEntry, "/session/entry", seq=seq) for seq in seqs))
+    entries = await asyncio.gather(*(talk.ask(FullEntry, "/session/entry", seq=seq) for seq in seqs))
     texts = {entry.seq: entry.text for entry in entries}
     print_detail(report, lambda seq: texts.get(seq, ""))
 
@@ -169,22 +169,22 @@ async def _recall(talk: ChatClient, given: str) -> None:
         raise InputError("say what to look for: /recall which port did we choose")
     from recto.recall.stemmer import PorterLexicon  # noqa: PLC0415  # only for who looks for something
 
-    found = await talk.change(Recalled, "/session/recall", query=given, most=_HITS)
+    found = await talk.change(RecallResult, "/session/recall", query=given, most=_HITS)
     print_found(_found(found), None, PorterLexicon())
 
 
 async def _read(talk: ChatClient, given: str) -> None:
     if given.startswith("recto://"):
         key, seq = parse_pointer(given)
-        entry = await talk.ask(WholeEntry, "/session/entry", session=session_in(key), seq=seq)
+        entry = await talk.ask(FullEntry, "/session/entry", session=session_in(key), seq=seq)
     else:
-        entry = await talk.ask(WholeEntry, "/session/entry", seq=_seq(given))
+        entry = await talk.ask(FullEntry, "/session/entry", seq=_seq(given))
     print_whole(entry, entry.text)
 
 
 async def _pin(talk: ChatClient, given: str) -> None:
     seqs = [_seq(one) for one in given.split() or [""]]
-    made = await talk.change(Stored, "/session/pins", entries=seqs)
+    made = await talk.change(StoredEvent, "/session/pins", entries=seqs)
     out.print(f"pinned: {_several(seqs)} (entry {made.seq})", markup=False)
 
 
@@ -195,7 +195,7 @@ async def _unpin(talk: ChatClient, given: str) -> None:
 
 
 async def _compact(talk: ChatClient, given: str) -> None:
-    made = await talk.change(Compacted, "/session/compact", **({"focus": given} if given else {}))
+    made = await talk.change(CompactionResult, "/session/compact", **({"focus": given} if given else {}))
     for one in made.compressions:
         print_compression(one)
     for decided in made.decisions:
@@ -206,7 +206,7 @@ async def _compact(talk: ChatClient, given: str) -> None:
 
 async def _restore(talk: ChatClient, given: str) -> None:
     decision = _seq(given) if given else await _newest(talk)
-    made = await talk.change(Stored, "/session/restore", decision=decision)
+    made = await talk.change(StoredEvent, "/session/restore", decision=decision)
     out.print(f"entry {decision} is undone (entry {made.seq}); '/context list' shows the prompt", markup=False)
 
 
@@ -221,13 +221,13 @@ async def _note(talk: ChatClient, given: str) -> None:
     kind, _, text = given.partition(" ")
     if kind not in KINDS or not text.strip():
         raise InputError(f"a note has a kind and a text: /note constraints Never touch migrations/. {_kinds()}")
-    made = await talk.change(Stored, "/session/notes", kind=kind, text=text.strip())
+    made = await talk.change(StoredEvent, "/session/notes", kind=kind, text=text.strip())
     out.print(f"kept as entry {made.seq}", markup=False)
 
 
 async def _checkpoint(talk: ChatClient, given: str) -> None:
-    made = await talk.change(CheckpointSaved, "/session/checkpoints")
-    handoff = await talk.ask(WholeEntry, "/session/entry", seq=made.seq + 1)
+    made = await talk.change(SavedCheckpoint, "/session/checkpoints")
+    handoff = await talk.ask(FullEntry, "/session/entry", seq=made.seq + 1)
     try:
         text = str(json.loads(handoff.content)["text"])
     except (ValueError, KeyError, TypeError):
@@ -287,7 +287,7 @@ async def _undoable(talk: ChatClient) -> Sequence[str]:
 
 
 async def _pinned(talk: ChatClient) -> Sequence[str]:
-    return [str(one.seq) for one in (await talk.ask(Pins, "/session/pins")).pins]
+    return [str(one.seq) for one in (await talk.ask(PinList, "/session/pins")).pins]
 
 
 async def _names(talk: ChatClient) -> Sequence[str]:
@@ -321,7 +321,7 @@ def _kinds() -> str:
     return f"Kinds are {', '.join(KINDS)}."
 
 
-def _found(told: Recalled) -> SearchResult:
+def _found(told: RecallResult) -> SearchResult:
     """What recall found, as the engine has it."""
     return SearchResult(
         query=told.query,
@@ -334,7 +334,7 @@ def _found(told: Recalled) -> SearchResult:
     )
 
 
-def _hit(told: HitLine) -> Hit:
+def _hit(told: RecallHit) -> Hit:
     if told.role not in get_args(Role):
         raise RequestRefused(502, "unexpected", "the gateway tells of a role that nobody knows")
     marks = Mark.NONE

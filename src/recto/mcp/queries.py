@@ -48,7 +48,7 @@ def sessions(desk: McpContext, given: params.SessionsParams) -> results.SessionP
     )
 
 
-def recall(desk: McpContext, given: params.RecallParams) -> results.Recalled:
+def recall(desk: McpContext, given: params.RecallParams) -> results.QuotedRecall:
     """Searches everything that was ever said, and quotes what it finds."""
     end = given.skip + given.most
     with desk.opened(given.session) as session:
@@ -56,7 +56,7 @@ def recall(desk: McpContext, given: params.RecallParams) -> results.Recalled:
         page = replace(found, hits=found.hits[given.skip : end])
         following = end if len(found.hits) > end else None
         quotation = _quoted(session, page, following)
-    return results.Recalled(
+    return results.QuotedRecall(
         scope=found.scope,
         searched=found.searched,
         hits=tuple(map(_hit, page.hits)),
@@ -80,8 +80,8 @@ def _quoted(session: Session, page: SearchResult, following: int | None) -> str:
         characters //= 2
 
 
-def _hit(hit: Hit) -> results.RecallHit:
-    return results.RecallHit(
+def _hit(hit: Hit) -> results.QuotedHit:
+    return results.QuotedHit(
         pointer=hit.pointer,
         session=session_in(hit.session),
         seq=hit.seq,
@@ -94,16 +94,16 @@ def _hit(hit: Hit) -> results.RecallHit:
     )
 
 
-def read(desk: McpContext, given: params.ReadParams) -> results.Read:
+def read(desk: McpContext, given: params.ReadParams) -> results.QuotedEntries:
     """An entry, a page at a time."""
     key, seq, found = desk.entries(given.pointer, given.around)
     parts = [paged(one, given.start) if one.seq == seq else paged(one, most=NEIGHBOUR) for one in found]
-    return results.Read(
+    return results.QuotedEntries(
         session=session_in(key), pages=tuple(page for page, _ in parts), quotation=quote([one for _, one in parts])
     )
 
 
-def resume(desk: McpContext, given: params.ResumeParams) -> results.Resumed:
+def resume(desk: McpContext, given: params.ResumeParams) -> results.ResumeResult:
     """Where the work of a session stands, as the first page of a new window would tell it."""
     with desk.opened(given.session) as session:
         found = _resumed(session)
@@ -112,7 +112,7 @@ def resume(desk: McpContext, given: params.ResumeParams) -> results.Resumed:
     return found
 
 
-def _resumed(session: Session) -> results.Resumed | None:
+def _resumed(session: Session) -> results.ResumeResult | None:
     from recto.engine.continuity import resumed  # noqa: PLC0415  # wording of facts takes a while to load
 
     continuing = session.window.continuing
@@ -124,7 +124,7 @@ def _resumed(session: Session) -> results.Resumed | None:
     pointer = pointer_to(session.key, entry.seq)
     most, lookout = continuing.continuity.resume_tokens, continuing.checkpoints.lookout
     found = resumed(checkpoint, lookout, most=most, count=session.meter.count, pointer=pointer)
-    return results.Resumed(
+    return results.ResumeResult(
         session=session_in(session.key),
         version=checkpoint.version,
         window=checkpoint.window,
@@ -142,14 +142,14 @@ def standing(desk: McpContext, session: str) -> str:
     return found.page if found else ""
 
 
-def context_report(desk: McpContext, given: params.ReportParams) -> results.ContextReport:
+def context_report(desk: McpContext, given: params.ReportParams) -> results.ContextBrief:
     """What the next prompt would be made of."""
     with desk.opened(given.session) as session:
         return _report(session.report())
 
 
-def _report(report: Report) -> results.ContextReport:
-    return results.ContextReport(
+def _report(report: Report) -> results.ContextBrief:
+    return results.ContextBrief(
         session=session_in(report.session),
         model=results.plain(report.model),
         tokens=report.tokens,
@@ -159,10 +159,11 @@ def _report(report: Report) -> results.ContextReport:
         turns_until_red=report.reading.turns_until_red,
         messages=report.messages,
         components=tuple(
-            results.Component(component=one.component, tokens=one.used, limit=one.hard) for one in report.components
+            results.ComponentBrief(component=one.component, tokens=one.used, limit=one.hard)
+            for one in report.components
         ),
         largest=tuple(
-            results.Holder(what=one.role or one.what, seq=one.seq, tokens=one.tokens, condition=one.condition)
+            results.HolderBrief(what=one.role or one.what, seq=one.seq, tokens=one.tokens, condition=one.condition)
             for one in report.largest[:_LARGEST]
         ),
         left_messages=report.left_messages,
@@ -176,16 +177,16 @@ def _report(report: Report) -> results.ContextReport:
     )
 
 
-def decisions(desk: McpContext, given: params.DecisionsParams) -> results.DecisionPage:
+def decisions(desk: McpContext, given: params.DecisionsParams) -> results.DecisionBriefPage:
     """A page of decisions, newest first."""
     with desk.opened(given.session) as session:
         page = decisions_before(session.window, given.before, limit=given.limit)
         name = session_in(session.key)
-    return results.DecisionPage(session=name, decisions=tuple(map(_decision, page.decisions)), next=page.next)
+    return results.DecisionBriefPage(session=name, decisions=tuple(map(_decision, page.decisions)), next=page.next)
 
 
-def _decision(one: DecisionSummary) -> results.Decision:
-    return results.Decision(
+def _decision(one: DecisionSummary) -> results.DecisionBrief:
+    return results.DecisionBrief(
         seq=one.seq,
         kind=one.kind,
         when=moment(one.ts),

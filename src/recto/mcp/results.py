@@ -17,7 +17,7 @@ _LONGEST = 300
 """Characters of a name or a reason."""
 
 
-class Told(Protocol):
+class McpResult(Protocol):
     """An answer."""
 
     def words(self) -> str:
@@ -51,7 +51,7 @@ class SessionPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecallHit:
+class QuotedHit:
     """A message that was found. What it says is quoted."""
 
     pointer: str
@@ -66,12 +66,12 @@ class RecallHit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recalled:
+class QuotedRecall:
     """What recall found, the likeliest first. `next` is what to give as `skip` for more."""
 
     scope: Literal["session", "agent", "tenant"]
     searched: int
-    hits: tuple[RecallHit, ...]
+    hits: tuple[QuotedHit, ...]
     quotation: str
     notes: tuple[str, ...]
     next: int | None
@@ -84,7 +84,7 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class QuotedEntries:
     """An entry, with those around it where that was asked for."""
 
     session: str
@@ -126,7 +126,7 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed:
+class ResumeResult:
     """Where the work stands by the newest checkpoint, and what has changed around it since."""
 
     session: str
@@ -143,7 +143,7 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
+class ComponentBrief:
     """A part of the prompt."""
 
     component: str
@@ -152,7 +152,7 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class HolderBrief:
     """Something that holds many tokens of the prompt."""
 
     what: str
@@ -162,7 +162,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class DecisionBrief:
     """What was done to the prompt. The tool 'restore' undoes it by its entry."""
 
     seq: int
@@ -181,11 +181,11 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionPage:
+class DecisionBriefPage:
     """Decisions, newest first. `next` is what to give as `before` for older ones."""
 
     session: str
-    decisions: tuple[Decision, ...]
+    decisions: tuple[DecisionBrief, ...]
     next: int | None
 
     def words(self) -> str:
@@ -195,7 +195,7 @@ class DecisionPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextReport:
+class ContextBrief:
     """What the next prompt would be made of, and what would not be in it."""
 
     session: str
@@ -206,8 +206,8 @@ class ContextReport:
     zone: Literal["green", "yellow", "orange", "red"]
     turns_until_red: int | None
     messages: int
-    components: tuple[Component, ...]
-    largest: tuple[Holder, ...]
+    components: tuple[ComponentBrief, ...]
+    largest: tuple[HolderBrief, ...]
     left_messages: int
     left_tokens: int
     left_first: int
@@ -215,7 +215,7 @@ class ContextReport:
     recalled_messages: int
     summary_tokens: int
     notes: int
-    decisions: tuple[Decision, ...]
+    decisions: tuple[DecisionBrief, ...]
 
     def words(self) -> str:
         """A few lines."""

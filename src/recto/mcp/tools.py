@@ -23,7 +23,7 @@ class McpTool:
 
     name: str
     title: str
-    does: Callable[[McpContext, Any], results.Told]
+    does: Callable[[McpContext, Any], results.McpResult]
     takes: type[BaseModel]
     gives: type
     about: str
@@ -46,7 +46,7 @@ TOOLS: tuple[McpTool, ...] = (
         title="Search the history",
         does=queries.recall,
         takes=params.RecallParams,
-        gives=results.Recalled,
+        gives=results.QuotedRecall,
         about="Searches everything that was ever said in a session, in the prompt or not: earlier decisions, tool "
         f"outputs, names, numbers. Ask before you guess or ask the user again. {_QUOTED}",
     ),
@@ -55,7 +55,7 @@ TOOLS: tuple[McpTool, ...] = (
         title="Read an entry",
         does=queries.read,
         takes=params.ReadParams,
-        gives=results.Read,
+        gives=results.QuotedEntries,
         about="Reads what a pointer such as recto://agent:default:main/57 leads to, whole: a recalled message, a tool "
         f"result that was shortened in the prompt, a checkpoint. Long entries come in pages. {_QUOTED}",
     ),
@@ -105,7 +105,7 @@ TOOLS: tuple[McpTool, ...] = (
         title="See where the work stands",
         does=queries.resume,
         takes=params.ResumeParams,
-        gives=results.Resumed,
+        gives=results.ResumeResult,
         about="Tells where the work of a session stands by its newest checkpoint, and what has changed around it "
         f"since. Ask for it first when you go on with earlier work. {_QUOTED}",
     ),
@@ -114,7 +114,7 @@ TOOLS: tuple[McpTool, ...] = (
         title="See what the prompt holds",
         does=queries.context_report,
         takes=params.ReportParams,
-        gives=results.ContextReport,
+        gives=results.ContextBrief,
         about="Tells how full the prompt of a session is, what holds its tokens, what has left it, and the latest "
         "decisions about it.",
     ),
@@ -123,7 +123,7 @@ TOOLS: tuple[McpTool, ...] = (
         title="List decisions",
         does=queries.decisions,
         takes=params.DecisionsParams,
-        gives=results.DecisionPage,
+        gives=results.DecisionBriefPage,
         about="Lists what was done to keep the prompt of a session within its window, newest first, with the entry "
         "that 'restore' undoes it by.",
     ),
@@ -152,7 +152,7 @@ def schema_of_input(name: str) -> dict[str, Any] | None:
     return _lean(tool.takes.model_json_schema()) if tool else None
 
 
-def plain(tool: McpTool, answer: results.Told) -> Any:  # noqa: ANN401  # JSON is what it is
+def plain(tool: McpTool, answer: results.McpResult) -> Any:  # noqa: ANN401  # JSON is what it is
     """An answer as JSON has it."""
     return _adapter(tool.gives).dump_python(answer, mode="json")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from recto.engine.views.models import AuditPage, StoredEvent
 from recto.errors import RequestRefused
-from recto.gateway.inspection.schemas import AuditPage, Stored
 from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed, TuiState
 
@@ -15,7 +15,7 @@ async def pin_or_unpin(here: TuiState, seq: int, *, pinned: bool) -> str:
     if pinned:
         await here.client.delete("/session/pins", session=here.session, seq=seq)
         return f"entry {seq} may leave the prompt again"
-    await here.do(Stored, "pins", {"entries": [seq]})
+    await here.do(StoredEvent, "pins", {"entries": [seq]})
     return f"entry {seq} is pinned: it stays in the prompt"
 
 
@@ -33,7 +33,7 @@ class Undoing(BaseView):
             self.change(partial(self._redo, decision), "undo")
 
     async def _undo(self, decision: int) -> None:
-        await self.here.do(Stored, "restore", {"decision": decision})
+        await self.here.do(StoredEvent, "restore", {"decision": decision})
         self.notify(f"decision {decision} is undone: what left is in again", markup=False)
         self.app.post_message(Changed())
 
@@ -42,6 +42,6 @@ class Undoing(BaseView):
         undone_by = next((line.undone_by for line in page.lines if line.seq == decision), None)
         if undone_by is None:
             raise RequestRefused(409, "refused", f"decision {decision} is not undone")
-        made = await self.here.do(Stored, "redo", {"restored": undone_by})
+        made = await self.here.do(StoredEvent, "redo", {"restored": undone_by})
         self.notify(f"decision {decision} is made again, as entry {made.seq}", markup=False)
         self.app.post_message(Changed())

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from textual.message import Message
 
+from recto.engine.views.models import Caller, SessionOverview
 from recto.errors import RequestRefused
 from recto.gateway.api_keys import Right
 from recto.gateway.client import GatewayClient, value_of
-from recto.gateway.inspection.schemas import Asker, SessionNow
 
 T = TypeVar("T")
 
@@ -24,8 +24,8 @@ class TuiState:
     def __init__(self, client: GatewayClient, session: str = "") -> None:
         self.client = client
         self.session = session
-        self.asker: Asker | None = None
-        self.now: SessionNow | None = None
+        self.asker: Caller | None = None
+        self.now: SessionOverview | None = None
         """The session in short; none before it was asked for, and where nothing was said in it yet."""
         self.models: tuple[str, ...] = ()
         self.chosen = ""
@@ -48,14 +48,14 @@ class TuiState:
 
     async def arrive(self) -> None:
         """Asks who we are, and where to begin."""
-        self.asker = value_of(Asker, await self.client.get("/asker"))
+        self.asker = value_of(Caller, await self.client.get("/asker"))
         self.session = self.session or self.asker.main
 
-    async def look(self) -> SessionNow | None:
+    async def look(self) -> SessionOverview | None:
         """The session in short, as it is now."""
         asked = self.session
         try:
-            found = value_of(SessionNow, await self.client.get("/session", session=asked))
+            found = value_of(SessionOverview, await self.client.get("/session", session=asked))
         except RequestRefused as refused:
             if refused.status != 404:
                 raise

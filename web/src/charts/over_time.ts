@@ -1,5 +1,5 @@
 // Tokens over time, turn by turn, with the zones behind them and a mark for each decision.
-import type { Decided, DecisionMark, Timeline, TurnPoint } from "../answers";
+import type { DecisionMark, DecisionSummary, Timeline, TurnPoint } from "../answers";
 import { type ChartOption, chartText, colour, dress } from "../chart";
 import { many, whole, words } from "../format";
 
@@ -14,7 +14,7 @@ export const marksOf = (timeline: Timeline): Marked[] =>
   timeline.points.flatMap((point) => point.decisions.map((mark) => ({ mark, point })));
 
 /** What left, and why, as far as it is known. */
-export function tellMark(mark: DecisionMark, decided: Decided | undefined): string {
+export function tellMark(mark: DecisionMark, decided: DecisionSummary | undefined): string {
   if (mark.kind === "restored") return `entry ${mark.seq}: a decision was undone`;
   const freed = `${words(mark.kind)}, ${whole(mark.frees)} tokens`;
   if (!decided) return `entry ${mark.seq}: ${freed}`;
@@ -22,7 +22,7 @@ export function tellMark(mark: DecisionMark, decided: Decided | undefined): stri
   return `entry ${mark.seq}: ${many(decided.messages, "message")} left${undone}, ${freed}\n  ${decided.reason}`;
 }
 
-export function overTime(timeline: Timeline, decided: ReadonlyMap<number, Decided>): ChartOption {
+export function overTime(timeline: Timeline, decided: ReadonlyMap<number, DecisionSummary>): ChartOption {
   const { text, axis, tooltip, legend } = dress();
   const points = timeline.points;
   const long = points.length > MANY;
@@ -117,7 +117,7 @@ function bands(timeline: Timeline): object[] {
   return [band("green", 0, yellow), band("yellow", yellow, orange), band("orange", orange, red), band("red", red, 1)];
 }
 
-function tellPoint(point: TurnPoint, decided: ReadonlyMap<number, Decided>): string {
+function tellPoint(point: TurnPoint, decided: ReadonlyMap<number, DecisionSummary>): string {
   return [
     `turn ${whole(point.turn)}, entries ${point.first} to ${point.last}`,
     `${whole(point.tokens)} tokens, zone ${point.zone}; ${whole(point.peak)} at most`,

@@ -1,6 +1,6 @@
 // The panel with tokens over time: the chart, its table, and a dialog for each decision.
 import { useMemo, useState } from "preact/hooks";
-import type { Decided, DecisionPage, Timeline, TurnPoint } from "../answers";
+import type { DecisionPage, DecisionSummary, Timeline, TurnPoint } from "../answers";
 import { Chart } from "../chart";
 import { many, safe, when, whole, words } from "../format";
 import { type Asked, useAsked, useOn } from "../on";
@@ -12,7 +12,7 @@ const PAGE = 2_000;
 
 export interface OverTimeProps {
   asked: Asked<Timeline>;
-  decided: ReadonlyMap<number, Decided>;
+  decided: ReadonlyMap<number, DecisionSummary>;
   /** The entry it begins with; nothing for the newest ones. */
   from: number | undefined;
   onFrom: (from: number | undefined) => void;
@@ -86,7 +86,7 @@ const COLUMNS = [
 
 interface MarksProps {
   timeline: Timeline;
-  decided: ReadonlyMap<number, Decided>;
+  decided: ReadonlyMap<number, DecisionSummary>;
   onOpen: (seq: number) => void;
 }
 

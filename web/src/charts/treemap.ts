@@ -1,11 +1,11 @@
 // Where the tokens go, as a treemap: components, and in them the largest holders.
-import type { Holder, Report, Usage } from "../answers";
+import type { ComponentUsage, Report, TokenHolder } from "../answers";
 import { type ChartOption, chartText, colour, dress } from "../chart";
 import { percent, safe, whole } from "../format";
 import { held } from "./window";
 
 /** What a holder is called. */
-export function holderName(one: Holder): string {
+export function holderName(one: TokenHolder): string {
   if (one.seq === null) return words(one.what);
   const tools = one.tools.filter(Boolean).map(safe).join(", ");
   return `${one.seq} ${safe(one.role)}${tools ? `: ${tools}` : ""}`;
@@ -14,7 +14,7 @@ export function holderName(one: Holder): string {
 const words = (what: string): string => (what === "frame" ? "frame around messages" : safe(what));
 
 /** Which component a holder counts for. */
-export function componentOf(one: Holder): Usage["component"] | "" {
+export function componentOf(one: TokenHolder): ComponentUsage["component"] | "" {
   if (one.what === "tools") return "tools";
   if (one.seq === null) return "";
   if (one.role === "tool") return "results";
@@ -49,10 +49,10 @@ export function treemap(report: Report): ChartOption {
   };
 }
 
-const tell = (one: Holder): string =>
+const tell = (one: TokenHolder): string =>
   `${holderName(one)}\n${whole(one.tokens)} tokens, ${percent(one.share, 1)} of the prompt, ${one.condition}`;
 
-function branch(report: Report, part: Usage): object {
+function branch(report: Report, part: ComponentUsage): object {
   const shade = colour(part.component);
   const leaves = report.largest.filter((one) => componentOf(one) === part.component);
   const rest = leaves.reduce((left, one) => left - one.tokens, part.used); // a space in the picture, never a number

@@ -1,10 +1,10 @@
 // The window as one stacked bar: what each component holds, what is free, and the reserve kept for the answer.
-import type { Report, Timeline, Usage } from "../answers";
+import type { ComponentUsage, Report, Timeline } from "../answers";
 import { type ChartOption, colour, dress } from "../chart";
 import { whole } from "../format";
 
 /** What is part of the prompt. */
-export const held = (report: Report): Usage[] => report.components.filter((one) => one.component !== "reserve");
+export const held = (report: Report): ComponentUsage[] => report.components.filter((one) => one.component !== "reserve");
 
 /** The components, and what is said in place of what left, which is none of them. */
 const segments = (report: Report) => [
@@ -64,7 +64,7 @@ export function windowBar(report: Report, zones: Timeline | undefined): ChartOpt
 export function budgets(report: Report): ChartOption {
   const { axis, tooltip, legend } = dress();
   const parts = report.components;
-  const mark = (name: string, shade: string, at: (one: Usage) => number, height: number) => ({
+  const mark = (name: string, shade: string, at: (one: ComponentUsage) => number, height: number) => ({
     name,
     type: "line",
     symbol: "rect",

@@ -1,7 +1,7 @@
 // One question on its way: what was said, what came of the answer so far, and how to stop it. It goes on while another
 // view is looked at.
 import { useEffect, useReducer } from "preact/hooks";
-import type { EntryPage, SessionNow, Shown } from "../answers";
+import type { EntryPage, EntryView, SessionOverview } from "../answers";
 import type { Api, Refused } from "../api";
 import { safe } from "../format";
 import { asRefused, type On, useOn } from "../on";
@@ -46,7 +46,7 @@ function talksOf(api: Api): Map<string, Talk> {
 }
 
 /** `entries` are those that are shown: what stands in them is no longer on its way. */
-export function useConversation(entries: readonly Shown[]): Conversation {
+export function useConversation(entries: readonly EntryView[]): Conversation {
   const on = useOn();
   const [, draw] = useReducer((count: number, _: undefined) => count + 1, 0);
   useEffect(() => {
@@ -96,7 +96,7 @@ async function say(on: On, text: string, model: string): Promise<string> {
 
 /** How many entries there are, for who speaks before the session was looked at; none where nothing was said in it. */
 async function entriesOf(on: On): Promise<number> {
-  const now = await on.api.get<SessionNow>("/session", { session: on.session }).catch(() => undefined);
+  const now = await on.api.get<SessionOverview>("/session", { session: on.session }).catch(() => undefined);
   return now?.entries ?? 0;
 }
 
@@ -104,7 +104,7 @@ async function entriesOf(on: On): Promise<number> {
 async function isStored(on: On, talk: Talk): Promise<boolean> {
   const query = { session: on.session, order: "desc", limit: 50 };
   const page = await on.api.get<EntryPage>("/session/transcript", query).catch(() => undefined);
-  const isIt = (one: Shown) => one.seq > talk.before && one.role === "user" && talk.text.startsWith(one.text);
+  const isIt = (one: EntryView) => one.seq > talk.before && one.role === "user" && talk.text.startsWith(one.text);
   return Boolean(page?.entries.some(isIt));
 }
 

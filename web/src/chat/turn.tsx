@@ -1,6 +1,6 @@
 // One line of a conversation: a message with its place mark, or what Recto did at that point.
 import { useState } from "preact/hooks";
-import type { CameBack, Decided, Shown, WholeEntry } from "../answers";
+import type { DecisionSummary, EntryView, FullEntry, RecalledMessage } from "../answers";
 import { many, percent, safe, when, whole, words } from "../format";
 import { useOn } from "../on";
 import { Restore } from "../restore";
@@ -8,12 +8,12 @@ import { Badge, PlaceBadge } from "../widgets";
 import { CUT } from "./conversation";
 
 export interface TurnProps {
-  entry: Shown;
+  entry: EntryView;
   /** Whether it came after the last question. */
   latest: boolean;
-  decisions: readonly Decided[];
+  decisions: readonly DecisionSummary[];
   /** What came back for the last question, and what that takes. */
-  recalled: { hits: readonly CameBack[]; tokens: number };
+  recalled: { hits: readonly RecalledMessage[]; tokens: number };
 }
 
 const WHO: Record<string, string> = { user: "You", assistant: "Assistant", system: "System", tool: "Tool result" };
@@ -32,7 +32,7 @@ export function Turn({ entry, latest, decisions, recalled }: TurnProps) {
 
 const Undone = () => <p class="marker quiet">A decision was undone; what had left is in the prompt again.</p>;
 
-function Message({ entry }: { entry: Shown }) {
+function Message({ entry }: { entry: EntryView }) {
   const on = useOn();
   const who = WHO[entry.role] ?? entry.role;
   const folded = entry.role === "tool" || entry.role === "system" || entry.text.length > 4 * FEW;
@@ -68,7 +68,7 @@ function Message({ entry }: { entry: Shown }) {
 }
 
 /** An answer that was broken off: what came of it is kept, and is no part of the prompt. */
-function Cut({ entry }: { entry: Shown }) {
+function Cut({ entry }: { entry: EntryView }) {
   const told = parsed<{ why: string; messages: { content?: unknown }[] }>(entry.text);
   const texts = told?.messages?.map((one) => one.content).filter((text) => typeof text === "string") ?? [];
   return (
@@ -82,7 +82,7 @@ function Cut({ entry }: { entry: Shown }) {
 }
 
 /** Where a decision happened. */
-function Marker({ decision }: { decision: Decided }) {
+function Marker({ decision }: { decision: DecisionSummary }) {
   const { messages, frees, undone, seq, kind, reason } = decision;
   return (
     <div class={undone ? "marker undone" : "marker"} role="note" aria-label={`Decision ${seq}`}>
@@ -100,14 +100,14 @@ function Marker({ decision }: { decision: Decided }) {
 }
 
 /** What was quoted for the answer that follows. */
-function Recalled({ entry, recalled }: { entry: Shown; recalled: TurnProps["recalled"] | undefined }) {
+function Recalled({ entry, recalled }: { entry: EntryView; recalled: TurnProps["recalled"] | undefined }) {
   const on = useOn();
   const told = read(entry.text) ?? (recalled?.hits.length ? recalled : undefined);
   const counted = told && `${many(told.hits.length, "message")} recalled, ${whole(told.tokens)} tokens`;
-  const [hits, setHits] = useState<readonly CameBack[]>(told?.hits ?? []);
+  const [hits, setHits] = useState<readonly RecalledMessage[]>(told?.hits ?? []);
   const opened = async (event: Event) => {
     if (!(event.currentTarget as HTMLDetailsElement).open || hits.length) return;
-    const whole = await on.api.get<WholeEntry>("/session/entry", { session: on.session, seq: entry.seq });
+    const whole = await on.api.get<FullEntry>("/session/entry", { session: on.session, seq: entry.seq });
     setHits(read(whole.content)?.hits ?? []);
   };
   return (
@@ -136,7 +136,7 @@ function Pointer({ pointer }: { pointer: string }) {
 }
 
 const read = (text: string) => {
-  const told = parsed<{ tokens: number; hits: CameBack[] }>(text);
+  const told = parsed<{ tokens: number; hits: RecalledMessage[] }>(text);
   return told && Array.isArray(told.hits) ? told : undefined;
 };
 

@@ -1,6 +1,6 @@
 // Makes the prompt smaller now, because somebody asks for it; and what came of it.
 import { useState } from "preact/hooks";
-import type { Compacted, Compression } from "../answers";
+import type { CompactionResult, Compression } from "../answers";
 import { many, percent, safe, whole } from "../format";
 import { useOn } from "../on";
 import { Button, Dialog, Facts, Field, Refusal, useDoing } from "../widgets";
@@ -8,12 +8,12 @@ import { Button, Dialog, Facts, Field, Refusal, useDoing } from "../widgets";
 export function Compact({ onClose }: { onClose: () => void }) {
   const on = useOn();
   const [focus, type] = useState("");
-  const [done, told] = useState<Compacted>();
+  const [done, told] = useState<CompactionResult>();
   const { busy, refused, run } = useDoing();
   const compact = async (event: Event) => {
     event.preventDefault();
     const went = await run(async () =>
-      told(await on.api.post<Compacted>("/session/compact", { focus: focus.trim() }, { session: on.session })),
+      told(await on.api.post<CompactionResult>("/session/compact", { focus: focus.trim() }, { session: on.session })),
     );
     if (went) on.changed();
   };
@@ -44,7 +44,7 @@ export function Compact({ onClose }: { onClose: () => void }) {
   );
 }
 
-function Outcome({ done, onClose }: { done: Compacted; onClose: () => void }) {
+function Outcome({ done, onClose }: { done: CompactionResult; onClose: () => void }) {
   const some = done.decisions.length > 0;
   const actions = (
     <Button kind="primary" onClick={onClose}>

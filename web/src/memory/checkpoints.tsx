@@ -1,7 +1,7 @@
 // The checkpoints of a session, and what each of them holds.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { Checkpoint, CheckpointLine, CheckpointPage } from "../answers";
+import type { Checkpoint, CheckpointListItem, CheckpointPage } from "../answers";
 import { many, safe, when, whole, words } from "../format";
 import { useAsked, useOn } from "../on";
 import { Button, type Column, Dialog, Empty, Facts, Panel, Refusal, Said, Table, Waiting } from "../widgets";
@@ -37,7 +37,7 @@ export function Checkpoints() {
   );
 }
 
-const columns = (look: (version: number) => void): Column<CheckpointLine>[] => [
+const columns = (look: (version: number) => void): Column<CheckpointListItem>[] => [
   { title: "Version", show: (row) => whole(row.version), number: true },
   { title: "When", show: (row) => <span class="no-wrap">{when(row.ts)}</span> },
   { title: "Why", show: (row) => safe(row.reason) },

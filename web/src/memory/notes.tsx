@@ -1,6 +1,6 @@
 // What was written down in a session, and a place to write down more.
 import { useState } from "preact/hooks";
-import type { Note, Notes, Stored } from "../answers";
+import type { Note, NoteList, StoredEvent } from "../answers";
 import { safe, whole, words } from "../format";
 import { useAsked, useOn } from "../on";
 import { Badge, Button, Choice, Dialog, Empty, Field, Panel, Refusal, Said, useDoing, Waiting } from "../widgets";
@@ -10,7 +10,7 @@ const KINDS: readonly Note["kind"][] = ["task_progress", "decisions", "bugs", "c
 export function NotesOf() {
   const on = useOn();
   const [writing, write] = useState(false);
-  const { found, refused, loading } = useAsked<Notes>(on.now ? "/session/notes" : "", { session: on.session });
+  const { found, refused, loading } = useAsked<NoteList>(on.now ? "/session/notes" : "", { session: on.session });
   const actions = (
     <Button needs="change" disabled={!on.now} onClick={() => write(true)}>
       Write a note …
@@ -57,7 +57,7 @@ function Writing({ onClose }: { onClose: () => void }) {
   const write = async (event: Event) => {
     event.preventDefault();
     const note = { kind, text: text.trim(), critical };
-    if (await run(() => on.api.post<Stored>("/session/notes", note, { session: on.session }))) {
+    if (await run(() => on.api.post<StoredEvent>("/session/notes", note, { session: on.session }))) {
       onClose();
       on.changed();
     }

@@ -1,7 +1,7 @@
 // One proposal for memory: the exact bytes it would have, where they come from, what they repeat or contradict; and
 // the decision about it, which is bound to the bytes that are shown.
 import { useEffect, useState } from "preact/hooks";
-import type { Approved, Flag, MemoryLine, Proposal, Stored } from "../answers";
+import type { ApprovalResult, MemoryFlag, MemoryListItem, Proposal, StoredEvent } from "../answers";
 import { percent, safe, when, words } from "../format";
 import { useOn } from "../on";
 import { Pointer } from "./pointer";
@@ -37,7 +37,7 @@ function hindered(one: Proposal, digest: string | undefined): string {
   return digest === one.digest ? "" : "The text that is shown is not the one that was proposed.";
 }
 
-export function ProposalCard({ one, agent, known }: { one: Proposal; agent: string; known: MemoryLine[] }) {
+export function ProposalCard({ one, agent, known }: { one: Proposal; agent: string; known: MemoryListItem[] }) {
   const on = useOn();
   const [rejecting, reject] = useState(false);
   const { busy, refused, run } = useDoing();
@@ -45,7 +45,7 @@ export function ProposalCard({ one, agent, known }: { one: Proposal; agent: stri
   const why = hindered(one, digest);
   const approve = async () => {
     const body = { proposal: one.id, digest };
-    if (await run(() => on.api.post<Approved>("/memory/proposals/approve", body, { agent }))) on.changed();
+    if (await run(() => on.api.post<ApprovalResult>("/memory/proposals/approve", body, { agent }))) on.changed();
   };
   const title = safe(one.memory.title);
   return (
@@ -116,7 +116,7 @@ function Origin({ one, digest }: { one: Proposal; digest: string | undefined }) 
   );
 }
 
-function Flagged({ flag, known }: { flag: Flag; known: MemoryLine[] }) {
+function Flagged({ flag, known }: { flag: MemoryFlag; known: MemoryListItem[] }) {
   const other = known.find((line) => line.memory.id === flag.id)?.memory;
   return (
     <div class={`flagged ${flag.kind}`}>
@@ -136,7 +136,7 @@ function Rejecting({ one, agent, onClose }: { one: Proposal; agent: string; onCl
   const reject = async (event: Event) => {
     event.preventDefault();
     const body = { proposal: one.id, reason: reason.trim() };
-    if (await run(() => on.api.post<Stored>("/memory/proposals/reject", body, { agent }))) {
+    if (await run(() => on.api.post<StoredEvent>("/memory/proposals/reject", body, { agent }))) {
       onClose();
       on.changed();
     }

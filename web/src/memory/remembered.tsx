@@ -1,6 +1,6 @@
 // What an agent remembers: each memory with how much it still counts, and who approved it.
 import { useState } from "preact/hooks";
-import type { MemoryLine, MemoryPage } from "../answers";
+import type { MemoryListItem, MemoryPage } from "../answers";
 import { many, percent, safe, when, whole } from "../format";
 import { useAsked } from "../on";
 import { Pointer } from "./pointer";
@@ -9,7 +9,7 @@ import { Badge, Button, type Column, Dialog, Empty, Facts, Pager, Panel, Refusal
 export function Remembered({ agent }: { agent: string }) {
   const [retired, show] = useState(false);
   const [after, go] = useState<string[]>([]);
-  const [open, look] = useState<MemoryLine>();
+  const [open, look] = useState<MemoryListItem>();
   const { found, refused, loading } = useAsked<MemoryPage>("/memory", {
     agent,
     retired,
@@ -48,7 +48,7 @@ export function Remembered({ agent }: { agent: string }) {
   );
 }
 
-const columns = (look: (line: MemoryLine) => void): Column<MemoryLine>[] => [
+const columns = (look: (line: MemoryListItem) => void): Column<MemoryListItem>[] => [
   { title: "Memory", show: (row) => safe(row.memory.title) },
   { title: "Kind", show: (row) => safe(row.memory.kind) },
   {
@@ -73,7 +73,7 @@ const columns = (look: (line: MemoryLine) => void): Column<MemoryLine>[] => [
   },
 ];
 
-function State({ row }: { row: MemoryLine }) {
+function State({ row }: { row: MemoryListItem }) {
   return (
     <>
       <Badge kind={row.memory.state === "approved" ? "ok" : "plain"}>{row.memory.state}</Badge>{" "}
@@ -91,7 +91,7 @@ function State({ row }: { row: MemoryLine }) {
   );
 }
 
-function Detail({ line, onClose }: { line: MemoryLine; onClose: () => void }) {
+function Detail({ line, onClose }: { line: MemoryListItem; onClose: () => void }) {
   const { memory } = line;
   return (
     <Dialog title={safe(memory.title)} wide onClose={onClose}>

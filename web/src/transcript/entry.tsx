@@ -1,6 +1,6 @@
 // One entry, all of it: what it says, the exact content, and what it is hashed with; and keeping it in the prompt.
 import { useEffect, useState } from "preact/hooks";
-import type { WholeEntry } from "../answers";
+import type { FullEntry } from "../answers";
 import { safe, when, whole, words } from "../format";
 import { useAsked, useOn } from "../on";
 import { Badge, Button, Dialog, Facts, Refusal, Said, Tabs, useDoing, Waiting } from "../widgets";
@@ -35,7 +35,7 @@ export function EntryDialog(props: { seq: number; last: number; onMove: (seq: nu
   const { seq, last, onMove, onClose } = props;
   const on = useOn();
   const [part, show] = useState<string>("text");
-  const { found, refused } = useAsked<WholeEntry>("/session/entry", { session: on.session, seq });
+  const { found, refused } = useAsked<FullEntry>("/session/entry", { session: on.session, seq });
   const entry = found?.seq === seq ? found : undefined;
   const actions = (
     <>
@@ -66,7 +66,7 @@ export function EntryDialog(props: { seq: number; last: number; onMove: (seq: nu
   );
 }
 
-const factsOf = (entry: WholeEntry) =>
+const factsOf = (entry: FullEntry) =>
   [
     ["Role", safe(entry.role)],
     ["Kind", words(safe(entry.kind))],
@@ -76,7 +76,7 @@ const factsOf = (entry: WholeEntry) =>
     ["Format", safe(entry.wire) || "none"],
   ] as const;
 
-function Chained({ entry }: { entry: WholeEntry }) {
+function Chained({ entry }: { entry: FullEntry }) {
   return (
     <dl class="chained">
       {[

@@ -1,7 +1,7 @@
 // A stretch of the transcript: so many entries in a row, which grows at one end and is let go at the other, so that a
 // session of any length is held in the same room.
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { EntryPage, Shown } from "../answers";
+import type { EntryPage, EntryView } from "../answers";
 import type { Api, Refused } from "../api";
 import { asRefused, useOn } from "../on";
 import { type Page, type Walk, walk } from "../walking";
@@ -24,7 +24,7 @@ const AROUND = 6;
 const ASKED = 200;
 
 interface Held {
-  entries: Shown[];
+  entries: EntryView[];
   /** Where the next page above begins, and the next below; null where nothing more is. */
   up: number | null;
   down: number | null;
@@ -52,8 +52,8 @@ export interface Stretch extends Held {
 const other = (order: Order): Order => (order === "asc" ? "desc" : "asc");
 
 /** How a transcript is walked through in one order, as far as it fits what is looked for. */
-function walking(api: Api, session: string, { q, place }: Looked, order: Order, most: number): Walk<Shown, number> {
-  const fits = (entry: Shown) => !place || entry.place === place || (place === "message" && entry.place !== "event");
+function walking(api: Api, session: string, { q, place }: Looked, order: Order, most: number): Walk<EntryView, number> {
+  const fits = (entry: EntryView) => !place || entry.place === place || (place === "message" && entry.place !== "event");
   return {
     most,
     at: (row) => row.seq,
@@ -69,7 +69,7 @@ function walking(api: Api, session: string, { q, place }: Looked, order: Order, 
 const begin = ({ seq, order }: Looked): number | null =>
   seq === null ? null : order === "desc" ? seq + AROUND : Math.max(seq - AROUND, 1);
 
-function above(from: number | null, order: Order, entries: Shown[], last: number): number | null {
+function above(from: number | null, order: Order, entries: EntryView[], last: number): number | null {
   const first = entries[0]?.seq ?? from;
   if (from === null || first === null) return null;
   if (order === "desc") return first < last ? first + 1 : null;
@@ -77,14 +77,14 @@ function above(from: number | null, order: Order, entries: Shown[], last: number
 }
 
 /** More at the bottom; what is too much leaves at the top, and could be asked for again. */
-function below(held: Held, page: Page<Shown, number>): Held {
+function below(held: Held, page: Page<EntryView, number>): Held {
   const all = [...held.entries, ...page.rows];
   const over = Math.max(all.length - MOST, 0);
   return { entries: all.slice(over), up: over ? all[over - 1]!.seq : held.up, down: page.next };
 }
 
 /** More at the top; what is too much leaves at the bottom. */
-function atop(held: Held, page: Page<Shown, number>): Held {
+function atop(held: Held, page: Page<EntryView, number>): Held {
   const all = [...page.rows.reverse(), ...held.entries];
   return { entries: all.slice(0, MOST), up: page.next, down: all[MOST]?.seq ?? held.down };
 }
@@ -99,10 +99,10 @@ function useGoing() {
   const stop = useRef<AbortController>(undefined);
   const gone = useRef<AbortController>(undefined);
   const go = (
-    way: Walk<Shown, number>,
+    way: Walk<EntryView, number>,
     from: number | null,
-    done: (page: Page<Shown, number>) => void,
-    meanwhile: (rows: Shown[]) => void = () => {},
+    done: (page: Page<EntryView, number>) => void,
+    meanwhile: (rows: EntryView[]) => void = () => {},
   ) => {
     gone.current?.abort();
     const left = (gone.current = new AbortController());
@@ -136,16 +136,16 @@ export function useStretch(looked: Looked): Stretch {
   const way = (to: Order, most: number) => walking(api, session, looked, to, most);
 
   const whole = (from: number | null, most: number, still: boolean) => {
-    const done = ({ rows, next }: Page<Shown, number>) => {
+    const done = ({ rows, next }: Page<EntryView, number>) => {
       if (still) anchor.current = standing(list.current);
       asked.current.found = true;
       hold({ entries: rows, up: above(from, order, rows, now?.entries ?? Infinity), down: next });
     };
     // What is found is shown at once, unless it would stand in the place of more.
-    const meanwhile = (rows: Shown[]) => !asked.current.found && hold({ ...NOTHING, entries: [...rows] });
+    const meanwhile = (rows: EntryView[]) => !asked.current.found && hold({ ...NOTHING, entries: [...rows] });
     go(way(order, most), from, done, meanwhile);
   };
-  const more = (to: Order, from: number | null, joined: (held: Held, page: Page<Shown, number>) => Held) =>
+  const more = (to: Order, from: number | null, joined: (held: Held, page: Page<EntryView, number>) => Held) =>
     go(way(to, PAGE), from, (page) => {
       anchor.current = standing(list.current);
       hold(joined(held, page));

@@ -1,7 +1,7 @@
 // A conversation in the session that is looked at: what was said, what of it the model still sees, and what Recto did
 // in between. The gateway holds the history; only what is said now is sent.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { DecisionPage, EntryPage, Report, Shown } from "../answers";
+import type { DecisionPage, EntryPage, EntryView, Report } from "../answers";
 import { Turn, type TurnProps } from "../chat/turn";
 import { Composer } from "../chat/composer";
 import { useConversation } from "../chat/conversation";
@@ -64,7 +64,7 @@ function Nothing() {
 }
 
 interface LogProps {
-  entries: Shown[];
+  entries: EntryView[];
   talk: ReturnType<typeof useConversation>;
   shared: Pick<TurnProps, "decisions" | "recalled">;
   children: preact.ComponentChildren;

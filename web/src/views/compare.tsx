@@ -1,6 +1,6 @@
 // Two prompts of one session side by side, line by line: what only one of them holds, and what it costs in each.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import type { Comparison, Decided, DecisionPage, PromptLine } from "../answers";
+import type { Comparison, DecisionPage, DecisionSummary, PromptLine } from "../answers";
 import { many, percent, safe, whole, words } from "../format";
 import { useAsked, useOn } from "../on";
 import { Badge, Button, Choice, Empty, Field, Panel, Refusal, Said, Waiting } from "../widgets";
@@ -68,7 +68,7 @@ interface MomentProps {
   name: "Left" | "Right";
   seq: number | undefined;
   last: number;
-  decisions: Decided[];
+  decisions: DecisionSummary[];
   onChange: (seq: number) => void;
 }
 
@@ -100,7 +100,7 @@ function Moment({ name, seq, last, decisions, onChange }: MomentProps) {
   );
 }
 
-function momentsOf(decisions: Decided[], last: number): Array<[string, string]> {
+function momentsOf(decisions: DecisionSummary[], last: number): Array<[string, string]> {
   const named = new Map<string, string>([[String(last), `Now (entry ${whole(last)})`]]);
   for (const one of decisions) {
     const what = `decision ${whole(one.seq)}, ${words(safe(one.kind))}`;

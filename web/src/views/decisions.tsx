@@ -2,7 +2,7 @@
 // done again. Beside it the audit: whatever was done, at whose word.
 import { useMemo, useState } from "preact/hooks";
 import type { Api } from "../api";
-import type { AuditPage, Decided, DecisionPage, Stored } from "../answers";
+import type { AuditPage, DecisionPage, DecisionSummary, StoredEvent } from "../answers";
 import { Audit } from "../decisions/audit";
 import { Compact } from "../decisions/compact";
 import { many, safe, when, whole, words } from "../format";
@@ -40,7 +40,7 @@ export function Decisions() {
   );
 }
 
-const listing = (api: Api, session: string): Walk<Decided, number> => ({
+const listing = (api: Api, session: string): Walk<DecisionSummary, number> => ({
   most: PAGE,
   at: (row) => row.seq,
   ask: async (from, limit, signal) => {
@@ -92,7 +92,7 @@ function Log() {
   );
 }
 
-function Line({ one }: { one: Decided }) {
+function Line({ one }: { one: DecisionSummary }) {
   const on = useOn();
   const [scores, show] = useState(false);
   return (
@@ -123,7 +123,7 @@ function Line({ one }: { one: Decided }) {
   );
 }
 
-function Head({ one }: { one: Decided }) {
+function Head({ one }: { one: DecisionSummary }) {
   const on = useOn();
   const says = `Entry ${one.seq} in the transcript`;
   return (
@@ -150,7 +150,7 @@ function Redo({ seq }: { seq: number }) {
   const redo = async () => {
     const done = await run(async () => {
       const { lines } = await api.get<AuditPage>("/session/audit", { session, from: seq, limit: 1 });
-      await api.post<Stored>("/session/redo", { restored: lines[0]?.undone_by ?? seq }, { session });
+      await api.post<StoredEvent>("/session/redo", { restored: lines[0]?.undone_by ?? seq }, { session });
     });
     if (done) changed();
   };

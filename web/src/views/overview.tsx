@@ -1,6 +1,6 @@
 // The window: what the next prompt is made of, how it came to be so, and where the tokens go.
 import { useMemo, useState } from "preact/hooks";
-import type { Decided, DecisionPage, Holder, Report, Timeline, Usage } from "../answers";
+import type { ComponentUsage, DecisionPage, DecisionSummary, Report, Timeline, TokenHolder } from "../answers";
 import { Chart } from "../chart";
 import { componentOf, holderName, treemap } from "../charts/treemap";
 import { budgets, windowBar } from "../charts/window";
@@ -16,7 +16,7 @@ export function Overview() {
   const timeline = useAsked<Timeline>("/session/timeline", { session, from });
   const decisions = useAsked<DecisionPage>("/session/decisions", { session, limit: 200 });
   const decided = useMemo(
-    () => new Map<number, Decided>((decisions.found?.decisions ?? []).map((one) => [one.seq, one])),
+    () => new Map<number, DecisionSummary>((decisions.found?.decisions ?? []).map((one) => [one.seq, one])),
     [decisions.found],
   );
   return (
@@ -73,13 +73,13 @@ function Fact({ value, of, and }: { value: number; of: string; and?: string }) {
 }
 
 const USAGE = [
-  { title: "Component", show: (one: Usage) => one.component },
-  { title: "Used", number: true, show: (one: Usage) => whole(one.used) },
-  { title: "Warned at", number: true, show: (one: Usage) => whole(one.soft) },
-  { title: "At most", number: true, show: (one: Usage) => whole(one.hard) },
-  { title: "Level", show: (one: Usage) => <Badge kind={one.level}>{one.level}</Badge> },
-  { title: "Per turn", number: true, show: (one: Usage) => whole(Math.round(one.burn)) },
-  { title: "Turns left", number: true, show: (one: Usage) => (one.turns_left === null ? "–" : whole(one.turns_left)) },
+  { title: "Component", show: (one: ComponentUsage) => one.component },
+  { title: "Used", number: true, show: (one: ComponentUsage) => whole(one.used) },
+  { title: "Warned at", number: true, show: (one: ComponentUsage) => whole(one.soft) },
+  { title: "At most", number: true, show: (one: ComponentUsage) => whole(one.hard) },
+  { title: "Level", show: (one: ComponentUsage) => <Badge kind={one.level}>{one.level}</Badge> },
+  { title: "Per turn", number: true, show: (one: ComponentUsage) => whole(Math.round(one.burn)) },
+  { title: "Turns left", number: true, show: (one: ComponentUsage) => (one.turns_left === null ? "–" : whole(one.turns_left)) },
 ];
 
 function Holders({ report }: { report: Report }) {
@@ -91,11 +91,11 @@ function Holders({ report }: { report: Report }) {
   };
   if (!report.largest.length) return <Empty title="Nothing holds tokens yet." />;
   const columns = [
-    { title: "Holder", show: (one: Holder) => <Name one={one} /> },
+    { title: "Holder", show: (one: TokenHolder) => <Name one={one} /> },
     { title: "Component", show: componentOf },
-    { title: "Tokens", number: true, show: (one: Holder) => whole(one.tokens) },
-    { title: "Share", number: true, show: (one: Holder) => percent(one.share, 1) },
-    { title: "Is", show: (one: Holder) => one.condition },
+    { title: "Tokens", number: true, show: (one: TokenHolder) => whole(one.tokens) },
+    { title: "Share", number: true, show: (one: TokenHolder) => percent(one.share, 1) },
+    { title: "Is", show: (one: TokenHolder) => one.condition },
   ];
   return (
     <Panel title="Where the tokens go" note="Components, and in them the largest holders; each opens its entry.">
@@ -111,7 +111,7 @@ function Holders({ report }: { report: Report }) {
   );
 }
 
-function Name({ one }: { one: Holder }) {
+function Name({ one }: { one: TokenHolder }) {
   const on = useOn();
   if (one.seq === null) return <>{holderName(one)}</>;
   return <a href={on.link("transcript", { seq: one.seq })}>{holderName(one)}</a>;

@@ -1,6 +1,6 @@
 // The recall inspector: what a question finds among everything that was ever said, and what each score is made of.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { HitLine, Recalled } from "../answers";
+import type { RecallHit, RecallResult } from "../answers";
 import type { Refused } from "../api";
 import { Chart, colour } from "../chart";
 import { line, many, percent, safe, when, whole, words } from "../format";
@@ -73,7 +73,7 @@ function Asking({ query, scope, most }: { query: string; scope: string; most: st
 
 function useRecalled(query: string, scope: string, most: number) {
   const { api, session, moment } = useOn();
-  const [state, set] = useState<{ found?: Recalled; refused?: Refused; loading: boolean }>({ loading: true });
+  const [state, set] = useState<{ found?: RecallResult; refused?: Refused; loading: boolean }>({ loading: true });
   const key = JSON.stringify([query, scope, most]);
   const before = useRef(key);
   useEffect(() => {
@@ -83,7 +83,7 @@ function useRecalled(query: string, scope: string, most: number) {
     before.current = key;
     set((was) => (same && was.found ? { found: was.found, loading: true } : { loading: true }));
     api
-      .post<Recalled>("/session/recall", { query, most, ...(scope ? { scope } : {}) }, { session })
+      .post<RecallResult>("/session/recall", { query, most, ...(scope ? { scope } : {}) }, { session })
       .then((found) => !gone && set({ found, loading: false }))
       .catch((error: unknown) => !gone && set({ refused: asRefused(error), loading: false }));
     return () => {
@@ -93,16 +93,16 @@ function useRecalled(query: string, scope: string, most: number) {
   return state;
 }
 
-function Hits({ found }: { found: Recalled }) {
+function Hits({ found }: { found: RecallResult }) {
   const parts = useMemo(() => partsOf(found.hits), [found]);
   const reach = useMemo(() => reachOf(found.hits), [found]);
-  const columns: Column<HitLine>[] = [
+  const columns: Column<RecallHit>[] = [
     { title: "Entry", show: (hit) => whole(hit.seq), number: true },
     { title: "Score", show: (hit) => hit.score.toFixed(3), number: true },
     { title: "Chance", show: (hit) => percent(hit.chance), number: true },
     ...parts.map((part) => ({
       title: words(safe(part)),
-      show: (hit: HitLine) => signed(hit.parts[part] ?? 0),
+      show: (hit: RecallHit) => signed(hit.parts[part] ?? 0),
       number: true,
     })),
   ];
@@ -135,7 +135,7 @@ function Hits({ found }: { found: Recalled }) {
   );
 }
 
-const searched = (found: Recalled): string =>
+const searched = (found: RecallResult): string =>
   [
     `${many(found.searched, "message")} searched in the ${found.scope}`,
     found.behind ? `${whole(found.behind)} not indexed yet` : "",
@@ -147,15 +147,15 @@ const searched = (found: Recalled): string =>
 const signed = (value: number): string => (value > 0 ? "+" : "") + value.toFixed(3);
 
 /** The parts that occur, the usual ones first. */
-function partsOf(hits: HitLine[]): string[] {
+function partsOf(hits: RecallHit[]): string[] {
   const found = new Set(hits.flatMap((hit) => Object.keys(hit.parts)));
   const place = (part: string) => (PARTS.includes(part) ? PARTS.indexOf(part) : PARTS.length);
   return [...found].sort((one, two) => place(one) - place(two) || one.localeCompare(two));
 }
 
 /** How far the bars reach to either side, so that all have one scale. */
-function reachOf(hits: HitLine[]): [number, number] {
-  const side = (hit: HitLine, sign: 1 | -1) =>
+function reachOf(hits: RecallHit[]): [number, number] {
+  const side = (hit: RecallHit, sign: 1 | -1) =>
     Object.values(hit.parts).reduce((sum, value) => (value * sign > 0 ? sum + value : sum), 0);
   return [Math.min(0, ...hits.map((hit) => side(hit, -1))), Math.max(0.001, ...hits.map((hit) => side(hit, 1)))];
 }
@@ -174,7 +174,7 @@ function Legend({ parts }: { parts: string[] }) {
   );
 }
 
-function Hit({ hit, parts, reach }: { hit: HitLine; parts: string[]; reach: [number, number] }) {
+function Hit({ hit, parts, reach }: { hit: RecallHit; parts: string[]; reach: [number, number] }) {
   const on = useOn();
   const open = (seq: number) => on.link("transcript", { session: hit.session, seq });
   return (
@@ -194,7 +194,7 @@ function Hit({ hit, parts, reach }: { hit: HitLine; parts: string[]; reach: [num
   );
 }
 
-function HitHead({ hit, open }: { hit: HitLine; open: (seq: number) => string }) {
+function HitHead({ hit, open }: { hit: RecallHit; open: (seq: number) => string }) {
   const on = useOn();
   return (
     <div class="entry-head">
@@ -233,7 +233,7 @@ function HitHead({ hit, open }: { hit: HitLine; open: (seq: number) => string })
   );
 }
 
-function Related({ hit, open }: { hit: HitLine; open: (seq: number) => string }) {
+function Related({ hit, open }: { hit: RecallHit; open: (seq: number) => string }) {
   const links = (seqs: number[]) =>
     seqs.map((seq) => (
       <>
@@ -250,7 +250,7 @@ function Related({ hit, open }: { hit: HitLine; open: (seq: number) => string })
 }
 
 /** The parts of one score beside each other; drawn once it is seen. */
-function Bar({ hit, parts, reach }: { hit: HitLine; parts: string[]; reach: [number, number] }) {
+function Bar({ hit, parts, reach }: { hit: RecallHit; parts: string[]; reach: [number, number] }) {
   const { look } = useOn();
   const box = useRef<HTMLDivElement>(null);
   const [seen, see] = useState(false);

@@ -1,6 +1,6 @@
 // The transcript: every entry, wherever it is now. A stretch of it is held at a time, so that its length is no matter.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Shown } from "../answers";
+import type { EntryView } from "../answers";
 import { EntryDialog, PinButton, Pinned } from "../transcript/entry";
 import { line, many, safe, when, whole, words } from "../format";
 import { useOn } from "../on";
@@ -199,7 +199,7 @@ function useKept(held: Stretch, seq: number | null) {
 }
 
 interface LineProps {
-  entry: Shown;
+  entry: EntryView;
   q: string;
   current: boolean;
   onOpen: (seq: number) => void;
@@ -240,7 +240,7 @@ function Line({ entry, q, current, onOpen }: LineProps) {
 }
 
 /** What an event tells, in a line: its plain members where it has some. */
-function told(entry: Shown): string {
+function told(entry: EntryView): string {
   try {
     const about: unknown = JSON.parse(entry.text);
     const plain = Object.entries(about as object).filter(([, value]) =>
@@ -255,7 +255,7 @@ function told(entry: Shown): string {
 }
 
 /** The beginning of what it says, or what stands around the words that were looked for. */
-function Excerpt({ entry, q }: { entry: Shown; q: string }) {
+function Excerpt({ entry, q }: { entry: EntryView; q: string }) {
   if (!entry.text) return <p class="muted small">No text of its own: open it to see the exact content.</p>;
   const at = q ? entry.text.toLowerCase().indexOf(q.toLowerCase()) : -1;
   if (at < 0) {

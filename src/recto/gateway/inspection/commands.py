@@ -9,10 +9,10 @@ from recto.engine.pagination import LOOKED_AT
 from recto.engine.projection import DECISIONS, RESTORED
 from recto.engine.report import compressions, decided_in
 from recto.engine.session import Session
+from recto.engine.views.models import ApprovalResult, CompactionResult, SavedCheckpoint, StoredEvent, stored_event
 from recto.errors import RequestRefused
 from recto.gateway.inspection.params import ParsedCall
 from recto.gateway.inspection.queries import Inspection, not_there
-from recto.gateway.inspection.schemas import Approved, CheckpointSaved, Compacted, Stored, stored
 from recto.transcript.entries import MESSAGE
 from recto.transcript.events import asked_by
 from recto.transcript.session_keys import is_memory_session
@@ -32,81 +32,81 @@ def _changing(on: Inspection, call: ParsedCall) -> Iterator[Session]:
         yield found
 
 
-def pin(on: Inspection, call: ParsedCall) -> Stored:
+def pin(on: Inspection, call: ParsedCall) -> StoredEvent:
     """Keeps entries in the prompt; those that left come back."""
     with _changing(on, call) as found:
         for seq in call.body["entries"]:
             if on.entry(found, seq).kind != MESSAGE:
                 raise RequestRefused(422, "not_possible", f"entry {seq} is an event; only messages can be pinned")
-        return stored(found.pin(*call.body["entries"]))
+        return stored_event(found.pin(*call.body["entries"]))
 
 
-def unpin(on: Inspection, call: ParsedCall) -> Stored:
+def unpin(on: Inspection, call: ParsedCall) -> StoredEvent:
     """Lets an entry leave again."""
     with _changing(on, call) as found:
         if call.query["seq"] not in found.window.state.pins:
             raise not_there("pin", "GET /api/v1/session/pins")
-        return stored(found.unpin(call.query["seq"]))
+        return stored_event(found.unpin(call.query["seq"]))
 
 
-def restore(on: Inspection, call: ParsedCall) -> Stored:
+def restore(on: Inspection, call: ParsedCall) -> StoredEvent:
     """Undoes a decision."""
     with _changing(on, call) as found:
         if on.entry(found, call.body["decision"]).kind not in DECISIONS:
             raise not_there("decision", "GET /api/v1/session/decisions")
-        return stored(found.restore(call.body["decision"]))
+        return stored_event(found.restore(call.body["decision"]))
 
 
-def redo(on: Inspection, call: ParsedCall) -> Stored:
+def redo(on: Inspection, call: ParsedCall) -> StoredEvent:
     """Does again what a restore undid."""
     with _changing(on, call) as found:
         if on.entry(found, call.body["restored"]).kind != RESTORED:
             raise not_there("restore", "GET /api/v1/session/transcript")
-        return stored(found.redo(call.body["restored"]))
+        return stored_event(found.redo(call.body["restored"]))
 
 
-def compact(on: Inspection, call: ParsedCall) -> Compacted:
+def compact(on: Inspection, call: ParsedCall) -> CompactionResult:
     """Makes the prompt smaller now."""
     with _changing(on, call) as found:
         made = found.compact(call.body["focus"])
         seqs = {one.seq for one in made}
         written = tuple(one for one in compressions(found.window, LOOKED_AT) if one.seq in seqs)
         tokens = found.report().tokens
-    return Compacted(
+    return CompactionResult(
         decisions=tuple(decided_in(one, undone=False) for one in made), compressions=written, tokens=tokens
     )
 
 
-def save(on: Inspection, call: ParsedCall) -> CheckpointSaved:
+def save(on: Inspection, call: ParsedCall) -> SavedCheckpoint:
     """Writes down where the work stands."""
     changes = {name: value for name, value in call.body.items() if name != "expect" and value}
     with _changing(on, call) as found:
         made = found.checkpoint(expect=call.body["expect"], **changes)
     version = int((made.key or "/0").rpartition("/")[2])
-    return CheckpointSaved(version=version, seq=made.seq, id=made.id)
+    return SavedCheckpoint(version=version, seq=made.seq, id=made.id)
 
 
-def note(on: Inspection, call: ParsedCall) -> Stored:
+def note(on: Inspection, call: ParsedCall) -> StoredEvent:
     """Writes a note."""
     asked = call.body
     with _changing(on, call) as found:
-        return stored(found.note(asked["kind"], asked["text"], critical=asked["critical"]))
+        return stored_event(found.note(asked["kind"], asked["text"], critical=asked["critical"]))
 
 
-def approve(on: Inspection, call: ParsedCall) -> Approved:
+def approve(on: Inspection, call: ParsedCall) -> ApprovalResult:
     """Approves a proposal: exactly the bytes whose digest is given."""
     memories, asked = on.memories(call), call.body
     if asked["proposal"] not in memories.decisions.noted:
         raise not_there("proposal", "GET /api/v1/memory/proposals")
     with asked_by(call.who, SURFACE):
         made = memories.approve(asked["proposal"], asked["digest"], by=call.who)
-    return Approved(memory=made.memory.id, proposal=made.proposal, digest=made.digest, by=made.by)
+    return ApprovalResult(memory=made.memory.id, proposal=made.proposal, digest=made.digest, by=made.by)
 
 
-def reject(on: Inspection, call: ParsedCall) -> Stored:
+def reject(on: Inspection, call: ParsedCall) -> StoredEvent:
     """Rejects a proposal for good."""
     memories, asked = on.memories(call), call.body
     if asked["proposal"] not in memories.decisions.noted:
         raise not_there("proposal", "GET /api/v1/memory/proposals")
     with asked_by(call.who, SURFACE):
-        return stored(memories.reject(asked["proposal"], by=call.who, why=asked["reason"]))
+        return stored_event(memories.reject(asked["proposal"], by=call.who, why=asked["reason"]))

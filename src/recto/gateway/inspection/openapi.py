@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from recto.engine.views.codec import json_schemas
+from recto.engine.views.models import ErrorResponse
 from recto.gateway.inspection.operations import DESCRIPTION, PREFIX, STALENESS, Operation
 from recto.gateway.inspection.params import Kinds
-from recto.gateway.inspection.schemas import Refused, schema_of
 from recto.version import __version__
 
+_REFERENCE = "#/components/schemas/{name}"
 _REFUSALS = {
     "400": "The request cannot be read, or names something that is not taken here.",
     "401": "There is no key, or it is not one that is known.",
@@ -26,11 +28,11 @@ _REFUSALS = {
 
 def description(operations: Iterable[Operation]) -> dict[str, Any]:
     """The whole of it, as OpenAPI 3.1."""
-    schemas: dict[str, Any] = {}
-    refused = schema_of(Refused, schemas)
+    operations = tuple(operations)
+    schemas = json_schemas((ErrorResponse, *(one.gives for one in operations)), _REFERENCE)
     paths: dict[str, Any] = {DESCRIPTION: {"get": _self_description()}}
     for one in operations:
-        paths.setdefault(PREFIX + one.path, {})[one.method.lower()] = _operation(one, schemas)
+        paths.setdefault(PREFIX + one.path, {})[one.method.lower()] = _operation(one)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -41,9 +43,9 @@ def description(operations: Iterable[Operation]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": dict(sorted(schemas.items())),
+            "schemas": schemas,
             "responses": {
-                status: {"description": says, "content": {"application/json": {"schema": refused}}}
+                status: {"description": says, "content": {"application/json": {"schema": _reference(ErrorResponse)}}}
                 for status, says in _REFUSALS.items()
             },
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
@@ -52,13 +54,17 @@ def description(operations: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+def _reference(model: type) -> dict[str, str]:
+    return {"$ref": _REFERENCE.format(name=model.__name__)}
+
+
+def _operation(one: Operation) -> dict[str, Any]:
     told: dict[str, Any] = {
         "operationId": one.name,
         "summary": (one.does.__doc__ or "").strip(),
         "description": f"Needs the right '{one.right}'.",
         "parameters": [_parameter(name, one.query) for name in one.query],
-        "responses": _responses(schema_of(one.gives, schemas)),
+        "responses": _responses(_reference(one.gives)),
     }
     if one.body is not None:
         needed = any(kind.required for kind in one.body.values())

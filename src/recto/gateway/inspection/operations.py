@@ -15,8 +15,9 @@ from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.engine.pagination import DecisionPage, EntryPage
 from recto.engine.prompt_diff import Comparison
 from recto.engine.timeline import MOST, Timeline
+from recto.engine.views import models
 from recto.gateway.api_keys import Right
-from recto.gateway.inspection import commands, queries, schemas
+from recto.gateway.inspection import commands, queries
 from recto.gateway.inspection.params import ChoiceParam, FlagParam, IntParam, Kinds, ParsedCall, Several, TextParam
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.middleware.auth import Rule
@@ -106,16 +107,16 @@ def _merged(several: tuple[Kinds, ...]) -> Kinds:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    _get("/asker", queries.asker, schemas.Asker),
+    _get("/asker", queries.asker, models.Caller),
     _get(
         "/sessions",
         queries.sessions,
-        schemas.SessionPage,
+        models.SessionPage,
         {"after": TextParam(about="Begin after the session with this name.", most=256)},
         _limit(50, 200),
         of_the_past=_always,
     ),
-    _get("/session", queries.session, schemas.SessionNow, _SESSION),
+    _get("/session", queries.session, models.SessionOverview, _SESSION),
     _get(
         "/session/transcript",
         queries.transcript,
@@ -132,7 +133,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _get(
         "/session/entry",
         queries.entry,
-        schemas.WholeEntry,
+        models.FullEntry,
         _SESSION,
         {"seq": IntParam(about="Its number.", required=True)},
         of_the_past=_always,
@@ -141,7 +142,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _get(
         "/session/prompt",
         queries.prompt,
-        schemas.PromptNow,
+        models.PromptView,
         _SESSION,
         {"at": IntParam(about="An entry: the prompt as it stood after it; without it, what would be sent now.")},
         of_the_past=_at_an_entry,
@@ -179,7 +180,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _get(
         "/session/audit",
         queries.audited,
-        schemas.AuditPage,
+        models.AuditPage,
         _SESSION,
         _FROM_NEWEST,
         _limit(50, 200),
@@ -196,7 +197,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _post(
         "/session/recall",
         queries.recall,
-        schemas.Recalled,
+        models.RecallResult,
         _SESSION,
         {
             "query": TextParam(about="What to look for.", most=4_000, least=1, required=True),
@@ -207,11 +208,11 @@ OPERATIONS: tuple[Operation, ...] = (
         },
         right="read",
     ),
-    _get("/session/pins", queries.pins, schemas.Pins, _SESSION),
+    _get("/session/pins", queries.pins, models.PinList, _SESSION),
     _post(
         "/session/pins",
         commands.pin,
-        schemas.Stored,
+        models.StoredEvent,
         _SESSION,
         {
             "entries": Several(
@@ -224,34 +225,34 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/session/pins",
         right="change",
         does=commands.unpin,
-        gives=schemas.Stored,
+        gives=models.StoredEvent,
         query={**_SESSION, "seq": IntParam(about="The message that may leave again.", required=True)},
     ),
     _post(
         "/session/restore",
         commands.restore,
-        schemas.Stored,
+        models.StoredEvent,
         _SESSION,
         {"decision": IntParam(about="The entry of the decision to undo.", required=True)},
     ),
     _post(
         "/session/redo",
         commands.redo,
-        schemas.Stored,
+        models.StoredEvent,
         _SESSION,
         {"restored": IntParam(about="The entry that undid a decision.", required=True)},
     ),
     _post(
         "/session/compact",
         commands.compact,
-        schemas.Compacted,
+        models.CompactionResult,
         _SESSION,
         {"focus": TextParam(about="What the summary should keep above all.", most=500)},
     ),
     _get(
         "/session/checkpoints",
         queries.checkpoints,
-        schemas.CheckpointPage,
+        models.CheckpointPage,
         _SESSION,
         {"from": IntParam(about="The version to begin with, going back; without it, the newest.")},
         _limit(20, 50),
@@ -260,7 +261,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _post(
         "/session/checkpoints",
         commands.save,
-        schemas.CheckpointSaved,
+        models.SavedCheckpoint,
         _SESSION,
         {
             "expect": IntParam(about="The newest version; any other refuses the change.", least=0),
@@ -283,11 +284,11 @@ OPERATIONS: tuple[Operation, ...] = (
         {"version": IntParam(about="Its version.", required=True)},
         of_the_past=_always,
     ),
-    _get("/session/notes", queries.notes, schemas.Notes, _SESSION),
+    _get("/session/notes", queries.notes, models.NoteList, _SESSION),
     _post(
         "/session/notes",
         commands.note,
-        schemas.Stored,
+        models.StoredEvent,
         _SESSION,
         {
             "kind": ChoiceParam(about="What it is about.", names=KINDS, required=True),
@@ -298,7 +299,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _get(
         "/memory",
         queries.memory,
-        schemas.MemoryPage,
+        models.MemoryPage,
         _AGENT,
         {
             "after": TextParam(about="Begin after the memory with this id.", most=64),
@@ -309,7 +310,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _get(
         "/memory/proposals",
         queries.proposals,
-        schemas.ProposalPage,
+        models.ProposalPage,
         _AGENT,
         {"after": TextParam(about="Begin after the proposal with this id.", most=64)},
         _limit(20, 50),
@@ -317,7 +318,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _post(
         "/memory/proposals/approve",
         commands.approve,
-        schemas.Approved,
+        models.ApprovalResult,
         _AGENT,
         {
             **_PROPOSAL,
@@ -327,7 +328,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _post(
         "/memory/proposals/reject",
         commands.reject,
-        schemas.Stored,
+        models.StoredEvent,
         _AGENT,
         {**_PROPOSAL, "reason": TextParam(about="Why; it is kept.", most=500)},
     ),

@@ -33,28 +33,28 @@ from recto.engine.prompt_diff import Comparison, compare, prompt_after
 from recto.engine.report import preview
 from recto.engine.session import Session
 from recto.engine.timeline import Timeline, timeline
+from recto.engine.views.models import (
+    AuditPage,
+    Caller,
+    CheckpointListItem,
+    CheckpointPage,
+    FullEntry,
+    MemoryListItem,
+    MemoryPage,
+    NoteList,
+    PinList,
+    PromptView,
+    ProposalPage,
+    RecallResult,
+    SessionListItem,
+    SessionOverview,
+    SessionPage,
+    recall_result,
+)
 from recto.errors import InputError, RequestRefused
 from recto.formats.entry_text import text_of
 from recto.gateway.api_keys import RIGHTS
 from recto.gateway.inspection.params import ParsedCall
-from recto.gateway.inspection.schemas import (
-    Asker,
-    AuditPage,
-    CheckpointLine,
-    CheckpointPage,
-    MemoryLine,
-    MemoryPage,
-    Notes,
-    Pins,
-    PromptNow,
-    ProposalPage,
-    Recalled,
-    SessionLine,
-    SessionNow,
-    SessionPage,
-    WholeEntry,
-    recalled,
-)
 from recto.gateway.session_pool import SessionPool
 from recto.health.trends import HealthReport
 from recto.transcript.audit import AuditFilter
@@ -127,10 +127,10 @@ class Inspection:
         return model if isinstance(model, str) else ""
 
 
-def asker(on: Inspection, call: ParsedCall) -> Asker:
+def asker(on: Inspection, call: ParsedCall) -> Caller:
     """The key that asks, and what it may do here."""
     key = call.key
-    return Asker(
+    return Caller(
         name=key.name,
         id=key.id,
         rights=tuple(right for right in RIGHTS if right in key.rights),
@@ -150,8 +150,8 @@ def sessions(on: Inspection, call: ParsedCall) -> SessionPage:
     return SessionPage(sessions=shown, next=shown[-1].session if len(found) > limit else None)
 
 
-def _line(one: SessionSummary) -> SessionLine:
-    return SessionLine(
+def _line(one: SessionSummary) -> SessionListItem:
+    return SessionListItem(
         session=session_in(one.session),
         kind="memory" if is_memory_session(one.session) else "conversation",
         entries=one.entries,
@@ -160,7 +160,7 @@ def _line(one: SessionSummary) -> SessionLine:
     )
 
 
-def session(on: Inspection, call: ParsedCall) -> SessionNow:
+def session(on: Inspection, call: ParsedCall) -> SessionOverview:
     """One session, in short."""
     with on.opened(call) as found:
         window = found.window
@@ -169,7 +169,7 @@ def session(on: Inspection, call: ParsedCall) -> SessionNow:
             window.offer(())  # as the report does
             reading = window.pressure_of(state)
         first, last = next(iter(found.read(1, 1))), found.tail(1)[-1]
-        return SessionNow(
+        return SessionOverview(
             session=session_in(found.key),
             kind="memory" if is_memory_session(found.key) else "conversation",
             entries=last.seq,
@@ -196,11 +196,11 @@ def transcript(on: Inspection, call: ParsedCall) -> EntryPage:
         return entries_from(found.window, asked["from"], limit=asked["limit"], newest_first=newest, words=asked["q"])
 
 
-def entry(on: Inspection, call: ParsedCall) -> WholeEntry:
+def entry(on: Inspection, call: ParsedCall) -> FullEntry:
     """One entry, all of it."""
     with on.opened(call) as session:
         found = on.entry(session, call.query["seq"])
-    return WholeEntry(
+    return FullEntry(
         seq=found.seq,
         id=found.id,
         ts=found.ts,
@@ -237,14 +237,14 @@ def decisions(on: Inspection, call: ParsedCall) -> DecisionPage:
         return decisions_before(found.window, asked["from"], limit=asked["limit"], scores=asked["scores"])
 
 
-def recall(on: Inspection, call: ParsedCall) -> Recalled:
+def recall(on: Inspection, call: ParsedCall) -> RecallResult:
     """Searches everything that was ever said, and explains what it finds."""
     asked = call.body
     with on.opened(call) as found:
-        return recalled(found.recall(asked["query"], most=asked["most"], scope=asked["scope"]))
+        return recall_result(found.recall(asked["query"], most=asked["most"], scope=asked["scope"]))
 
 
-def pins(on: Inspection, call: ParsedCall) -> Pins:
+def pins(on: Inspection, call: ParsedCall) -> PinList:
     """What is kept in the prompt by hand."""
     with on.opened(call) as found:
         with found.window.turn:
@@ -252,13 +252,13 @@ def pins(on: Inspection, call: ParsedCall) -> Pins:
         places = EntryPositions(found.window)
         entries = [next(iter(found.read(seq, seq)), None) for seq in pinned[:_MOST_PINS]]
         shown = tuple(places.show(one) for one in entries if one is not None)
-        return Pins(pins=shown, more=len(pinned) > _MOST_PINS)
+        return PinList(pins=shown, more=len(pinned) > _MOST_PINS)
 
 
-def notes(on: Inspection, call: ParsedCall) -> Notes:
+def notes(on: Inspection, call: ParsedCall) -> NoteList:
     """What was written down."""
     with on.opened(call) as found, found.window.turn:
-        return Notes(notes=found.notes)
+        return NoteList(notes=found.notes)
 
 
 def checkpoints(on: Inspection, call: ParsedCall) -> CheckpointPage:
@@ -274,12 +274,12 @@ def checkpoints(on: Inspection, call: ParsedCall) -> CheckpointPage:
     )
 
 
-def _checkpoint_line(found: Session, version: int) -> CheckpointLine | None:
+def _checkpoint_line(found: Session, version: int) -> CheckpointListItem | None:
     kept = found.store.find(found.key, checkpoint_key(version))
     if kept is None or kept.kind != CHECKPOINT:
         return None
     made = checkpoint_from(kept.content, source=f"entry {kept.seq}")
-    return CheckpointLine(version=version, seq=kept.seq, ts=kept.ts, reason=made.reason, goal=made.goal[:_GOAL])
+    return CheckpointListItem(version=version, seq=kept.seq, ts=kept.ts, reason=made.reason, goal=made.goal[:_GOAL])
 
 
 def checkpoint(on: Inspection, call: ParsedCall) -> Checkpoint:
@@ -333,8 +333,8 @@ def _page(ids: list[str], query: Any) -> tuple[list[str], str | None]:  # noqa: 
     return rest[:limit], rest[limit - 1] if len(rest) > limit else None
 
 
-def _memory_line(one: Remembered, now: int) -> MemoryLine:
-    return MemoryLine(
+def _memory_line(one: Remembered, now: int) -> MemoryListItem:
+    return MemoryListItem(
         memory=one.memory,
         strength=round(strength(one.memory, now), 4),
         approved_by=one.approved_by,
@@ -345,13 +345,13 @@ def _memory_line(one: Remembered, now: int) -> MemoryLine:
     )
 
 
-def prompt(on: Inspection, call: ParsedCall) -> PromptNow:
+def prompt(on: Inspection, call: ParsedCall) -> PromptView:
     """What would be sent now, or the prompt as it stood after an entry."""
     at: int | None = call.query["at"]
     with on.opened(call) as found:
         built = preview(found.window) if at is None else prompt_after(found.window, on.entry(found, at).seq)
         room = found.window.budget.room
-    return PromptNow(
+    return PromptView(
         wire=built.wire,
         tokens=built.tokens,
         room=room,

@@ -6,9 +6,7 @@ can be asked stands in `table`; what the answers hold is the engine's business.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -16,6 +14,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from recto.engine.async_session import on_a_thread
+from recto.engine.views.codec import to_json
+from recto.engine.views.models import ErrorDetail, ErrorResponse
 from recto.errors import (
     AppendConflict,
     ApprovalRefused,
@@ -30,7 +30,6 @@ from recto.errors import (
     WindowOverflow,
 )
 from recto.gateway.api_keys import Key
-from recto.gateway.inspection import schemas
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import DESCRIPTION, OPERATIONS, PREFIX, STALENESS, Operation
 from recto.gateway.inspection.params import MOST_BYTES, ParsedCall, body_of, query_of
@@ -81,7 +80,7 @@ class _Endpoint:
         body = {} if one.body is None else body_of(await _body(request), one.body)
         answer = await on_a_thread(self._sources.answer, one, ParsedCall(key=key, query=query, body=body))
         told = {} if answer.age is None else {STALENESS: f"{answer.age:.3f}"}
-        return _json(200, schemas.plain(answer.found), told)
+        return _json(200, answer.found, told)
 
 
 async def _body(request: Request) -> bytes:
@@ -99,8 +98,8 @@ async def _body(request: Request) -> bytes:
 def refusal(error: RectoError) -> Response:
     """What a typed error is answered with."""
     status, code, says = _told(error)
-    told = schemas.Refused(error=schemas.Problem(code=code, message=says))
-    return _json(status, schemas.plain(told), {"www-authenticate": "Bearer"} if status == 401 else None)
+    told = ErrorResponse(error=ErrorDetail(code=code, message=says))
+    return _json(status, told, {"www-authenticate": "Bearer"} if status == 401 else None)
 
 
 def _told(error: RectoError) -> tuple[int, str, str]:
@@ -123,6 +122,5 @@ def _told(error: RectoError) -> tuple[int, str, str]:
             return 503, "unavailable", "a part of Recto failed. Nothing was lost; try again later."
 
 
-def _json(status: int, value: Any, headers: Mapping[str, str] | None = None) -> Response:  # noqa: ANN401
-    raw = json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-    return Response(raw, status_code=status, media_type="application/json", headers=dict(headers or {}))
+def _json(status: int, value: object, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(to_json(value), status_code=status, media_type="application/json", headers=dict(headers or {}))

@@ -13,8 +13,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from recto.engine.pagination import EntryPage, EntryView
+from recto.engine.views.models import FullEntry
 from recto.errors import RectoError
-from recto.gateway.inspection.schemas import WholeEntry
 from recto.tui.actions import pin_or_unpin
 from recto.tui.formatting import PLACES, counted, shown, when
 from recto.tui.state import Changed, TuiState
@@ -39,7 +39,7 @@ class EntryScreen(ModalScreen[None]):
     def __init__(self, here: TuiState, seq: int) -> None:
         super().__init__()
         self._here, self._seq = here, seq
-        self._entry: WholeEntry | None = None
+        self._entry: FullEntry | None = None
         self._shown: EntryView | None = None
         self._raw = False
         self._length = _STEP
@@ -63,7 +63,7 @@ class EntryScreen(ModalScreen[None]):
 
     async def _load(self, seq: int) -> None:
         try:
-            entry = await self._here.of_session(WholeEntry, "entry", seq=seq)
+            entry = await self._here.of_session(FullEntry, "entry", seq=seq)
             page = await self._here.of_session(EntryPage, "transcript", limit=1, from_=seq)
         except RectoError as error:
             self.notify(str(error), severity="warning", markup=False)

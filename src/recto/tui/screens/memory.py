@@ -12,8 +12,8 @@ from textual.content import Content
 from textual.widgets import DataTable, Static
 
 from recto.continuity.memory.proposals import Proposal
+from recto.engine.views.models import ApprovalResult, MemoryListItem, MemoryPage, ProposalPage, StoredEvent
 from recto.gateway.client import value_of
-from recto.gateway.inspection.schemas import Approved, MemoryLine, MemoryPage, ProposalPage, Stored
 from recto.tui.dialogs import ConfirmDialog, TextDialog
 from recto.tui.formatting import counted, shown, when
 from recto.tui.screens.base import BaseView
@@ -39,7 +39,7 @@ class MemoryView(BaseView):
     def __init__(self, *given: object) -> None:
         super().__init__(*given)  # type: ignore[arg-type]
         self._proposals: dict[str, Proposal] = {}
-        self._memories: dict[str, MemoryLine] = {}
+        self._memories: dict[str, MemoryListItem] = {}
 
     def body(self) -> ComposeResult:
         """A list, and the text of the one under the cursor."""
@@ -123,7 +123,7 @@ class MemoryView(BaseView):
     async def _approve(self, one: Proposal) -> None:
         body = {"proposal": one.id, "digest": one.digest}
         told = await self.here.client.post("/memory/proposals/approve", body, agent=self._agent())
-        made = value_of(Approved, told)
+        made = value_of(ApprovalResult, told)
         self.notify(f"it is remembered as {made.memory}", markup=False)
         self.app.post_message(Changed())
 
@@ -141,7 +141,7 @@ class MemoryView(BaseView):
 
     async def _reject(self, one: Proposal, why: str) -> None:
         body = {"proposal": one.id} | ({"reason": why[:500]} if why else {})
-        value_of(Stored, await self.here.client.post("/memory/proposals/reject", body, agent=self._agent()))
+        value_of(StoredEvent, await self.here.client.post("/memory/proposals/reject", body, agent=self._agent()))
         self.notify("it is rejected, and will not be proposed again", markup=False)
         self.app.post_message(Changed())
 
@@ -152,7 +152,7 @@ def _row(one: Proposal) -> TableRow:
     return TableRow(key=one.id, cells=(kind, one.memory.title, one.by, remarks))
 
 
-def _memory_row(one: MemoryLine) -> TableRow:
+def _memory_row(one: MemoryListItem) -> TableRow:
     remarks = f"strength {one.strength:.2f}" + (", edited" if one.edited else "")
     return TableRow(key=one.memory.id, cells=(one.memory.kind, one.memory.title, one.approved_by, remarks))
 
@@ -163,7 +163,7 @@ def _told(one: Proposal) -> Content:
     return Content.assemble(shown("\n".join(about)), "\n\n", shown(one.text), "\n", f"digest {one.digest}")
 
 
-def _told_memory(one: MemoryLine) -> Content:
+def _told_memory(one: MemoryListItem) -> Content:
     memory = one.memory
     about = f"{memory.kind} {memory.id}, approved by {one.approved_by} ({one.how}) on {when(one.approved)} UTC"
     sources = f"from {counted(len(memory.sources), 'source')}: {', '.join(memory.sources)}" if memory.sources else ""

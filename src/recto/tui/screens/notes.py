@@ -14,7 +14,7 @@ from textual.widgets import DataTable, Static
 
 from recto.context.window.notes import KINDS
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Item
-from recto.gateway.inspection.schemas import CheckpointPage, CheckpointSaved, Notes, Stored
+from recto.engine.views.models import CheckpointPage, NoteList, SavedCheckpoint, StoredEvent
 from recto.tui.dialogs import ChoiceDialog, TextDialog
 from recto.tui.formatting import shown
 from recto.tui.screens.base import BaseView
@@ -53,7 +53,7 @@ class NotesView(BaseView):
     async def look(self) -> None:
         """The newest checkpoints, then the notes."""
         page = await self.here.of_session(CheckpointPage, "checkpoints", limit=_PAGE)
-        notes = (await self.here.of_session(Notes, "notes")).notes
+        notes = (await self.here.of_session(NoteList, "notes")).notes
         rows = [
             TableRow(
                 key=f"{_CHECKPOINT}{one.version}",
@@ -112,7 +112,7 @@ class NotesView(BaseView):
         self.app.push_screen(ChoiceDialog("What is the note about?", KINDS), kind_chosen)
 
     async def _note(self, kind: str, text: str) -> None:
-        made = await self.here.do(Stored, "notes", {"kind": kind, "text": text})
+        made = await self.here.do(StoredEvent, "notes", {"kind": kind, "text": text})
         self.notify(f"the note is entry {made.seq}", markup=False)
         self.app.post_message(Changed())
 
@@ -122,7 +122,7 @@ class NotesView(BaseView):
             self.change(self._save, "write")
 
     async def _save(self) -> None:
-        made = await self.here.do(CheckpointSaved, "checkpoints", {})
+        made = await self.here.do(SavedCheckpoint, "checkpoints", {})
         self.notify(f"checkpoint {made.version} is entry {made.seq}", markup=False)
         self.app.post_message(Changed())
 

@@ -10,7 +10,7 @@ from textual.containers import Container, VerticalScroll
 from textual.content import Content
 from textual.widgets import DataTable, Input, Static
 
-from recto.gateway.inspection.schemas import HitLine, Recalled
+from recto.engine.views.models import RecallHit, RecallResult
 from recto.text.unicode import safe
 from recto.tui.formatting import counted, right, shown, when, whole
 from recto.tui.screens.base import BaseView
@@ -34,7 +34,7 @@ class RecallView(BaseView):
     _scope = "session"
     _query = ""
     _session = ""
-    _found: Recalled | None = None
+    _found: RecallResult | None = None
 
     def body(self) -> ComposeResult:
         """A question, what it finds, and why."""
@@ -81,13 +81,13 @@ class RecallView(BaseView):
 
     async def _ask(self) -> None:
         body = {"query": self._query, "most": _MOST, "scope": self._scope}
-        self._show(await self.here.do(Recalled, "recall", body))
+        self._show(await self.here.do(RecallResult, "recall", body))
 
     def _say_scope(self, more: str = "") -> None:
         words = {"session": "this session", "agent": "all sessions of its agent", "tenant": "all sessions"}
         self.query_one("#summary", Static).update(shown(f"Searches {words[self._scope]} (s changes it){more}"))
 
-    def _show(self, found: Recalled | None) -> None:
+    def _show(self, found: RecallResult | None) -> None:
         self._found = found
         hits = found.hits if found else ()
         rows = self.query_one(Rows)
@@ -119,13 +119,13 @@ class RecallView(BaseView):
             self.trouble(f"It stands in {hit.session}; open that session first.", bad=False)
 
 
-def _row(hit: HitLine) -> TableRow:
+def _row(hit: RecallHit) -> TableRow:
     numbers = right(f"{hit.score:.3f}"), right(f"{hit.chance:.2f}")
     where = "● in" if hit.in_prompt else "○ out"
     return TableRow(key=hit.pointer, cells=(f"{hit.seq:,}", *numbers, where, hit.role, hit.text[:200]))
 
 
-def _told(hit: HitLine) -> Content:
+def _told(hit: RecallHit) -> Content:
     most = max((abs(value) for value in hit.parts.values()), default=0.0) or 1.0
     lines = [Content.assemble((safe(hit.pointer), "bold"), f"  {when(hit.ts)} UTC  {', '.join(hit.marks)}")]
     for name, value in sorted(hit.parts.items(), key=lambda part: -abs(part[1])):

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
-from recto.gateway.inspection.schemas import SessionLine, SessionPage
+from recto.engine.views.models import SessionListItem, SessionPage
 from recto.tui.dialogs import TextDialog
 from recto.tui.formatting import right, when, whole
 from recto.tui.screens.base import BaseView
@@ -69,7 +69,7 @@ class SessionsView(BaseView):
             self.post_message(OpenSession(name))
             self.post_message(GoTo("chat"))
 
-    def _row(self, one: SessionLine) -> TableRow:
+    def _row(self, one: SessionListItem) -> TableRow:
         mark = "▶" if one.session == self.here.session else ""
         times = (when(one.last_ts)[:16], when(one.first_ts)[:16])
         return TableRow(key=one.session, cells=(mark, one.session, right(whole(one.entries)), *times, one.kind))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textual.content import Content
 from textual.widget import Widget
 
-from recto.gateway.inspection.schemas import SessionNow
+from recto.engine.views.models import SessionOverview
 from recto.text.unicode import one_line
 from recto.tui.formatting import counted, share, short, until
 from recto.tui.state import TuiState
@@ -93,7 +93,7 @@ class WindowGauge(Widget, can_focus=False):
         return Content("  ").join(part for part in (Content.styled(name, "bold"), bar, *parts) if part)
 
 
-def _parts(now: SessionNow) -> list[Content]:
+def _parts(now: SessionOverview) -> list[Content]:
     reading = now.reading
     return [
         Content.assemble((f"{share(reading.utilization)} {reading.zone}", f"bold $zone-{reading.zone}")),
@@ -107,6 +107,6 @@ def _width(parts: list[Content]) -> int:
     return sum(part.cell_length for part in parts) + 2 * (len(parts) - 1)
 
 
-def _bar(now: SessionNow, width: int) -> Content:
+def _bar(now: SessionOverview, width: int) -> Content:
     filled = min(round(now.reading.utilization * width), width)
     return Content.assemble(("█" * filled, f"$zone-{now.reading.zone}"), ("░" * (width - filled), "$text-muted"))

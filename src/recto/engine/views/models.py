@@ -6,11 +6,9 @@ it is; the ones here are those that only the API has.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from math import isfinite
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from recto.context.window.notes import Note
 from recto.context.window.pressure import PressureReading
@@ -18,24 +16,23 @@ from recto.context.window.report import Compression, DecisionSummary
 from recto.continuity.memory.model import Memory
 from recto.continuity.memory.proposals import Proposal
 from recto.engine.pagination import EntryView
-from recto.gateway.api_keys import Right
 from recto.recall.types import Hit, SearchResult
 from recto.transcript.audit import AuditLine
 from recto.transcript.entries import Entry
 from recto.transcript.session_keys import session_in
 
-Kept = Literal["conversation", "memory"]
+SessionKind = Literal["conversation", "memory"]
 _LONGEST = 2_000
 """Characters of a hit's text; the entry itself has all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class Caller:
     """Who asks, and what of."""
 
     name: str
     id: str
-    rights: tuple[Right, ...]
+    rights: tuple[Literal["ask", "read", "change"], ...]
     tenant: str
     agent: str
     """Its requests belong to sessions that begin with `agent:<agent>:`."""
@@ -48,11 +45,11 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionLine:
+class SessionListItem:
     """One session of a list."""
 
     session: str
-    kind: Kept
+    kind: SessionKind
     """`memory` holds the decisions about an agent's memory; it is changed through the memory paths alone."""
     entries: int
     first_ts: int
@@ -63,17 +60,17 @@ class SessionLine:
 class SessionPage:
     """Sessions by name."""
 
-    sessions: tuple[SessionLine, ...]
+    sessions: tuple[SessionListItem, ...]
     next: str | None
     """What to give as `after` for the next page; none where this is the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionNow:
+class SessionOverview:
     """One session, in short."""
 
     session: str
-    kind: Kept
+    kind: SessionKind
     entries: int
     first_ts: int
     last_ts: int
@@ -94,7 +91,7 @@ class SessionNow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WholeEntry:
+class FullEntry:
     """An entry, all of it."""
 
     seq: int
@@ -115,7 +112,7 @@ class WholeEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptNow:
+class PromptView:
     """A prompt, as it would be sent."""
 
     wire: str
@@ -129,7 +126,7 @@ class PromptNow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HitLine:
+class RecallHit:
     """A message that recall found, and why."""
 
     pointer: str
@@ -151,7 +148,7 @@ class HitLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recalled:
+class RecallResult:
     """What recall answers."""
 
     query: str
@@ -160,11 +157,11 @@ class Recalled:
     behind: int
     without_vectors: int
     notes: tuple[str, ...]
-    hits: tuple[HitLine, ...]
+    hits: tuple[RecallHit, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pins:
+class PinList:
     """What is kept in the prompt by hand."""
 
     pins: tuple[EntryView, ...]
@@ -173,7 +170,7 @@ class Pins:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredEvent:
     """The event that a change was stored as."""
 
     seq: int
@@ -182,7 +179,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class CompactionResult:
     """What a compaction did; nothing where there was too little to be worth it."""
 
     decisions: tuple[DecisionSummary, ...]
@@ -192,7 +189,7 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointLine:
+class CheckpointListItem:
     """One checkpoint of a list."""
 
     version: int
@@ -206,12 +203,12 @@ class CheckpointLine:
 class CheckpointPage:
     """Checkpoints, newest first."""
 
-    checkpoints: tuple[CheckpointLine, ...]
+    checkpoints: tuple[CheckpointListItem, ...]
     next: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSaved:
+class SavedCheckpoint:
     """A checkpoint that was written."""
 
     version: int
@@ -220,7 +217,7 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notes:
+class NoteList:
     """What was written down, oldest first."""
 
     notes: tuple[Note, ...]
@@ -235,7 +232,7 @@ class AuditPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryLine:
+class MemoryListItem:
     """Something that is remembered."""
 
     memory: Memory
@@ -252,7 +249,7 @@ class MemoryPage:
     """What is remembered, by id."""
 
     agent: str
-    memories: tuple[MemoryLine, ...]
+    memories: tuple[MemoryListItem, ...]
     next: str | None
 
 
@@ -266,7 +263,7 @@ class ProposalPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approved:
+class ApprovalResult:
     """A proposal that became memory."""
 
     memory: str
@@ -276,7 +273,7 @@ class Approved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class ErrorDetail:
     """Why a request was refused, and what to do."""
 
     code: str
@@ -284,15 +281,15 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class ErrorResponse:
     """The answer to a request that was refused."""
 
-    error: Problem
+    error: ErrorDetail
 
 
-def hit_line(hit: Hit) -> HitLine:
+def recall_hit(hit: Hit) -> RecallHit:
     """A hit as it goes out."""
-    return HitLine(
+    return RecallHit(
         pointer=hit.pointer,
         session=session_in(hit.session),
         seq=hit.seq,
@@ -312,82 +309,19 @@ def hit_line(hit: Hit) -> HitLine:
     )
 
 
-def recalled(found: SearchResult) -> Recalled:
+def recall_result(found: SearchResult) -> RecallResult:
     """What was found as it goes out."""
-    return Recalled(
+    return RecallResult(
         query=found.query,
         scope=found.scope,
         searched=found.searched,
         behind=found.behind,
         without_vectors=found.without_vectors,
         notes=found.notes,
-        hits=tuple(map(hit_line, found.hits)),
+        hits=tuple(map(recall_hit, found.hits)),
     )
 
 
-def stored(entry: Entry) -> Stored:
+def stored_event(entry: Entry) -> StoredEvent:
     """The event of a change as it goes out."""
-    return Stored(seq=entry.seq, id=entry.id, kind=entry.kind)
-
-
-def plain(value: object) -> Any:  # noqa: ANN401  # JSON is what it is
-    """A value as JSON has it. A number that JSON does not have is none."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): plain(held) for name, held in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(one) for one in value]
-    if value is None or isinstance(value, int | str):
-        return value
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    return str(value)
-
-
-def schema_of(kind: Any, into: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401  # a type or a special form
-    """The JSON Schema of a type. Values that have a name are described once, in `into`."""
-    if is_dataclass(kind) and isinstance(kind, type):
-        if kind.__name__ not in into:
-            into[kind.__name__] = {}  # its place, where it holds itself
-            into[kind.__name__] = _object(kind, into)
-        return {"$ref": f"#/components/schemas/{kind.__name__}"}
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return {"type": "string", "enum": list(parts)}
-    if origin in (Union, types.UnionType):
-        return {"anyOf": [schema_of(part, into) for part in parts]}
-    if origin is tuple and parts[-1:] == (...,):
-        return {"type": "array", "items": schema_of(parts[0], into)}
-    if origin is tuple:
-        return {
-            "type": "array",
-            "prefixItems": [schema_of(part, into) for part in parts],
-            "minItems": len(parts),
-            "maxItems": len(parts),
-        }
-    if origin is not None and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": schema_of(parts[1], into)}
-    return dict(_PLAIN[kind])
-
-
-_PLAIN: dict[Any, dict[str, Any]] = {
-    str: {"type": "string"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    bool: {"type": "boolean"},
-    types.NoneType: {"type": "null"},
-    Any: {},
-}
-
-
-def _object(kind: type, into: dict[str, Any]) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    properties = {one.name: schema_of(hints[one.name], into) for one in fields(kind)}
-    return {
-        "type": "object",
-        "description": " ".join((kind.__doc__ or "").split()),
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return StoredEvent(seq=entry.seq, id=entry.id, kind=entry.kind)

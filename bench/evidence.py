@@ -131,7 +131,7 @@ def _outcomes(story: Story) -> dict[tuple[int, str], list[Outcome]]:
                     entries = telling.feed(story.said)
                     found[window, way] = [telling.ask(one, entries) for one in story.questions]
         with open_session(_settings(window, SLIDING)) as session:
-            room = session.window.budget.room
+            room = session.window.budget.input_budget
             for way, most in ((TRIMMING, room), (WHOLE, None)):
                 found[window, way] = [trimmed(session, story.said, one, most) for one in story.questions]
     return found

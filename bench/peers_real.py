@@ -22,7 +22,7 @@ from bench.measure import percentile
 from bench.prefix import MODEL
 from recto.config import load
 from recto.config.factory import model_card
-from recto.context.window.cache_cost import bill, stable_prefix
+from recto.context.window.cache_cost import call_price, stable_prefix
 from recto.tokens.model_card import ModelCard
 
 BUDGETS = (32_000, 16_000)
@@ -211,6 +211,6 @@ def worth(replay: dict, card: ModelCard) -> dict[str, int]:
         tokens, unchanged = sum(cost for _, cost in pieces), stable_prefix(before, pieces)
         total["tokens"] += tokens
         total["unchanged"] += unchanged
-        total["picodollars"] += bill(card, unchanged, tokens - unchanged)
+        total["picodollars"] += call_price(card, unchanged, tokens - unchanged)
         before = pieces
     return total

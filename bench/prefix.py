@@ -18,8 +18,8 @@ from typing import Protocol
 from bench.measure import row
 from recto.config import Settings, load
 from recto.config.factory import make_meter, model_card, open_session
-from recto.context.window.cache_cost import bill, stable_prefix
-from recto.context.window.units import Line
+from recto.context.window.cache_cost import call_price, stable_prefix
+from recto.context.window.units import WindowMessage
 from recto.engine.prompt_builder import PromptBuilder
 from recto.errors import WindowOverflow
 from recto.formats import read
@@ -90,7 +90,7 @@ class Trimming:
 
     def __init__(self, room: int, meter: Meter) -> None:
         self._room = room
-        self._lines: deque[Line] = deque()
+        self._lines: deque[WindowMessage] = deque()
         self._material = PromptBuilder(meter=meter, pointer_of=str, marker_of=lambda _: "")
         self._known: dict[bytes, int] = {}
         self._seq = 0
@@ -186,7 +186,7 @@ def _judged(keeper: Keeper, tally: Tally, before: list[Piece], card: ModelCard, 
     unchanged = stable_prefix(before, pieces)
     tally.tokens += total
     tally.unchanged += unchanged
-    tally.picodollars += bill(card, unchanged, total - unchanged)
+    tally.picodollars += call_price(card, unchanged, total - unchanged)
     tally.edits += edited
     tally.over += total > room
     if not isinstance(keeper, Everything):
@@ -218,7 +218,7 @@ def _settings(window: int, way: str) -> Settings:
 
 def _room(settings: Settings) -> int:
     with open_session(settings) as session:
-        return session.window.budget.room
+        return session.window.budget.input_budget
 
 
 def _shown(window: int, tallies: dict[str, Tally]) -> list[dict]:

@@ -24,8 +24,8 @@ from recto.context.facts.extraction import facts_of
 from recto.context.facts.types import told_in
 from recto.context.policies.progressive import Progressive
 from recto.context.policies.prune import Prune
-from recto.context.policies.summarize_results import SummariseResults
-from recto.context.policies.tool_units import ToolWork
+from recto.context.policies.summarize_results import SummarizeResults
+from recto.context.policies.tool_units import ToolUnitsOnly
 from recto.context.policies.trim import TrimResults
 from recto.context.window.state import Protection
 from recto.engine.session import Session
@@ -76,9 +76,9 @@ class Cost:
 def run(quick: bool) -> list[dict]:
     chosen = list(sessions())[:: 12 if quick else 2]
     ways = {
-        "tool results, summarised": (SummariseResults(), None),
+        "tool results, summarised": (SummarizeResults(), None),
         "tool results, trimmed to a line": (TrimResults(), None),
-        "tool work leaves": (ToolWork(Prune()), None),
+        "tool work leaves": (ToolUnitsOnly(Prune()), None),
         "levels by age": (Progressive(), None),
         "compaction, extractive": ("compact", None),
         f"compaction, hosted model ({HOSTED})": ("compact", Counting()),
@@ -129,7 +129,7 @@ def _apply(messages: list[dict], policy: object, model: ChatModel | None, cost: 
         if isinstance(model, Counting):
             model.count = session.meter.count
         session.append_all(messages)
-        before = session.window.material.used(session.window.state)
+        before = session.window.material.prompt_tokens(session.window.state)
         _narrow(session, before, policy)
         began = time.perf_counter()
         prompt = session.prompt()
@@ -137,7 +137,7 @@ def _apply(messages: list[dict], policy: object, model: ChatModel | None, cost: 
         cost.whole += before
         cost.freed += before - prompt.tokens
         state = session.window.state
-        cost.touched += state.left_tokens + sum(state.lines[seq].tokens for seq in state.shrunk)
+        cost.touched += state.evicted_tokens + sum(state.messages[seq].tokens for seq in state.shortened)
         for made in session.report().compressions:
             tried = [attempt for attempt in made.attempts if not attempt.startswith("extractive")]
             cost.calls += len(tried)
@@ -156,16 +156,16 @@ def _narrow(session: Session, used: int, policy: object) -> None:
     chosen = replace(window.rules.compact, keep_recent_tokens=used // 2) if policy == "compact" else policy
     window.rules = replace(
         window.rules,
-        room=used + 1,
+        input_budget=used + 1,
         ceiling=HALF + 0.01,
         floor=HALF,
-        must=0.0,
+        mandatory_from=0.0,
         policies=(chosen,),
-        forced=chosen,
+        forced_policy=chosen,
         cache_aware=False,
         protection=Protection(min_recent_messages=8),
     )
-    window.budget = replace(window.budget, room=used + 1)
+    window.budget = replace(window.budget, input_budget=used + 1)
 
 
 def _embedded(quick: bool) -> ChatModel | None:

@@ -9,7 +9,7 @@ import re
 import pytest
 
 import recto
-from recto.context.compaction.fidelity import ALARM, Question
+from recto.context.compaction.fidelity import FIDELITY_ALARM, Question
 from recto.engine.projection import DECISIONS
 from recto.engine.report import compressions
 from recto.errors import InputError, ModelFailed
@@ -72,7 +72,7 @@ def test_every_prompt_fits_and_is_valid_and_grows_only_at_its_tail_between_decis
     session, prompts = request.getfixturevalue(worked)
     before: tuple[bytes, ...] = ()
     for prompt in prompts:
-        assert prompt.tokens <= session.window.budget.room
+        assert prompt.tokens <= session.window.budget.input_budget
         assert problems(prompt.raw, prompt.built.wire) == []
         lasting = tuple(raw for raw in prompt.raw if b"[Handoff: " not in raw and HEADER.encode() not in raw)
         if not prompt.decisions:
@@ -315,8 +315,8 @@ def test_what_must_not_be_lost_is_scored_and_an_alarm_is_raised_where_it_was():
             session.append(message)
         scores = [about["compression"]["fidelity"]["score"] for about in decisions(session, "compact")]
         alarms = [entry for entry in session.read() if entry.kind == "fidelity_low"]
-        assert min(scores) < ALARM
-        assert len(alarms) == len([score for score in scores if score < ALARM])
+        assert min(scores) < FIDELITY_ALARM
+        assert len(alarms) == len([score for score in scores if score < FIDELITY_ALARM])
 
 
 def test_the_users_constraints_stand_in_the_summary_in_their_words():
@@ -389,7 +389,7 @@ def test_where_no_text_is_worth_writing_the_oldest_leave_without_one():
     with recto.open("memory:", model="gpt-4o", models=tiny, window={"mode": "auto_compact"}) as session:
         for number in range(60):
             session.append({"role": "user", "content": f"Question {number}: " + "word " * 20})
-            assert session.prompt().tokens <= session.window.budget.room
+            assert session.prompt().tokens <= session.window.budget.input_budget
         assert "context_window_pruned" in kinds(session)
 
 

@@ -428,7 +428,7 @@ def test_a_new_window_begins_with_where_the_work_stands_and_shows_it_for_one_tur
         assert "[Handoff: " not in text_of(session.prompt())
         session.restore(opening.seq)
         assert "mend the rate" not in text_of(session.prompt())
-        assert len(session.window.state.lines) == len(messages) + 4
+        assert len(session.window.state.messages) == len(messages) + 4
 
 
 def test_a_session_opened_again_gives_the_same_prompt_byte_for_byte(tmp_path):
@@ -690,7 +690,7 @@ def test_a_real_session_is_resumed_in_a_fresh_process_by_its_checkpoint_alone(da
             statuses.append((bool(again["current"]), len(done), len(again["constraints"]), len(again["decisions"])))
             for text in (again["current"], *again["constraints"]):
                 assert folded(text) in folded(again["text"])
-        assert session.window.state.left_messages
+        assert session.window.state.evicted_messages
     assert len(statuses) == many
     assert any(current for current, *_ in statuses)
     assert all(max(column) for column in list(zip(*statuses, strict=True))[1:])

@@ -216,7 +216,7 @@ def test_names_that_people_know_are_settings_of_the_window():
     ) as known:
         window = known.settings.window
         assert (window.ceiling_percent, window.min_recent_messages) == (50.0, 4)
-        assert window.floor_percent == pytest.approx(100 * 1_000 / known.of().session.window.budget.room)
+        assert window.floor_percent == pytest.approx(100 * 1_000 / known.of().session.window.budget.input_budget)
         assert window.keep_tools == window.trim.exclude_tools == ("read_file",)
     with following(placeholder="[cleared]", clear_at_least=500) as known:
         trim = known.settings.window.trim

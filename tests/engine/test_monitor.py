@@ -373,7 +373,7 @@ def driven(name, session):
             say(session, big(size))
     else:
         say(session, big(4000))
-        session.window.tighten(session.window.material.used(session.window.state) + 100)
+        session.window.tighten(session.window.material.prompt_tokens(session.window.state) + 100)
         for _ in range(3):
             say(session)
         session.window.budget, session.window.rules = driven.roomy

@@ -218,7 +218,7 @@ def test_a_session_that_was_never_measured_is_looked_at_in_as_much_as_its_room_h
         said = ({"role": "user", "content": f"message {number} " + "word " * 50} for number in range(3_000))
         session.append_all(said)
         past = prompt_after(session.window, 2_900)
-        assert past.tokens <= session.window.budget.room
+        assert past.tokens <= session.window.budget.input_budget
         assert json.loads(past.messages[-1])["content"].startswith("message 2899 ")
         assert len(past.messages) > 100
         adds_up(compare(session.window, 1_500, 2_900))

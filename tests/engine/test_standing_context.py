@@ -39,7 +39,7 @@ def test_it_stands_first_and_is_counted_in_every_prompt(files):
                 assert "You are Ada" in first["content"]
                 assert "Grace" in first["content"]
                 assert prompt.tokens == session.count(list(prompt.raw))
-                assert prompt.tokens <= session.window.budget.room
+                assert prompt.tokens <= session.window.budget.input_budget
                 assert problems(prompt.raw, prompt.built.wire) == []
             session.append(message)
         assert len(changes(session)) == 1
@@ -92,7 +92,7 @@ def test_too_much_of_it_is_a_warning_and_far_too_much_is_cut(files, tmp_path):
         assert changes(session)[0]["large"]
         assert not changes(session)[0]["cut"]
         (tmp_path / "USER.md").write_text("The user likes long texts. " * 3_000)
-        assert session.prompt().tokens <= session.window.budget.room
+        assert session.prompt().tokens <= session.window.budget.input_budget
         assert changes(session)[1]["cut"]
         system = next(usage for usage in session.report().components if usage.component == "system")
         assert system.used >= changes(session)[1]["tokens"]

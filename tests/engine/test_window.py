@@ -52,7 +52,7 @@ def test_every_prompt_fits_and_is_valid_and_keeps_system_and_task():
         prompts = work(session, tools=TOOLS)
         first = [entry.content for entry in session.read(1, 2)]
         for prompt in prompts:
-            assert prompt.tokens <= session.window.budget.room
+            assert prompt.tokens <= session.window.budget.input_budget
             assert prompt.tokens == session.count(list(prompt.raw), tools=TOOLS)
             assert problems(prompt.raw, prompt.built.wire) == []
             assert list(prompt.raw[:2]) == first[: len(prompt.raw)]
@@ -72,7 +72,7 @@ def test_between_decisions_the_prompt_only_grows_at_its_tail():
 def test_relief_is_rare_and_goes_to_the_floor_in_one_step():
     with opened() as session:
         prompts = work(session, exchanges=80)
-        room = session.window.budget.room
+        room = session.window.budget.input_budget
         decided = [prompt for prompt in prompts if prompt.decisions]
         assert len(decided) < len(prompts) / 5
         for prompt in decided:
@@ -107,7 +107,7 @@ def test_a_long_session_opens_from_its_snapshot_and_reads_little_else(tmp_path):
         assert kinds(session).count("window_snapshot") >= 3
         entries = len(session)
         state = session.window.state
-        assert set(session.window.material.raws) == set(state.lines)  # what left is let go of
+        assert set(session.window.material.raws) == set(state.messages)  # what left is let go of
     with opened(tmp_path / "a.db") as again:
         assert again.window.state == state
     with opened(tmp_path / "a.db") as again:
@@ -139,7 +139,7 @@ def test_a_long_session_that_never_had_a_window_is_entered_near_its_end():
         for message in scripted_session(exchanges=300):
             session.append(message)
         prompt = session.prompt()
-        assert prompt.tokens <= session.window.budget.room
+        assert prompt.tokens <= session.window.budget.input_budget
         assert json.loads(prompt.raw[1])["content"] == next(
             m["content"] for m in scripted_session(exchanges=300) if m["role"] == "user"
         )
@@ -180,9 +180,9 @@ def test_a_decision_can_be_undone_and_done_again():
         content = next(iter(session.read(gone, gone))).content
         assert content not in session.prompt().raw
         restored = session.restore(decision.id)
-        assert gone in session.window.state.lines
+        assert gone in session.window.state.messages
         session.redo(restored.seq)
-        assert gone not in session.window.state.lines
+        assert gone not in session.window.state.messages
         with pytest.raises(InputError, match="not a decision"):
             session.restore(1)
         with pytest.raises(InputError, match="no entry"):
@@ -198,7 +198,7 @@ def test_a_huge_result_in_flight_is_cut_to_head_and_tail_with_a_pointer():
         entry = session.append({"role": "tool", "tool_call_id": "c", "content": huge})
         assert entry.tokens > 400_000
         prompt = session.prompt()
-        assert prompt.tokens <= session.window.budget.room
+        assert prompt.tokens <= session.window.budget.input_budget
         assert prompt.raw[0] == task.content
         shown = json.loads(prompt.raw[-1])["content"]
         assert shown.startswith("line 0:")
@@ -231,7 +231,7 @@ def test_tool_schemas_count():
 def test_every_policy_keeps_every_prompt_bounded_and_valid(mode, policy):
     with opened(mode=mode, policy=policy) as session:
         for prompt in work(session, exchanges=24):
-            assert prompt.tokens <= session.window.budget.room
+            assert prompt.tokens <= session.window.budget.input_budget
             assert problems(prompt.raw, prompt.built.wire) == []
         assert set(kinds(session)) & {"context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"}
 
@@ -289,7 +289,7 @@ def test_thinking_that_is_bound_to_an_edited_prompt_is_not_sent():
                     session.append(message)
                 prompt = session.prompt()
                 assert problems(prompt.raw, prompt.built.wire) == []
-                assert prompt.tokens <= session.window.budget.room
+                assert prompt.tokens <= session.window.budget.input_budget
                 assert b"thought %d" % number in prompt.raw[-2]  # the open step keeps its own
                 if before and not prompt.decisions:
                     assert prompt.raw[: len(before)] == before
@@ -342,7 +342,7 @@ def test_a_decision_never_misses_what_another_writer_stored_meanwhile(tmp_path):
 def test_the_report_shows_what_would_be_sent():
     with opened() as session:
         session.append_all(list(scripted_session(exchanges=60)))
-        assert session.report().tokens <= session.window.budget.room
+        assert session.report().tokens <= session.window.budget.input_budget
         assert "context_window_pruned" not in kinds(session)
 
 
@@ -360,7 +360,7 @@ def test_zone_changes_and_decisions_are_told_to_listeners():
                     session.append(message)
                 case _:
                     manager.on_turn_end(message)
-            assert prompt.tokens <= session.window.budget.room if message["role"] in ("user", "tool") else True
+            assert prompt.tokens <= session.window.budget.input_budget if message["role"] in ("user", "tool") else True
         assert {"zone_changed", "context_window_pruned"} <= {entry.kind for entry in heard}
         trail = manager.get_audit_trail()
         assert trail[0].policy == "prune"
@@ -384,8 +384,8 @@ def test_an_overflow_error_of_the_provider_is_believed():
         assert prompt.tokens < before
         assert prompt.tokens <= 9000
         tighter = manager.on_overflow("no idea")
-        assert session.window.budget.room < 9000
-        assert tighter.tokens <= session.window.budget.room
+        assert session.window.budget.input_budget < 9000
+        assert tighter.tokens <= session.window.budget.input_budget
 
 
 def test_usage_at_the_end_of_a_turn_calibrates():
@@ -403,7 +403,7 @@ def test_budgets_are_told_and_bind_components_where_asked():
         assert {about["component"] for about in told} >= {"results"}
     with opened(enforced="per_component") as session:
         for prompt in work(session):
-            assert prompt.tokens <= session.window.budget.room
+            assert prompt.tokens <= session.window.budget.input_budget
             assert problems(prompt.raw, prompt.built.wire) == []
         used = {usage.component: usage for usage in session.report().components}
         assert used["results"].used <= used["results"].hard + 6_000  # what is in flight or recent stays
@@ -427,7 +427,7 @@ def test_a_provider_report_is_preferred_for_estimates_until_the_prompt_is_edited
         session.observe(list(prompt.raw), {"input_tokens": int(prompt.tokens * 0.7)})
         assert session.window.measure().tokens < prompt.tokens
         work(session, exchanges=30)
-        assert session.window.state.reported == 0
+        assert session.window.state.reported_tokens == 0
 
 
 def test_zones_can_be_set(tmp_path):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from recto.context.policies.evict import Evict
-from recto.context.policies.planner import ReliefRules, relieve
+from recto.context.policies.planner import ReliefRules, plan_relief
 from recto.context.policies.prune import Prune
 from recto.context.policies.scorers import scorer_named
 from recto.context.policies.trim import TrimResults
@@ -88,34 +88,34 @@ def gathered(rng: random.Random) -> tuple[PromptBuilder, WindowState, str]:
     material = PromptBuilder(
         meter=METER,
         pointer_of=lambda seq: f"recto://s/{seq}",
-        marker_of=lambda state: f"[{state.left_messages} left]",
+        marker_of=lambda state: f"[{state.evicted_messages} left]",
         fixed=3,
     )
     state = WindowState()
     for seq, raw in enumerate(transcript(rng, wire), 1):
         state.add(material.take(seq, str(seq), raw, wire))
-    state.pins |= {seq for seq in state.lines if rng.random() < 0.05}
+    state.pins |= {seq for seq in state.messages if rng.random() < 0.05}
     return material, state, wire
 
 
 def build(rng: random.Random, material: PromptBuilder, state: WindowState, wire: str, policies=None) -> str:
     """One build: what came of it."""
     rules = ReliefRules(
-        room=rng.choice((60, 200, 800, 2_000, 9_000)),
+        input_budget=rng.choice((60, 200, 800, 2_000, 9_000)),
         protection=Protection(min_recent_messages=rng.choice((0, 3, 24))),
         policies=policies or rng.choice(POLICIES),
     )
-    relief = relieve(state, rules, material)
-    if relief.after > rules.room:
+    relief = plan_relief(state, rules, material)
+    if relief.after > rules.input_budget:
         return "overflow"
     built = material.build(relief.state)
-    if built.tokens > rules.room:
+    if built.tokens > rules.input_budget:
         return "over"
-    if any(seq not in relief.state.lines for seq in state.pins):
+    if any(seq not in relief.state.messages for seq in state.pins):
         return "a pin left"
     if not built.messages:
         orphans = {left.seq for left in built.arrangement.omitted}
-        return "nothing to send" if orphans >= relief.state.lines.keys() else "all is gone"
+        return "nothing to send" if orphans >= relief.state.messages.keys() else "all is gone"
     found = problems(built.messages, wire)
     return f"invalid: {found[0]}" if found else "fits"
 
@@ -144,9 +144,9 @@ def test_even_a_policy_that_splits_pairs_cannot_make_a_prompt_invalid():
         name = "careless"
 
         def plan(self, view, need):
-            units = [unit for unit in view.eligible if len(unit.lines) > 1]
-            split = [type(unit)(unit.lines[:1], unit.exchange, unit.opens) for unit in units]
-            return Plan(policy=self.name, leaves=tuple(split[:1]), frees=1)
+            units = [unit for unit in view.eligible if len(unit.messages) > 1]
+            split = [type(unit)(unit.messages[:1], unit.exchange, unit.opens) for unit in units]
+            return Plan(policy=self.name, evicts=tuple(split[:1]), frees=1)
 
     assert set(builds(random.Random(1), 2_000, (Careless(), Prune()))) <= GOOD
 
@@ -156,7 +156,7 @@ def test_without_repair_the_same_transcripts_are_refused():
     refused = 0
     for _ in range(200):
         material, state, wire = gathered(rng)
-        refused += bool(problems([material.raws[seq] for seq in state.lines], wire))
+        refused += bool(problems([material.raws[seq] for seq in state.messages], wire))
     assert refused > 50
 
 

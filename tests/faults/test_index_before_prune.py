@@ -114,7 +114,7 @@ class Life:
 
     def enter(self) -> None:
         self.session, self.indexer = entered(self.store, self.index, self.embedder, index_seconds=2.0)
-        self.watch.room = self.session.window.budget.room
+        self.watch.room = self.session.window.budget.input_budget
         self.session.window.listen(self.watch)
 
     def reopen(self) -> None:

@@ -36,7 +36,7 @@ def test_with_an_embedder_that_fails_units_stay_while_they_fit_and_the_alert_is_
     made = decisions(session)
     assert made
     for decision in made:
-        assert decision["tokens_before"] > session.window.budget.room, "it left before it had to"
+        assert decision["tokens_before"] > session.window.budget.input_budget, "it left before it had to"
         assert decision["indexed"].startswith("words alone: embedder 'moody/1'")
     assert len(events(session, "index_failed")) == 1
     assert events(session, "index_failed")[0]["words"] is True

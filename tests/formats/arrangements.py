@@ -8,7 +8,7 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from recto.context.window.units import Line
+from recto.context.window.units import WindowMessage
 from recto.formats import role_of
 from recto.formats.edits import render_arrangement
 from recto.formats.message import fields_of
@@ -59,13 +59,15 @@ def written(events: Sequence[tuple], wire: str) -> list[bytes]:
     return [json.dumps(fields).encode() for event in events for fields in write(event, numbers)]
 
 
-def lines_of(messages: Sequence[bytes], wire: str) -> list[Line]:
+def lines_of(messages: Sequence[bytes], wire: str) -> list[WindowMessage]:
     lines = []
     for seq, raw in enumerate(messages, 1):
         fields = fields_of(raw)
         calls, answers = ties(fields, wire)
         role = role_of(fields, wire)
-        lines.append(Line(seq=seq, id=str(seq), role=role, tokens=1, calls=calls, answers=answers, tools=("look",)))
+        lines.append(
+            WindowMessage(seq=seq, id=str(seq), role=role, tokens=1, calls=calls, answers=answers, tools=("look",))
+        )
     return lines
 
 

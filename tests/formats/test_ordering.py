@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.context.window.units import Line
+from recto.context.window.units import WindowMessage
 from recto.formats.ordering import Adjacency, Keep, KeepSome, Omitted, SyntheticResult, arrange
 
 STYLES = get_args(Adjacency)
@@ -28,7 +28,9 @@ def lines(*spoken, tools=("look",)):
     found = []
     for seq, word in enumerate(spoken, 1):
         role, calls, answers = _long_hand(word) if isinstance(word, str) else word
-        found.append(Line(seq=seq, id=str(seq), role=role, tokens=1, calls=calls, answers=answers, tools=tools))
+        found.append(
+            WindowMessage(seq=seq, id=str(seq), role=role, tokens=1, calls=calls, answers=answers, tools=tools)
+        )
     return found
 
 

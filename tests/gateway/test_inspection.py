@@ -111,8 +111,8 @@ def test_a_transcript_can_be_searched_for_words_and_case_does_not_matter(told):
 
 def test_a_page_says_of_each_message_whether_the_model_sees_it(fresh):
     with fresh.sessions.use(KEYS["anna"], MAIN) as session:
-        lines = session.window.state.lines.keys()
-        assert session.window.state.left_messages
+        lines = session.window.state.messages.keys()
+        assert session.window.state.evicted_messages
     found = fresh.get("/session/transcript", session=MAIN, limit=200)["entries"]
     for one in found:
         expected = {"event"} if one["role"] == "event" else {"in"} if one["seq"] in lines else {"out", "recalled"}

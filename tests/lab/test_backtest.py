@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from recto.config import Settings, load
 from recto.config.factory import make_importer, make_indexer, make_meter, model_card, open_session
-from recto.context.window.cache_cost import UNKNOWN_MINIMUM, bill, cached_tokens, rates
+from recto.context.window.cache_cost import DEFAULT_CACHE_MINIMUM, call_price, cached_tokens, rates_for
 from recto.engine.session import Session
 from recto.formats import read
 from recto.formats.message import CHAT, RESPONSES
@@ -184,8 +184,8 @@ def test_a_result_that_was_shortened_is_fetched_again_and_its_placeholder_meets_
         backtest(session, entries, turned=turns.append)
         state = session.window.state
         shortened = next(entry for entry in session.store.read(session.key) if b"LMP-55120 is lit" in entry.content)
-        assert shortened.seq in state.lines
-        assert "LMP-55120" in state.shrunk[shortened.seq].text
+        assert shortened.seq in state.messages
+        assert "LMP-55120" in state.shortened[shortened.seq].text
     assert turns[-2].regret == Regret(referred=1, referred_met=1, entities_used=1, entities_there=1)
     assert turns[-1].regret.fetched_again == 1
 
@@ -230,10 +230,12 @@ def test_reading_and_writing_the_cache_is_told_as_it_is_billed():
 def test_the_tokens_read_and_written_make_the_bill(prefix, fresh, writing, minimum):
     card = replace(CARD, cache_write_price=writing, cache_minimum=minimum)
     found_read, found_write = cached_tokens(card, prefix, fresh)
-    prices = rates(card, prefix + fresh)
+    prices = rates_for(card, prefix + fresh)
     plain = prefix + fresh - found_read - found_write
-    assert found_read * prices.read + found_write * prices.write + plain * prices.fresh == bill(card, prefix, fresh)
-    if prefix + fresh < (UNKNOWN_MINIMUM if minimum is None else minimum):
+    assert found_read * prices.read + found_write * prices.write + plain * prices.fresh == call_price(
+        card, prefix, fresh
+    )
+    if prefix + fresh < (DEFAULT_CACHE_MINIMUM if minimum is None else minimum):
         assert found_read == found_write == 0
 
 

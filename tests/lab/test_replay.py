@@ -76,7 +76,7 @@ def replay(messages: list, size: int, mode: str = "sliding_window") -> dict[str,
             continue
         seen["prompts"] += 1
         seen["decisions"] += bool(prompt.decisions)
-        assert prompt.tokens <= budget.room
+        assert prompt.tokens <= budget.input_budget
         if seen["prompts"] % CHECKED == 0 or prompt.decisions:
             check(prompt, window, meter)
         previous = prompt.raw
@@ -90,7 +90,7 @@ def check(prompt, window, meter) -> None:
     spent = sum(meter.message(read(raw, wire)) for raw in prompt.raw)
     assert prompt.tokens == spent + meter.frame.prompt
     state = window.state
-    protected = {seq for seq in (state.task, *in_flight(state)) if seq and seq not in state.shrunk}
+    protected = {seq for seq in (state.task_seq, *in_flight(state)) if seq and seq not in state.shortened}
     changed = [raw for seq in protected if (raw := window.material.raws[seq]) not in prompt.raw]
     # Only what a provider refuses may differ, and real sessions have both: blank text blocks, and a result with words
     # behind it whose parallel results come in the next message (results have to come first, so it stands in two).

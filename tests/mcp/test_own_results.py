@@ -53,7 +53,7 @@ def small(**window: object) -> recto.Session:
 
 def shortened(session: recto.Session) -> set[str]:
     """The tools whose results were shortened."""
-    seqs = session.window.state.shrunk
+    seqs = session.window.state.shortened
     return {json.loads(one.content)["tool_call_id"].split("/")[0] for one in session.read() if one.seq in seqs}
 
 

@@ -86,7 +86,7 @@ def test_recall_is_bounded_by_the_memory_budget_and_the_prompt_by_its_room():
         usage = {usage.component: usage for usage in session.report().components}
         spent = session.count({"role": "user", "content": quotation(prompt)})
         assert 0 < spent <= usage["memory"].hard
-        assert prompt.tokens == session.count(list(prompt.raw)) <= session.window.budget.room
+        assert prompt.tokens == session.count(list(prompt.raw)) <= session.window.budget.input_budget
 
 
 def test_recall_is_transient_and_never_stored_as_a_message():
@@ -139,7 +139,7 @@ def test_an_early_correction_returns_long_afterwards_and_the_wrong_statement_nev
         )
         session.append({"role": "assistant", "content": "Corrected: orders_main, port 6543."})
         chatter(session, scale(100, ci=300, release=300), start=10)
-        assert right.seq not in session.window.state.lines
+        assert right.seq not in session.window.state.messages
         prompt = say(session, "Which production database do we connect to, and on which port?")
         back = quotation(prompt)
         assert "orders_main on port 6543" in back
@@ -193,7 +193,7 @@ def test_every_prompt_with_recall_fits_and_is_valid():
         for message in scripted_session(seed=3, exchanges=60):
             if message["role"] == "assistant":
                 prompt = session.prompt()
-                assert prompt.tokens == session.count(list(prompt.raw)) <= session.window.budget.room
+                assert prompt.tokens == session.count(list(prompt.raw)) <= session.window.budget.input_budget
                 assert problems(prompt.raw, prompt.built.wire) == []
             session.append(message)
         assert events(session, "recall_injected")
@@ -241,7 +241,7 @@ def test_with_a_failing_embedder_units_stay_until_the_room_is_full_and_then_leav
         assert "the plug is out" in failed[0]["reason"]
         decisions = events(session, "context_window_pruned")
         assert decisions
-        room = session.window.budget.room
+        room = session.window.budget.input_budget
         for decision in decisions:
             assert decision["tokens_before"] > room  # not a moment earlier than needed
             assert decision["indexed"].startswith("words alone")

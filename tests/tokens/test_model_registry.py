@@ -164,10 +164,10 @@ def test_a_learned_limit_only_ever_lowers():
 def test_a_learned_input_limit_lowers_the_window_where_they_are_one():
     registry = Registry()
     registry.learn("claude-opus-4-6", "prompt is too long: 213462 tokens > 200000 maximum")
-    assert registry.card("claude-opus-4-6").room(8000) == 192_000
+    assert registry.card("claude-opus-4-6").input_budget(8000) == 192_000
     registry.learn("gpt-5", "Input tokens exceed the configured limit of 250000 tokens.")
     assert registry.card("gpt-5").window == 400_000
-    assert registry.card("gpt-5").room(8000) == 250_000
+    assert registry.card("gpt-5").input_budget(8000) == 250_000
 
 
 def test_an_unknown_model_learns_its_window_even_if_it_is_larger():
@@ -192,9 +192,9 @@ def test_an_error_that_is_no_overflow_teaches_nothing():
 def test_openai_keeps_back_the_answers_share_of_the_window():
     card = Registry().card("gpt-5")
     assert (card.window, card.max_input, card.max_output) == (400_000, 272_000, 128_000)
-    assert card.room(1000) == 272_000
-    assert card.room(200_000) == 200_000
-    assert card.room(500_000) == 0
+    assert card.input_budget(1000) == 272_000
+    assert card.input_budget(200_000) == 200_000
+    assert card.input_budget(500_000) == 0
 
 
 @pytest.mark.parametrize("card", packaged_cards().values(), ids=lambda card: card.name)
@@ -257,4 +257,4 @@ def test_every_name_gets_a_card(name):
         warnings.simplefilter("ignore", UnknownModelWarning)
         card = Registry().card(name)
     assert card.name == name
-    assert card.room(0) >= 512
+    assert card.input_budget(0) >= 512

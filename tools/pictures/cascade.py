@@ -49,9 +49,9 @@ def carried_out() -> Relieved:
                     before=decided[0]["tokens_before"],
                     after=prompt.tokens,
                     messages=said,
-                    room=rules.room,
+                    room=rules.input_budget,
                     floor=rules.floor,
-                    starts=dict(rules.starts),
+                    starts=dict(rules.policy_starts),
                     freed={one["policy"]: one["frees"] for one in decided},
                 )
             session.append(message)

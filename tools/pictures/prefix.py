@@ -32,7 +32,7 @@ def carried_out() -> tuple[list[Sent], list[Sent], int]:
     """What was sent with Recto, what with plain trimming, and the room that both had."""
     small = {"gpt-4o": {"window": _WINDOW, "max_input": _WINDOW}}
     with recto.open("memory:", model="gpt-4o", models=small, recall=BY_RULE) as session:
-        room = session.window.budget.room
+        room = session.window.budget.input_budget
         history: list[tuple[dict[str, Any], int]] = []
         ours: list[list[dict[str, Any]]] = []
         plain: list[list[dict[str, Any]]] = []

@@ -44,7 +44,7 @@ def carried_out() -> Pruned:
                 session.prompt()
             messages[session.append(message).seq] = message
         state = session.window.state
-        tokens = {seq: state.cost(seq) for seq in state.lines}
+        tokens = {seq: state.cost(seq) for seq in state.messages}
         prompt = session.prompt()
         [decided] = (json.loads(entry.content) for entry in prompt.decisions)
         [hit] = prompt.recalled
@@ -52,10 +52,10 @@ def carried_out() -> Pruned:
         return Pruned(
             messages=messages,
             tokens=tokens,
-            kept=frozenset(session.window.state.lines),
+            kept=frozenset(session.window.state.messages),
             before=decided["tokens_before"],
             after=prompt.tokens,
-            room=session.window.budget.room,
+            room=session.window.budget.input_budget,
             freed=decided["frees"],
             marker=told,
             recalled=(hit.seq, hit.text, session.report().recalled_tokens),

@@ -16,7 +16,7 @@ from recto.cli.console import err, one_line, out, safe
 from recto.cli.sessions import known_session
 from recto.config import Settings
 from recto.config.factory import open_session, open_store
-from recto.context.window.notes import KINDS, NoteKind, rendered
+from recto.context.window.notes import NOTE_KINDS, NoteKind, render_notes
 from recto.context.window.report import Compression
 from recto.engine.report import compressions
 from recto.engine.session import Session
@@ -111,7 +111,7 @@ def note_command() -> None:
 
 
 @note_command.command("add")
-@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("kind", type=click.Choice(NOTE_KINDS))
 @click.argument("text")
 @click.option("--critical", is_flag=True, help="Show it before all others.")
 @_session_option
@@ -151,7 +151,7 @@ def list_command(settings: Settings, session: str | None, as_json: bool) -> None
             for note in notes:
                 click.echo(json.dumps(asdict(note)))
         else:
-            for line in rendered(notes, sum(len(note.text) for note in notes)) or ["There are no notes."]:
+            for line in render_notes(notes, sum(len(note.text) for note in notes)) or ["There are no notes."]:
                 out.print(Text(safe(line)))
 
 

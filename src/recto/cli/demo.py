@@ -86,7 +86,7 @@ def _fill(session: Session, exchanges: int) -> None:
             session.append(message, key=f"demo-{place}")
             advance(1)
     took = perf_counter() - start
-    room = session.window.budget.room
+    room = session.window.budget.input_budget
     _say(
         f"   {len(session):,} entries and {asked:,} prompts in {took:.1f} s. The largest prompt had {largest:,} of the"
     )
@@ -138,7 +138,7 @@ def _remember(folder: Path) -> None:
                 place, thing = _PLACES[number % len(_PLACES)], _THINGS[number % len(_THINGS)]
                 _turn(chat, f"How is the {thing} in {place}, week {number}?", _ANSWER.format(thing=thing, place=place))
                 advance(1)
-        gone = all(entry.seq not in chat.window.state.lines for entry in said)
+        gone = all(entry.seq not in chat.window.state.messages for entry in said)
         chat.append({"role": "user", "content": _ASKED})
         prompt = chat.prompt()
     where = "left the prompt long ago" if gone else "are still in the prompt"

@@ -138,15 +138,18 @@ def window(settings: Settings) -> Iterator[CheckFinding]:
     budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
     make_relief_rules(settings, budget, card)
     Tokenizers(settings.tokenizers).meter_for(card)
-    if budget.room < _LEAST_ROOM:
+    if budget.input_budget < _LEAST_ROOM:
         says = (
-            f"of a window of {card.window:,} tokens, {budget.reserve:,} are kept for the answer: {budget.room:,} left"
+            f"of a window of {card.window:,} tokens, {budget.reserve:,} are kept for the answer: "
+            f"{budget.input_budget:,} left"
         )
         cure = "lower 'window.reserve', or use a model with a larger window"
         yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
     elif card.known:
         name = settings.model or "the model"
-        yield CheckFinding(grade="fine", about="settings", says=f"{name}: prompts may have {budget.room:,} tokens")
+        yield CheckFinding(
+            grade="fine", about="settings", says=f"{name}: prompts may have {budget.input_budget:,} tokens"
+        )
     if given.reserve > card.max_output:
         says = f"window.reserve is {given.reserve:,}, but the model answers with at most {card.max_output:,}"
         cure = f"set 'window.reserve' to at most {card.max_output}"

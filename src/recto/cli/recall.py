@@ -70,7 +70,7 @@ def recall_command(
             indexer.mended(lambda: _take_words(indexer, key))
             trouble = _take_vectors(indexer, key, patience=settings.recall.index_seconds)
             own = replace(settings, session=session_in(key), tenant=tenant_of(key))
-            shown = open_session(own, store, indexer).window.state.lines.keys()
+            shown = open_session(own, store, indexer).window.state.messages.keys()
             asked = Query(text=query, now=SystemClock().now())
             found = make_recall(own, store, key, indexer).search(asked, most=most, scope=scope, shown=shown)
             notes = [*([trouble] if trouble else []), *_unindexed(indexer, key, found.scope), *found.notes]

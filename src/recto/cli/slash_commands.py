@@ -24,7 +24,7 @@ from recto.cli.memory import print_proposal
 from recto.cli.recall import print_found
 from recto.cli.sessions import print_sessions, print_whole
 from recto.context.facts.types import Mark
-from recto.context.window.notes import KINDS
+from recto.context.window.notes import NOTE_KINDS
 from recto.context.window.report import Report
 from recto.continuity.memory.proposals import Proposal
 from recto.engine.pagination import DecisionPage
@@ -219,7 +219,7 @@ async def _newest(talk: ChatClient) -> int:
 
 async def _note(talk: ChatClient, given: str) -> None:
     kind, _, text = given.partition(" ")
-    if kind not in KINDS or not text.strip():
+    if kind not in NOTE_KINDS or not text.strip():
         raise InputError(f"a note has a kind and a text: /note constraints Never touch migrations/. {_kinds()}")
     made = await talk.change(StoredEvent, "/session/notes", kind=kind, text=text.strip())
     out.print(f"kept as entry {made.seq}", markup=False)
@@ -299,7 +299,7 @@ async def _models(talk: ChatClient) -> Sequence[str]:
 
 
 async def _note_kinds(talk: ChatClient) -> Sequence[str]:
-    return KINDS
+    return NOTE_KINDS
 
 
 async def _memory_words(talk: ChatClient) -> Sequence[str]:
@@ -318,7 +318,7 @@ def _several(seqs: Sequence[int]) -> str:
 
 
 def _kinds() -> str:
-    return f"Kinds are {', '.join(KINDS)}."
+    return f"Kinds are {', '.join(NOTE_KINDS)}."
 
 
 def _found(told: RecallResult) -> SearchResult:

@@ -22,7 +22,7 @@ from recto.config import Settings, load
 from recto.config.modes import make_relief_rules
 from recto.context.compaction.protocols import ChatModel, Dispatcher
 from recto.context.window.budget import Budget
-from recto.context.window.cache_cost import bill
+from recto.context.window.cache_cost import call_price
 from recto.continuity.checkpoints.checkpoint import CheckpointRules
 from recto.engine.fit import M, fit_messages
 from recto.engine.importer import Importer
@@ -194,7 +194,7 @@ def open_session(
         compressor=compressor,
         continuity=make_checkpoint_rules(settings),
     )
-    window.standing = make_standing_context(settings, meter, budget.room)
+    window.standing = make_standing_context(settings, meter, budget.input_budget)
     session = Session(
         opened,
         key,
@@ -406,7 +406,7 @@ def make_cost_function(settings: Settings, model: ChatModel | None = None) -> Ca
     card = Registry(overrides=settings.models).card(name, warn=False)  # only its prices are needed
     if card.input_price is None:
         return lambda _prompt, _answer: 0
-    return lambda prompt, answer: bill(card, 0, prompt, answer)
+    return lambda prompt, answer: call_price(card, 0, prompt, answer)
 
 
 def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:

@@ -27,12 +27,12 @@ def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> Re
     window = settings.window
     eviction = Prune() if window.policy == "prune" else Evict(scorer=scorer_named(window.policy, **window.scorer))
     compact = Compact(
-        keep_recent_tokens=min(window.keep_recent_tokens, budget.room * 2 // 5),
-        summary_tokens=max(min(settings.compress.summary_tokens, budget.room // 8), 1),
-        handoff_tokens=min(settings.compress.handoff_tokens, budget.room // 20),
+        keep_recent_tokens=min(window.keep_recent_tokens, budget.input_budget * 2 // 5),
+        summary_tokens=max(min(settings.compress.summary_tokens, budget.input_budget // 8), 1),
+        handoff_tokens=min(settings.compress.handoff_tokens, budget.input_budget // 20),
     )
     rules = ReliefRules(
-        room=budget.room,
+        input_budget=budget.input_budget,
         ceiling=window.ceiling_percent / 100,
         floor=window.floor_percent / 100,
         protection=Protection(
@@ -42,7 +42,7 @@ def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> Re
         ),
         policies=(eviction,),
         thresholds=_thresholds(window, budget.window),
-        limits={
+        component_limits={
             name: budget.limits[name].hard for name in ("results", "history") if window.enforced == "per_component"
         },
         mark=window.mark,
@@ -62,23 +62,23 @@ def _auto_compact(rules: ReliefRules, window: WindowSettings) -> ReliefRules:
         rules,
         ceiling=target,
         floor=min(rules.floor, 0.9 * target),
-        must=target,
+        mandatory_from=target,
         warning=window.checkpoint_warning_percent / 100,
         protection=replace(rules.protection, min_recent_messages=0),
         policies=(rules.compact,),
-        forced=replace(rules.compact, name="new_window", keep_recent_tokens=0),
+        forced_policy=replace(rules.compact, name="new_window", keep_recent_tokens=0),
     )
 
 
 def _cascade(rules: ReliefRules, settings: Settings, eviction: Policy) -> ReliefRules:
     """Policies in order of cost: the cheapest per freed token first; the most expensive and most lossy last."""
     from recto.context.policies.progressive import Progressive  # noqa: PLC0415  # only for the full cascade
-    from recto.context.policies.summarize_results import SummariseResults  # noqa: PLC0415
-    from recto.context.policies.tool_units import ToolWork  # noqa: PLC0415
+    from recto.context.policies.summarize_results import SummarizeResults  # noqa: PLC0415
+    from recto.context.policies.tool_units import ToolUnitsOnly  # noqa: PLC0415
 
     compress, thresholds = settings.compress, rules.thresholds
     trim_rules = TrimResults(**asdict(settings.window.trim))
-    trim = replace(trim_rules, clear_at_least=min(trim_rules.clear_at_least, rules.room // 20))
+    trim = replace(trim_rules, clear_at_least=min(trim_rules.clear_at_least, rules.input_budget // 20))
     progressive = Progressive(
         key_points_turns=compress.key_points_turns,
         line_turns=compress.line_turns,
@@ -88,17 +88,17 @@ def _cascade(rules: ReliefRules, settings: Settings, eviction: Policy) -> Relief
         rules,
         ceiling=thresholds.orange,
         floor=min(rules.floor, (thresholds.yellow + thresholds.orange) / 2),
-        must=_LAST_RESORT,
+        mandatory_from=_LAST_RESORT,
         policies=(
-            SummariseResults(above=compress.result_tokens, share=compress.result_share, chosen=trim),
+            SummarizeResults(above=compress.result_tokens, share=compress.result_share, chosen=trim),
             trim,
-            ToolWork(eviction),
+            ToolUnitsOnly(eviction),
             progressive,
             rules.compact,
             replace(rules.compact, name="delegate"),
         ),
-        starts={rules.compact.name: thresholds.red, "delegate": _LAST_RESORT},
-        forced=replace(rules.compact, name="new_window", keep_recent_tokens=0),
+        policy_starts={rules.compact.name: thresholds.red, "delegate": _LAST_RESORT},
+        forced_policy=replace(rules.compact, name="new_window", keep_recent_tokens=0),
     )
 
 

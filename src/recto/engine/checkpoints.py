@@ -64,11 +64,11 @@ class Running:
     def up_to(self, state: WindowState) -> tuple[tuple[Fact, ...], tuple[WorkedFile, ...]]:
         """What is known as of a state."""
         known = state.summary
-        began = known.at if known else 0
+        began = known.decision_seq if known else 0
         if self._from != began or self._seq > state.seq:
             self._from, self._teller = began, MessageViewReader()
-            self._seq = known.known if known else max(state.seq - _HEARD, 0)
-            self._facts, self._touched = (known.facts, known.touched) if known else ((), ())
+            self._seq = known.covered_until if known else max(state.seq - _HEARD, 0)
+            self._facts, self._touched = (known.facts, known.files) if known else ((), ())
         told = [
             self._teller.tell(entry.seq, read(entry.content, entry.wire))
             for entry in self._store.read(self._session, self._seq + 1, state.seq)
@@ -159,14 +159,14 @@ class Checkpoints:
             window=max(state.windows, before.window if before else 0, over.window if over else 0),
             last=state.seq,
         )
-        criteria = tuple(replace(one, seq=state.task) for one in made.success_criteria)
-        made = replace(made, session=self._session, goal_seq=state.task, success_criteria=criteria, reason=reason)
+        criteria = tuple(replace(one, seq=state.task_seq) for one in made.success_criteria)
+        made = replace(made, session=self._session, goal_seq=state.task_seq, success_criteria=criteria, reason=reason)
         made = carried(made, before)
         given = taken_over(over) if over else before.given if before else ManualState()
         if changes is not None:
             given = changed(given, changes, with_given(made, given), state.seq + 1)
         made = with_given(made, given)
-        summary = pointer_to(self._session, state.summary.at) if state.summary else ""
+        summary = pointer_to(self._session, state.summary.decision_seq) if state.summary else ""
         return replace(made, summary=summary, environment=self._look(made))
 
     def draft(self, made: Checkpoint) -> Draft:
@@ -192,7 +192,7 @@ class Checkpoints:
 
     def last_words(self, state: WindowState) -> str:
         """What the agent said last."""
-        said = next((line.seq for line in reversed(state.lines.values()) if line.role == "assistant"), None)
+        said = next((line.seq for line in reversed(state.messages.values()) if line.role == "assistant"), None)
         return "" if said is None else "\n".join(one.text for one in self._material.told([said]))
 
     def milestone(self, state: WindowState) -> str:
@@ -228,9 +228,13 @@ class Checkpoints:
         return ""
 
     def _goal(self, state: WindowState) -> str:
-        if state.task in self._material.raws:
-            return self._material.text_of(state.task)
-        entry = next(iter(self._store.read(self._session, state.task, state.task)), None) if state.task else None
+        if state.task_seq in self._material.raws:
+            return self._material.text_of(state.task_seq)
+        entry = (
+            next(iter(self._store.read(self._session, state.task_seq, state.task_seq)), None)
+            if state.task_seq
+            else None
+        )
         return read(entry.content, entry.wire).text if entry else ""
 
     def _look(self, made: Checkpoint) -> Environment:

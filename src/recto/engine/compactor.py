@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recto.context.compaction.extractive import extract
-from recto.context.compaction.fidelity import GATE, Fidelity, fidelity_of, salient
+from recto.context.compaction.fidelity import FIDELITY_GATE, Fidelity, fidelity_of, salient
 from recto.context.compaction.layout import Layout, LayoutShares, bullet, filled, lay_out, more_for_facts, with_names
 from recto.context.compaction.levels import at_level, level_for
 from recto.context.compaction.loss_report import Losses, losses_of
@@ -19,8 +19,8 @@ from recto.context.compaction.writer import EXTRACTIVE, Attempt, SummaryWriter, 
 from recto.context.facts.extraction import facts_of, missing
 from recto.context.facts.files import touched_in
 from recto.context.facts.types import Fact, FactKind, Level, MessageView, WorkedFile, told_in
-from recto.context.policies.summarize_results import framed
-from recto.context.window.plan import Plan, Shrink, TextOrder
+from recto.context.policies.summarize_results import frame_summary
+from recto.context.window.plan import Plan, ShortenedResult, TextRequest
 from recto.context.window.state import WindowState, ranges_of
 from recto.context.window.summary import ExecutedPlan, PartLevel, Summary, SummaryPart
 from recto.context.window.units import Unit, units_of
@@ -93,10 +93,12 @@ class Compactor:
 
     def prepare(self, plan: Plan, state: WindowState) -> None:
         """Has a model write ahead what this plan will need, if there is one and it is not at it already."""
-        leaving = [seq for unit in plan.leaves for seq in unit.seqs]
+        leaving = [seq for unit in plan.evicts for seq in unit.seqs]
         if self.ahead is None or plan.writes is None or not self.writer.has_model or not self.ahead.wants(leaving):
             return
-        self.ahead.begin(self._material.told(sorted(leaving)), goal=self._goal(state), tokens=plan.writes.most // 3)
+        self.ahead.begin(
+            self._material.told(sorted(leaving)), goal=self._goal(state), tokens=plan.writes.max_tokens // 3
+        )
 
     def carry_out(self, plans: Sequence[Plan], state: WindowState) -> list[ExecutedPlan]:
         """The plans with their texts, each seeing what those before it did."""
@@ -104,8 +106,8 @@ class Compactor:
         done: list[ExecutedPlan] = []
         for plan in plans:
             carried = self._written(plan, state)
-            state.shrink(carried.plan.shrinks)
-            state.leave(seq for unit in plan.leaves for seq in unit.seqs)
+            state.shorten(carried.plan.shortens)
+            state.evict(seq for unit in plan.evicts for seq in unit.seqs)
             state.summary = carried.summary or state.summary
             done.append(carried)
         return done
@@ -115,23 +117,23 @@ class Compactor:
             return ExecutedPlan(plan=plan)
         if plan.writes.style == "results":
             return self._results(plan, plan.writes, state)
-        source = self._source(plan.leaves, state)
+        source = self._source(plan.evicts, state)
         if plan.writes.style == "levels":
-            parts = self._by_level(plan.leaves, state)
+            parts = self._by_level(plan.evicts, state)
             written = WrittenSummary(
                 lines=(), engine=EXTRACTIVE, attempts=(Attempt(engine=EXTRACTIVE, outcome="used"),)
             )
             source = replace(source, earlier=(*source.earlier, *parts))
-            summary, fidelity = self._composed(source, written, plan.writes.most, _LEVELS)
+            summary, fidelity = self._composed(source, written, plan.writes.max_tokens, _LEVELS)
         else:
             written, summary, fidelity = self._sections(source, plan.writes)
         losses = losses_of(source.told, self._kept(plan, state, summary.text))
         record = self._record(plan, state, written, summary, fidelity, losses)
         return ExecutedPlan(plan=plan, summary=summary, record=record)
 
-    def _sections(self, source: _Source, order: TextOrder) -> tuple[WrittenSummary, Summary, Fidelity]:
-        layout = self._layout(source, order.most - order.most // _FOR_NAMES, LayoutShares())
-        room = max(layout.left, order.most // 5)
+    def _sections(self, source: _Source, order: TextRequest) -> tuple[WrittenSummary, Summary, Fidelity]:
+        layout = self._layout(source, order.max_tokens - order.max_tokens // _FOR_NAMES, LayoutShares())
+        room = max(layout.left, order.max_tokens // 5)
         written = self._delegated(source, order, room) or self._narrative(source, order, room)
         level: PartLevel = "delegated" if order.style == "delegated" else "sections"
         part = SummaryPart(
@@ -143,7 +145,7 @@ class Compactor:
         )
         found = _told_by_model(written, source)
         source = replace(source, facts=(*source.facts, *found), current=(*source.current, *found))
-        summary, fidelity = self._composed(source, written, order.most, LayoutShares())
+        summary, fidelity = self._composed(source, written, order.max_tokens, LayoutShares())
         return written, replace(summary, parts=(*source.earlier, part)), fidelity
 
     def _composed(
@@ -164,11 +166,11 @@ class Compactor:
             found = fidelity_of(text, left, entities)
             if best is None or found.score > best[1].score:
                 best = text, found
-            if best[1].score >= GATE:
+            if best[1].score >= FIDELITY_GATE:
                 break
         assert best is not None  # noqa: S101  # there are two tries
         made = Summary(
-            text=best[0], known=source.known, parts=source.earlier, facts=source.facts, touched=source.touched
+            text=best[0], covered_until=source.known, parts=source.earlier, facts=source.facts, files=source.touched
         )
         return made, best[1]
 
@@ -188,24 +190,24 @@ class Compactor:
         told = self._material.told(leaving)
         before = state.summary or Summary(text="")
         # What left without a word since then counts too, and is read again; what stays is told of when it leaves.
-        heard = self._heard(before.known + 1, leaving[-1])
+        heard = self._heard(before.covered_until + 1, leaving[-1])
         facts = facts_of(heard, before.facts)
-        since = self._material.told(seq for seq in state.lines if seq > leaving[-1])
-        shown = state.lines.keys() - set(leaving)
+        since = self._material.told(seq for seq in state.messages if seq > leaving[-1])
+        shown = state.messages.keys() - set(leaving)
         known = {(fact.seq, fact.text) for fact in facts if fact.seq not in shown}
         current = tuple(fact for fact in facts_of(since, facts) if (fact.seq, fact.text) in known)
         return _Source(
             told=told,
             facts=facts,
             current=current,
-            touched=touched_in(heard, before.touched),
+            touched=touched_in(heard, before.files),
             earlier=self._aged(before.parts, state.turn),
-            known=max(leaving[-1], before.known),
+            known=max(leaving[-1], before.covered_until),
             goal=self._goal(state),
             turn=state.turn,
         )
 
-    def _narrative(self, source: _Source, order: TextOrder, room: int) -> WrittenSummary:
+    def _narrative(self, source: _Source, order: TextRequest, room: int) -> WrittenSummary:
         prepared = self.ahead.take({one.seq for one in source.told}) if self.ahead and not order.focus else None
         if prepared is None:
             return self.writer.narrative(source.told, goal=source.goal, focus=order.focus, tokens=room)
@@ -215,29 +217,29 @@ class Compactor:
         picked = extract(rest, goal=source.goal, tokens=max(room, 0), count=self._count)
         return replace(written, lines=(*written.lines, *(bullet(one.text, one.seq) for one in picked)))
 
-    def _delegated(self, source: _Source, order: TextOrder, room: int) -> WrittenSummary | None:
+    def _delegated(self, source: _Source, order: TextRequest, room: int) -> WrittenSummary | None:
         if order.style != "delegated" or self._delegator is None:
             return None
         return self._delegator.narrative(source.told, goal=source.goal, focus=order.focus, most=room)
 
-    def _results(self, plan: Plan, order: TextOrder, state: WindowState) -> ExecutedPlan:
+    def _results(self, plan: Plan, order: TextRequest, state: WindowState) -> ExecutedPlan:
         """Results are extracted already; the largest of them a model may write anew, if that is not longer."""
         attempts: list[Attempt] = []
         invented: list[str] = []
-        shrinks = {shrink.seq: shrink for shrink in plan.shrinks}
+        shrinks = {shrink.seq: shrink for shrink in plan.shortens}
         goal = self._goal(state)
         largest = sorted(shrinks, key=lambda seq: (-state.cost(seq), seq))
         for seq in largest[: self.writer.rules.calls] if self.writer.has_model else ():
-            size = state.lines[seq].tokens
-            written = self.writer.result(self._material.result_of(state, seq), goal=goal, most=order.most)
+            size = state.messages[seq].tokens
+            written = self.writer.result(self._material.result_of(state, seq), goal=goal, most=order.max_tokens)
             if written is None:
                 continue
             attempts += written.attempts
             invented += written.invented
-            text = framed("\n".join(written.lines), size, self._material.pointer_of(seq))
+            text = frame_summary("\n".join(written.lines), size, self._material.pointer_of(seq))
             tokens = self._material.cost_with(seq, text)
             if tokens <= shrinks[seq].tokens:
-                shrinks[seq] = Shrink(seq=seq, text=text, tokens=tokens)
+                shrinks[seq] = ShortenedResult(seq=seq, text=text, tokens=tokens)
         before = sum(state.cost(seq) for seq in shrinks)
         after = sum(shrink.tokens for shrink in shrinks.values())
         record = {
@@ -250,11 +252,11 @@ class Compactor:
             "sources": ranges_of(sorted(shrinks)),
             "generation": 1,
         }
-        return ExecutedPlan(plan=replace(plan, shrinks=tuple(shrinks.values())), record=record)
+        return ExecutedPlan(plan=replace(plan, shortens=tuple(shrinks.values())), record=record)
 
     def _by_level(self, leaves: Sequence[Unit], state: WindowState) -> tuple[SummaryPart, ...]:
         """Each exchange that leaves, in the words its age allows."""
-        newest = max((unit.exchange for unit in units_of(state.lines.values())), default=0)
+        newest = max((unit.exchange for unit in units_of(state.messages.values())), default=0)
         exchanges: dict[int, list[int]] = {}
         for unit in leaves:
             exchanges.setdefault(unit.exchange, []).extend(unit.seqs)
@@ -298,12 +300,12 @@ class Compactor:
         return told_in(self._store.read(self._session, first, min(last, first + _READ_AGAIN - 1)))
 
     def _goal(self, state: WindowState) -> str:
-        return self._material.text_of(state.task)[:_GOAL] if state.task in self._material.raws else ""
+        return self._material.text_of(state.task_seq)[:_GOAL] if state.task_seq in self._material.raws else ""
 
     def _kept(self, plan: Plan, state: WindowState, text: str) -> str:
         """Everything that can still be read in the prompt."""
-        gone = {seq for unit in plan.leaves for seq in unit.seqs}
-        return "\n".join((text, *(self._material.text_of(seq) for seq in state.lines if seq not in gone)))
+        gone = {seq for unit in plan.evicts for seq in unit.seqs}
+        return "\n".join((text, *(self._material.text_of(seq) for seq in state.messages if seq not in gone)))
 
     def _record(
         self,
@@ -314,7 +316,7 @@ class Compactor:
         fidelity: Fidelity,
         losses: Losses,
     ) -> dict[str, Any]:
-        before = sum(state.cost(seq) for unit in plan.leaves for seq in unit.seqs)
+        before = sum(state.cost(seq) for unit in plan.evicts for seq in unit.seqs)
         said = "\n".join(written.lines)
         kept = [fact for fact in summary.facts if fact.open and fact not in missing(summary.facts, summary.text)]
         return {

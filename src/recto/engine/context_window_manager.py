@@ -104,9 +104,9 @@ def tightened(session: Session, limits: ModelLimits | None, *, again: bool = Fal
     """Gives the prompts of a session less room after one was too long, by what the provider named as its limit."""
     window = session.window
     said = (limits.max_input or limits.window) if limits else None
-    room = int(window.budget.room * _TIGHTER)
+    room = int(window.budget.input_budget * _TIGHTER)
     session.checkpoint()
     # A window far smaller than it was taken for has no room for the reserve of the larger one.
     window.tighten(min(max(said - window.budget.reserve, said // 2), room) if said else room)
-    if again or isinstance(window.rules.forced, Compact):
+    if again or isinstance(window.rules.forced_policy, Compact):
         window.next()

@@ -119,7 +119,7 @@ class WindowContinuity:
         """Writes down where the work stands at a milestone, and while all of it is in sight before room gets short."""
         state, rules = self._host.state, self._host.rules
         drafts: list[Draft] = []
-        if rules.warning and used >= rules.warning * room and ANNOUNCED not in state.levels:
+        if rules.warning and used >= rules.warning * room and ANNOUNCED not in state.budget_levels:
             about = {"tokens": used, "room": room, "utilization": round(used / room, 4)}
             made = self.checkpoints.made(state, reason="a compaction is near")
             drafts = [self._reliever.draft(ANNOUNCED, about), *self.checkpoints.drafts(made, state, HANDOFF_TOKENS)]
@@ -132,7 +132,7 @@ class WindowContinuity:
     def _due(self, state: WindowState, used: int, room: int) -> str:
         if not self.continuity.milestones:
             return ""
-        if not self._host.rules.warning and used >= PRESSURE * room and CHECKPOINT not in state.levels:
+        if not self._host.rules.warning and used >= PRESSURE * room and CHECKPOINT not in state.budget_levels:
             return "room gets short"
         return self.checkpoints.milestone(state)
 
@@ -163,7 +163,7 @@ class WindowContinuity:
         return self._reliever.opening(state, rules, idle, first)
 
     def _most(self, rules: ReliefRules) -> int:
-        return max(min(self.continuity.resume_tokens, rules.room // 10), 1)
+        return max(min(self.continuity.resume_tokens, rules.input_budget // 10), 1)
 
     def for_new_window(self, rules: ReliefRules) -> ReliefRules:
         """Rules under which everything leaves that may, with room for the first page."""
@@ -173,7 +173,7 @@ class WindowContinuity:
     def replay_pending(self) -> None:
         """A handoff that waits for a question is replayed behind the one that is asked now. Once."""
         state = self._host.state
-        seq, question = state.replayed
+        seq, question = state.shown_handoff
         current = _question(state)
         if not seq or question or not current or not _asks(state):
             return
@@ -184,7 +184,7 @@ class WindowContinuity:
     def show(self, state: WindowState) -> None:
         """The handoff stands behind the question it was replayed for, and for no other."""
         material = self._host.material
-        seq, question = state.replayed
+        seq, question = state.shown_handoff
         current = _question(state)
         if not seq or not current or question not in (0, current):
             material.handoff, self._shown = None, (0, 0)
@@ -225,23 +225,23 @@ def at_once(rules: ReliefRules, policy: Compact, *, recent: int) -> ReliefRules:
     return replace(
         rules,
         policies=(policy,),
-        starts={},
-        forced=policy,
+        policy_starts={},
+        forced_policy=policy,
         floor=floor,
         ceiling=2 * floor,
         cache_aware=False,
-        must=0.0,
+        mandatory_from=0.0,
         protection=replace(rules.protection, min_recent_messages=recent),
     )
 
 
 def _question(state: WindowState) -> int:
-    return next((line.seq for line in reversed(state.lines.values()) if line.role == "user"), 0)
+    return next((line.seq for line in reversed(state.messages.values()) if line.role == "user"), 0)
 
 
 def _asks(state: WindowState) -> bool:
     """Whether the model is to say something now: the turn is not over."""
-    last = next(reversed(state.lines.values()), None)
+    last = next(reversed(state.messages.values()), None)
     return last is not None and (last.role != "assistant" or bool(last.calls))
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from recto.context.policies.planner import ReliefRules, relieve
+from recto.context.policies.planner import ReliefRules, plan_relief
 from recto.context.policies.prune import Prune
 from recto.context.window.state import Protection, WindowState
 from recto.engine.prompt_builder import PromptBuilder
@@ -37,7 +37,7 @@ def fit_messages(
     material = PromptBuilder(
         meter=meter,
         pointer_of=lambda seq: f"message {seq}",
-        marker_of=lambda state: marker.replace("{count}", f"{state.left_messages:,}"),
+        marker_of=lambda state: marker.replace("{count}", f"{state.evicted_messages:,}"),
         fixed=meter.frame.prompt + (meter.tools(to_json(tools).decode()) if tools else 0),
     )
     state = WindowState()
@@ -47,13 +47,13 @@ def fit_messages(
         given[raw] = message
         state.add(material.take(seq, str(seq), raw, detect(raw)))
     rules = ReliefRules(
-        room=max_tokens,
+        input_budget=max_tokens,
         ceiling=threshold,
         floor=threshold * _STEP,
         protection=Protection(min_recent_messages=_recent(state, keep_turns)),
         policies=(Prune(),),
     )
-    relief = relieve(state, rules, material)
+    relief = plan_relief(state, rules, material)
     if relief.after > max_tokens:
         raise overflow(relief.state, material, max_tokens)
     as_bytes = bool(messages) and isinstance(messages[0], bytes)
@@ -66,7 +66,7 @@ def fit_messages(
 
 def _recent(state: WindowState, turns: int) -> int:
     """How many messages the last turns have."""
-    questions = [seq for seq, line in state.lines.items() if line.role == "user"]
+    questions = [seq for seq, line in state.messages.items() if line.role == "user"]
     if not turns or not questions:
         return 0
-    return len(state.lines) + 1 - questions[-min(turns, len(questions))]
+    return len(state.messages) + 1 - questions[-min(turns, len(questions))]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.budget import Budget, BudgetVerdict, Component, ComponentUsage
-from recto.context.window.pressure import Pressure, PressureReading, VelocitySpike, changes, measured
+from recto.context.window.pressure import Pressure, PressureReading, VelocitySpike, compare_readings, measure_prompt
 from recto.context.window.state import WindowState, component_of, protected_tokens
-from recto.context.window.units import Line
+from recto.context.window.units import WindowMessage
 from recto.engine.projection import SPIKE, VIOLATION, WARNING, ZONE
 from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder
 from recto.engine.recall_injection import EventAppender
@@ -25,14 +25,14 @@ class Gauge:
 
     def pressure(self, state: WindowState, room: int, rules: ReliefRules) -> PressureReading:
         """The pressure of a state, without telling anybody."""
-        pressure = Pressure(room=room, thresholds=rules.thresholds, growth=state.growth, turns=state.turn)
-        counted = self._material.used(state)
-        if not state.reported:
+        pressure = Pressure(input_budget=room, thresholds=rules.thresholds, growth=state.growth, turns=state.turn)
+        counted = self._material.prompt_tokens(state)
+        if not state.reported_tokens:
             return pressure.read(counted)
-        added, exact = max(counted - state.reported_of, 0), self._material.meter.exact
+        added, exact = max(counted - state.counted_tokens, 0), self._material.meter.exact
         # What was quoted for the last question alone is gone by now, and what the provider counted for it too.
-        gone = max(state.reported_of - counted, 0) * state.reported // max(state.reported_of, 1)
-        return pressure.read(measured(counted, state.reported - gone, added=added, exact=exact).tokens)
+        gone = max(state.counted_tokens - counted, 0) * state.reported_tokens // max(state.counted_tokens, 1)
+        return pressure.read(measure_prompt(counted, state.reported_tokens - gone, added=added, exact=exact).tokens)
 
     def usage(self, state: WindowState, budget: Budget) -> tuple[ComponentUsage, ...]:
         """How each component stands with its budget."""
@@ -43,23 +43,23 @@ class Gauge:
         beside["system"] = system
         return budget.usage({**state.components(), **beside}, state.burn)
 
-    def check(self, line: Line, state: WindowState, budget: Budget) -> BudgetVerdict:
+    def check(self, line: WindowMessage, state: WindowState, budget: Budget) -> BudgetVerdict:
         """Whether one more message keeps its component of the budget within its limits; asked before it is added."""
         component = component_of(line)
         return budget.check(component, state.components()[component], line.tokens)
 
     def measure(self, state: WindowState, budget: Budget, rules: ReliefRules) -> PressureReading:
         """The pressure of a state; a new zone, a budget that is passed and a spike are told."""
-        reading = self.pressure(state, budget.room, rules)
+        reading = self.pressure(state, budget.input_budget, rules)
         if reading.zone != state.zone:
             about = {"before": state.zone, "after": reading.zone, "utilization": round(reading.utilization, 4)}
             self._tell(ZONE, about)
         for usage in self.usage(state, budget):
-            told = _LEVELS.index(state.levels.get(usage.component, "ok"))
+            told = _LEVELS.index(state.budget_levels.get(usage.component, "ok"))
             if usage.component != "reserve" and _LEVELS.index(usage.level) > told:  # told once, until something leaves
                 kind = VIOLATION if usage.level == "violation" else WARNING
                 self._tell(kind, {"component": usage.component, "level": usage.level, "used": usage.used})
-        for change in changes(self._reading, reading):
+        for change in compare_readings(self._reading, reading):
             if isinstance(change, VelocitySpike):
                 self._tell(SPIKE, {"gain": change.gain, "baseline": round(change.baseline, 1)})
         self._reading = reading
@@ -71,7 +71,7 @@ class Gauge:
         """What the prompt is made of that is sent now; costs next to nothing, since it is asked at every turn."""
         return PromptComposition(
             tokens=built.tokens,
-            room=rules.room,
+            room=rules.input_budget,
             prefix=min(prefix, built.tokens),
             results=state.components()["results"],
             protected=self._material.fixed + protected_tokens(state, rules.protection),

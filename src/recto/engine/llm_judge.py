@@ -43,7 +43,7 @@ _SYSTEM = (
 def judged(window: Window, model: ChatModel, questions: Sequence[Question] = ()) -> JudgedFidelity:
     """How far answers from the prompt agree with answers from everything that was said."""
     with window.turn:
-        told = window.material.told(window.state.lines)
+        told = window.material.told(window.state.messages)
         asked = questions or questions_of(ledger(window), salient(told))
         built = window.material.build(window.state)
         shown = "\n".join(read(raw, built.wire).text for raw in (*built.system, *built.messages))

@@ -77,7 +77,11 @@ class EntryPositions:
     def __init__(self, window: Window) -> None:
         with window.turn:
             state = window.state
-            self._in, self._shrunk, self._pins = frozenset(state.lines), frozenset(state.shrunk), frozenset(state.pins)
+            self._in, self._shrunk, self._pins = (
+                frozenset(state.messages),
+                frozenset(state.shortened),
+                frozenset(state.pins),
+            )
             self._recalled = frozenset(_quoted(window))
 
     def show(self, entry: Entry, most: int = _LONGEST) -> EntryView:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from recto.context.window.notes import KINDS, Note
-from recto.context.window.plan import Shrink
+from recto.context.window.notes import NOTE_KINDS, Note
+from recto.context.window.plan import ShortenedResult
 from recto.context.window.state import WindowState, ranges_of, seqs_in
 from recto.context.window.summary import Summary
-from recto.context.window.units import Line
+from recto.context.window.units import WindowMessage
 from recto.engine.prompt_builder import PromptBuilder
 from recto.engine.standing_context import STANDING
 from recto.transcript.entries import MESSAGE, Entry, Head
@@ -156,15 +156,15 @@ class WindowProjection:
         """The beginning with its task, and as much of the end as the room holds; what lies between has left."""
         state = WindowState()
         for entry in self._store.read(self._session, 1, _BEGINNING):
-            if entry.kind == MESSAGE and (entry.role == "system" or (entry.role == "user" and not state.task)):
+            if entry.kind == MESSAGE and (entry.role == "system" or (entry.role == "user" and not state.task_seq)):
                 state.add(self._line(entry))
         start, spent = head.seq, 0
         while start > _BEGINNING and spent <= self._room:
             page = list(self._store.read(self._session, max(start - SNAPSHOT_EVERY, _BEGINNING) + 1, start))
             spent += sum(entry.tokens for entry in page)
             start = page[0].seq - 1
-        state.left_messages, state.left_last = start - len(state.lines), start
-        state.left_first = next(seq for seq in range(1, start + 2) if seq not in state.lines)
+        state.evicted_messages, state.last_evicted = start - len(state.messages), start
+        state.first_evicted = next(seq for seq in range(1, start + 2) if seq not in state.messages)
         state.seq = start
         return state
 
@@ -180,18 +180,18 @@ class WindowProjection:
         if entry.kind in DECISIONS:
             about = json.loads(entry.content)
             gone = _seqs(about["left"], entry.seq)
-            shrunk = [Shrink(seq=int(seq), **shrunk) for seq, shrunk in about["shrunk"].items()]
+            shrunk = [ShortenedResult(seq=int(seq), **shrunk) for seq, shrunk in about["shrunk"].items()]
             summary = Summary.from_json(entry.seq, about["summary"]) if "summary" in about else state.summary
             cache_mark = about.get("cache_mark") or state.cache_mark
-            state.leave(gone)
+            state.evict(gone)
             self._material.forget(gone)
-            state.shrink(shrunk)
+            state.shorten(shrunk)
             state.summary, state.cache_mark = summary, cache_mark
             state.windows += entry.kind == NEW_WINDOW
-            state.edited = entry.seq
+            state.last_edit = entry.seq
         elif entry.kind in (PINNED, UNPINNED, RESTORED):
             self._take_pins(state, entry, json.loads(entry.content))
-            state.edited = entry.seq if entry.kind != UNPINNED else state.edited
+            state.last_edit = entry.seq if entry.kind != UNPINNED else state.last_edit
         elif entry.kind in _TOLD:
             _told(state, entry)
         elif entry.kind == SNAPSHOT:
@@ -212,15 +212,15 @@ class WindowProjection:
         else:
             shrunk = [int(seq) for seq in about["shrunk"]]
             back = _seqs([*about["left"], *([seq, seq] for seq in shrunk)], entry.seq)
-        missing = {seq for seq in back if entry.kind == RESTORED or seq not in state.lines}
+        missing = {seq for seq in back if entry.kind == RESTORED or seq not in state.messages}
         lines = self._lines(ranges_of(sorted(missing)))
         state.pins |= set(back)
-        state.come_back(lines)
-        if entry.kind == RESTORED and state.summary is not None and state.summary.at == about["decision"]:
+        state.restore(lines)
+        if entry.kind == RESTORED and state.summary is not None and state.summary.decision_seq == about["decision"]:
             state.summary = self._summary(about.get("replaces", 0))
-            state.replayed = 0, 0
+            state.shown_handoff = 0, 0
 
-    def _lines(self, ranges: list[list[int]]) -> list[Line]:
+    def _lines(self, ranges: list[list[int]]) -> list[WindowMessage]:
         return [
             self._line(entry)
             for first, last in ranges
@@ -228,7 +228,7 @@ class WindowProjection:
             if entry.kind == MESSAGE
         ]
 
-    def _line(self, entry: Entry) -> Line:
+    def _line(self, entry: Entry) -> WindowMessage:
         known = entry.tokens if entry.counter == self._material.meter.name else None
         return self._material.take(entry.seq, entry.id, entry.content, entry.wire, known)
 
@@ -246,28 +246,28 @@ def _told(state: WindowState, entry: Entry) -> None:
     if entry.kind == ZONE:
         state.zone = about["after"]
     elif entry.kind == USAGE:
-        state.reported, state.reported_of = about["reported"], about["counted"]
+        state.reported_tokens, state.counted_tokens = about["reported"], about["counted"]
     elif entry.kind == ANNOUNCED:
-        state.levels[ANNOUNCED] = "warning"
+        state.budget_levels[ANNOUNCED] = "warning"
     elif entry.kind in (CHECKPOINT, HANDOFF, REPLAYED):
         _went_on(state, entry, about)
     elif entry.kind == STANDING:
-        state.standing = about["digest"]
+        state.standing_digest = about["digest"]
     elif entry.kind == NOTE:
-        if about.get("kind") in KINDS and isinstance(about.get("text"), str):  # others may have notes of their own
+        if about.get("kind") in NOTE_KINDS and isinstance(about.get("text"), str):  # others may have notes of their own
             note = Note(seq=entry.seq, kind=about["kind"], text=about["text"], critical=about.get("critical") is True)
             state.note(note)
     else:
-        state.levels[about["component"]] = about["level"]
+        state.budget_levels[about["component"]] = about["level"]
 
 
 def _went_on(state: WindowState, entry: Entry, about: Mapping[str, Any]) -> None:
     if entry.kind == CHECKPOINT:
-        state.levels[CHECKPOINT] = "warning"
+        state.budget_levels[CHECKPOINT] = "warning"
         version = about.get("version")
         if isinstance(version, int) and 0 < version < 2**53:  # others may have checkpoints of their own
             state.checkpoints = version
     elif entry.kind == HANDOFF and about.get("pending") is True:
-        state.replayed = entry.seq, 0  # it waits for the next question
+        state.shown_handoff = entry.seq, 0  # it waits for the next question
     elif entry.kind == REPLAYED and about.get("to") != "host":
-        state.replayed = about["handoff"], about["question"]
+        state.shown_handoff = about["handoff"], about["question"]

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from recto.context.window.notes import rendered
+from recto.context.window.notes import render_notes
 from recto.context.window.pressure import PressureReading
 from recto.context.window.state import WindowState
 from recto.engine.prompt_builder import BuiltPrompt
@@ -54,12 +54,12 @@ class Prompt:
 
 def marker(state: WindowState) -> str:
     """What is said of what has left: how much it is, the notes, and what is known of it."""
-    tokens = f", {state.left_tokens:,} tokens" if state.left_tokens else ""
-    where = f"entries {state.left_first} to {state.left_last}{tokens}"
+    tokens = f", {state.evicted_tokens:,} tokens" if state.evicted_tokens else ""
+    where = f"entries {state.first_evicted} to {state.last_evicted}{tokens}"
     told = (
-        f"[{state.left_messages:,} earlier messages ({where}) are not shown here, to keep within the context window. "
-        "They are kept in full.]"
+        f"[{state.evicted_messages:,} earlier messages ({where}) are not shown here, to keep within the context "
+        "window. They are kept in full.]"
     )
-    notes = rendered(state.shown_notes, _NOTES)
+    notes = render_notes(state.shown_notes, _NOTES)
     lines = [told, *([_NOTED, *notes] if notes else []), *([state.summary.text] if state.summary else [])]
     return "\n".join(lines)

@@ -12,8 +12,8 @@ from operator import attrgetter
 
 from recto.context.facts.types import MessageView, MessageViewReader
 from recto.context.window.plan import PolicyView, ToolResult
-from recto.context.window.state import Protection, WindowState, in_flight, split
-from recto.context.window.units import Line
+from recto.context.window.state import Protection, WindowState, in_flight, split_units
+from recto.context.window.units import WindowMessage
 from recto.errors import InputError
 from recto.formats import read
 from recto.formats.edits import (
@@ -116,7 +116,7 @@ class PromptBuilder:
         """What of the fixed costs are tool schemas."""
         return self.fixed - self.beside - self.answer - self.meter.frame.prompt
 
-    def take(self, seq: int, id: str, raw: bytes, wire: str, tokens: int | None = None) -> Line:
+    def take(self, seq: int, id: str, raw: bytes, wire: str, tokens: int | None = None) -> WindowMessage:
         """Takes a message in; its line is what the state wants to know of it."""
         message = read(raw, wire)
         self.raws[seq], self.wires[seq] = raw, wire
@@ -125,7 +125,7 @@ class PromptBuilder:
         fields = fields_of(raw)
         tied = ties(fields, wire)  # not every call of a message: some tools the provider runs and answers itself
         names = {part.call_id: part.name for part in message.parts if part.kind in ("call", "result")}
-        return Line(
+        return WindowMessage(
             seq=seq,
             id=id,
             role=message.role,
@@ -150,24 +150,24 @@ class PromptBuilder:
 
     def wire_of(self, state: WindowState) -> str:
         """The one format all of them can be sent in: plain text messages are the same in all."""
-        found = {line.wire for line in state.lines.values() if line.wire} | ({state.wire} if state.wire else set())
+        found = {line.wire for line in state.messages.values() if line.wire} | ({state.wire} if state.wire else set())
         if len(found) > 1:
             raise InputError(f"this prompt mixes {' and '.join(sorted(found))}; one list cannot hold both")
         return found.pop() if found else self.usual_wire
 
-    def used(self, state: WindowState) -> int:
+    def prompt_tokens(self, state: WindowState) -> int:
         """What the prompt of a state costs at most, with everything that would be made for it."""
         wire = self.wire_of(state)
         self._arrange(self._lines(state)[0], wire)
         made = sum(self._count_made("answer", piece.call_id + piece.tool, wire) for piece in self._answers)
-        opening = 0 if state.lines and wire != ANTHROPIC else 24
+        opening = 0 if state.messages and wire != ANTHROPIC else 24
         quoted = sum(text.tokens for text in (self.handoff, self.recalled) if text)
         before, said = self.foreword_cost(wire), self.marker_cost(state)
-        return self.fixed + before + state.tokens + made + opening + said + quoted + state.promised
+        return self.fixed + before + state.tokens + made + opening + said + quoted + state.planned_text_tokens
 
     def marker_cost(self, state: WindowState) -> int:
         """What is said in place of what left, with notes and summary, costs."""
-        return self._count_made("marker", self.marker_of(state), self.wire_of(state)) if state.left_messages else 0
+        return self._count_made("marker", self.marker_of(state), self.wire_of(state)) if state.evicted_messages else 0
 
     def foreword_cost(self, wire: str) -> int:
         """What the system text before everything else costs."""
@@ -175,15 +175,15 @@ class PromptBuilder:
 
     def view(self, state: WindowState, protection: Protection) -> PolicyView:
         """What a policy may look at."""
-        parts = split(state, protection)
+        parts = split_units(state, protection)
         return PolicyView(
             eligible=parts.eligible,
             protected=parts.protected,
-            tokens={seq: state.cost(seq) for seq in state.lines},
-            shrunk=frozenset(state.shrunk),
+            tokens={seq: state.cost(seq) for seq in state.messages},
+            shortened=frozenset(state.shortened),
             turn=state.turn,
-            goal=self.text_of(state.task) if state.task in self.raws else "",
-            written=state.promised or (self.meter.count(state.summary.text) if state.summary else 0),
+            goal=self.text_of(state.task_seq) if state.task_seq in self.raws else "",
+            written=state.planned_text_tokens or (self.meter.count(state.summary.text) if state.summary else 0),
             text_of=self.text_of,
             result_of=lambda seq: self.result_of(state, seq),
             pointer_of=self.pointer_of,
@@ -201,11 +201,11 @@ class PromptBuilder:
     def calls_gone(self, before: WindowState, after: WindowState, touched: Iterable[int]) -> list[str]:
         """Which tool calls nobody can see whole any more once these entries have left or shrunk, by their marks."""
         marks = {
-            call: mark for seq, line in before.lines.items() if line.calls for call, mark in self._calls(seq).items()
+            call: mark for seq, line in before.messages.items() if line.calls for call, mark in self._calls(seq).items()
         }
-        short = {call for seq in after.shrunk if seq in after.lines for call in after.lines[seq].answers}
-        shown = {marks.get(call) for line in after.lines.values() for call in line.calls if call not in short}
-        lines = [before.lines[seq] for seq in touched if seq in before.lines]
+        short = {call for seq in after.shortened if seq in after.messages for call in after.messages[seq].answers}
+        shown = {marks.get(call) for line in after.messages.values() for call in line.calls if call not in short}
+        lines = [before.messages[seq] for seq in touched if seq in before.messages]
         about = {marks[call] for line in lines for call in (*line.calls, *line.answers) if call in marks}
         return sorted(about - shown)
 
@@ -227,7 +227,7 @@ class PromptBuilder:
         """The call and the output of a message that carries results."""
         results = self._read(seq).results
         asked = {part.call_id for part in results}
-        for line in state.lines.values():
+        for line in state.messages.values():
             if asked.intersection(line.calls):
                 call = next(part for part in self._read(line.seq).calls if part.call_id in asked)
                 return ToolResult(tool=call.name, arguments=call.text, output="\n".join(part.text for part in results))
@@ -238,7 +238,7 @@ class PromptBuilder:
         """What a message costs when its results are replaced by a text."""
         return self.meter.message(read(self._shrunk(seq, text), self.wires[seq]))
 
-    def clamped(self, seq: int, tokens: int) -> str:
+    def clamp_text(self, seq: int, tokens: int) -> str:
         """Head and tail of a message's results, in about so many tokens."""
         output = "\n".join(part.text for part in self._read(seq).results)
         return clamp(output, tokens, self.meter.count, self.pointer_of(seq))
@@ -265,7 +265,7 @@ class PromptBuilder:
                 arrangement = _with_standing(arrangement, seq, standing.question)
         messages = render_arrangement(arrangement, contents, wire)
         spent = tuple(costs[raw] if raw in costs else self.meter.message(read(raw, wire)) for raw in messages)
-        if state.cache_mark or not self._cached.isdisjoint(state.lines):
+        if state.cache_mark or not self._cached.isdisjoint(state.messages):
             messages = newest_marks(messages, wire)
         system = tuple(self.raws[seq] for seq in apart)
         beside = sum(state.cost(seq) for seq in apart)
@@ -284,16 +284,16 @@ class PromptBuilder:
             arrangement=arrangement,
         )
 
-    def _lines(self, state: WindowState) -> tuple[list[Line], str]:
+    def _lines(self, state: WindowState) -> tuple[list[WindowMessage], str]:
         """The lines of a prompt, with the marker where the gap is."""
-        lines: list[Line] = list(state.lines.values())
-        if not state.left_messages:
+        lines: list[WindowMessage] = list(state.messages.values())
+        if not state.evicted_messages:
             return lines, ""
-        place = next((at for at, line in enumerate(lines) if line.seq > state.left_first), len(lines))
-        lines.insert(place, Line(seq=MARKER, id="", role="user", tokens=0))
+        place = next((at for at, line in enumerate(lines) if line.seq > state.first_evicted), len(lines))
+        lines.insert(place, WindowMessage(seq=MARKER, id="", role="user", tokens=0))
         return lines, self.marker_of(state)
 
-    def _arrange(self, lines: list[Line], wire: str) -> Arrangement:
+    def _arrange(self, lines: list[WindowMessage], wire: str) -> Arrangement:
         """Entries never change, so their numbers tell whether the lines are the same."""
         seqs, adjacency = tuple(map(_SEQ, lines)), _ADJACENCY[wire]
         if self._arranged is None or self._arranged[:2] != (seqs, adjacency):
@@ -306,14 +306,14 @@ class PromptBuilder:
 
         What the model said after the last edit is bound to the prompt as it is now. In flight nothing may be touched.
         """
-        if not self.binds_thinking or wire != ANTHROPIC or not state.edited:
+        if not self.binds_thinking or wire != ANTHROPIC or not state.last_edit:
             return []
-        first = min([state.left_first or state.edited, *state.shrunk])
+        first = min([state.first_evicted or state.last_edit, *state.shortened])
         flying = in_flight(state)
         return [
             seq
-            for seq, line in state.lines.items()
-            if first < seq < state.edited and line.role == "assistant" and seq not in flying
+            for seq, line in state.messages.items()
+            if first < seq < state.last_edit and line.role == "assistant" and seq not in flying
         ]
 
     def _without_thinking(self, seq: int) -> bytes | None:
@@ -325,7 +325,7 @@ class PromptBuilder:
         if seq == MARKER:
             made = text_message("user", marker, wire)
             return with_cache_mark(made, wire, state.cache_mark.encode()) if state.cache_mark else made
-        shrink = state.shrunk.get(seq)
+        shrink = state.shortened.get(seq)
         return self.raws[seq] if shrink is None else self._shrunk(seq, shrink.text)
 
     def _shrunk(self, seq: int, text: str) -> bytes:

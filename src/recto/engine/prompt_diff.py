@@ -113,11 +113,11 @@ def compare(window: Window, first: int, second: int) -> Comparison:
     return Comparison(
         first=first,
         second=second,
-        room=window.budget.room,
+        room=window.budget.input_budget,
         first_tokens=one.built.tokens,
         second_tokens=other.built.tokens,
-        first_messages=len(one.state.lines),
-        second_messages=len(other.state.lines),
+        first_messages=len(one.state.messages),
+        second_messages=len(other.state.messages),
         lines=tuple(shown),
         more=len(shown) < len(lines),
     )
@@ -129,7 +129,7 @@ def _past(window: Window, seq: int) -> _Past:
         window.offer(())
         return _Past(state=window.state, material=window.material, built=window.material.build(window.state))
     material = material_like(window)
-    fold = WindowProjection(window.store, window.session, material, window.budget.room)
+    fold = WindowProjection(window.store, window.session, material, window.budget.input_budget)
     state = WindowState()
     for _, found in fold.states(_begin(window, seq), seq):
         state = found
@@ -148,7 +148,7 @@ def _begin(window: Window, seq: int) -> int:
     spent, begin = 0, seq
     for entry in reversed(list(window.store.read(window.session, seq - MOST + 1, seq))):
         spent += entry.tokens
-        if spent > window.budget.room:
+        if spent > window.budget.input_budget:
             break
         begin = entry.seq
     return begin
@@ -156,7 +156,7 @@ def _begin(window: Window, seq: int) -> int:
 
 def _handoff(window: Window, material: PromptBuilder, state: WindowState) -> TurnNote | None:
     """Where the work stood before a new window, behind the question that it was told for."""
-    seq, behind = state.replayed
+    seq, behind = state.shown_handoff
     question = _question(state)
     entry = next(iter(window.store.read(window.session, seq, seq)), None) if seq else None
     if entry is None or entry.kind != HANDOFF or not question or behind not in (0, question):
@@ -214,13 +214,13 @@ def _said(past: _Past) -> Iterator[tuple[_Known, _Piece]]:
         cost = material.foreword_cost(past.built.wire)
         yield ("standing", 0), _Piece(what="standing", role="system", text=material.foreword, tokens=cost)
     without = _without(past)
-    marked = not state.left_messages
-    for seq, line in state.lines.items():
-        if not marked and seq > state.left_first:
+    marked = not state.evicted_messages
+    for seq, line in state.messages.items():
+        if not marked and seq > state.first_evicted:
             yield from _marker(past)
             marked = True
         if seq not in without:
-            shrink = state.shrunk.get(seq)
+            shrink = state.shortened.get(seq)
             text = material.text_of(seq) if shrink is None else shrink.text
             what: What = "system" if line.role == "system" else "entry"
             yield ("entry", seq), _Piece(what=what, role=line.role, text=text, tokens=state.cost(seq), seq=seq)
@@ -254,7 +254,7 @@ def _without(past: _Past) -> frozenset[int]:
     gone: dict[int, int] = {}
     for one in past.built.arrangement.omitted:
         gone[one.seq] = gone.get(one.seq, 0) + 1
-    return frozenset(seq for seq, count in gone.items() if count >= len(past.state.lines[seq].answers))
+    return frozenset(seq for seq, count in gone.items() if count >= len(past.state.messages[seq].answers))
 
 
 def _lines(first: Mapping[_Known, _Piece], second: Mapping[_Known, _Piece]) -> list[PromptLine]:
@@ -288,4 +288,4 @@ def _line(first: _Piece | None, second: _Piece | None) -> PromptLine:
 
 
 def _question(state: WindowState) -> int:
-    return next((line.seq for line in reversed(state.lines.values()) if line.role == "user"), 0)
+    return next((line.seq for line in reversed(state.messages.values()) if line.role == "user"), 0)

@@ -115,11 +115,11 @@ class RecallInjection:
             return
         answers = [
             self._material.text_of(line.seq)
-            for line in state.lines.values()
+            for line in state.messages.values()
             if line.role == "assistant" and line.seq > turn.question
         ]
         if answers:
-            question = self._material.text_of(turn.question) if turn.question in state.lines else ""
+            question = self._material.text_of(turn.question) if turn.question in state.messages else ""
             used = self.recall.used(turn.injection, question, answers)
             shown = [hit.seq for hit in turn.injection.hits if hit.session == self.recall.session]
             with suppress(KeyReused):
@@ -128,13 +128,13 @@ class RecallInjection:
     def bring_back(self, state: WindowState, *, room: int, share: int) -> None:
         """Finds what has left and matters for the question, and puts it behind it, within its share and the room."""
         question = _question(state)
-        if not question or not (state.left_messages or state.shrunk) or not self.recall.rules.inject:
+        if not question or not (state.evicted_messages or state.shortened) or not self.recall.rules.inject:
             return
-        anchor = max(question, state.edited)
+        anchor = max(question, state.last_edit)
         if self._turn is not None and self._turn.anchor == anchor:
             return
         self._material.recalled = None
-        limit = min(self.recall.rules.tokens or share, room - self._material.used(state))
+        limit = min(self.recall.rules.tokens or share, room - self._material.prompt_tokens(state))
         try:
             # How rare a word is depends on all messages up to here, so all of them must be in. Mostly they are.
             self.recall.indexer.take_words(self.recall.session, anchor, _CATCHING_UP)
@@ -173,20 +173,24 @@ class RecallInjection:
         wire = self._material.wire_of(state)
         text = self._material.text_of(question)
         said_at = next(iter(self.recall.indexer.store.read(self.recall.session, question, question))).ts
-        task = self._material.text_of(state.task) if state.task in state.lines and state.task != question else ""
+        task = (
+            self._material.text_of(state.task_seq)
+            if state.task_seq in state.messages and state.task_seq != question
+            else ""
+        )
         beside = self._beside(state, question, anchor, text)
         asked = Query(text=text, task=task, beside=beside, now=said_at, before=anchor)
-        whole = [seq for seq in state.lines if seq not in state.shrunk]
+        whole = [seq for seq in state.messages if seq not in state.shortened]
         return self.recall.injection(
             asked, room=limit, count=lambda text: self._material.cost_of_text(text, wire), hidden=frozenset(whole)
         )
 
     def _beside(self, state: WindowState, question: int, anchor: int, text: str) -> str:
         """The latest step of the turn; at its beginning, for a question that says little by itself, the one before."""
-        steps = [seq for seq, line in state.lines.items() if question < seq < anchor and line.role == "assistant"]
+        steps = [seq for seq, line in state.messages.items() if question < seq < anchor and line.role == "assistant"]
         if steps:
             return self._material.text_of(steps[-1])[:_BESIDE]
-        earlier = [seq for seq, line in state.lines.items() if seq < question and line.role == "user"]
+        earlier = [seq for seq, line in state.messages.items() if seq < question and line.role == "user"]
         if len(text) < _SHORT_QUESTION and earlier:
             return self._material.text_of(earlier[-1])[:_BESIDE]
         return ""
@@ -204,4 +208,4 @@ def _told(hit: Hit) -> dict[str, Any]:
 
 
 def _question(state: WindowState) -> int:
-    return next((line.seq for line in reversed(state.lines.values()) if line.role == "user"), 0)
+    return next((line.seq for line in reversed(state.messages.values()) if line.role == "user"), 0)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from recto.context.policies.planner import Relief, ReliefRules, relieve
+from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.window.plan import Plan
 from recto.context.window.state import WindowState, ranges_of
-from recto.context.window.summary import ALARM, ExecutedPlan
+from recto.context.window.summary import FIDELITY_ALARM, ExecutedPlan
 from recto.engine.projection import (
     COMPACTION,
     COMPRESSED,
@@ -74,14 +74,16 @@ class ReliefExecutor:
             return None
         carried = self._carried(relief, state)
         drafts: list[Draft] = []
-        handoff = max((one.plan.writes.handoff for one in carried if one.plan.writes), default=0)
+        handoff = max((one.plan.writes.handoff_tokens for one in carried if one.plan.writes), default=0)
         if handoff:
             drafts += self._before_compaction(state, rules, relief, handoff)
         for one in carried:
             drafts.append(self.draft(*self._decision(one, relief, state, indexed)))
             score = one.record.get("fidelity", {}).get("score", 1.0)
-            if score < ALARM:
-                drafts.append(self.draft(FIDELITY_LOW, {"score": score, "alarm": ALARM, "policy": one.plan.policy}))
+            if score < FIDELITY_ALARM:
+                drafts.append(
+                    self.draft(FIDELITY_LOW, {"score": score, "alarm": FIDELITY_ALARM, "policy": one.plan.policy})
+                )
         if handoff:
             drafts += self._replay(state, drafts)
         return PendingDecision(drafts=tuple(drafts), after=state.seq)
@@ -104,7 +106,11 @@ class ReliefExecutor:
         made = checkpoints.made(state, reason="a compaction")
         drafts = checkpoints.drafts(made, state, handoff)
         if rules.warning:
-            about = {"tokens": relief.before, "room": rules.room, "utilization": round(relief.before / rules.room, 4)}
+            about = {
+                "tokens": relief.before,
+                "room": rules.input_budget,
+                "utilization": round(relief.before / rules.input_budget, 4),
+            }
             drafts.insert(0, self.draft(REQUIRED, about))
         return drafts
 
@@ -114,7 +120,7 @@ class ReliefExecutor:
         digest = json.loads(drafts[place].content)["hash"]
         if self.checkpoints().was_replayed(digest):
             return []
-        question = next((line.seq for line in reversed(state.lines.values()) if line.role == "user"), 0)
+        question = next((line.seq for line in reversed(state.messages.values()) if line.role == "user"), 0)
         about = {"handoff": state.seq + 1 + place, "question": question, "hash": digest}
         return [self.draft(REPLAYED, about, replay_key(digest))]
 
@@ -124,7 +130,7 @@ class ReliefExecutor:
         Where the index fails, all of it stays as long as it fits. Where it does not, words alone are enough; without
         words nothing leaves, and results shrink to what their pointers lead to.
         """
-        relief = relieve(state, rules, self._material, idle)
+        relief = plan_relief(state, rules, self._material, idle)
         if self._recollection is None:
             return relief, "off"
         touched = _touched(relief)
@@ -133,11 +139,11 @@ class ReliefExecutor:
         confirmed = self._recollection.may_leave(touched)
         if confirmed.whole:
             return relief, "words and vectors"
-        if self._material.used(state) <= rules.room:
+        if self._material.prompt_tokens(state) <= rules.input_budget:
             return replace(relief, plans=(), postponed=f"not in the index yet: {confirmed.reason}"), ""
         if confirmed.words:
             return relief, f"words alone: {confirmed.reason}"
-        again = relieve(state, replace(rules, may_leave=False), self._material, idle)
+        again = plan_relief(state, replace(rules, may_evict=False), self._material, idle)
         return again, f"nothing may leave: {confirmed.reason}"
 
     def _carried(self, relief: Relief, state: WindowState) -> list[ExecutedPlan]:
@@ -149,23 +155,23 @@ class ReliefExecutor:
         self, one: ExecutedPlan, relief: Relief, state: WindowState, indexed: str
     ) -> tuple[str, dict[str, Any]]:
         plan = one.plan
-        left = sorted(seq for unit in plan.leaves for seq in unit.seqs)
+        left = sorted(seq for unit in plan.evicts for seq in unit.seqs)
         about: dict[str, Any] = {
             "policy": plan.policy,
             "reason": plan.reason,
             "left": ranges_of(left),
-            "shrunk": {str(shrink.seq): {"text": shrink.text, "tokens": shrink.tokens} for shrink in plan.shrinks},
-            "kept": ranges_of(relief.state.lines),
+            "shrunk": {str(shrink.seq): {"text": shrink.text, "tokens": shrink.tokens} for shrink in plan.shortens},
+            "kept": ranges_of(relief.state.messages),
             "tokens_before": relief.before,
             "tokens_after": relief.after,
             "frees": plan.frees,
             "cache_mark": self._material.newest_mark(left),
             "scores": {str(seq): dict(parts) for seq, parts in plan.scores.items()},
             "indexed": indexed,
-            "gone": self._material.calls_gone(state, relief.state, [*left, *(shrink.seq for shrink in plan.shrinks)]),
+            "gone": self._material.calls_gone(state, relief.state, [*left, *(shrink.seq for shrink in plan.shortens)]),
         }
         if one.summary is not None:
-            about |= {"summary": one.summary.to_json(), "replaces": state.summary.at if state.summary else 0}
+            about |= {"summary": one.summary.to_json(), "replaces": state.summary.decision_seq if state.summary else 0}
         if one.record:
             about["compression"] = dict(one.record)
         return _kind(plan), about
@@ -174,12 +180,12 @@ class ReliefExecutor:
 def _kind(plan: Plan) -> str:
     if plan.writes is not None:
         return {"new_window": NEW_WINDOW, "compact": COMPACTION, "delegate": COMPACTION}.get(plan.policy, COMPRESSED)
-    if plan.leaves and plan.policy.startswith("evict."):
+    if plan.evicts and plan.policy.startswith("evict."):
         return MERGED if plan.policy == "evict.semantic_merge" else EVICTED
-    return TRIMMED if plan.shrinks and not plan.leaves else PRUNED
+    return TRIMMED if plan.shortens and not plan.evicts else PRUNED
 
 
 def _touched(relief: Relief) -> list[int]:
     """The entries that would leave or shrink."""
-    left = [seq for plan in relief.plans for unit in plan.leaves for seq in unit.seqs]
-    return left + [shrink.seq for plan in relief.plans for shrink in plan.shrinks]
+    left = [seq for plan in relief.plans for unit in plan.evicts for seq in unit.seqs]
+    return left + [shrink.seq for plan in relief.plans for shrink in plan.shortens]

@@ -7,10 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recto.context.facts.types import Fact, told_in
-from recto.context.policies.planner import relieve
-from recto.context.window.cache_cost import bill
-from recto.context.window.report import CacheEstimate, Compression, DecisionSummary, RecalledMessage, Report, holders_of
-from recto.context.window.state import WindowState, split
+from recto.context.policies.planner import plan_relief
+from recto.context.window.cache_cost import call_price
+from recto.context.window.report import (
+    CacheEstimate,
+    Compression,
+    DecisionSummary,
+    RecalledMessage,
+    Report,
+    list_token_holders,
+)
+from recto.context.window.state import WindowState, split_units
 from recto.engine.projection import DECISIONS, JUDGED, RESTORED, WRITTEN
 from recto.engine.prompt_builder import BuiltPrompt
 from recto.engine.recall_injection import INJECTED
@@ -39,7 +46,7 @@ def preview(window: Window, tools: Sequence[Any] = ()) -> BuiltPrompt:
 
 def _planned(window: Window, tools: Sequence[Any]) -> tuple[WindowState, BuiltPrompt]:
     window.offer(tools)
-    state = relieve(window.state, window.rules, window.material).state
+    state = plan_relief(window.state, window.rules, window.material).state
     return state, window.material.build(state)
 
 
@@ -48,31 +55,31 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
     state, built = _planned(window, tools)
     frame = material.meter.frame.prompt
     beside = {"tools": material.schemas, "system": material.beside, "answer": material.answer, "frame": frame}
-    protected = split(state, window.rules.protection).protected
+    protected = split_units(state, window.rules.protection).protected
     recalled, recalled_tokens = came_back(window)
     recent = window.store.tail(window.session, _REACH)
     return Report(
         session=window.session,
         model=window.rules.card.name if window.rules.card else "",
         window=budget.window,
-        room=budget.room,
+        room=budget.input_budget,
         tokens=built.tokens,
-        messages=len(state.lines),
+        messages=len(state.messages),
         reading=window.pressure_of(state),
         components=window.usage(state),
-        largest=tuple(holders_of(state, beside, built.tokens)[:largest]),
+        largest=tuple(list_token_holders(state, beside, built.tokens)[:largest]),
         protected_tokens=material.fixed + sum(state.cost(seq) for unit in protected for seq in unit.seqs),
-        left_messages=state.left_messages,
-        left_tokens=state.left_tokens,
-        left_first=state.left_first,
-        left_last=state.left_last,
+        left_messages=state.evicted_messages,
+        left_tokens=state.evicted_tokens,
+        left_first=state.first_evicted,
+        left_last=state.last_evicted,
         recalled=recalled,
         recalled_tokens=recalled_tokens,
         decisions=tuple(_decisions(recent)),
         compressions=tuple(_compressions(recent)),
         judged=_judged(recent),
         marker_tokens=material.marker_cost(state),
-        summary_tokens=material.meter.count(state.summary.text) if state.summary else state.promised,
+        summary_tokens=material.meter.count(state.summary.text) if state.summary else state.planned_text_tokens,
         notes=len(state.notes),
         omitted=tuple(f"entry {left.seq}: {left.reason}" for left in built.arrangement.omitted),
         cache=_cache(window, built),
@@ -154,8 +161,8 @@ def ledger(window: Window) -> tuple[Fact, ...]:
 
     with window.turn:
         state = window.state
-        if state.summary is not None or not state.left_messages:
-            return facts_of(window.material.told(state.lines), state.summary.facts if state.summary else ())
+        if state.summary is not None or not state.evicted_messages:
+            return facts_of(window.material.told(state.messages), state.summary.facts if state.summary else ())
         return facts_of(told_in(window.store.tail(window.session, _LEDGER_REACH)))
 
 
@@ -176,4 +183,6 @@ def _cache(window: Window, built: BuiltPrompt) -> CacheEstimate | None:
         return None
     prefix = min(window.cached, built.tokens)
     fresh = built.tokens - prefix
-    return CacheEstimate(prefix=prefix, share=prefix / max(built.tokens, 1), picodollars=bill(card, prefix, fresh))
+    return CacheEstimate(
+        prefix=prefix, share=prefix / max(built.tokens, 1), picodollars=call_price(card, prefix, fresh)
+    )

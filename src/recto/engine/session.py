@@ -18,8 +18,8 @@ from recto.context.facts.types import Fact, told_in
 from recto.context.window.budget import BudgetVerdict
 from recto.context.window.notes import Note, NoteKind
 from recto.context.window.report import Report
-from recto.context.window.summary import ALARM
-from recto.context.window.units import Line
+from recto.context.window.summary import FIDELITY_ALARM
+from recto.context.window.units import WindowMessage
 from recto.continuity.checkpoints.checkpoint import changes_given
 from recto.engine.fork import fork
 from recto.engine.monitor import NUMBERS, AlertsOnly, Monitor
@@ -248,7 +248,7 @@ class Session:
         """Whether a message would keep its component within its budget: asked before it is appended."""
         _, read_message, _ = self._read(message)
         tokens = self.meter.message(read_message)
-        return self.window.check(Line(seq=0, id="", role=read_message.role, tokens=tokens))
+        return self.window.check(WindowMessage(seq=0, id="", role=read_message.role, tokens=tokens))
 
     def report(self, tools: Sequence[Any] = ()) -> Report:
         """What the next prompt would be made of, and what would not be in it. Changes nothing."""
@@ -360,8 +360,8 @@ class Session:
         found = judged(self.window, model, questions)
         if any(answer.score is not None for answer in found.answers):
             self.record(JUDGED, {"score": found.score, "questions": len(found.answers), "model": model.name})
-            if found.score < ALARM:
-                self.record(FIDELITY_LOW, {"score": found.score, "alarm": ALARM, "policy": "judge"})
+            if found.score < FIDELITY_ALARM:
+                self.record(FIDELITY_LOW, {"score": found.score, "alarm": FIDELITY_ALARM, "policy": "judge"})
         return found
 
     def delegate(self, task: str, *, entries: Iterable[int] = (), most: int = 1_000) -> Delegated:
@@ -370,7 +370,7 @@ class Session:
             raise InputError("this session was opened without a dispatcher; give one: recto.open(…, dispatcher=…)")
         told = [one for seq in entries for one in told_in(self.read(seq, seq))]
         state, material = self.window.state, self.window.material
-        goal = material.text_of(state.task) if state.task in material.raws else ""
+        goal = material.text_of(state.task_seq) if state.task_seq in material.raws else ""
         return self._delegator.ask(task, told, goal=goal, most=most)
 
     def remember(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from recto.context.window.pressure import Zone
 from recto.context.window.state import WindowState
-from recto.context.window.units import Line
+from recto.context.window.units import WindowMessage
 from recto.engine.projection import DECISIONS, RESTORED, WindowProjection
 from recto.engine.prompt_builder import PromptBuilder
 from recto.engine.recall_injection import INJECTED, MISSED
@@ -95,7 +95,7 @@ def timeline(window: Window, start: int | None = None, *, limit: int = MOST) -> 
     following = last + 1 if last < head else None
     if following and len(turns) > 1:
         following = turns.pop().first  # it may go on: the next page has all of it
-    thresholds, room = window.rules.thresholds, window.budget.room
+    thresholds, room = window.rules.thresholds, window.budget.input_budget
     points = tuple(
         TurnPoint(
             turn=one.turn,
@@ -127,7 +127,7 @@ def _turns(window: Window, first: int, last: int) -> list[_Turn]:
     material = material_like(window)
     turns: list[_Turn] = []
     beside = _Beside(material)
-    for entry, state in WindowProjection(window.store, window.session, material, window.budget.room).states(
+    for entry, state in WindowProjection(window.store, window.session, material, window.budget.input_budget).states(
         first, last
     ):
         begins = not turns or (entry.kind == MESSAGE and entry.role == "user")
@@ -141,7 +141,7 @@ def _turns(window: Window, first: int, last: int) -> list[_Turn]:
             now.recalled = found if isinstance(found, int) else 0
         now.entry, now.turn, now.tokens = entry, state.turn, state.tokens + beside.tokens + now.recalled
         now.peak = max(now.peak, now.tokens)
-        now.messages, now.left = len(state.lines), state.left_messages
+        now.messages, now.left = len(state.messages), state.evicted_messages
         if decides:
             about = json.loads(entry.content)
             mark = DecisionMark(
@@ -167,10 +167,10 @@ class _Beside:
 
     def follow(self, state: WindowState, entry: Entry, *, begins: bool, decides: bool) -> None:
         """One more entry was taken in: it may begin a turn, or be a decision."""
-        line = state.lines.get(entry.seq)
+        line = state.messages.get(entry.seq)
         if self._waiting is None:
             self._waiting = set()
-            for one in state.lines.values():
+            for one in state.messages.values():
                 self._hear(one)
         elif line is not None:
             self._hear(line)
@@ -179,14 +179,14 @@ class _Beside:
             self._counted = now
             self.tokens = self._count(state)
 
-    def _hear(self, line: Line) -> None:
+    def _hear(self, line: WindowMessage) -> None:
         if self._waiting is not None:
             self._waiting.update(line.calls)
             self._waiting.difference_update(line.answers)
 
     def _count(self, state: WindowState) -> int:
         with suppress(InputError):  # a session in two formats at once can be looked at, though it cannot be sent
-            return self._material.used(state) - state.tokens
+            return self._material.prompt_tokens(state) - state.tokens
         return self._material.fixed
 
 

@@ -20,10 +20,10 @@ from recto.context.policies.compact import Compact
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.budget import Budget, BudgetVerdict, ComponentUsage
 from recto.context.window.cache_cost import stable_prefix
-from recto.context.window.notes import KINDS, LONGEST, NoteKind
+from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, NoteKind
 from recto.context.window.pressure import PressureReading
 from recto.context.window.state import WindowState, seqs_in
-from recto.context.window.units import Line
+from recto.context.window.units import WindowMessage
 from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, CheckpointRules
 from recto.engine.continuity import WindowContinuity, at_once
 from recto.engine.gauge import Gauge
@@ -63,13 +63,13 @@ if TYPE_CHECKING:
 
 def overflow(state: WindowState, material: PromptBuilder, room: int, kept_by: str = "") -> WindowOverflow:
     """The error that says by how much a prompt is too long, what holds the space, and why it may not leave."""
-    holders = [(f"entry {seq} ({line.role})", state.cost(seq)) for seq, line in state.lines.items()]
+    holders = [(f"entry {seq} ({line.role})", state.cost(seq)) for seq, line in state.messages.items()]
     holders.append(("tools and frame", material.fixed - material.beside - material.answer))
     holders.append(("system text", material.beside))
     holders.append(("the answer", material.answer))
     holders = [holder for holder in holders if holder[1]]
     holders.sort(key=lambda holder: -holder[1])
-    return WindowOverflow(material.used(state), room, holders, kept_by)
+    return WindowOverflow(material.prompt_tokens(state), room, holders, kept_by)
 
 
 _ATTEMPTS = 8
@@ -126,7 +126,7 @@ class Window:
         )
         self.cached = 0
         """Tokens of the last prompt that stood unchanged at the beginning of the one before."""
-        self._fold = WindowProjection(store, session, self.material, budget.room)
+        self._fold = WindowProjection(store, session, self.material, budget.input_budget)
         self._clock = clock
         self._listeners: list[Callable[[Entry], None]] = []
         self._gauge = Gauge(self.material, self.append)
@@ -174,14 +174,14 @@ class Window:
         self.continuing.replay_pending()
         self.continuing.show(self.state)
         self.bring_back(self.state)
-        self.continuing.announce(self.material.used(self.state), self.budget.room)
+        self.continuing.announce(self.material.prompt_tokens(self.state), self.budget.input_budget)
         decisions = self._relieve(self.rules)
         state = self.state
         self.continuing.show(state)
         if decisions:
             self.bring_back(state)
         reading = self._measure(state)
-        if self.material.used(state) > self.budget.room:
+        if self.material.prompt_tokens(state) > self.budget.input_budget:
             self._refuse(state)
         built = self.material.build(state)
         pieces = list(zip(built.messages, built.costs, strict=True))
@@ -195,7 +195,7 @@ class Window:
             self._take_snapshot(state)
         if self._recollection is not None:
             self._recollection.report()
-            if state.left_messages or reading.utilization > _AHEAD:
+            if state.evicted_messages or reading.utilization > _AHEAD:
                 self._recollection.recall.indexer.nudge(self.session)
         return Prompt(built=built, reading=reading, decisions=decisions, prefix=self.cached, recalled=self.recalled)
 
@@ -205,7 +205,7 @@ class Window:
             return
         found = self.standing.look()
         self.material.foreword = found.text
-        if self.state.standing != found.digest:
+        if self.state.standing_digest != found.digest:
             self.append(STANDING, found.to_json())
 
     def offer(self, tools: Sequence[Any] | bytes, beside: bytes = b"", answer: int = 0) -> None:
@@ -218,7 +218,7 @@ class Window:
         if self._offered[0] != given:  # the same ones come again and again
             self._offered = given, (self._cost_beside(schemas, beside))
         cost, self.material.beside = self._offered[1]
-        self.material.answer = min(max(answer - self.budget.reserve, 0), self.budget.room // 2)
+        self.material.answer = min(max(answer - self.budget.reserve, 0), self.budget.input_budget // 2)
         self.material.fixed = cost + self.material.answer
 
     def _cost_beside(self, schemas: bytes, beside: bytes) -> tuple[int, int]:
@@ -246,14 +246,14 @@ class Window:
         if self._recollection is not None:
             self._recollection.turn_to(state)
             share = self.budget.limits["memory"].hard
-            self._recollection.bring_back(state, room=self.budget.room, share=share)
+            self._recollection.bring_back(state, room=self.budget.input_budget, share=share)
 
     def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> SearchResult:
         """Searches everything that was ever said, in the prompt or not, and explains what it finds."""
         recall = self._recall()
         recall.catch_up()
         asked = Query(text=query, now=self._clock.now())
-        return recall.search(asked, most=most, scope=scope, shown=self.state.lines.keys())
+        return recall.search(asked, most=most, scope=scope, shown=self.state.messages.keys())
 
     def quotable(self, found: SearchResult, characters: int) -> list[Excerpt]:
         """What was found, best first, as it would be quoted in a prompt; of each hit at most so many characters."""
@@ -275,13 +275,13 @@ class Window:
 
     def pressure_of(self, state: WindowState) -> PressureReading:
         """The pressure of a state, without telling anybody."""
-        return self._gauge.pressure(state, self.budget.room, self.rules)
+        return self._gauge.pressure(state, self.budget.input_budget, self.rules)
 
     def usage(self, state: WindowState) -> tuple[ComponentUsage, ...]:
         """How each component stands with its budget."""
         return self._gauge.usage(state, self.budget)
 
-    def check(self, line: Line) -> BudgetVerdict:
+    def check(self, line: WindowMessage) -> BudgetVerdict:
         """Whether one more message keeps its component of the budget within its limits; asked before it is added."""
         return self._gauge.check(line, self.state, self.budget)
 
@@ -344,10 +344,12 @@ class Window:
     @_one_at_a_time
     def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
         """Writes something down for later: it stands in the prompt once messages have left it."""
-        if kind not in KINDS:
-            raise InputError(f"a note is of the kind {', '.join(KINDS)}, not '{kind}'")
-        if not text.strip() or len(text) > LONGEST:
-            raise InputError(f"a note has 1 to {LONGEST:,} characters; this one has {len(text):,}. Nothing was stored.")
+        if kind not in NOTE_KINDS:
+            raise InputError(f"a note is of the kind {', '.join(NOTE_KINDS)}, not '{kind}'")
+        if not text.strip() or len(text) > MAX_NOTE_CHARS:
+            raise InputError(
+                f"a note has 1 to {MAX_NOTE_CHARS:,} characters; this one has {len(text):,}. Nothing was stored."
+            )
         return self.append(NOTE, {"kind": kind, "text": text, "critical": critical})
 
     @cached_property
@@ -366,9 +368,9 @@ class Window:
 
     def tighten(self, room: int) -> None:
         """Lowers what a prompt may have, as when a provider said that the last one was too long."""
-        if 0 < room < self.budget.room:
-            self.budget = replace(self.budget, room=room)
-            self.rules = replace(self.rules, room=room)
+        if 0 < room < self.budget.input_budget:
+            self.budget = replace(self.budget, input_budget=room)
+            self.rules = replace(self.rules, input_budget=room)
 
     def _entry_of(self, seq: int, kinds: Iterable[str]) -> Entry:
         entry = next(iter(self.store.read(self.session, seq, seq)), None)
@@ -413,7 +415,7 @@ class Window:
     def _refuse(self, state: WindowState) -> None:
         kept = self._recollection.kept_by_the_index if self._recollection is not None else ""
         self.continuing.before_overflow()
-        error = overflow(state, self.material, self.budget.room, kept)
+        error = overflow(state, self.material, self.budget.input_budget, kept)
         about = {"tokens": error.tokens, "room": error.room, "holders": [list(held) for held in error.holders[:10]]}
         about |= {"index": kept} if kept else {}
         self.append(OVERFLOW, about)

@@ -50,7 +50,7 @@ class Holding:
             ) + session.meter.text(asked.beside.decode())
             if held is not None:
                 tokens += session.report().tokens
-            return min(tokens, session.window.budget.room)
+            return min(tokens, session.window.budget.input_budget)
 
     def compact(self, key: Key, asked: ClientRequest, named: Named) -> dict[str, Any]:
         """Makes a history shorter and gives it a name. The messages are stored first, as ever."""

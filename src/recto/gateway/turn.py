@@ -134,7 +134,7 @@ class TurnRunner:
         window = turn.session.window
         self._sessions.learn(turn.model, limits)
         said = limits.max_input or limits.window
-        room = int(min(window.budget.room, turn.prompt.tokens) * _TIGHTER)
+        room = int(min(window.budget.input_budget, turn.prompt.tokens) * _TIGHTER)
         window.tighten(min(room, said - window.budget.reserve) if said else room)
         self._build(turn)
         return turn

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recto.context.window.pressure import SPIKE_FLOOR
+from recto.context.window.pressure import MIN_SPIKE_TOKENS
 from recto.health.metrics import Alert, AlertName, Grade, TurnHealth
 
 
@@ -204,4 +204,4 @@ def _times(burn: int, usual: float | None) -> float | None:
     """How many times more than usual came in. Little is never much: three times a short chat alarms nobody."""
     if not usual:
         return None
-    return round(burn / usual, 4) if burn > SPIKE_FLOOR else 0.0
+    return round(burn / usual, 4) if burn > MIN_SPIKE_TOKENS else 0.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Literal, Self
 
-from recto.context.window.pressure import SPIKE_TURNS, TURNS
+from recto.context.window.pressure import MIN_BASELINE_TURNS, VELOCITY_TURNS
 
 Grade = Literal["critical", "degradation", "anomaly"]
 AlertName = Literal["utilization", "evictions", "fidelity", "ratio", "bloat", "burn"]
@@ -248,9 +248,9 @@ class Measures:
     def answered(self, seq: int, ts: int, tokens: int, made: PromptComposition) -> TurnHealth:
         """A prompt got its answer, and the turn is over."""
         since, self._since = self._since, _Since(burn=tokens)
-        usual = sum(self.burns) / len(self.burns) if len(self.burns) >= SPIKE_TURNS else None
+        usual = sum(self.burns) / len(self.burns) if len(self.burns) >= MIN_BASELINE_TURNS else None
         if self.turn:
-            self.burns = (*self.burns, since.burn)[-TURNS:]
+            self.burns = (*self.burns, since.burn)[-VELOCITY_TURNS:]
         self.turn, self.last = self.turn + 1, seq
         self.gone = tuple(gone for gone in self.gone if self.turn - gone.turn <= self.regret_turns)
         self._ended = tokens, self.gone, self.again

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Literal
 
-from recto.context.window.pressure import TURNS, Thresholds, turns_until
+from recto.context.window.pressure import VELOCITY_TURNS, Thresholds, turns_until
 from recto.health.metrics import Alert, TurnHealth
 
 Direction = Literal["rising", "falling", "steady"]
@@ -122,7 +122,7 @@ def forecast_of(turns: Sequence[TurnHealth], red: float | None = None) -> Foreca
     if not turns:
         return None
     last = turns[-1]
-    burns = [turn.burn for turn in turns[-TURNS:] if turn.turn > 1]  # what the first begins with is no growth
+    burns = [turn.burn for turn in turns[-VELOCITY_TURNS:] if turn.turn > 1]  # what the first begins with is no growth
     pace = sum(burns) / len(burns) if burns else 0.0
     red = Thresholds.for_window(last.room).red if red is None else red
     return Forecast(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from recto.context.window.cache_cost import bill, cached_tokens
+from recto.context.window.cache_cost import cached_tokens, call_price
 from recto.engine.prompt import marker
 from recto.engine.session import Session
 from recto.errors import WindowOverflow
@@ -128,7 +128,7 @@ class Backtest:
             unchanged=turn.unchanged,
             largest=turn.tokens,
             decisions=turn.decisions,
-            picodollars=bill(card, turn.unchanged, fresh) if card is not None and priced else None,
+            picodollars=call_price(card, turn.unchanged, fresh) if card is not None and priced else None,
             cache_read=cache_read,
             cache_write=cache_write,
             breaks=int(turn.broke),
@@ -196,16 +196,16 @@ class _Course:
 
     def _judged(self, prompt: Prompt, answers: Sequence[Entry]) -> Regret:
         state, material = self._session.window.state, self._session.window.material
-        whole = {seq for seq in self._whole if seq in state.lines and seq not in state.shrunk}
+        whole = {seq for seq in self._whole if seq in state.messages and seq not in state.shortened}
         self._needs.left(self._whole - whole)
         self._whole = whole
         if self._quoted[0] is not material.recalled:
             own = [hit for hit in prompt.recalled if hit.session == self._session.key]
             text = material.recalled.text if material.recalled is not None else ""
             self._quoted = material.recalled, quoted_whole({hit.seq: hit.text for hit in own}, text)
-        beside = [material.foreword, marker(state) if state.left_messages else ""]
+        beside = [material.foreword, marker(state) if state.evicted_messages else ""]
         beside += [standing.text for standing in (material.recalled, material.handoff) if standing is not None]
-        beside += [shrink.text for shrink in state.shrunk.values()]
+        beside += [shrink.text for shrink in state.shortened.values()]
         answer = whole_answer([self._message(entry) for entry in answers])
         return self._needs.answered(answer, beside, self._quoted[1])
 

@@ -112,7 +112,7 @@ def _result(
         given, card = settings.window, model_card(settings)
         budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
         return backtest_baseline(
-            way.name, entries, card=card, room=budget.room, meter=make_meter(settings), turned=turned
+            way.name, entries, card=card, room=budget.input_budget, meter=make_meter(settings), turned=turned
         )
     with (
         closing(MemoryStore()) as store,

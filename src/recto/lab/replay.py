@@ -149,6 +149,6 @@ def _entries(session: Session, prompt: Prompt, case: Case, places: Mapping[int, 
     found: dict[int, Where] = {}
     for seq in case.evidence:
         now = places.get(seq, 0)
-        whole = now in state.lines and now not in state.shrunk
+        whole = now in state.messages and now not in state.shortened
         found[seq] = "prompt" if whole else "recalled" if now in back else "not"
     return found

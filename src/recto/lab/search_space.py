@@ -85,7 +85,7 @@ class Subject:
         return _nested({**kept, **own})
 
     def _dimensions(self) -> Iterator[Dimension]:
-        mode, window, room = self.settings.window.mode, self.settings.window, self.budget.room
+        mode, window, room = self.settings.window.mode, self.settings.window, self.budget.input_budget
         if self.smallest is not None:
             yield Dimension(name=WINDOW, given=self.budget.window, low=self.smallest, high=self.budget.window)
         yield from self._recalling(room)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from recto.context.window.notes import LONGEST, NoteKind
+from recto.context.window.notes import MAX_NOTE_CHARS, NoteKind
 from recto.transcript.entries import MAX_SEQ
 
 _Seq = Annotated[int, Field(ge=1, le=MAX_SEQ)]
@@ -59,7 +59,7 @@ class ReadParams(_Asked):
 class NoteParams(_OfSession):
     """Something to write down."""
 
-    text: Annotated[str, Field(min_length=1, max_length=LONGEST)]
+    text: Annotated[str, Field(min_length=1, max_length=MAX_NOTE_CHARS)]
     """The note: one thing, in a sentence or two."""
     kind: NoteKind = "misc"
     """What it is about."""

@@ -64,7 +64,7 @@ class ModelCard:
         minor = int(found[2] or 0)
         return (int(found[1]), minor if minor < 100 else 0) >= (5, 1)  # a longer number is a date
 
-    def room(self, reserve: int) -> int:
+    def input_budget(self, reserve: int) -> int:
         """How many tokens a prompt may have when `reserve` are kept for the answer."""
         return max(0, min(self.max_input, self.window - reserve))
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recto.context.compaction.fidelity import (
-    ALARM,
-    GATE,
+    FIDELITY_ALARM,
+    FIDELITY_GATE,
     Answered,
     JudgedFidelity,
     Question,
@@ -96,10 +96,10 @@ TRIP_THIN = "They plan a trip to Lisbon by train with a budget of 1800 euros and
 @pytest.mark.parametrize(
     ("transcript", "summary", "low", "high"),
     [
-        (UPLOAD, UPLOAD_GOOD, GATE, 1.0),
+        (UPLOAD, UPLOAD_GOOD, FIDELITY_GATE, 1.0),
         (UPLOAD, UPLOAD_THIN, 0.2, 0.6),
         (UPLOAD, "", 0.0, 0.05),
-        (TRIP, TRIP_GOOD, GATE, 1.0),
+        (TRIP, TRIP_GOOD, FIDELITY_GATE, 1.0),
         (TRIP, TRIP_THIN, 0.05, 0.6),
         (TRIP, "", 0.0, 0.05),
     ],
@@ -109,7 +109,7 @@ def test_a_summary_is_worth_what_it_keeps(transcript, summary, low, high):
     found = fidelity_of(summary, facts_of(transcript), salient(transcript))
     assert low <= found.score <= high, found
     assert found.score == pytest.approx(0.6 * found.ledger + 0.4 * found.entities)
-    assert (found.score < ALARM) == (high < ALARM)
+    assert (found.score < FIDELITY_ALARM) == (high < FIDELITY_ALARM)
 
 
 def test_what_is_missing_is_named():

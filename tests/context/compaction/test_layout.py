@@ -16,7 +16,7 @@ from recto.context.compaction.layout import (
     with_names,
 )
 from recto.context.facts.types import Fact, WorkedFile
-from recto.context.window.notes import Note, bounded, rendered
+from recto.context.window.notes import Note, limit_notes, render_notes
 from recto.context.window.summary import Summary, SummaryPart
 from recto.continuity.checkpoints.builder import checkpoint_of
 from recto.continuity.checkpoints.handoff import handoff_of
@@ -85,12 +85,12 @@ def test_a_secret_does_not_stand_in_a_line():
 
 def test_a_summary_survives_being_stored():
     summary = Summary(
-        at=9,
+        decision_seq=9,
         text="text",
-        known=8,
+        covered_until=8,
         parts=(SummaryPart(first=1, last=2, level="title", turn=1, text="- x (1 to 2)"),),
         facts=(fact("Never touch migrations/."),),
-        touched=(WorkedFile(path="a.py", reads=1, edits=0, last=2),),
+        files=(WorkedFile(path="a.py", reads=1, edits=0, last=2),),
     )
     stored = summary.to_json()
     stored["parts"][0]["newer"] = "ignored"
@@ -104,11 +104,11 @@ def test_a_summary_survives_being_stored():
     most=st.integers(0, 200),
 )
 def test_notes_are_bounded_and_critical_ones_stay_longest(notes, most):
-    kept = bounded(notes, most)
+    kept = limit_notes(notes, most)
     assert sum(len(note.text) for note in kept) <= most
     if any(note.critical for note in notes) and not any(note.critical for note in kept):
         assert all(len(note.text) > most for note in notes if note.critical)
-    assert len(rendered(notes, most)) <= len(kept) + 2
+    assert len(render_notes(notes, most)) <= len(kept) + 2
 
 
 def test_a_handoff_says_what_holds_and_what_is_open_within_its_tokens():

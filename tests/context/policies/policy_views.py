@@ -13,7 +13,7 @@ from recto.context.policies.prune import Prune
 from recto.context.policies.scorers import SCORERS
 from recto.context.policies.trim import TrimResults
 from recto.context.window.plan import Plan, PolicyView, ToolResult
-from recto.context.window.units import Line, Unit, leaving_order, units_of
+from recto.context.window.units import Unit, WindowMessage, eviction_order, units_of
 from recto.formats import read
 from recto.formats.session_files import read_file
 from recto.tokens.estimates import plain_estimate
@@ -37,11 +37,11 @@ TEXTS = st.one_of(
 
 
 def view_of(
-    lines: list[Line],
+    lines: list[WindowMessage],
     texts: dict[int, str],
     *,
     stays: Callable[[Unit], bool] = lambda unit: False,
-    shrunk: frozenset[int] = frozenset(),
+    shortened: frozenset[int] = frozenset(),
     tokens: dict[int, int] | None = None,
     arguments: dict[int, str] | None = None,
     goal: str = "",
@@ -50,10 +50,10 @@ def view_of(
     units = units_of(lines, long_exchange)
     tools = {line.seq: line.tools for line in lines}
     return PolicyView(
-        eligible=leaving_order([unit for unit in units if not stays(unit)]),
+        eligible=eviction_order([unit for unit in units if not stays(unit)]),
         protected=[unit for unit in units if stays(unit)],
         tokens=tokens or {line.seq: line.tokens for line in lines},
-        shrunk=shrunk,
+        shortened=shortened,
         turn=len({unit.exchange for unit in units}),
         goal=goal,
         text_of=texts.__getitem__,
@@ -66,9 +66,9 @@ def view_of(
     )
 
 
-def conversation(*steps: tuple[str, str], tokens: int = 100) -> tuple[list[Line], dict[int, str]]:
+def conversation(*steps: tuple[str, str], tokens: int = 100) -> tuple[list[WindowMessage], dict[int, str]]:
     """Lines from role and text; a tool's line answers a call of the assistant's line before it."""
-    lines: list[Line] = []
+    lines: list[WindowMessage] = []
     texts: dict[int, str] = {}
     for seq, (role, text) in enumerate(steps, 1):
         texts[seq] = text
@@ -76,7 +76,7 @@ def conversation(*steps: tuple[str, str], tokens: int = 100) -> tuple[list[Line]
         answers = (f"c{seq - 1}",) if role == "tool" else ()
         tools = ("Read",) if calls or answers else ()
         lines.append(
-            Line(seq=seq, id=f"m{seq}", role=role, tokens=tokens, calls=calls, answers=answers, tools=tools)  # type: ignore[arg-type]
+            WindowMessage(seq=seq, id=f"m{seq}", role=role, tokens=tokens, calls=calls, answers=answers, tools=tools)  # type: ignore[arg-type]
         )
     return lines, texts
 
@@ -93,12 +93,12 @@ def views(draw: st.DrawFn) -> PolicyView:
     lines, texts = conversation(*steps)
     costs = {line.seq: draw(st.integers(0, 2_000)) for line in lines}
     stay = draw(st.sets(st.integers(1, max(1, len(lines)))))
-    shrunk = frozenset(seq for seq in draw(st.sets(st.integers(1, max(1, len(lines))))) if seq <= len(lines))
+    shortened = frozenset(seq for seq in draw(st.sets(st.integers(1, max(1, len(lines))))) if seq <= len(lines))
     return view_of(
         lines,
         texts,
         stays=lambda unit: not stay.isdisjoint(unit.seqs),
-        shrunk=shrunk,
+        shortened=shortened,
         tokens=costs,
         goal=draw(TEXTS),
         long_exchange=draw(st.sampled_from([2, 12])),
@@ -107,8 +107,8 @@ def views(draw: st.DrawFn) -> PolicyView:
 
 def freed_by(plan: Plan, view: PolicyView) -> int:
     """What a plan frees, counted anew."""
-    leaving = sum(view.tokens[line.seq] for unit in plan.leaves for line in unit.lines)
-    return leaving + sum(view.tokens[shrink.seq] - shrink.tokens for shrink in plan.shrinks)
+    leaving = sum(view.tokens[line.seq] for unit in plan.evicts for line in unit.messages)
+    return leaving + sum(view.tokens[shrink.seq] - shrink.tokens for shrink in plan.shortens)
 
 
 def real_views(data: Path, every: int = 1) -> Iterator[PolicyView]:
@@ -125,13 +125,13 @@ def real_view(file: Path) -> PolicyView:
         if entry.kind == "message"
     ]
     calls = {part.call_id: part for message in messages for part in message.calls}
-    lines: list[Line] = []
+    lines: list[WindowMessage] = []
     arguments: dict[int, str] = {}
     for seq, message in enumerate(messages, 1):
         asked = [calls[part.call_id] for part in message.results if part.call_id in calls]
         arguments[seq] = asked[0].text if asked else ""
         lines.append(
-            Line(
+            WindowMessage(
                 seq=seq,
                 id=str(seq),
                 role=message.role,

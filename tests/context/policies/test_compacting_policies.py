@@ -9,8 +9,8 @@ from tests.context.policies.policy_views import conversation, view_of, views
 from recto.context.policies.compact import Compact
 from recto.context.policies.progressive import Progressive
 from recto.context.policies.prune import Prune
-from recto.context.policies.summarize_results import SummariseResults
-from recto.context.policies.tool_units import ToolWork
+from recto.context.policies.summarize_results import SummarizeResults
+from recto.context.policies.tool_units import ToolUnitsOnly
 from recto.context.policies.trim import TrimResults
 from recto.tokens.estimates import plain_estimate
 
@@ -24,16 +24,16 @@ def talk(exchanges, tokens=400):
 def test_a_compaction_takes_only_what_may_leave_and_frees_more_than_it_writes(view):
     plan = Compact(keep_recent_tokens=300, summary_tokens=200, handoff_tokens=0).plan(view, 1)
     if plan:
-        assert {unit.first for unit in plan.leaves} <= {unit.first for unit in view.eligible}
-        freed = sum(view.cost(unit) for unit in plan.leaves)
-        assert plan.writes.most <= freed / 2
-        assert plan.frees == freed - plan.writes.most
+        assert {unit.first for unit in plan.evicts} <= {unit.first for unit in view.eligible}
+        freed = sum(view.cost(unit) for unit in plan.evicts)
+        assert plan.writes.max_tokens <= freed / 2
+        assert plan.frees == freed - plan.writes.max_tokens
 
 
 def test_a_compaction_keeps_the_newest_units_whole():
     view = talk(20)
     plan = Compact(keep_recent_tokens=2_000, summary_tokens=500).plan(view, 1)
-    kept = [unit for unit in view.eligible if unit not in plan.leaves]
+    kept = [unit for unit in view.eligible if unit not in plan.evicts]
     assert kept == view.eligible[-2:]
 
 
@@ -57,28 +57,28 @@ def test_progressive_levels_free_more_than_their_words_cost(view):
     plan = Progressive().plan(view, 10**9)
     if plan:
         assert plan.frees > 0
-        assert {unit.first for unit in plan.leaves} <= {unit.first for unit in view.eligible}
+        assert {unit.first for unit in plan.evicts} <= {unit.first for unit in view.eligible}
 
 
 def test_progressive_levels_stop_when_enough_is_free():
     view = talk(30)
     few, all_of_them = Progressive().plan(view, 500), Progressive().plan(view, 10**9)
-    assert 0 < len(few.leaves) < len(all_of_them.leaves)
-    assert few.leaves == all_of_them.leaves[: len(few.leaves)]
+    assert 0 < len(few.evicts) < len(all_of_them.evicts)
+    assert few.evicts == all_of_them.evicts[: len(few.evicts)]
 
 
 def test_progressive_levels_stop_where_their_words_would_be_too_many():
     view = talk(200)
-    assert Progressive(most_tokens=300).plan(view, 10**9).writes.most <= 300
+    assert Progressive(most_tokens=300).plan(view, 10**9).writes.max_tokens <= 300
 
 
 def test_long_results_are_summarised_to_less_than_a_fifth_oldest_first():
     output = "\n".join(f"src/module_{number}.py:{number}: warning: unused import" for number in range(300))
     steps = [("user", "lint"), *[("assistant", "next"), ("tool", output)] * 6]
     lines, texts = conversation(*steps, tokens=plain_estimate(output))
-    plan = SummariseResults().plan(view_of(lines, texts), 10**9)
-    assert [shrink.seq for shrink in plan.shrinks] == [3, 5, 7]
-    for shrink in plan.shrinks:
+    plan = SummarizeResults().plan(view_of(lines, texts), 10**9)
+    assert [shrink.seq for shrink in plan.shortens] == [3, 5, 7]
+    for shrink in plan.shortens:
         assert shrink.tokens < 0.22 * plain_estimate(output)
         assert shrink.text.endswith(f"the whole is recto://agent:default:main/{shrink.seq}]")
         first = shrink.text.splitlines()[0]
@@ -88,7 +88,7 @@ def test_long_results_are_summarised_to_less_than_a_fifth_oldest_first():
 def test_results_of_less_than_500_tokens_are_left_to_others():
     output = "src/a.py:1: warning: unused import\n" * 30
     steps = [("user", "lint"), *[("assistant", "next"), ("tool", output)] * 6]
-    assert not SummariseResults().plan(view_of(*conversation(*steps, tokens=499)), 10**9)
+    assert not SummarizeResults().plan(view_of(*conversation(*steps, tokens=499)), 10**9)
 
 
 def test_tool_work_leaves_before_what_people_said():
@@ -96,9 +96,9 @@ def test_tool_work_leaves_before_what_people_said():
     steps += [("assistant", "reading"), ("tool", "text")] * 8 + [("assistant", "we decided to use sqlite")]
     lines, texts = conversation(*steps)
     view = view_of(lines, texts, long_exchange=2)
-    plan = ToolWork(Prune()).plan(view, 10**9)
-    assert {line.role for unit in plan.leaves for line in unit.lines} == {"assistant", "tool"}
-    assert all(line.seq not in (1, 18) for unit in plan.leaves for line in unit.lines)
+    plan = ToolUnitsOnly(Prune()).plan(view, 10**9)
+    assert {line.role for unit in plan.evicts for line in unit.messages} == {"assistant", "tool"}
+    assert all(line.seq not in (1, 18) for unit in plan.evicts for line in unit.messages)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_tool_work_leaves_before_what_people_said():
         lambda: Compact(least_ratio=0.5),
         lambda: Compact(keep_recent_tokens=-1),
         lambda: Progressive(key_points_turns=9, line_turns=3),
-        lambda: SummariseResults(share=1.0),
+        lambda: SummarizeResults(share=1.0),
         lambda: TrimResults(keep_newest=-1),
     ],
 )

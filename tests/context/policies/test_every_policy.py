@@ -13,7 +13,7 @@ from tests.context.policies.policy_views import LEAVING, POLICIES, SHRINKING, fr
 from recto.context.policies.evict import Evict
 from recto.context.policies.features import TOTAL
 from recto.context.window.plan import Plan, Policy, PolicyView
-from recto.context.window.units import Line
+from recto.context.window.units import WindowMessage
 
 NEEDS = st.integers(-5, 6_000)
 each_policy = pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
@@ -29,12 +29,12 @@ def named(policies: Iterable[Policy]) -> Iterator[Policy]:
 
 def check(plan: Plan, view: PolicyView, need: int) -> None:
     eligible = {seq for unit in view.eligible for seq in unit.seqs}
-    touched = [seq for unit in plan.leaves for seq in unit.seqs] + [shrink.seq for shrink in plan.shrinks]
+    touched = [seq for unit in plan.evicts for seq in unit.seqs] + [shrink.seq for shrink in plan.shortens]
     assert eligible.issuperset(touched)
     assert len(touched) == len(set(touched))
-    assert all(unit in view.eligible for unit in plan.leaves)
+    assert all(unit in view.eligible for unit in plan.evicts)
     assert plan.frees == freed_by(plan, view)
-    assert all(shrink.tokens < view.tokens[shrink.seq] for shrink in plan.shrinks)
+    assert all(shrink.tokens < view.tokens[shrink.seq] for shrink in plan.shortens)
     assert bool(plan) == (plan.frees > 0) == bool(plan.reason)
     if need <= 0:
         assert not plan
@@ -51,8 +51,8 @@ def test_enough_leaves_or_everything_that_may_and_no_unit_too_many(view, need):
     for policy in named(LEAVING):
         plan = policy.plan(view, need)
         assert plan.frees >= min(need, sum(view.cost(unit) for unit in view.eligible))
-        if plan.leaves:
-            assert plan.frees - view.cost(plan.leaves[-1]) < need
+        if plan.evicts:
+            assert plan.frees - view.cost(plan.evicts[-1]) < need
 
 
 @given(view=views(), need=NEEDS, more=st.integers(0, 3_000))
@@ -60,8 +60,8 @@ def test_who_needs_more_gets_no_less_and_the_same_first(view, need, more):
     for policy in named(POLICIES):
         some, rest = policy.plan(view, need), policy.plan(view, need + more)
         assert rest.frees >= some.frees
-        assert rest.leaves[: len(some.leaves)] == some.leaves
-        assert rest.shrinks[: len(some.shrinks)] == some.shrinks
+        assert rest.evicts[: len(some.evicts)] == some.evicts
+        assert rest.shortens[: len(some.shortens)] == some.shortens
 
 
 @given(view=views(), need=NEEDS)
@@ -73,7 +73,7 @@ def test_the_same_view_gives_the_same_plan(view, need):
 @given(view=views(), need=NEEDS)
 def test_what_opened_a_long_exchange_leaves_after_everything_that_answers_it(view, need):
     for policy in named(LEAVING):
-        leaves = policy.plan(view, need).leaves
+        leaves = policy.plan(view, need).evicts
         for place, unit in enumerate(leaves):
             if unit.opens:
                 others = [other for other in view.eligible if other.exchange == unit.exchange and other is not unit]
@@ -92,8 +92,8 @@ def test_every_unit_that_was_weighed_has_a_finite_score_on_record(view):
 @pytest.mark.parametrize("need", [-1, 0, 1, 10**12])
 def test_odd_views_are_no_reason_to_fail(policy, need):
     nothing = PolicyView(eligible=(), protected=(), tokens={})
-    free = [Line(seq=1, id="a", role="user", tokens=0)]
-    late = [Line(seq=7, id="b", role="tool", tokens=900, answers=("gone",), tools=("",))]
+    free = [WindowMessage(seq=1, id="a", role="user", tokens=0)]
+    late = [WindowMessage(seq=7, id="b", role="tool", tokens=900, answers=("gone",), tools=("",))]
     assert not policy.plan(nothing, need)
     assert not policy.plan(view_of(free, {1: ""}), need)
     check(policy.plan(view_of(late, {7: "\ud800\x00 " * 400}), need), view_of(late, {7: ""}), need)

@@ -19,7 +19,7 @@ PAGES = [
 def first_to_leave(scorer, *steps, need: int = 1, goal: str = "", stays=lambda unit: False) -> list[int]:
     lines, texts = conversation(*steps)
     plan = Evict(scorer=scorer).plan(view_of(lines, texts, goal=goal, stays=stays, long_exchange=2), need)
-    return [unit.first for unit in plan.leaves]
+    return [unit.first for unit in plan.evicts]
 
 
 def test_fifo_lets_the_oldest_go():
@@ -60,7 +60,7 @@ def test_priority_keeps_marks_sources_and_reuse_by_their_weights():
     lines, texts = conversation(("assistant", "one"), ("tool", "two"), ("assistant", "three"), ("user", "four"))
     view = view_of(lines, texts, long_exchange=2)
     only_source = Priority(recency=0, relevance=0, reuse=0, mark=0)
-    assert [unit.first for unit in Evict(scorer=only_source).plan(view, 500).leaves] == [3, 1, 4]
+    assert [unit.first for unit in Evict(scorer=only_source).plan(view, 500).evicts] == [3, 1, 4]
     parts = Evict(scorer=Priority()).plan(view, 1).scores[4]
     assert parts.keys() == {"total", "recency", "relevance", "source", "reuse", "mark"}
     assert parts["source"] == 1.0
@@ -79,7 +79,7 @@ def test_of_two_that_say_the_same_the_older_leaves_and_the_reason_names_the_newe
     steps = [("user", "glass marble stone copper silver golden bronze"), ("user", page), ("user", page + " again")]
     lines, texts = conversation(*steps)
     plan = Evict(scorer=SemanticMerge()).plan(view_of(lines, texts), 1)
-    assert [unit.first for unit in plan.leaves] == [2]
+    assert [unit.first for unit in plan.evicts] == [2]
     assert plan.reason.endswith("; 2 repeats 3")
     assert plan.scores[2]["repeats"] == 3
     assert plan.scores[2]["alike"] > 0.85
@@ -103,7 +103,7 @@ def test_the_reason_names_no_kept_unit_that_leaves_as_well():
     page = " ".join(PAGES)
     lines, texts = conversation(("user", page), ("user", page))
     plan = Evict(scorer=SemanticMerge()).plan(view_of(lines, texts), 200)
-    assert len(plan.leaves) == 2
+    assert len(plan.evicts) == 2
     assert "repeats" not in plan.reason
 
 

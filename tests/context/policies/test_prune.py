@@ -10,7 +10,7 @@ from recto.context.policies.prune import Prune
 def test_the_oldest_leave_first_and_only_as_many_as_it_takes():
     lines, texts = conversation(*[("user", "a"), ("assistant", "b")] * 5)
     plan = Prune().plan(view_of(lines, texts), 450)
-    assert [unit.seqs for unit in plan.leaves] == [(1, 2), (3, 4), (5, 6)]
+    assert [unit.seqs for unit in plan.evicts] == [(1, 2), (3, 4), (5, 6)]
     assert (plan.frees, plan.policy) == (600, "prune")
     assert plan.reason == "oldest first: 3 units of entries 1 to 6"
 

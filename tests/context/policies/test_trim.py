@@ -26,24 +26,24 @@ def loop(results: int, output: str = LONG):
 def test_only_old_results_shrink_and_never_twice(style, view):
     plan = TrimResults(style=style, keep_newest=1, min_tokens=0, head_tokens=5, tail_tokens=5).plan(view, 10**9)
     results = sorted(
-        line.seq for unit in (*view.eligible, *view.protected) for line in unit.lines if line.role == "tool"
+        line.seq for unit in (*view.eligible, *view.protected) for line in unit.messages if line.role == "tool"
     )
-    shrunk = {shrink.seq for shrink in plan.shrinks}
-    assert shrunk <= set(results[:-1]) - view.shrunk
-    assert not plan.leaves
+    shrunk = {shrink.seq for shrink in plan.shortens}
+    assert shrunk <= set(results[:-1]) - view.shortened
+    assert not plan.evicts
 
 
 def test_the_oldest_shrink_first_and_the_newest_stay():
     view = view_of(*loop(6))
-    assert [shrink.seq for shrink in TrimResults().plan(view, 1).shrinks] == [3]
-    assert [shrink.seq for shrink in TrimResults().plan(view, 10**9).shrinks] == [3, 5, 7]
-    assert [shrink.seq for shrink in TrimResults(keep_newest=0).plan(view, 10**9).shrinks] == [3, 5, 7, 9, 11, 13]
+    assert [shrink.seq for shrink in TrimResults().plan(view, 1).shortens] == [3]
+    assert [shrink.seq for shrink in TrimResults().plan(view, 10**9).shortens] == [3, 5, 7]
+    assert [shrink.seq for shrink in TrimResults(keep_newest=0).plan(view, 10**9).shortens] == [3, 5, 7, 9, 11, 13]
 
 
 def test_the_newest_are_counted_over_the_whole_prompt():
     lines, texts = loop(6)
     view = view_of(lines, texts, stays=lambda unit: unit.first > 8)
-    assert [shrink.seq for shrink in TrimResults(keep_newest=3).plan(view, 10**9).shrinks] == [3, 5, 7]
+    assert [shrink.seq for shrink in TrimResults(keep_newest=3).plan(view, 10**9).shortens] == [3, 5, 7]
 
 
 def test_excluded_tools_marked_lines_small_and_shrunk_results_stay_whole():
@@ -51,9 +51,9 @@ def test_excluded_tools_marked_lines_small_and_shrunk_results_stay_whole():
     lines[2] = replace(lines[2], tools=("Ask",))
     lines[4] = replace(lines[4], marked=True)
     small = {line.seq: 99 if line.seq == 7 else line.tokens for line in lines}
-    view = view_of(lines, texts, shrunk=frozenset({9}), tokens=small)
+    view = view_of(lines, texts, shortened=frozenset({9}), tokens=small)
     plan = TrimResults(exclude_tools=("Ask",), keep_newest=1).plan(view, 10**9)
-    assert [shrink.seq for shrink in plan.shrinks] == [11]
+    assert [shrink.seq for shrink in plan.shortens] == [11]
 
 
 def test_it_clears_at_least_so_much_or_does_nothing():
@@ -92,7 +92,7 @@ def test_placeholders_of_real_results_have_few_tokens(data):
     sizes = sorted(
         count(shrink.text)
         for view in real_views(data, every=6)
-        for shrink in TrimResults(keep_newest=0).plan(view, 10**9).shrinks
+        for shrink in TrimResults(keep_newest=0).plan(view, 10**9).shortens
     )
     assert len(sizes) > 300
     assert sizes[len(sizes) // 2] <= 42
@@ -101,7 +101,7 @@ def test_placeholders_of_real_results_have_few_tokens(data):
 
 def test_head_and_tail_are_the_result_s_own_with_a_pointer_between():
     plan = TrimResults(style="head_tail", head_tokens=40, tail_tokens=40).plan(view_of(*loop(4)), 1)
-    text = plan.shrinks[0].text
+    text = plan.shortens[0].text
     head, between, tail = text.partition("\n[… about ")
     assert between
     assert LONG.startswith(head)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.context.window.budget import COMPONENTS, LEAST_RESERVE, PROFILES, Budget, BudgetShares, Burn
+from recto.context.window.budget import COMPONENTS, MIN_RESERVE, PROFILES, Budget, BudgetShares, Burn
 from recto.tokens.model_card import ModelCard
 
 windows = st.integers(1, 10_000_000)
@@ -32,8 +32,8 @@ def test_limits_never_sum_over_the_window(card, profile, reserve):
     budget = Budget.for_model(card, profile, reserve=reserve)
     hard = {name: limit.hard for name, limit in budget.limits.items()}
     assert sum(hard.values()) <= card.window
-    assert sum(hard.values()) - hard["reserve"] <= budget.room <= card.max_input
-    assert budget.room + budget.reserve <= card.window
+    assert sum(hard.values()) - hard["reserve"] <= budget.input_budget <= card.max_input
+    assert budget.input_budget + budget.reserve <= card.window
     assert all(0 <= limit.soft <= limit.hard for limit in budget.limits.values())
 
 
@@ -41,7 +41,7 @@ def test_limits_never_sum_over_the_window(card, profile, reserve):
 def test_limits_with_other_shares_never_sum_over_the_window_either(window, profile, shares):
     budget = Budget.of(window, profile=profile, shares=shares)
     assert sum(limit.hard for limit in budget.limits.values()) <= window
-    assert all(PROFILES[profile].replaced(shares)[name] == share for name, share in shares.items())
+    assert all(PROFILES[profile].with_shares(shares)[name] == share for name, share in shares.items())
 
 
 def test_the_default_limits_are_the_shares_of_the_window():
@@ -55,14 +55,14 @@ def test_the_default_limits_are_the_shares_of_the_window():
         "reserve": 10_000,
     }
     assert budget.limits["history"].soft == 104_000
-    assert (budget.room, budget.reserve) == (190_000, 10_000)
+    assert (budget.input_budget, budget.reserve) == (190_000, 10_000)
 
 
 @given(cards(), profiles, st.none() | tokens)
 def test_the_reserve_is_never_under_the_least_nor_over_what_the_model_can_answer(card, profile, reserve):
     kept = Budget.for_model(card, profile, reserve=reserve).reserve
     assert kept <= card.max_output
-    assert kept >= min(LEAST_RESERVE, card.window // 4, card.max_output)
+    assert kept >= min(MIN_RESERVE, card.window // 4, card.max_output)
     if reserve is None:
         assert kept <= max(1, card.window // 4)
 
@@ -70,7 +70,7 @@ def test_the_reserve_is_never_under_the_least_nor_over_what_the_model_can_answer
 def test_a_tiny_window_keeps_a_quarter_for_the_answer():
     assert Budget.of(8192).reserve == 2048
     assert Budget.of(8192, 500).reserve == 500
-    assert Budget.of(32_768).reserve == LEAST_RESERVE
+    assert Budget.of(32_768).reserve == MIN_RESERVE
 
 
 def test_what_the_reserve_takes_above_its_share_comes_off_the_others_in_proportion():
@@ -86,13 +86,13 @@ def test_what_the_reserve_leaves_of_its_share_goes_to_the_others():
 
 def test_a_reserve_of_the_whole_window_leaves_no_room():
     budget = Budget.of(10_000, reserve=20_000)
-    assert (budget.room, budget.limits["history"].hard, budget.check("history", 1).level) == (0, 0, "violation")
+    assert (budget.input_budget, budget.limits["history"].hard, budget.check("history", 1).level) == (0, 0, "violation")
 
 
 def test_a_prompt_never_gets_more_than_the_model_takes_as_input():
     card = ModelCard(name="m", window=400_000, max_input=272_000, max_output=128_000)
     budget = Budget.for_model(card)
-    assert budget.room == card.room(budget.reserve) == 272_000
+    assert budget.input_budget == card.input_budget(budget.reserve) == 272_000
     assert sum(budget.limits[name].hard for name in COMPONENTS if name != "reserve") <= 272_000
 
 
@@ -125,12 +125,12 @@ def test_shares_that_are_not_the_whole_are_refused():
 
 
 def test_shares_that_are_given_stay_and_the_others_keep_their_proportions():
-    shares = BudgetShares().replaced({"history": 0.30})
+    shares = BudgetShares().with_shares({"history": 0.30})
     assert shares.history == 0.30
     assert shares.results / shares.tools == pytest.approx(3)
-    assert BudgetShares().replaced({}) == BudgetShares()
+    assert BudgetShares().with_shares({}) == BudgetShares()
     research = PROFILES["research"]
-    assert BudgetShares().replaced({name: research[name] for name in COMPONENTS}) == research
+    assert BudgetShares().with_shares({name: research[name] for name in COMPONENTS}) == research
 
 
 def test_shares_that_cannot_be_are_refused():

@@ -9,17 +9,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from recto.context.window.cache_cost import (
-    COLD_AFTER,
-    RELATIVE,
-    UNKNOWN_MINIMUM,
+    CACHE_LIFETIMES,
+    DEFAULT_CACHE_MINIMUM,
+    RELATIVE_RATES,
     PromptEdit,
     Rates,
-    bill,
     cached_share,
-    rates,
-    remaining_turns,
+    call_price,
+    rates_for,
+    remaining_steps,
     stable_prefix,
-    weigh,
+    weigh_edit,
 )
 from recto.tokens.model_card import ModelCard
 
@@ -30,7 +30,7 @@ def card(**given_fields) -> ModelCard:
 
 
 def edit(**given_fields) -> PromptEdit:
-    return PromptEdit(**{"prefix": 5000, "removed": 10_000, "suffix": 20_000, "turns": 10, **given_fields})
+    return PromptEdit(**{"prefix": 5000, "removed": 10_000, "suffix": 20_000, "steps": 10, **given_fields})
 
 
 PLAIN = card()
@@ -38,15 +38,15 @@ UNPRICED = ModelCard(name="m", window=10**6, max_input=10**6, max_output=10**5)
 STEPPED = card(long_from=200_000, long_input_price=2000, long_cache_read_price=200, long_output_price=7000)
 
 amounts = st.integers(0, 400_000)
-prefixes = st.integers(UNKNOWN_MINIMUM, 400_000)
+prefixes = st.integers(DEFAULT_CACHE_MINIMUM, 400_000)
 turns = st.integers(0, 60)
 models = st.sampled_from([PLAIN, UNPRICED, STEPPED, card(cache_write_price=None), card(cache_read_price=50)])
 
 
 @given(st.sampled_from([PLAIN, UNPRICED]), prefixes, amounts, amounts, st.integers(1, 60))
 def test_a_warm_cache_makes_it_the_rule_of_removed_times_turns_against_the_suffix(model, prefix, removed, suffix, left):
-    verdict = weigh(model, edit(prefix=prefix, removed=removed, suffix=suffix, turns=left))
-    prices = rates(model, prefix)
+    verdict = weigh_edit(model, edit(prefix=prefix, removed=removed, suffix=suffix, steps=left))
+    prices = rates_for(model, prefix)
     assert verdict.saves == removed * left * prices.read
     assert verdict.costs == suffix * (prices.write - prices.read)
     assert verdict.net == verdict.saves - verdict.costs
@@ -55,16 +55,16 @@ def test_a_warm_cache_makes_it_the_rule_of_removed_times_turns_against_the_suffi
 
 def test_rewriting_costs_as_much_as_many_readings():
     model = card(cache_read_price=50)
-    even = edit(removed=100_000, suffix=100_000, turns=24)
-    assert weigh(model, even).net == 0
-    assert not weigh(model, even).pays
-    assert weigh(model, edit(removed=100_000, suffix=100_000, turns=25)).pays
+    even = edit(removed=100_000, suffix=100_000, steps=24)
+    assert weigh_edit(model, even).net == 0
+    assert not weigh_edit(model, even).pays
+    assert weigh_edit(model, edit(removed=100_000, suffix=100_000, steps=25)).pays
 
 
 @given(models, prefixes, amounts, amounts, turns, turns)
 def test_the_longer_it_lasts_the_more_an_edit_saves(model, prefix, removed, suffix, one, other):
     fewer, more = sorted((one, other))
-    at = [weigh(model, edit(prefix=prefix, removed=removed, suffix=suffix, turns=left)) for left in (fewer, more)]
+    at = [weigh_edit(model, edit(prefix=prefix, removed=removed, suffix=suffix, steps=left)) for left in (fewer, more)]
     assert at[0].saves <= at[1].saves
     if fewer:
         assert at[0].net <= at[1].net
@@ -73,92 +73,95 @@ def test_the_longer_it_lasts_the_more_an_edit_saves(model, prefix, removed, suff
 @given(models, prefixes, amounts, amounts, amounts, st.integers(1, 60))
 def test_the_more_it_removes_the_better_an_edit_is(model, prefix, one, other, suffix, left):
     less, more = sorted((one, other))
-    nets = [weigh(model, edit(prefix=prefix, removed=gone, suffix=suffix, turns=left)).net for gone in (less, more)]
+    nets = [
+        weigh_edit(model, edit(prefix=prefix, removed=gone, suffix=suffix, steps=left)).net for gone in (less, more)
+    ]
     assert nets[0] <= nets[1]
 
 
 @given(models, prefixes, amounts, amounts, amounts, st.integers(1, 60))
 def test_the_later_in_the_prompt_the_cheaper_an_edit_is(model, prefix, removed, suffix, moved, left):
-    early = edit(prefix=prefix, removed=removed, suffix=suffix + moved, turns=left)
-    late = edit(prefix=prefix + moved, removed=removed, suffix=suffix, turns=left)
-    assert weigh(model, early).costs >= weigh(model, late).costs >= 0
-    assert weigh(model, early).saves == weigh(model, late).saves
+    early = edit(prefix=prefix, removed=removed, suffix=suffix + moved, steps=left)
+    late = edit(prefix=prefix + moved, removed=removed, suffix=suffix, steps=left)
+    assert weigh_edit(model, early).costs >= weigh_edit(model, late).costs >= 0
+    assert weigh_edit(model, early).saves == weigh_edit(model, late).saves
 
 
 @given(models, amounts, amounts, amounts, turns, amounts)
 def test_an_edit_of_a_cold_prompt_is_free(model, prefix, removed, suffix, left, grows):
     assert (
-        weigh(model, edit(prefix=prefix, removed=removed, suffix=suffix, turns=left, grows=grows, idle=inf)).costs == 0
+        weigh_edit(model, edit(prefix=prefix, removed=removed, suffix=suffix, steps=left, grows=grows, idle=inf)).costs
+        == 0
     )
 
 
 def test_a_cold_prompt_saves_the_writing_of_what_is_removed():
-    assert weigh(PLAIN, edit(turns=10, idle=inf)).saves == 10_000 * (1250 + 9 * 100)
+    assert weigh_edit(PLAIN, edit(steps=10, idle=inf)).saves == 10_000 * (1250 + 9 * 100)
 
 
 def test_a_cache_is_certainly_cold_only_after_the_longest_lifetime_the_provider_sells():
     assert not edit(idle=301).is_cold("anthropic")
     assert edit(idle=301, ttl=300).is_cold("anthropic")
-    assert edit(idle=COLD_AFTER["anthropic"]).is_cold("anthropic")
-    assert not edit(idle=COLD_AFTER["anthropic"]).is_cold("openai")
+    assert edit(idle=CACHE_LIFETIMES["anthropic"]).is_cold("anthropic")
+    assert not edit(idle=CACHE_LIFETIMES["anthropic"]).is_cold("openai")
     assert edit(idle=86_400).is_cold("openai")
     assert not edit(idle=10**9).is_cold("somebody")
     assert edit(idle=inf).is_cold("somebody")
 
 
 def test_the_providers_lifetime_is_found_by_the_card():
-    assert weigh(card(provider="anthropic"), edit(idle=3600)).costs == 0
-    assert weigh(card(provider="openai"), edit(idle=3600)).costs > 0
+    assert weigh_edit(card(provider="anthropic"), edit(idle=3600)).costs == 0
+    assert weigh_edit(card(provider="openai"), edit(idle=3600)).costs > 0
 
 
 def test_what_comes_in_place_of_the_removed_is_written_and_read_too():
-    plain, marked = weigh(PLAIN, edit()), weigh(PLAIN, edit(added=400))
+    plain, marked = weigh_edit(PLAIN, edit()), weigh_edit(PLAIN, edit(added=400))
     assert marked.saves == plain.saves - 400 * 10 * 100
     assert marked.costs == plain.costs + 400 * (1250 - 100)
 
 
 def test_with_no_call_to_come_nothing_pays():
-    verdict = weigh(PLAIN, edit(turns=0))
+    verdict = weigh_edit(PLAIN, edit(steps=0))
     assert (verdict.saves, verdict.costs, verdict.pays) == (0, 0, False)
 
 
 @given(models, amounts, amounts, st.integers(0, 60))
 def test_an_edit_that_removes_nothing_never_pays(model, prefix, suffix, left):
-    assert weigh(model, edit(prefix=prefix, removed=0, suffix=suffix, turns=left)).net <= 0
+    assert weigh_edit(model, edit(prefix=prefix, removed=0, suffix=suffix, steps=left)).net <= 0
 
 
 def test_falling_below_the_long_prompt_price_is_worth_the_difference():
-    shorter = edit(prefix=150_000, removed=10_000, suffix=45_000, turns=1)
-    assert weigh(STEPPED, shorter).saves == 205_000 * 200 - 195_000 * 100
-    assert weigh(PLAIN, shorter).saves == 10_000 * 100
-    answers = edit(prefix=150_000, removed=10_000, suffix=45_000, turns=1, output=1000)
-    assert weigh(STEPPED, answers).saves - weigh(STEPPED, shorter).saves == 1000 * (7000 - 5000)
+    shorter = edit(prefix=150_000, removed=10_000, suffix=45_000, steps=1)
+    assert weigh_edit(STEPPED, shorter).saves == 205_000 * 200 - 195_000 * 100
+    assert weigh_edit(PLAIN, shorter).saves == 10_000 * 100
+    answers = edit(prefix=150_000, removed=10_000, suffix=45_000, steps=1, output=1000)
+    assert weigh_edit(STEPPED, answers).saves - weigh_edit(STEPPED, shorter).saves == 1000 * (7000 - 5000)
 
 
 def test_a_prompt_that_grows_back_over_the_step_saves_the_difference_only_until_then():
-    still, growing = (edit(prefix=185_000, removed=16_000, suffix=10_000, turns=20, grows=g) for g in (0, 1000))
-    assert weigh(STEPPED, growing).saves < weigh(STEPPED, still).saves / 2
-    assert weigh(PLAIN, growing).saves == weigh(PLAIN, still).saves
+    still, growing = (edit(prefix=185_000, removed=16_000, suffix=10_000, steps=20, grows=g) for g in (0, 1000))
+    assert weigh_edit(STEPPED, growing).saves < weigh_edit(STEPPED, still).saves / 2
+    assert weigh_edit(PLAIN, growing).saves == weigh_edit(PLAIN, still).saves
 
 
 def test_a_prompt_whose_next_message_brings_it_over_the_step_saves_no_difference():
-    shorter = edit(prefix=189_000, removed=6000, suffix=10_000, turns=1, grows=2000)
-    assert weigh(STEPPED, shorter).saves == 6000 * 200
+    shorter = edit(prefix=189_000, removed=6000, suffix=10_000, steps=1, grows=2000)
+    assert weigh_edit(STEPPED, shorter).saves == 6000 * 200
 
 
 def test_a_prompt_below_the_cache_minimum_has_no_cache_to_break():
-    verdict = weigh(card(cache_minimum=4096), edit(prefix=1000, removed=1000, suffix=1000))
+    verdict = weigh_edit(card(cache_minimum=4096), edit(prefix=1000, removed=1000, suffix=1000))
     assert (verdict.saves, verdict.costs) == (1000 * 10 * 1000, 0)
 
 
 def test_a_prompt_that_falls_below_the_cache_minimum_loses_its_discount():
-    verdict = weigh(card(cache_minimum=4096), edit(prefix=2000, removed=1000, suffix=2000))
+    verdict = weigh_edit(card(cache_minimum=4096), edit(prefix=2000, removed=1000, suffix=2000))
     assert verdict.saves == 10 * (5000 * 100 - 4000 * 1000)
     assert not verdict.pays
 
 
 def test_a_prefix_below_the_cache_minimum_is_written_anew_with_the_rest():
-    verdict = weigh(card(cache_minimum=4096), edit(prefix=1000, removed=1000, suffix=8000))
+    verdict = weigh_edit(card(cache_minimum=4096), edit(prefix=1000, removed=1000, suffix=8000))
     assert verdict.costs == 9000 * (1250 - 100)
 
 
@@ -168,66 +171,66 @@ def test_negative_amounts_are_refused():
 
 
 def test_unknown_prices_are_relative_and_said_to_be():
-    assert rates(UNPRICED, 10) == RELATIVE
-    assert (RELATIVE.read / RELATIVE.fresh, RELATIVE.write / RELATIVE.fresh) == (0.1, 1.25)
-    assert not weigh(UNPRICED, edit()).known
-    assert weigh(PLAIN, edit()).known
+    assert rates_for(UNPRICED, 10) == RELATIVE_RATES
+    assert (RELATIVE_RATES.read / RELATIVE_RATES.fresh, RELATIVE_RATES.write / RELATIVE_RATES.fresh) == (0.1, 1.25)
+    assert not weigh_edit(UNPRICED, edit()).known
+    assert weigh_edit(PLAIN, edit()).known
 
 
 def test_a_price_list_without_cache_prices_gives_no_discount_and_asks_no_fee():
-    assert rates(card(cache_read_price=None, cache_write_price=None), 10) == Rates(
+    assert rates_for(card(cache_read_price=None, cache_write_price=None), 10) == Rates(
         fresh=1000, read=1000, write=1000, output=5000
     )
-    assert rates(card(cache_write_price=None), 10).write == 1000
-    assert weigh(card(cache_read_price=None, cache_write_price=None), edit()).costs == 0
+    assert rates_for(card(cache_write_price=None), 10).write == 1000
+    assert weigh_edit(card(cache_read_price=None, cache_write_price=None), edit()).costs == 0
 
 
 def test_an_answer_without_a_price_is_taken_to_cost_five_times_the_input():
-    assert rates(card(output_price=None), 10).output == 5 * 1000
-    assert RELATIVE.output == 5 * RELATIVE.fresh
+    assert rates_for(card(output_price=None), 10).output == 5 * 1000
+    assert RELATIVE_RATES.output == 5 * RELATIVE_RATES.fresh
 
 
 def test_long_prices_hold_beyond_the_step_and_those_not_listed_rise_with_the_input():
-    assert rates(STEPPED, 200_000) == Rates(fresh=1000, read=100, write=1250, output=5000)
-    assert rates(STEPPED, 200_001) == Rates(fresh=2000, read=200, write=2500, output=7000)
+    assert rates_for(STEPPED, 200_000) == Rates(fresh=1000, read=100, write=1250, output=5000)
+    assert rates_for(STEPPED, 200_001) == Rates(fresh=2000, read=200, write=2500, output=7000)
     bare = card(long_from=200_000, long_input_price=3000)
-    assert rates(bare, 200_001) == Rates(fresh=3000, read=300, write=3750, output=15_000)
+    assert rates_for(bare, 200_001) == Rates(fresh=3000, read=300, write=3750, output=15_000)
     only_output = card(long_from=200_000, long_output_price=9000)
-    assert rates(only_output, 200_001) == Rates(fresh=1000, read=100, write=1250, output=9000)
+    assert rates_for(only_output, 200_001) == Rates(fresh=1000, read=100, write=1250, output=9000)
 
 
 def test_a_free_model_has_no_division_by_its_price():
     free = card(input_price=0, cache_read_price=0, cache_write_price=0, long_from=10, long_input_price=5)
-    assert rates(free, 11).fresh == 5
+    assert rates_for(free, 11).fresh == 5
 
 
 def test_a_bill_reads_the_prefix_and_writes_the_rest():
-    assert bill(PLAIN, 10_000, 500, output=20) == 10_000 * 100 + 500 * 1250 + 20 * 5000
+    assert call_price(PLAIN, 10_000, 500, output=20) == 10_000 * 100 + 500 * 1250 + 20 * 5000
 
 
 def test_a_bill_respects_the_cache_minimum():
     model = card(cache_minimum=2048)
-    assert bill(model, 2000, 47, output=3) == 2047 * 1000 + 3 * 5000
-    assert bill(model, 2000, 48) == 2048 * 1250
-    assert bill(model, 2048, 100) == 2048 * 100 + 100 * 1250
-    assert bill(PLAIN, UNKNOWN_MINIMUM - 1, 0) == (UNKNOWN_MINIMUM - 1) * 1000
+    assert call_price(model, 2000, 47, output=3) == 2047 * 1000 + 3 * 5000
+    assert call_price(model, 2000, 48) == 2048 * 1250
+    assert call_price(model, 2048, 100) == 2048 * 100 + 100 * 1250
+    assert call_price(PLAIN, DEFAULT_CACHE_MINIMUM - 1, 0) == (DEFAULT_CACHE_MINIMUM - 1) * 1000
 
 
 @given(models, amounts, amounts, amounts)
 def test_a_longer_stable_prefix_is_never_dearer(model, total, one, other):
     assume(max(one, other) <= total)
     short, long = sorted((one, other))
-    assert bill(model, long, total - long) <= bill(model, short, total - short)
+    assert call_price(model, long, total - long) <= call_price(model, short, total - short)
 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_what_has_lasted_longer_is_expected_to_last_no_shorter(one, other):
     fewer, more = sorted((one, other))
-    assert 5 <= remaining_turns(fewer) <= remaining_turns(more) <= 50
+    assert 5 <= remaining_steps(fewer) <= remaining_steps(more) <= 50
 
 
 def test_as_many_calls_are_expected_as_there_were():
-    assert [remaining_turns(done) for done in (0, 5, 20, 50, 1000)] == [5, 5, 20, 50, 50]
+    assert [remaining_steps(done) for done in (0, 5, 20, 50, 1000)] == [5, 5, 20, 50, 50]
 
 
 pieces = st.lists(st.tuples(st.binary(max_size=2), st.integers(1, 100)), max_size=12)

@@ -10,17 +10,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from recto.context.window.pressure import (
-    DISCREPANCY,
-    SPIKE,
-    SPIKE_FLOOR,
-    TURNS,
+    MAX_DISCREPANCY,
+    MIN_SPIKE_TOKENS,
+    SPIKE_FACTOR,
+    VELOCITY_TURNS,
     Pressure,
     PromptSize,
     Thresholds,
     VelocitySpike,
     ZoneChanged,
-    changes,
-    measured,
+    compare_readings,
+    measure_prompt,
     turns_until,
 )
 
@@ -32,7 +32,7 @@ histories = st.lists(sizes, max_size=12)
 
 
 def after(*ends: int, room: int = 100_000) -> Pressure:
-    return reduce(Pressure.turn, ends, Pressure(room=room))
+    return reduce(Pressure.turn, ends, Pressure(input_budget=room))
 
 
 @pytest.mark.parametrize(
@@ -40,18 +40,18 @@ def after(*ends: int, room: int = 100_000) -> Pressure:
     [(0, "green"), (499, "green"), (500, "yellow"), (749, "yellow"), (750, "orange"), (899, "orange"), (900, "red")],
 )
 def test_a_zone_begins_at_its_threshold(tokens, zone):
-    assert Pressure(room=1000).read(tokens).zone == zone
+    assert Pressure(input_budget=1000).read(tokens).zone == zone
 
 
 def test_a_prompt_over_its_room_is_red():
-    reading = Pressure(room=1000).read(5000)
+    reading = Pressure(input_budget=1000).read(5000)
     assert (reading.zone, reading.utilization, reading.turns_until_red) == ("red", 5.0, 0)
 
 
 def test_where_there_is_no_room_everything_is_red():
-    assert [Pressure(room=0).read(tokens).zone for tokens in (0, 1, 1000)] == ["red"] * 3
+    assert [Pressure(input_budget=0).read(tokens).zone for tokens in (0, 1, 1000)] == ["red"] * 3
     with pytest.raises(ValueError, match="room"):
-        Pressure(room=-1)
+        Pressure(input_budget=-1)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_velocity_is_never_negative(room, ends, now):
 
 def test_velocity_is_the_mean_gain_of_the_last_turns():
     assert after(10_000, 11_000, 13_000).read(13_000).velocity == 1500
-    assert TURNS == 5
-    long_ago = after(0, 50_000, *range(50_100, 50_100 + 100 * TURNS, 100))
-    assert long_ago.read(50_000 + 100 * TURNS).velocity == 100
+    assert VELOCITY_TURNS == 5
+    long_ago = after(0, 50_000, *range(50_100, 50_100 + 100 * VELOCITY_TURNS, 100))
+    assert long_ago.read(50_000 + 100 * VELOCITY_TURNS).velocity == 100
 
 
 def test_the_first_prompt_is_not_growth():
@@ -112,7 +112,7 @@ def test_the_first_prompt_is_not_growth():
 
 
 def test_before_any_turn_has_ended_nothing_is_growth():
-    assert Pressure(room=100_000).read(30_000).velocity == 0
+    assert Pressure(input_budget=100_000).read(30_000).velocity == 0
 
 
 def test_a_turn_that_gains_much_quickens_at_once_and_one_that_gained_little_so_far_slows_nothing():
@@ -203,68 +203,68 @@ def test_tiny_prompts_do_not_cry():
 def test_a_spike_is_always_far_above_its_baseline(room, ends, now):
     reading = after(*ends, room=room).read(now)
     if reading.spike:
-        assert reading.gain > max(SPIKE_FLOOR, SPIKE * reading.baseline)
+        assert reading.gain > max(MIN_SPIKE_TOKENS, SPIKE_FACTOR * reading.baseline)
 
 
 def test_a_zone_change_is_told_in_both_directions():
-    pressure = Pressure(room=1000)
+    pressure = Pressure(input_budget=1000)
     green, orange = pressure.read(100), pressure.read(800)
-    assert changes(green, orange) == (ZoneChanged(before="green", after="orange"),)
-    assert changes(orange, green) == (ZoneChanged(before="orange", after="green"),)
-    assert changes(orange, orange) == ()
+    assert compare_readings(green, orange) == (ZoneChanged(before="green", after="orange"),)
+    assert compare_readings(orange, green) == (ZoneChanged(before="orange", after="green"),)
+    assert compare_readings(orange, orange) == ()
 
 
 def test_the_first_reading_is_a_change_only_where_it_is_not_green():
-    pressure = Pressure(room=1000)
-    assert changes(None, pressure.read(100)) == ()
-    assert changes(None, pressure.read(950)) == (ZoneChanged(before="green", after="red"),)
+    pressure = Pressure(input_budget=1000)
+    assert compare_readings(None, pressure.read(100)) == ()
+    assert compare_readings(None, pressure.read(950)) == (ZoneChanged(before="green", after="red"),)
 
 
 def test_a_spike_is_told_once_per_turn():
     pressure = after(1000, 2000, 3000, 4000, room=1_000_000)
     calm, first, later = pressure.read(4000), pressure.read(9000), pressure.read(12_000)
-    assert changes(calm, first) == (VelocitySpike(gain=5000, baseline=1000.0),)
-    assert changes(first, later) == ()
+    assert compare_readings(calm, first) == (VelocitySpike(gain=5000, baseline=1000.0),)
+    assert compare_readings(first, later) == ()
     again = pressure.turn(12_000).read(100_000)
-    assert changes(later, again) == (VelocitySpike(gain=88_000, baseline=again.baseline),)
+    assert compare_readings(later, again) == (VelocitySpike(gain=88_000, baseline=again.baseline),)
 
 
 @given(rooms, st.lists(sizes, min_size=2, max_size=12))
 def test_following_the_changes_gives_the_zone_of_every_reading(room, seen):
-    readings = [Pressure(room=room).read(tokens) for tokens in seen]
+    readings = [Pressure(input_budget=room).read(tokens) for tokens in seen]
     zone = "green"
     for was, now in pairwise((None, *readings)):
-        for change in changes(was, now):
+        for change in compare_readings(was, now):
             assert change.before == zone
             zone = change.after
         assert zone == now.zone
 
 
 def test_without_a_report_our_count_is_gone_by():
-    assert measured(1000, None) == PromptSize(1000, None)
-    assert measured(1000, 0) == PromptSize(1000, None)
-    assert measured(1000, 400, added=1000) == PromptSize(1000, None)
+    assert measure_prompt(1000, None) == PromptSize(1000, None)
+    assert measure_prompt(1000, 0) == PromptSize(1000, None)
+    assert measure_prompt(1000, 400, added=1000) == PromptSize(1000, None)
 
 
 def test_a_report_is_preferred_and_what_came_since_is_added():
-    assert measured(1200, 1050, added=200) == PromptSize(1250, None)
-    assert measured(1200, 950, added=200, exact=False) == PromptSize(1150, None)
+    assert measure_prompt(1200, 1050, added=200) == PromptSize(1250, None)
+    assert measure_prompt(1200, 950, added=200, exact=False) == PromptSize(1150, None)
 
 
 def test_an_exact_count_is_never_gone_below():
-    assert measured(1200, 950, added=200) == PromptSize(1200, None)
+    assert measure_prompt(1200, 950, added=200) == PromptSize(1200, None)
 
 
 def test_a_discrepancy_over_a_tenth_is_told():
-    assert measured(1000, 1100).discrepancy is None
-    assert measured(1000, 1101).discrepancy == pytest.approx(0.101)
-    assert measured(1000, 899, exact=False) == PromptSize(899, pytest.approx(-0.101))
+    assert measure_prompt(1000, 1100).discrepancy is None
+    assert measure_prompt(1000, 1101).discrepancy == pytest.approx(0.101)
+    assert measure_prompt(1000, 899, exact=False) == PromptSize(899, pytest.approx(-0.101))
 
 
 def test_a_report_of_something_else_is_told_and_not_used():
-    assert measured(1000, 12, exact=False) == PromptSize(1000, pytest.approx(-0.988))
-    assert measured(1000, 9000) == PromptSize(1000, pytest.approx(8.0))
-    assert [measured(1000, reported, exact=False).tokens for reported in (249, 250, 4000, 4001)] == [
+    assert measure_prompt(1000, 12, exact=False) == PromptSize(1000, pytest.approx(-0.988))
+    assert measure_prompt(1000, 9000) == PromptSize(1000, pytest.approx(8.0))
+    assert [measure_prompt(1000, reported, exact=False).tokens for reported in (249, 250, 4000, 4001)] == [
         1000,
         250,
         4000,
@@ -275,9 +275,9 @@ def test_a_report_of_something_else_is_told_and_not_used():
 @given(st.integers(0, 10**6), st.none() | st.integers(-5, 10**7), st.integers(0, 10**6))
 def test_what_is_gone_by_is_never_below_an_exact_count_nor_above_both(counted, reported, added):
     assume(added <= counted)
-    tokens, off = measured(counted, reported, added=added)
+    tokens, off = measure_prompt(counted, reported, added=added)
     assert counted <= tokens <= max(counted, (reported or 0) + added)
-    assert off is None or abs(off) > DISCREPANCY
+    assert off is None or abs(off) > MAX_DISCREPANCY
 
 
 def test_turns_are_rounded_up():

@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.context.window.plan import Shrink
-from recto.context.window.state import Protection, WindowState, in_flight, ranges_of, seqs_in, split
-from recto.context.window.units import LONG_EXCHANGE, Line, leaving_order, steps_of, units_of
+from recto.context.window.plan import ShortenedResult
+from recto.context.window.state import Protection, WindowState, in_flight, ranges_of, seqs_in, split_units
+from recto.context.window.units import LONG_EXCHANGE, WindowMessage, eviction_order, steps_of, units_of
 
 
-def lines_from(script: str) -> list[Line]:
+def lines_from(script: str) -> list[WindowMessage]:
     """`s` system, `u` user, `a` assistant, `c`/`d` assistant with one or two calls, `r` the oldest open result."""
-    lines: list[Line] = []
+    lines: list[WindowMessage] = []
     waiting: list[str] = []
     for seq, sign in enumerate(script, 1):
         role = {"s": "system", "u": "user", "r": "tool"}.get(sign, "assistant")
         calls = tuple(f"{seq}-{n}" for n in range({"c": 1, "d": 2}.get(sign, 0)))
         answers = (waiting.pop(0),) if sign == "r" and waiting else ("nothing",) if sign == "r" else ()
         waiting += calls
-        lines.append(Line(seq=seq, id=f"i{seq}", role=role, tokens=seq, calls=calls, answers=answers))
+        lines.append(WindowMessage(seq=seq, id=f"i{seq}", role=role, tokens=seq, calls=calls, answers=answers))
     return lines
 
 
@@ -41,13 +41,13 @@ def test_a_short_exchange_is_one_unit():
 def test_a_long_tool_loop_is_taken_apart_by_steps_and_its_question_leaves_last():
     units = units_of(lines_from("u" + "cr" * 10 + "a" + "ua"))
     assert [unit.seqs for unit in units[:3]] == [(1,), (2, 3), (4, 5)]
-    order = leaving_order(units)
+    order = eviction_order(units)
     assert [unit.first for unit in order[-2:]] == [1, 23]
 
 
 def test_parallel_calls_travel_with_all_their_results():
     [unit] = units_of(lines_from("udrr"))
-    assert unit.is_whole
+    assert unit.is_complete
     assert steps_of(unit)[1].seqs == (2, 3, 4)
 
 
@@ -61,25 +61,25 @@ def test_every_line_is_in_exactly_one_unit_and_pairs_are_never_split(script):
     lines = lines_from(script)
     units = units_of(lines)
     assert sorted(seq for unit in units for seq in unit.seqs) == [line.seq for line in lines]
-    home = {call: unit for unit in units for line in unit.lines for call in line.calls}
+    home = {call: unit for unit in units for line in unit.messages for call in line.calls}
     for unit in units:
         assert list(unit.seqs) == sorted(unit.seqs)
-        for line in unit.lines:
+        for line in unit.messages:
             assert all(home.get(answer, unit) is unit for answer in line.answers)
 
 
 @given(scripts, st.integers(0, 30))
 def test_protected_and_eligible_share_nothing_and_lose_nothing(script, recent):
     state = state_from(script)
-    found = split(state, Protection(min_recent_messages=recent))
+    found = split_units(state, Protection(min_recent_messages=recent))
     eligible = {seq for unit in found.eligible for seq in unit.seqs}
     protected = {seq for unit in found.protected for seq in unit.seqs}
     assert not eligible & protected
-    assert eligible | protected == set(state.lines)
+    assert eligible | protected == set(state.messages)
     assert in_flight(state) <= protected
-    assert set(list(state.lines)[len(state.lines) - min(recent, len(state.lines)) :]) <= protected
-    assert all(state.lines[seq].role != "system" for seq in eligible)
-    assert state.task not in eligible
+    assert set(list(state.messages)[len(state.messages) - min(recent, len(state.messages)) :]) <= protected
+    assert all(state.messages[seq].role != "system" for seq in eligible)
+    assert state.task_seq not in eligible
 
 
 def test_the_open_step_and_the_current_question_are_in_flight():
@@ -91,11 +91,11 @@ def test_the_open_step_and_the_current_question_are_in_flight():
 def test_pins_marks_and_tool_rules_protect():
     state = state_from("u" + "ua" * 20)
     state.pins.add(4)
-    state.add(Line(seq=42, id="m", role="assistant", tokens=1, marked=True))
-    state.add(Line(seq=43, id="t", role="assistant", tokens=1, calls=("x",), tools=("keep_me",)))
+    state.add(WindowMessage(seq=42, id="m", role="assistant", tokens=1, marked=True))
+    state.add(WindowMessage(seq=43, id="t", role="assistant", tokens=1, calls=("x",), tools=("keep_me",)))
     for seq in range(44, 60):
-        state.add(Line(seq=seq, id=str(seq), role="user", tokens=1))
-    found = split(state, Protection(min_recent_messages=0, tools=frozenset({"keep_me"})))
+        state.add(WindowMessage(seq=seq, id=str(seq), role="user", tokens=1))
+    found = split_units(state, Protection(min_recent_messages=0, tools=frozenset({"keep_me"})))
     protected = {seq for unit in found.protected for seq in unit.seqs}
     assert protected == {1, 4, 42, 43, 59}
 
@@ -103,27 +103,27 @@ def test_pins_marks_and_tool_rules_protect():
 @given(scripts, st.data())
 def test_a_window_rebuilt_from_its_snapshot_is_the_same(script, data):
     state = state_from(script)
-    numbers = st.lists(st.sampled_from(sorted(state.lines) or [0]), max_size=5)
-    state.leave(data.draw(numbers))
-    state.shrink(Shrink(seq=seq, text="short", tokens=1) for seq in data.draw(numbers))
+    numbers = st.lists(st.sampled_from(sorted(state.messages) or [0]), max_size=5)
+    state.evict(data.draw(numbers))
+    state.shorten(ShortenedResult(seq=seq, text="short", tokens=1) for seq in data.draw(numbers))
     state.pins |= set(data.draw(numbers))
-    again = WindowState.from_snapshot(state.snapshot(), state.lines.values())
-    again.spent = {name: used for name, used in again.spent.items() if used}
-    state.spent = {name: used for name, used in state.spent.items() if used}
+    again = WindowState.from_snapshot(state.snapshot(), state.messages.values())
+    again.component_tokens = {name: used for name, used in again.component_tokens.items() if used}
+    state.component_tokens = {name: used for name, used in state.component_tokens.items() if used}
     assert again == state
-    assert sum(state.spent.values()) == state.tokens == sum(state.cost(seq) for seq in state.lines)
+    assert sum(state.component_tokens.values()) == state.tokens == sum(state.cost(seq) for seq in state.messages)
 
 
 @given(scripts, st.data())
 def test_what_comes_back_is_as_if_it_had_never_left(script, data):
     state, untouched = state_from(script), state_from(script)
-    gone = data.draw(st.sets(st.sampled_from(sorted(state.lines) or [0])))
-    lines = [untouched.lines[seq] for seq in gone if seq in untouched.lines]
-    state.leave(gone)
+    gone = data.draw(st.sets(st.sampled_from(sorted(state.messages) or [0])))
+    lines = [untouched.messages[seq] for seq in gone if seq in untouched.messages]
+    state.evict(gone)
     assert state.tokens == untouched.tokens - sum(line.tokens for line in lines)
-    state.come_back(lines)
-    assert list(state.lines.items()) == list(untouched.lines.items())
-    assert (state.left_messages, state.left_tokens) == (0, 0)
+    state.restore(lines)
+    assert list(state.messages.items()) == list(untouched.messages.items())
+    assert (state.evicted_messages, state.evicted_tokens) == (0, 0)
 
 
 @given(st.sets(st.integers(1, 200)))

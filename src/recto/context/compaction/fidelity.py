@@ -17,12 +17,12 @@ from recto.context.facts.entities import EntityIndex, EntityKind, EntityUse, ent
 from recto.context.facts.extraction import critical_first, missing
 from recto.context.facts.grounding import kind_of
 from recto.context.facts.types import Fact, FactKind, MessageView
-from recto.context.window.summary import ALARM, GATE
+from recto.context.window.summary import FIDELITY_ALARM, FIDELITY_GATE
 from recto.text.identifiers import ends_of
 
 __all__ = [
-    "ALARM",
-    "GATE",
+    "FIDELITY_ALARM",
+    "FIDELITY_GATE",
     "Answered",
     "Fidelity",
     "JudgedFidelity",

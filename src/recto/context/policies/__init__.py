@@ -1,1 +1,1 @@
-"""What should leave or shrink: pure rules, one to a file. None of them says when."""
+"""Relief policies: pure rules, one per file, that decide what to evict or shorten. None of them decides when."""

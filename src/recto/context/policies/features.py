@@ -1,7 +1,7 @@
-"""One plan's look at a view: texts, terms and what is used again, read when first asked for.
+"""Features of a view that scorers use: texts, terms and reuse, computed on first access.
 
-A survey lives while its plan is made and is the only place where policies keep anything. However many units
-there are, the characters it looks at for terms are bounded, so that a plan over thousands of units stays quick.
+One `PolicyFeatures` lives as long as its plan is computed and is the only place where policies cache anything. The
+characters read for terms are bounded, so a plan over thousands of units stays fast.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from functools import cached_property
 from typing import Final, Literal, Protocol, TypeAlias
 
 from recto.context.window.plan import PolicyView
-from recto.context.window.units import Line, Unit
+from recto.context.window.units import Unit, WindowMessage
 from recto.text.identifiers import MOST, Known, ends_of, terms
 
 TOTAL: Final = "total"
 """The part of a score that decides."""
 REPEATS: Final = "repeats"
-"""The part of a score that names, by its first entry, another unit that says the same."""
+"""The part of a score that names another unit with the same content, by its first entry."""
 
-Parts: TypeAlias = dict[str, float]
-"""A score, taken apart: `TOTAL`, and whatever went into it."""
+ScoreParts: TypeAlias = dict[str, float]
+"""A score with its parts: `TOTAL` and everything that went into it."""
 
-Kind: TypeAlias = Literal["tool", "assistant", "error", "decision", "user"]
+UnitKind: TypeAlias = Literal["tool", "assistant", "error", "decision", "user"]
 
-CHARACTERS = 240_000
-"""Characters that are looked at for terms in one plan, all units together."""
-_LEAST = 60
-"""Characters of an entry that are looked at, however many there are."""
+MAX_FEATURE_CHARS = 240_000
+"""Characters read for terms in one plan, over all units."""
+_MIN_ENTRY_CHARS = 60
+"""Minimum characters read per entry, however many there are."""
 
 _ERRORS = ("rror:", "xception:", "Traceback (", "FAIL", "panic:", "fatal:", "tool_use_error", "ermission denied")
 _FAILED = re.compile(r"xit (?:code|status):? [1-9]")
@@ -36,118 +36,118 @@ _DECISIONS = ("decided", "ecision:", "e will use", "e'll use", "o with ", "inste
 
 
 class Scorer(Protocol):
-    """Says what the units of a view are worth. Pure, and total: it has a finite score for every unit."""
+    """Scores the units of a view. Pure and total: it returns a finite score for every unit."""
 
     @property
     def name(self) -> str:
-        """As it is configured and recorded."""
+        """Name in settings and decisions."""
         ...
 
-    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
-        """The score of each unit that may leave, in their order. The lowest `TOTAL` leaves first."""
+    def score(self, features: PolicyFeatures) -> list[ScoreParts]:
+        """The score of each evictable unit, in order. The lowest `TOTAL` is evicted first."""
         ...
 
 
 class PolicyFeatures:
-    """What scorers ask about a view."""
+    """Lazily computed features of a view."""
 
     def __init__(self, view: PolicyView) -> None:
         self.view = view
         self.units: list[Unit] = sorted((*view.eligible, *view.protected), key=lambda unit: unit.first)
-        """Everything in the prompt, oldest first."""
-        self.places: dict[int, int] = {unit.first: place for place, unit in enumerate(self.units)}
-        """Where each unit stands in `units`, by its first entry."""
+        """All units in the prompt, oldest first."""
+        self.index_of: dict[int, int] = {unit.first: place for place, unit in enumerate(self.units)}
+        """Index of each unit in `units`, by its first entry."""
         self._newest = max((unit.exchange for unit in self.units), default=0)
         self._again: dict[tuple[int, float], tuple[list[int], int]] = {}
-        self._kinds: dict[int, Kind] = {}
+        self._kinds: dict[int, UnitKind] = {}
         self._texts: dict[int, tuple[str, ...]] = {}
 
     def age(self, unit: Unit) -> int:
-        """Turns since the unit: exchanges, or inside a long tool loop the steps that came after."""
-        return max(self._newest - unit.exchange, len(self.units) - 1 - self.places[unit.first])
+        """Age in turns: exchanges, or inside a long tool loop the steps after the unit."""
+        return max(self._newest - unit.exchange, len(self.units) - 1 - self.index_of[unit.first])
 
     def recency(self, unit: Unit) -> float:
         """From 0 for the oldest unit in the prompt to 1 for the newest."""
-        return self.places[unit.first] / max(1, len(self.units) - 1)
+        return self.index_of[unit.first] / max(1, len(self.units) - 1)
 
-    def kind(self, unit: Unit) -> Kind:
-        """What a unit is kept for: a unit leaves whole, so the most lasting thing in it decides."""
-        found = self._kinds.get(unit.first)
-        if found is None:
-            found = self._kinds[unit.first] = self._kind(unit)
-        return found
+    def kind(self, unit: Unit) -> UnitKind:
+        """Kind of a unit. A unit is evicted as a whole, so its most durable content decides."""
+        kind = self._kinds.get(unit.first)
+        if kind is None:
+            kind = self._kinds[unit.first] = self._kind(unit)
+        return kind
 
-    def _kind(self, unit: Unit) -> Kind:
-        if any(line.role in ("user", "system") for line in unit.lines):
+    def _kind(self, unit: Unit) -> UnitKind:
+        if any(line.role in ("user", "system") for line in unit.messages):
             return "user"
-        said = list(zip((line.role for line in unit.lines), self._look(unit), strict=True))
-        if any(role == "assistant" and _any_of(_DECISIONS, text) for role, text in said):
+        texts = list(zip((line.role for line in unit.messages), self._lines_read(unit), strict=True))
+        if any(role == "assistant" and _contains_any(_DECISIONS, text) for role, text in texts):
             return "decision"
-        if any(role == "tool" and _is_error(text) for role, text in said):
+        if any(role == "tool" and _is_error(text) for role, text in texts):
             return "error"
-        return "tool" if any(line.role == "tool" for line in unit.lines) else "assistant"
+        return "tool" if any(line.role == "tool" for line in unit.messages) else "assistant"
 
-    def text(self, unit: Unit, most: int) -> str:
-        """What the unit says, of each entry at most so many characters."""
-        return "\n".join(self._ends(line, most) for line in unit.lines)
+    def text(self, unit: Unit, max_chars: int) -> str:
+        """Text of the unit, at most `max_chars` of each entry."""
+        return "\n".join(self._ends(line, max_chars) for line in unit.messages)
 
     @cached_property
     def terms(self) -> list[frozenset[str]]:
-        """The terms of each of `units`."""
+        """Terms of each unit in `units`."""
         known: Known = {}
-        return [terms("\n".join(self._look(unit)), MOST, known) for unit in self.units]
+        return [terms("\n".join(self._lines_read(unit)), MOST, known) for unit in self.units]
 
     @cached_property
     def goal(self) -> frozenset[str]:
-        """The terms of the task."""
+        """Terms of the task."""
         return terms(self.view.goal)
 
     @cached_property
     def last_seen(self) -> dict[str, int]:
-        """The place of the newest unit that has a term, by term."""
+        """Index of the newest unit that contains a term, by term."""
         seen: dict[str, int] = {}
-        for place, found in enumerate(self.terms):
-            seen.update(dict.fromkeys(found, place))
+        for index, unit_terms in enumerate(self.terms):
+            seen.update(dict.fromkeys(unit_terms, index))
         return seen
 
     @cached_property
     def spread(self) -> Counter[str]:
-        """How many units have a term, by term."""
-        number: Counter[str] = Counter()
-        for found in self.terms:
-            number.update(found)
-        return number
+        """Number of units that contain a term, by term."""
+        counts: Counter[str] = Counter()
+        for unit_terms in self.terms:
+            counts.update(unit_terms)
+        return counts
 
     def seen_again(self, unit: Unit, common: float) -> tuple[list[int], int]:
-        """Where the unit's terms were last seen after it, and how many of its terms are its own.
+        """Where the unit's terms were last seen after it, and how many distinctive terms it has.
 
-        A term that more than the share `common` of all units have is nobody's own and says nothing about use.
+        A term contained in more than the share `common` of all units is not distinctive and says nothing about reuse.
         """
-        found = self._again.get((unit.first, common))
-        if found is None:
-            place = self.places[unit.first]
-            most = max(3.0, common * len(self.units))
+        cached = self._again.get((unit.first, common))
+        if cached is None:
+            index = self.index_of[unit.first]
+            max_spread = max(3.0, common * len(self.units))
             spread, last = self.spread, self.last_seen
-            own = [last[term] for term in self.terms[place] if spread[term] <= most]
-            found = self._again[unit.first, common] = [at for at in own if at > place], len(own)
-        return found
+            last_uses = [last[term] for term in self.terms[index] if spread[term] <= max_spread]
+            cached = self._again[unit.first, common] = [at for at in last_uses if at > index], len(last_uses)
+        return cached
 
-    def _look(self, unit: Unit) -> tuple[str, ...]:
-        """The lines of a unit, each as far as it is looked at."""
-        found = self._texts.get(unit.first)
-        if found is None:
-            share = min(MOST, CHARACTERS // len(self.units)) // len(unit.lines)
-            found = tuple(self._ends(line, max(_LEAST, share)) for line in unit.lines)
-            self._texts[unit.first] = found
-        return found
+    def _lines_read(self, unit: Unit) -> tuple[str, ...]:
+        """The text of each line of a unit, as far as it is read."""
+        texts = self._texts.get(unit.first)
+        if texts is None:
+            max_chars = min(MOST, MAX_FEATURE_CHARS // len(self.units)) // len(unit.messages)
+            texts = tuple(self._ends(line, max(_MIN_ENTRY_CHARS, max_chars)) for line in unit.messages)
+            self._texts[unit.first] = texts
+        return texts
 
-    def _ends(self, line: Line, most: int) -> str:
-        return ends_of(self.view.text_of(line.seq), most)
+    def _ends(self, line: WindowMessage, max_chars: int) -> str:
+        return ends_of(self.view.text_of(line.seq), max_chars)
 
 
-def _any_of(signs: tuple[str, ...], text: str) -> bool:
-    return any(sign in text for sign in signs)
+def _contains_any(substrings: tuple[str, ...], text: str) -> bool:
+    return any(substring in text for substring in substrings)
 
 
 def _is_error(text: str) -> bool:
-    return _any_of(_ERRORS, text) or _FAILED.search(text) is not None
+    return _contains_any(_ERRORS, text) or _FAILED.search(text) is not None

@@ -1,9 +1,10 @@
-"""What to do when the prompt is too full: asks one policy after the other until it is down to the floor. Pure.
+"""Relief planner: when the prompt is too full, apply one policy after another until it is down to the floor. Pure.
 
-Relief starts above the ceiling and goes to the floor in one step, so that the prompt is edited seldom. Between the
-ceiling and the whole room it is optional, and put off where too little may leave or where the edit would cost more in
-re-billed cache than it saves. Above the room it is not: then the newest messages lose their protection by halves, and
-at last the results in flight are cut to head and tail. Plans are returned; who writes them down is not known here.
+Relief starts above the ceiling and goes down to the floor in one step, so that the prompt is edited rarely. Between the
+ceiling and the input budget it is optional, and postponed if too little may be evicted or if the edit would cost more
+in cache writes than it saves. Above the input budget it is mandatory: the newest messages lose their protection by
+halves, and finally tool results in flight are cut to head and tail. The plans are returned; executing and recording
+them is the caller's task.
 """
 
 from __future__ import annotations
@@ -16,52 +17,52 @@ from recto.context.policies.compact import Compact
 from recto.context.policies.prune import Prune
 from recto.context.policies.trim import TrimResults
 from recto.context.window.budget import Component
-from recto.context.window.cache_cost import PromptEdit, remaining_turns, weigh
-from recto.context.window.plan import Plan, Policy, PolicyView, Shrink
+from recto.context.window.cache_cost import PromptEdit, remaining_steps, weigh_edit
+from recto.context.window.plan import Plan, Policy, PolicyView, ShortenedResult
 from recto.context.window.pressure import Thresholds
 from recto.context.window.state import Protection, WindowState, component_of, in_flight
 from recto.tokens.model_card import ModelCard
 
 CLAMP = "clamp"
-"""The name under which results in flight are cut to head and tail."""
-_ROUNDS = 40
+"""Policy name under which tool results in flight are cut to head and tail."""
+_MAX_ROUNDS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReliefRules:
     """When relief starts, how far it goes, and what it may touch."""
 
-    room: int
-    """What a prompt may have."""
+    input_budget: int
+    """Tokens a prompt may have."""
     ceiling: float = 0.92
     floor: float = 0.70
     protection: Protection = field(default_factory=Protection)
     policies: Sequence[Policy] = field(default_factory=lambda: (Prune(),))
-    """The cascade: asked in this order, each only while it is needed."""
-    starts: Mapping[str, float] = field(default_factory=dict)
-    """The share of the room from which on a policy is asked, by its name; others are asked at any time."""
-    must: float = 1.0
-    """The share of the room from which on relief is not put off."""
+    """The cascade, in order; each policy is applied only while tokens are still needed."""
+    policy_starts: Mapping[str, float] = field(default_factory=dict)
+    """Share of the input budget from which a policy is applied, by policy name; others are always applied."""
+    mandatory_from: float = 1.0
+    """Share of the input budget from which relief is not postponed."""
     compact: Compact = field(default_factory=Compact)
-    """How the older part is compacted when somebody asks for it."""
+    """The policy for compaction on request."""
     warning: float = 0.0
-    """The share of the room from which on a compaction is announced, and the work's state written down; 0: never."""
-    forced: Policy = field(default_factory=Prune)
-    """What is asked at last, when the newest messages have to lose their protection."""
+    """Share of the input budget from which an upcoming compaction is announced and a checkpoint written; 0: never."""
+    forced_policy: Policy = field(default_factory=Prune)
+    """The policy applied last, when the newest messages have to lose their protection."""
     thresholds: Thresholds = field(default_factory=Thresholds)
-    """Where the zones of pressure begin."""
+    """Where the pressure zones begin."""
     mark: str = ""
-    """A message whose text holds this never leaves."""
-    may_leave: bool = True
-    """Whether units may leave at all. Where not, results still shrink, for they can be read whole by their pointers."""
+    """A message whose text contains this is never evicted."""
+    may_evict: bool = True
+    """Whether units may be evicted. If not, results are still shortened: they can be read in full by pointer."""
     clamp_in_flight: bool = True
-    """Whether a result in flight that alone overflows the room is cut to head and tail."""
-    limits: Mapping[Component, int] = field(default_factory=dict)
-    """What components may have where budgets bind each of them; empty: only the room binds."""
+    """Whether a result in flight that alone exceeds the input budget is cut to head and tail."""
+    component_limits: Mapping[Component, int] = field(default_factory=dict)
+    """Limits per component, if they are enforced; empty: only the input budget is enforced."""
     card: ModelCard | None = None
-    """The model, whose prices decide whether an optional edit pays."""
+    """The model, whose prices decide whether an optional edit pays off."""
     cache_aware: bool = True
-    """Whether an optional edit that does not pay is put off. Without a card it is not known, and it is made."""
+    """Whether an optional edit that does not pay off is postponed. Without a model card it is always made."""
 
     def __post_init__(self) -> None:
         if not 0 < self.floor < self.ceiling <= 1:
@@ -69,143 +70,156 @@ class ReliefRules:
 
 
 class PlannerInputs(Protocol):
-    """What relief has to know about messages beyond their lines."""
+    """What the planner needs to know about messages beyond the window state."""
 
-    def used(self, state: WindowState) -> int:
-        """What the prompt of a state costs, with everything that would be made for it."""
+    def prompt_tokens(self, state: WindowState) -> int:
+        """Tokens of the prompt for a state, including generated parts."""
         ...
 
     def view(self, state: WindowState, protection: Protection) -> PolicyView:
-        """What a policy may look at."""
+        """The view passed to a policy."""
         ...
 
     def cost_with(self, seq: int, text: str) -> int:
-        """What a message costs when its results are replaced by a text."""
+        """Cost of a message with its results replaced by a text."""
         ...
 
-    def clamped(self, seq: int, tokens: int) -> str:
-        """Head and tail of a message's results, in about so many tokens."""
+    def clamp_text(self, seq: int, tokens: int) -> str:
+        """Head and tail of a message's results, in about `tokens` tokens."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relief:
-    """What should be done, in this order, and where it leads."""
+    """Plans to execute in this order, and the resulting state."""
 
     plans: tuple[Plan, ...]
     state: WindowState
     before: int
     after: int
     postponed: str = ""
-    """Why nothing is done yet, though the ceiling is passed."""
+    """Why nothing is done yet although the ceiling is exceeded."""
 
 
-def relieve(state: WindowState, rules: ReliefRules, look: PlannerInputs, idle: float = 0.0) -> Relief:
-    """Plans what brings a prompt down to the floor; below the ceiling nothing.
+def plan_relief(state: WindowState, rules: ReliefRules, inputs: PlannerInputs, idle: float = 0.0) -> Relief:
+    """Plan the relief that brings a prompt down to the floor; below the ceiling, none.
 
-    `idle` is how many seconds ago the model was last called: an edit is free once a provider's cache is cold.
+    `idle` is the number of seconds since the last model call: an edit is free once the provider's cache is cold.
     """
-    before = look.used(state)
-    if state.task in state.lines and state.cost(state.task) > rules.room:
-        # A task that no prompt can hold would keep the session from ever being used again.
+    before = inputs.prompt_tokens(state)
+    if state.task_seq in state.messages and state.cost(state.task_seq) > rules.input_budget:
+        # A task larger than any prompt would make the session unusable.
         rules = replace(rules, protection=replace(rules.protection, task=False))
-    first = _Work(state.copy(), rules, look)
-    first.bind_components()
-    bound = Relief(plans=_joined(first.plans), state=first.state, before=before, after=look.used(first.state))
-    if bound.after <= rules.ceiling * rules.room:
+    component_planner = _ReliefPlanner(state.copy(), rules, inputs)
+    component_planner.bind_components()
+    bound = Relief(
+        plans=_join_plans(component_planner.plans),
+        state=component_planner.state,
+        before=before,
+        after=inputs.prompt_tokens(component_planner.state),
+    )
+    if bound.after <= rules.ceiling * rules.input_budget:
         return bound
-    work = _Work(first.state.copy(), rules, look)
-    target, enough = int(rules.floor * rules.room), int((rules.floor + rules.ceiling) / 2 * rules.room)
-    filled = bound.after / rules.room
-    for policy in rules.policies if rules.may_leave else (TrimResults(),):
-        if filled >= rules.starts.get(policy.name, 0.0):
-            work.ask(policy, rules.protection, target)
-    if bound.after <= rules.must * rules.room:
-        put_off = _put_off(bound, work, enough, idle)
-        if put_off:
-            return replace(bound, postponed=put_off)
+    planner = _ReliefPlanner(component_planner.state.copy(), rules, inputs)
+    target, enough = int(rules.floor * rules.input_budget), int((rules.floor + rules.ceiling) / 2 * rules.input_budget)
+    utilization = bound.after / rules.input_budget
+    for policy in rules.policies if rules.may_evict else (TrimResults(),):
+        if utilization >= rules.policy_starts.get(policy.name, 0.0):
+            planner.apply_policy(policy, rules.protection, target)
+    if bound.after <= rules.mandatory_from * rules.input_budget:
+        reason = _postponement_reason(bound, planner, enough, idle)
+        if reason:
+            return replace(bound, postponed=reason)
     recent = rules.protection.min_recent_messages
-    while look.used(work.state) > enough and rules.may_leave:
+    while inputs.prompt_tokens(planner.state) > enough and rules.may_evict:
         recent //= 2
-        work.ask(rules.forced, replace(rules.protection, min_recent_messages=recent), target)
+        planner.apply_policy(rules.forced_policy, replace(rules.protection, min_recent_messages=recent), target)
         if not recent:
             break
-    if look.used(work.state) > rules.room and rules.may_leave:  # a text was not worth writing: they leave without one
-        work.ask(Prune(), replace(rules.protection, min_recent_messages=0), target)
-    if rules.clamp_in_flight and look.used(work.state) > rules.room:
-        work.clamp()
-    plans = _joined([*first.plans, *work.plans])
-    return Relief(plans=plans, state=work.state, before=before, after=look.used(work.state))
+    # No text was worth writing: evict without one.
+    if inputs.prompt_tokens(planner.state) > rules.input_budget and rules.may_evict:
+        planner.apply_policy(Prune(), replace(rules.protection, min_recent_messages=0), target)
+    if rules.clamp_in_flight and inputs.prompt_tokens(planner.state) > rules.input_budget:
+        planner.clamp()
+    plans = _join_plans([*component_planner.plans, *planner.plans])
+    return Relief(plans=plans, state=planner.state, before=before, after=inputs.prompt_tokens(planner.state))
 
 
 @dataclass(slots=True)
-class _Work:
-    """Plans so far, and the state they lead to."""
+class _ReliefPlanner:
+    """Plans so far and the state they lead to."""
 
     state: WindowState
     rules: ReliefRules
-    look: PlannerInputs
+    inputs: PlannerInputs
     plans: list[Plan] = field(default_factory=list)
 
-    def ask(self, policy: Policy, protection: Protection, target: int) -> None:
-        """Lets a policy free what is still needed. Markers cost something too, so it may be asked again."""
-        for _ in range(_ROUNDS):
-            need = self.look.used(self.state) - target
+    def apply_policy(self, policy: Policy, protection: Protection, target: int) -> None:
+        """Apply a policy until `target` is reached. Markers cost tokens too, so it may be applied repeatedly."""
+        for _ in range(_MAX_ROUNDS):
+            need = self.inputs.prompt_tokens(self.state) - target
             if need <= 0:
                 return
-            plan = policy.plan(self.look.view(self.state, protection), need)
+            plan = policy.plan(self.inputs.view(self.state, protection), need)
             if not plan:
                 return
             before, plans = self.state.copy(), len(self.plans)
-            self._take(plan)
-            if self.look.used(self.state) - target >= need:  # what it would write costs more than what leaves
+            self._apply_plan(plan)
+            if self.inputs.prompt_tokens(self.state) - target >= need:  # the text would cost more than it frees
                 self.state = before
                 del self.plans[plans:]
                 return
 
     def bind_components(self) -> None:
-        """Brings each component below its own limit, where limits bind: results shrink, history leaves."""
-        for component, limit in self.rules.limits.items():
+        """Bring each component below its own limit, if limits are enforced: shorten results, evict history."""
+        for component, limit in self.rules.component_limits.items():
             over = self.state.components().get(component, 0) - limit
             if over <= 0:
                 continue
-            view = self.look.view(self.state, self.rules.protection)
+            view = self.inputs.view(self.state, self.rules.protection)
             if component == "results":
-                self._take(TrimResults().plan(view, over))
+                self._apply_plan(TrimResults().plan(view, over))
             over = self.state.components().get(component, 0) - limit
-            if over > 0 and self.rules.may_leave:
-                own = [unit for unit in view.eligible if any(component_of(line) == component for line in unit.lines)]
-                self._take(Prune().plan(replace(view, eligible=own), over))
+            if over > 0 and self.rules.may_evict:
+                of_component = [
+                    unit for unit in view.eligible if any(component_of(line) == component for line in unit.messages)
+                ]
+                self._apply_plan(Prune().plan(replace(view, eligible=of_component), over))
 
     def clamp(self) -> None:
-        """Cuts the largest results in flight, until the prompt fits or nothing is left to cut."""
-        flying = [seq for seq in in_flight(self.state) if self.state.lines[seq].answers]
-        for seq in sorted(flying, key=lambda seq: (-self.state.cost(seq), seq)):
-            over = self.look.used(self.state) - self.rules.room
+        """Cut the largest results in flight until the prompt fits or nothing more can be cut."""
+        results = [seq for seq in in_flight(self.state) if self.state.messages[seq].answers]
+        for seq in sorted(results, key=lambda seq: (-self.state.cost(seq), seq)):
+            over = self.inputs.prompt_tokens(self.state) - self.rules.input_budget
             if over <= 0:
                 return
-            text = self.look.clamped(seq, max(self.state.cost(seq) - over - 64, 32))
-            shrink = Shrink(seq=seq, text=text, tokens=self.look.cost_with(seq, text))
-            if shrink.tokens < self.state.cost(seq):
+            text = self.inputs.clamp_text(seq, max(self.state.cost(seq) - over - 64, 32))
+            shortened = ShortenedResult(seq=seq, text=text, tokens=self.inputs.cost_with(seq, text))
+            if shortened.tokens < self.state.cost(seq):
                 reason = "a result in flight alone overflows the room"
-                frees = self.state.cost(seq) - shrink.tokens
-                self._take(Plan(policy=CLAMP, shrinks=(shrink,), frees=frees, reason=reason))
+                frees = self.state.cost(seq) - shortened.tokens
+                self._apply_plan(Plan(policy=CLAMP, shortens=(shortened,), frees=frees, reason=reason))
 
-    def _take(self, plan: Plan) -> None:
+    def _apply_plan(self, plan: Plan) -> None:
         if not plan:
             return
-        exact = tuple(replace(s, tokens=self.look.cost_with(s.seq, s.text)) for s in plan.shrinks)
-        kept = tuple(shrink for shrink in exact if shrink.tokens < self.state.cost(shrink.seq))
+        exact = tuple(
+            replace(result, tokens=self.inputs.cost_with(result.seq, result.text)) for result in plan.shortens
+        )
+        smaller = tuple(result for result in exact if result.tokens < self.state.cost(result.seq))
         before = self.state.tokens
-        self.state.shrink(kept)
-        self.state.leave(seq for unit in plan.leaves for seq in unit.seqs)
-        if plan.writes is not None and plan.leaves:
-            self.state.summary, self.state.promised = None, plan.writes.most + plan.writes.handoff
-        self.plans.append(replace(plan, shrinks=kept, frees=before - self.state.tokens))
+        self.state.shorten(smaller)
+        self.state.evict(seq for unit in plan.evicts for seq in unit.seqs)
+        if plan.writes is not None and plan.evicts:
+            self.state.summary, self.state.planned_text_tokens = (
+                None,
+                plan.writes.max_tokens + plan.writes.handoff_tokens,
+            )
+        self.plans.append(replace(plan, shortens=smaller, frees=before - self.state.tokens))
 
 
-def _joined(plans: Sequence[Plan]) -> tuple[Plan, ...]:
-    """One plan for each policy, though some were asked several times: relief is one step, and told as one."""
+def _join_plans(plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    """One plan per policy, though some were applied several times: relief is one step and recorded as one."""
     joined: dict[str, Plan] = {}
     for plan in plans:
         first = joined.get(plan.policy)
@@ -214,8 +228,8 @@ def _joined(plans: Sequence[Plan]) -> tuple[Plan, ...]:
             continue
         joined[plan.policy] = replace(
             first,
-            leaves=(*first.leaves, *plan.leaves),
-            shrinks=(*first.shrinks, *plan.shrinks),
+            evicts=(*first.evicts, *plan.evicts),
+            shortens=(*first.shortens, *plan.shortens),
             frees=first.frees + plan.frees,
             reason=f"{first.reason}; {plan.reason}",
             scores={**first.scores, **plan.scores},
@@ -224,26 +238,26 @@ def _joined(plans: Sequence[Plan]) -> tuple[Plan, ...]:
     return tuple(joined.values())
 
 
-def _put_off(bound: Relief, work: _Work, enough: int, idle: float) -> str:
-    """Why relief that is not needed yet is better made later; nothing where it should be made now."""
-    state, before, after = bound.state, bound.after, work.look.used(work.state)
+def _postponement_reason(bound: Relief, planner: _ReliefPlanner, enough: int, idle: float) -> str:
+    """Why optional relief should be postponed; empty if it should be done now."""
+    state, before, after = bound.state, bound.after, planner.inputs.prompt_tokens(planner.state)
     if after > enough:
         return f"only {before - after} tokens may leave yet: too few for an edit"
-    card = work.rules.card
-    if card is None or not work.rules.cache_aware:
+    card = planner.rules.card
+    if card is None or not planner.rules.cache_aware:
         return ""
-    touched = [seq for plan in work.plans for unit in plan.leaves for seq in unit.seqs]
-    touched += [shrink.seq for plan in work.plans for shrink in plan.shrinks]
-    prefix = sum(state.cost(seq) for seq in state.lines if seq < min(touched))
+    touched = [seq for plan in planner.plans for unit in plan.evicts for seq in unit.seqs]
+    touched += [result.seq for plan in planner.plans for result in plan.shortens]
+    prefix = sum(state.cost(seq) for seq in state.messages if seq < min(touched))
     edit = PromptEdit(
         prefix=prefix,
         removed=max(before - after, 0),
         suffix=max(after - prefix, 0),
-        turns=remaining_turns(state.calls),
-        grows=int(state.growth.pace * state.turn / max(state.calls, 1)),
+        steps=remaining_steps(state.steps),
+        grows=int(state.growth.pace * state.turn / max(state.steps, 1)),
         idle=idle,
     )
-    verdict = weigh(card, edit)
+    verdict = weigh_edit(card, edit)
     if verdict.pays:
         return ""
     amount = f" by {-verdict.net} picodollars" if verdict.known else ""

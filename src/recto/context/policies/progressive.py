@@ -1,4 +1,4 @@
-"""The older an exchange, the less of it stays: key points, then one line, then a title; each from the raw text."""
+"""Progressive compaction: the older an exchange, the less of it stays: key points, one line, then a title."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from dataclasses import dataclass
 
 from recto.context.compaction.levels import level_for
 from recto.context.facts.types import Level
-from recto.context.policies.prune import told
-from recto.context.window.plan import Plan, PolicyView, TextOrder
+from recto.context.policies.prune import describe_units
+from recto.context.window.plan import Plan, PolicyView, TextRequest
 from recto.context.window.units import Unit
 
-COSTS: dict[Level, int] = {"full": 140, "key_points": 140, "one_line": 56, "title": 28}
-"""What an exchange may cost at a level, with the entries it stands for."""
+LEVEL_COSTS: dict[Level, int] = {"full": 140, "key_points": 140, "one_line": 56, "title": 28}
+"""Maximum tokens of an exchange at a level, including its source entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progressive:
-    """Exchanges leave, oldest first, and a few words of each stay."""
+    """Evict exchanges, oldest first, and keep a short text of each, written from the raw messages."""
 
     key_points_turns: int = 5
-    """Up to this age in turns its key points stay."""
+    """Up to this age in turns, key points are kept."""
     line_turns: int = 20
-    """Up to this age one line stays; beyond it a title."""
+    """Up to this age, one line is kept; beyond it, a title."""
     most_tokens: int = 3_000
-    """What all of it may have, with what was written before."""
+    """Maximum tokens of all texts, including those written before."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.key_points_turns <= self.line_turns or self.most_tokens < 1:
@@ -31,32 +31,32 @@ class Progressive:
 
     @property
     def name(self) -> str:
-        """As it is configured and recorded."""
+        """Name in settings and decisions."""
         return "progressive"
 
     def plan(self, view: PolicyView, need: int) -> Plan:
-        """Frees `need` tokens, or as much as pays: an exchange leaves where its words cost less than it does."""
+        """Free `need` tokens, or as many as pay off: an exchange is evicted if its text costs less than it does."""
         newest = max((unit.exchange for unit in (*view.eligible, *view.protected)), default=0)
-        leaves: list[Unit] = []
+        evicted: list[Unit] = []
         frees, written = 0, view.written
         seen: set[int] = set()
         for unit in view.eligible:
             if frees >= need:
                 break
             level = level_for(newest - unit.exchange, self.key_points_turns, self.line_turns)
-            words = 0 if unit.exchange in seen else COSTS[level]
-            if view.cost(unit) <= 2 * words or written + words > self.most_tokens:
+            text_tokens = 0 if unit.exchange in seen else LEVEL_COSTS[level]
+            if view.cost(unit) <= 2 * text_tokens or written + text_tokens > self.most_tokens:
                 continue
             seen.add(unit.exchange)
-            leaves.append(unit)
-            written += words
-            frees += view.cost(unit) - words
-        if not leaves:
+            evicted.append(unit)
+            written += text_tokens
+            frees += view.cost(unit) - text_tokens
+        if not evicted:
             return Plan(policy=self.name)
-        reason = f"older exchanges to key points, a line or a title: {told(tuple(leaves))}"
-        order = TextOrder(style="levels", most=max(written, _LEAST))
-        return Plan(policy=self.name, leaves=tuple(leaves), frees=frees, reason=reason, writes=order)
+        reason = f"older exchanges to key points, a line or a title: {describe_units(tuple(evicted))}"
+        request = TextRequest(style="levels", max_tokens=max(written, _FRAME_TOKENS))
+        return Plan(policy=self.name, evicts=tuple(evicted), frees=frees, reason=reason, writes=request)
 
 
-_LEAST = 100
-"""Tokens that the frame of the text needs."""
+_FRAME_TOKENS = 100
+"""Tokens of the text's frame."""

@@ -1,4 +1,4 @@
-"""The sliding window: whole units leave, oldest first."""
+"""The sliding window: whole units are evicted, oldest first."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from recto.context.window.units import Unit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prune:
-    """Units leave in the order of the view until enough is free."""
+    """Evict units in the view's order until enough is free."""
 
     @property
     def name(self) -> str:
-        """As it is configured and recorded."""
+        """Name in settings and decisions."""
         return "prune"
 
     def plan(self, view: PolicyView, need: int) -> Plan:
-        """Frees `need` tokens, or all that may leave; no unit more than it takes."""
-        leaves, frees = until_met(view, view.eligible, need)
-        if not leaves:
+        """Free `need` tokens, or all that may be evicted, with no unit more than necessary."""
+        evicted, frees = take_until(view, view.eligible, need)
+        if not evicted:
             return Plan(policy=self.name)
-        return Plan(policy=self.name, leaves=leaves, frees=frees, reason=f"oldest first: {told(leaves)}")
+        return Plan(policy=self.name, evicts=evicted, frees=frees, reason=f"oldest first: {describe_units(evicted)}")
 
 
-def until_met(view: PolicyView, order: Iterable[Unit], need: int) -> tuple[tuple[Unit, ...], int]:
-    """The first units of an order that free `need` tokens together, and what they free."""
-    leaves: list[Unit] = []
+def take_until(view: PolicyView, order: Iterable[Unit], need: int) -> tuple[tuple[Unit, ...], int]:
+    """The first units of an order that together free `need` tokens, and the tokens they free."""
+    evicted: list[Unit] = []
     frees = 0
     for unit in order:
         if frees >= need:
             break
-        leaves.append(unit)
+        evicted.append(unit)
         frees += view.cost(unit)
-    # Units that cost nothing free nothing: a plan of such units alone would be no relief.
-    return (tuple(leaves), frees) if frees > 0 else ((), 0)
+    # Units without cost free nothing: a plan of such units alone would be no relief.
+    return (tuple(evicted), frees) if frees > 0 else ((), 0)
 
 
-def told(leaves: tuple[Unit, ...]) -> str:
-    """How many units leave, and between which entries, in words."""
-    first, last = min(unit.first for unit in leaves), max(unit.last for unit in leaves)
-    units = "1 unit" if len(leaves) == 1 else f"{len(leaves)} units"
+def describe_units(evicted: tuple[Unit, ...]) -> str:
+    """Describe in words how many units are evicted, and between which entries."""
+    first, last = min(unit.first for unit in evicted), max(unit.last for unit in evicted)
+    units = "1 unit" if len(evicted) == 1 else f"{len(evicted)} units"
     return f"{units} of entries {first} to {last}"

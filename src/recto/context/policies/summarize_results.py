@@ -1,4 +1,4 @@
-"""Long tool results become summaries of themselves; the pair stays, and the whole can be read by its pointer."""
+"""Replace long tool results by summaries; the call stays, and the full result can be read by its pointer."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 
 from recto.context.compaction.tool_output import digest
 from recto.context.policies.trim import TrimResults
-from recto.context.window.plan import Plan, PolicyView, Shrink, TextOrder
+from recto.context.window.plan import Plan, PolicyView, ShortenedResult, TextRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SummariseResults:
-    """Results above a size shrink to a share of it, oldest first, until enough is free."""
+class SummarizeResults:
+    """Shorten results above a size to a share of it, oldest first, until enough is free."""
 
     above: int = 500
-    """Tokens from which on a result is summarised."""
+    """Tokens above which a result is summarized."""
     share: float = 0.2
-    """What a summary may have of the result's tokens."""
+    """Share of the result's tokens that a summary may have."""
     most: int = 400
-    """Tokens of one summary, however long the result."""
+    """Maximum tokens of one summary."""
     chosen: TrimResults = field(default_factory=TrimResults)
-    """Which results may shrink."""
+    """Selects the results that may be shortened."""
 
     def __post_init__(self) -> None:
         if self.above < 1 or not 0 < self.share < 1 or self.most < 1:
@@ -28,12 +28,12 @@ class SummariseResults:
 
     @property
     def name(self) -> str:
-        """As it is configured and recorded."""
+        """Name in settings and decisions."""
         return "summarise_results"
 
     def plan(self, view: PolicyView, need: int) -> Plan:
-        """Frees `need` tokens, or as much as the old results hold."""
-        shrinks: list[Shrink] = []
+        """Free `need` tokens, or as many as the old results contain."""
+        shortened: list[ShortenedResult] = []
         frees = 0
         for line in self.chosen.candidates(view):
             if frees >= max(need, self.chosen.clear_at_least):
@@ -44,27 +44,31 @@ class SummariseResults:
             text = self.text(view, line.seq)
             tokens = view.cost_with(line.seq, text)
             if tokens < size / 2:
-                shrinks.append(Shrink(seq=line.seq, text=text, tokens=tokens))
+                shortened.append(ShortenedResult(seq=line.seq, text=text, tokens=tokens))
                 frees += size - tokens
-        if need <= 0 or not shrinks or frees < self.chosen.clear_at_least:
+        if need <= 0 or not shortened or frees < self.chosen.clear_at_least:
             return Plan(policy=self.name)
-        reason = f"long tool results, oldest first: {len(shrinks)} of entries {shrinks[0].seq} to {shrinks[-1].seq}"
-        order = TextOrder(style="results", most=self.most)
-        return Plan(policy=self.name, shrinks=tuple(shrinks), frees=frees, reason=reason, writes=order)
+        reason = (
+            f"long tool results, oldest first: {len(shortened)} of entries {shortened[0].seq} to {shortened[-1].seq}"
+        )
+        request = TextRequest(style="results", max_tokens=self.most)
+        return Plan(policy=self.name, shortens=tuple(shortened), frees=frees, reason=reason, writes=request)
 
     def text(self, view: PolicyView, seq: int) -> str:
-        """What stands in place of a result: the most telling of it, and where it is whole."""
+        """The text shown in place of a result: its most informative lines and its pointer."""
         result, size, pointer = view.result_of(seq), view.tokens[seq], view.pointer_of(seq)
-        room = int(size * self.share) - view.count(framed("", size, pointer)) - _ENVELOPE
-        return framed(digest(result, max(min(room, self.most), _LEAST), view.count), size, pointer)
+        available = int(size * self.share) - view.count(frame_summary("", size, pointer)) - _ENVELOPE_TOKENS
+        return frame_summary(
+            digest(result, max(min(available, self.most), _MIN_SUMMARY_TOKENS), view.count), size, pointer
+        )
 
 
-_LEAST = 24
-"""Tokens of the shortest summary that says anything."""
-_ENVELOPE = 12
-"""Tokens that a message has around its text."""
+_MIN_SUMMARY_TOKENS = 24
+"""Tokens of the shortest useful summary."""
+_ENVELOPE_TOKENS = 12
+"""Tokens of a message around its text."""
 
 
-def framed(said: str, size: int, pointer: str) -> str:
-    """A summary of a result with the line that says it is one."""
-    return f"{said}\n[Shortened from {size} tokens; the whole is {pointer}]"
+def frame_summary(text: str, size: int, pointer: str) -> str:
+    """Append the line that marks a text as a shortened result."""
+    return f"{text}\n[Shortened from {size} tokens; the whole is {pointer}]"

@@ -1,4 +1,4 @@
-"""Another policy, for tool work alone: what people said, what was decided and what failed stays for later rungs."""
+"""Restrict another policy to tool work, leaving user messages, decisions and failures to later policies."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from recto.context.window.plan import Plan, Policy, PolicyView
 
 
 @dataclass(frozen=True, slots=True)
-class ToolWork:
-    """Lets a policy see only the units that hold nothing but calls and their results."""
+class ToolUnitsOnly:
+    """Shows a policy only the units that consist of nothing but calls and their results."""
 
     policy: Policy
 
     @property
     def name(self) -> str:
-        """That of the policy."""
+        """Name of the wrapped policy."""
         return self.policy.name
 
     def plan(self, view: PolicyView, need: int) -> Plan:
-        """What the policy plans for them."""
-        survey = PolicyFeatures(view)
-        own = [unit for unit in view.eligible if survey.kind(unit) == "tool"]
-        stays = [unit for unit in view.eligible if survey.kind(unit) != "tool"]
-        return self.policy.plan(replace(view, eligible=own, protected=(*view.protected, *stays)), need)
+        """The wrapped policy's plan for these units."""
+        features = PolicyFeatures(view)
+        tool_units = [unit for unit in view.eligible if features.kind(unit) == "tool"]
+        other_units = [unit for unit in view.eligible if features.kind(unit) != "tool"]
+        return self.policy.plan(replace(view, eligible=tool_units, protected=(*view.protected, *other_units)), need)

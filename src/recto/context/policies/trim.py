@@ -1,7 +1,7 @@
-"""Old tool results shrink; their calls, and everything that was said, stay as they are.
+"""Trim old tool results; their calls and all other messages stay as they are.
 
-A result becomes a placeholder that says what it was and where it can be read, or keeps its head and tail. What is
-written depends on the result alone, so that the same result always shrinks to the same text.
+A result becomes a placeholder that says what it was and where it can be read, or is cut to head and tail. The new text
+depends on the result alone, so the same result is always trimmed to the same text.
 """
 
 from __future__ import annotations
@@ -10,46 +10,46 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from recto.context.window.plan import Plan, PolicyView, Shrink, ToolResult
-from recto.context.window.units import Line, Unit
+from recto.context.window.plan import Plan, PolicyView, ShortenedResult, ToolResult
+from recto.context.window.units import Unit, WindowMessage
 from recto.formats.recto_tools import is_own_tool
 from recto.text.truncation import head_and_tail
 
-Style: TypeAlias = Literal["placeholder", "head_tail"]
+TrimStyle: TypeAlias = Literal["placeholder", "head_tail"]
 
-_LOOKED_AT = 4_000
-"""Characters of an output in which its first finding is looked for."""
-_TOOL = 64
-_ARGUMENTS = 32
-_FINDING = 28
-"""Characters of the tool, its arguments and the finding that a placeholder quotes: a few tokens each."""
+_FINDING_SEARCH_CHARS = 4_000
+"""Characters of an output searched for its first finding."""
+_MAX_TOOL_CHARS = 64
+_MAX_ARGUMENT_CHARS = 32
+_MAX_FINDING_CHARS = 28
+"""Characters of tool, arguments and finding quoted in a placeholder: a few tokens each."""
 
 _SPACE = re.compile(r"\s+")
-_NUMBERED = re.compile(r"^\s*\d+[→\t:|-]\s*")
-_KEY = re.compile(r'"\w+"\s*:\s*')
+_LINE_NUMBER = re.compile(r"^\s*\d+[→\t:|-]\s*")
+_JSON_KEY = re.compile(r'"\w+"\s*:\s*')
 _JSON_SIGNS = str.maketrans("", "", '{}"\\')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimResults:
-    """Tool results shrink, oldest first, until enough is free."""
+    """Trim tool results, oldest first, until enough is free."""
 
     keep_newest: int = 3
-    """So many results, the newest of the whole prompt, stay whole."""
+    """Number of newest results in the prompt that are not trimmed."""
     exclude_tools: tuple[str, ...] = ()
-    """Tools whose results stay whole. Those of Recto's own always do: they were cut to measure when they were made."""
+    """Tools whose results are not trimmed. Recto's own never are: they were sized when they were created."""
     clear_at_least: int = 0
-    """Frees so many tokens or does nothing: an edit costs the provider's cache, whatever its size."""
+    """Free at least this many tokens or do nothing: any edit invalidates the provider's cache."""
     placeholder: str = ""
-    """What a placeholder says; `{pointer}` in it, or behind it, is where the result can be read. Empty: what it was."""
-    style: Style = "placeholder"
-    """What is left of a result: a `placeholder`, or its `head_tail`."""
+    """Placeholder text; the pointer replaces `{pointer}` in it or is appended. Empty: a description of the result."""
+    style: TrimStyle = "placeholder"
+    """What a result becomes: a `placeholder`, or its `head_tail`."""
     head_tokens: int = 200
-    """Tokens of the head, where head and tail are kept."""
+    """Tokens of the head, for `head_tail`."""
     tail_tokens: int = 200
     """Tokens of the tail."""
     min_tokens: int = 100
-    """A message that costs less than this stays whole: there is nothing to gain."""
+    """A message that costs less than this is not trimmed: there is nothing to gain."""
 
     def __post_init__(self) -> None:
         for name in ("keep_newest", "clear_at_least", "head_tokens", "tail_tokens", "min_tokens"):
@@ -62,99 +62,109 @@ class TrimResults:
 
     @property
     def name(self) -> str:
-        """As it is configured and recorded."""
+        """Name in settings and decisions."""
         return "trim"
 
     def plan(self, view: PolicyView, need: int) -> Plan:
-        """Frees `need` tokens, and at least `clear_at_least`, or as much as the old results hold."""
+        """Free `need` tokens, and at least `clear_at_least`, or as many as the old results contain."""
         if need <= 0:
             return Plan(policy=self.name)
         goal = max(need, self.clear_at_least)
-        shrinks: list[Shrink] = []
+        trimmed: list[ShortenedResult] = []
         frees = 0
-        for line in self.candidates(view):
+        for message in self.candidates(view):
             if frees >= goal:
                 break
-            text = self._text(view, line)
-            tokens = view.cost_with(line.seq, text)
-            if tokens < view.tokens[line.seq]:
-                shrinks.append(Shrink(seq=line.seq, text=text, tokens=tokens))
-                frees += view.tokens[line.seq] - tokens
-        if not shrinks or frees < self.clear_at_least:
+            text = self._text(view, message)
+            tokens = view.cost_with(message.seq, text)
+            if tokens < view.tokens[message.seq]:
+                trimmed.append(ShortenedResult(seq=message.seq, text=text, tokens=tokens))
+                frees += view.tokens[message.seq] - tokens
+        if not trimmed or frees < self.clear_at_least:
             return Plan(policy=self.name)
-        reason = f"oldest tool results first: {len(shrinks)} of entries {shrinks[0].seq} to {shrinks[-1].seq}"
-        return Plan(policy=self.name, shrinks=tuple(shrinks), frees=frees, reason=reason)
+        reason = f"oldest tool results first: {len(trimmed)} of entries {trimmed[0].seq} to {trimmed[-1].seq}"
+        return Plan(policy=self.name, shortens=tuple(trimmed), frees=frees, reason=reason)
 
-    def candidates(self, view: PolicyView) -> list[Line]:
-        """Results that may shrink, oldest first."""
-        results = [line.seq for unit in (*view.eligible, *view.protected) for line in unit.lines if _is_result(line)]
-        newest = set(sorted(results)[max(0, len(results) - self.keep_newest) :])
-        spared = newest | view.shrunk
-        old = [
-            line
-            for unit in view.eligible
-            for line in unit.lines
-            if _is_result(line)
-            and line.seq not in spared
-            and not line.marked
-            and view.tokens[line.seq] >= self.min_tokens
-            and not self._stays_whole(unit, line)
+    def candidates(self, view: PolicyView) -> list[WindowMessage]:
+        """Results that may be trimmed, oldest first."""
+        results = [
+            message.seq
+            for unit in (*view.eligible, *view.protected)
+            for message in unit.messages
+            if _is_result(message)
         ]
-        return sorted(old, key=lambda line: line.seq)
+        newest = set(sorted(results)[max(0, len(results) - self.keep_newest) :])
+        excluded = newest | view.shortened
+        old = [
+            message
+            for unit in view.eligible
+            for message in unit.messages
+            if _is_result(message)
+            and message.seq not in excluded
+            and not message.marked
+            and view.tokens[message.seq] >= self.min_tokens
+            and not self._is_excluded(unit, message)
+        ]
+        return sorted(old, key=lambda message: message.seq)
 
-    def _stays_whole(self, unit: Unit, result: Line) -> bool:
-        """Whether it stays as it is, by its tool: a result names its call, and the call, in the same unit, its tool."""
-        called = {call: tool for line in unit.lines for call, tool in zip(line.calls, line.tools, strict=False)}
-        tools = {*result.tools, *(called.get(call, "") for call in result.answers)}
+    def _is_excluded(self, unit: Unit, result: WindowMessage) -> bool:
+        """Whether a result is excluded by its tool: the result names its call, and the call in the same unit its
+        tool."""
+        tool_of_call = {
+            call: tool for message in unit.messages for call, tool in zip(message.calls, message.tools, strict=False)
+        }
+        tools = {*result.tools, *(tool_of_call.get(call, "") for call in result.answers)}
         return not tools.isdisjoint(self.exclude_tools) or any(map(is_own_tool, tools))
 
-    def _text(self, view: PolicyView, line: Line) -> str:
-        result = view.result_of(line.seq)
-        size, pointer = view.tokens[line.seq], view.pointer_of(line.seq)
+    def _text(self, view: PolicyView, message: WindowMessage) -> str:
+        result = view.result_of(message.seq)
+        size, pointer = view.tokens[message.seq], view.pointer_of(message.seq)
         if self.style == "placeholder" and self.placeholder:
-            named = "{pointer}" in self.placeholder
-            return self.placeholder.replace("{pointer}", pointer) if named else f"{self.placeholder} {pointer}"
+            has_pointer = "{pointer}" in self.placeholder
+            return self.placeholder.replace("{pointer}", pointer) if has_pointer else f"{self.placeholder} {pointer}"
         if self.style == "placeholder":
             return placeholder(result, size, pointer)
-        whole = view.count(result.output)
-        return head_and_tail(result.output, self.head_tokens, self.tail_tokens, view.count, pointer, whole)
+        total = view.count(result.output)
+        return head_and_tail(result.output, self.head_tokens, self.tail_tokens, view.count, pointer, total)
 
 
 def placeholder(result: ToolResult, size: int, pointer: str) -> str:
-    """One line that says what a result was: tool, arguments, first finding, size, turn, and where it is whole."""
-    called = f"{_one_line(result.tool, _TOOL)} {_shortened(result.arguments)}".strip() or "tool"
-    found = _first_finding(result.output)
-    began = f'"{found}"' if found else "no text"
+    """One line that describes a result: tool, arguments, first finding, size, turn and pointer."""
+    called = f"{_one_line(result.tool, _MAX_TOOL_CHARS)} {_shorten_arguments(result.arguments)}".strip() or "tool"
+    finding = _first_finding(result.output)
+    quoted = f'"{finding}"' if finding else "no text"
     when = f", turn {result.turn}" if result.turn else ""
-    return f"[{called}: {began}, {size} tokens{when}: {pointer}]"
+    return f"[{called}: {quoted}, {size} tokens{when}: {pointer}]"
 
 
-def _is_result(line: Line) -> bool:
-    return line.role == "tool" and bool(line.answers)
+def _is_result(message: WindowMessage) -> bool:
+    return message.role == "tool" and bool(message.answers)
 
 
-def _shortened(arguments: str) -> str:
-    """The values alone, and where they are long their ends: a path says most at its end, a command at both."""
+def _shorten_arguments(arguments: str) -> str:
+    """The values alone, shortened in the middle: a path says most at its end, a command at both."""
     if len(arguments) > 1_000:
         arguments = f"{arguments[:500]}…{arguments[-500:]}"
-    plain = _one_line(_KEY.sub("", arguments).translate(_JSON_SIGNS), len(arguments))
-    if len(plain) <= _ARGUMENTS:
+    plain = _one_line(_JSON_KEY.sub("", arguments).translate(_JSON_SIGNS), len(arguments))
+    if len(plain) <= _MAX_ARGUMENT_CHARS:
         return plain
-    head = _ARGUMENTS // 3
-    return f"{plain[:head]}…{plain[head + 1 - _ARGUMENTS :]}"
+    head = _MAX_ARGUMENT_CHARS // 3
+    return f"{plain[:head]}…{plain[head + 1 - _MAX_ARGUMENT_CHARS :]}"
 
 
 def _first_finding(output: str) -> str:
-    """The first line with a word in it, without the number that some tools put before lines."""
+    """The first line with a word in it, without the line number that some tools prepend."""
     fallback = ""
-    for line in output[:_LOOKED_AT].splitlines():
-        plain = _NUMBERED.sub("", line).strip()
+    for line in output[:_FINDING_SEARCH_CHARS].splitlines():
+        plain = _LINE_NUMBER.sub("", line).strip()
         fallback = fallback or plain
         if sum(map(str.isalnum, plain[:200])) >= 3 and not (plain.startswith("<") and plain.endswith(">")):
-            return _one_line(plain, _FINDING)
-    return _one_line(fallback, _FINDING)
+            return _one_line(plain, _MAX_FINDING_CHARS)
+    return _one_line(fallback, _MAX_FINDING_CHARS)
 
 
-def _one_line(text: str, most: int) -> str:
-    plain = "".join(character for character in _SPACE.sub(" ", text[: 4 * most]) if character.isprintable()).strip()
-    return plain if len(plain) <= most else f"{plain[: most - 1]}…"
+def _one_line(text: str, max_chars: int) -> str:
+    plain = "".join(
+        character for character in _SPACE.sub(" ", text[: 4 * max_chars]) if character.isprintable()
+    ).strip()
+    return plain if len(plain) <= max_chars else f"{plain[: max_chars - 1]}…"

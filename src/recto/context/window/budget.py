@@ -1,7 +1,7 @@
-"""How many tokens each component of a prompt may have, and how much is kept for the answer.
+"""Token budget: how many tokens each component of a prompt may use, and how many are reserved for the output.
 
-Limits are tracked for six components and enforced for the whole prompt; for each component only where asked. A budget
-says how much and never what should leave. How the components are counted is not known here.
+Limits are tracked for six components and enforced for the prompt as a whole; per component only if configured. A budget
+says how much, never what to evict. Counting happens elsewhere.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ Level = Literal["ok", "warning", "violation"]
 
 COMPONENTS: tuple[Component, ...] = get_args(Component)
 
-SOFT = 0.80
-"""The share of a hard limit from which on there is a warning."""
-LEAST_RESERVE = 4096
-"""An answer with a tool call or a short file in it needs about this much."""
-LEAST_RESERVE_PARTS = 4
-"""The least reserve is at most one part in this many of the window: below 16 K, 4,096 tokens would leave too little to
-answer from."""
+SOFT_LIMIT_SHARE = 0.80
+"""Share of a hard limit above which the level is `warning`."""
+MIN_RESERVE = 4096
+"""Minimum output reserve: about the size of an answer with a tool call or a short file in it."""
+MIN_RESERVE_DIVISOR = 4
+"""The minimum reserve is at most the window divided by this: below 16 K, 4,096 tokens would leave too few for the
+prompt."""
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetShares:
-    """The part of the window each component gets. Together they are the whole."""
+    """The share of the window each component gets. The shares add up to 1."""
 
     system: float = 0.06
     tools: float = 0.04
@@ -52,25 +52,25 @@ class BudgetShares:
         share: float = getattr(self, component)
         return share
 
-    def replaced(self, given: Mapping[Component, float]) -> BudgetShares:
-        """With some shares given; the others keep their proportions and fill what is left."""
-        for name in given:
+    def with_shares(self, overrides: Mapping[Component, float]) -> BudgetShares:
+        """Replace some shares; the others keep their proportions and fill the rest."""
+        for name in overrides:
             if name not in COMPONENTS:
                 raise ValueError(f"'{name}' is no component of a prompt; these are: {', '.join(COMPONENTS)}")
-        left = 1 - sum(given.values())
-        others = sum(self[component] for component in COMPONENTS if component not in given)
-        if left < -ROUNDING:
-            raise ValueError(f"shares must not add up to more than 1, and these are {1 - left:.4f}")
-        scale = max(0.0, left) / others if others else 0.0
-        return BudgetShares(**{name: given.get(name, self[name] * scale) for name in COMPONENTS})
+        remaining = 1 - sum(overrides.values())
+        others = sum(self[component] for component in COMPONENTS if component not in overrides)
+        if remaining < -ROUNDING:
+            raise ValueError(f"shares must not add up to more than 1, and these are {1 - remaining:.4f}")
+        scale = max(0.0, remaining) / others if others else 0.0
+        return BudgetShares(**{name: overrides.get(name, self[name] * scale) for name in COMPONENTS})
 
 
 PROFILES: Mapping[str, BudgetShares] = MappingProxyType(
     {
         "default": BudgetShares(),
-        # Diffs and files come as tool results and must stand side by side; the talk about them is short.
+        # Diffs and files arrive as tool results and must be visible together; the discussion is short.
         "code_review": BudgetShares(system=0.05, tools=0.05, history=0.45, results=0.33, memory=0.06, reserve=0.06),
-        # Pages and papers as results, findings noted on the way as memory, and a long report as the answer.
+        # Pages and papers as results, findings noted as memory, and a long report as the answer.
         "research": BudgetShares(system=0.04, tools=0.04, history=0.42, results=0.26, memory=0.14, reserve=0.10),
         # Long instructions and what is known about the customer; lookups and answers are short.
         "customer_support": BudgetShares(
@@ -82,7 +82,7 @@ PROFILES: Mapping[str, BudgetShares] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What one component may have."""
+    """Limits of one component."""
 
     soft: int
     hard: int
@@ -90,7 +90,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetVerdict:
-    """What adding some tokens to a component would mean."""
+    """The result of adding tokens to a component."""
 
     component: Component
     used: int
@@ -101,13 +101,13 @@ class BudgetVerdict:
 
     @property
     def over(self) -> int:
-        """By how many tokens the hard limit would be passed."""
+        """Tokens above the hard limit."""
         return max(0, self.used + self.adding - self.hard)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentUsage:
-    """How one component stands."""
+    """Usage of one component."""
 
     component: Component
     used: int
@@ -117,23 +117,23 @@ class ComponentUsage:
     burn: float
     """Tokens gained per turn. Never negative."""
     turns_left: int | None
-    """Turns until the hard limit: None where it does not grow, 0 where it is reached."""
+    """Turns until the hard limit: None if the component does not grow, 0 if the limit is reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burn:
-    """How each component grew over the last turns. A value: `turn` gives a new one."""
+    """Growth of each component over the last turns. Immutable: `turn` returns a new value."""
 
     growths: Mapping[Component, Growth] = field(default_factory=lambda: MappingProxyType({}))
 
     def turn(self, used: Mapping[Component, int]) -> Burn:
-        """A turn has ended with these sizes; a component that is not named has none."""
+        """End a turn with these sizes; components not named have size 0."""
         return Burn(
             growths=MappingProxyType({name: self[name].turn(used.get(name, 0)) for name in COMPONENTS}),
         )
 
     def relieved(self, component: Component, tokens: int, before: int | None = None) -> Burn:
-        """A decision brought a component down to `tokens`, which says nothing about its growth."""
+        """Account for a decision that reduced a component to `tokens`, which is not growth."""
         changed = self[component].relieved(tokens, before)
         return Burn(growths=MappingProxyType({**self.growths, component: changed}))
 
@@ -143,11 +143,11 @@ class Burn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits of one model's prompts. Made by `of` or `for_model`."""
+    """Limits for one model's prompts. Create it with `of` or `for_model`."""
 
     window: int
-    room: int
-    """What a prompt may have: the window without the reserve, and not more than the model takes as input."""
+    input_budget: int
+    """Tokens a prompt may have: the window minus the reserve, and at most the model's maximum input."""
     limits: Mapping[Component, Limit]
     enforced: Enforced = "globally"
 
@@ -162,7 +162,7 @@ class Budget:
         reserve: int | None = None,
         enforced: Enforced = "globally",
     ) -> Budget:
-        """For a window alone. `shares` and `reserve` override the profile's."""
+        """Budget for a window size. `shares` and `reserve` override the profile's."""
         card = ModelCard(name="", window=window, max_input=window, max_output=max_output or window)
         return cls.for_model(card, profile, shares=shares, reserve=reserve, enforced=enforced)
 
@@ -176,26 +176,26 @@ class Budget:
         reserve: int | None = None,
         enforced: Enforced = "globally",
     ) -> Budget:
-        """For a model. What the reserve takes above its share comes off the others, in proportion."""
+        """Budget for a model. Any reserve above its share is taken from the other components in proportion."""
         if profile not in PROFILES:
             raise ValueError(f"there is no budget profile '{profile}'; these are: {', '.join(PROFILES)}")
-        parts = PROFILES[profile].replaced(shares or {})
-        kept = _reserve(card, parts.reserve, reserve)
-        room = card.room(kept)
+        parts = PROFILES[profile].with_shares(shares or {})
+        reserved = _output_reserve(card, parts.reserve, reserve)
+        input_budget = card.input_budget(reserved)
         hard: dict[Component, int] = {
-            name: kept if name == "reserve" else int(room * parts[name] / (1 - parts.reserve) + ROUNDING)
+            name: reserved if name == "reserve" else int(input_budget * parts[name] / (1 - parts.reserve) + ROUNDING)
             for name in COMPONENTS
         }
-        limits = {name: Limit(soft=int(tokens * SOFT), hard=tokens) for name, tokens in hard.items()}
-        return cls(window=card.window, room=room, limits=MappingProxyType(limits), enforced=enforced)
+        limits = {name: Limit(soft=int(tokens * SOFT_LIMIT_SHARE), hard=tokens) for name, tokens in hard.items()}
+        return cls(window=card.window, input_budget=input_budget, limits=MappingProxyType(limits), enforced=enforced)
 
     @property
     def reserve(self) -> int:
-        """What is kept for the answer."""
+        """Tokens reserved for the output."""
         return self.limits["reserve"].hard
 
     def check(self, component: Component, used: int, adding: int = 0) -> BudgetVerdict:
-        """Whether a component may have more, asked before it is added."""
+        """Check whether a component may take `adding` more tokens."""
         limit = self.limits[component]
         return BudgetVerdict(
             component=component,
@@ -207,11 +207,11 @@ class Budget:
         )
 
     def refuses(self, verdict: BudgetVerdict) -> bool:
-        """Whether what was checked must not be added. Where limits are enforced globally only the room counts."""
+        """Whether the checked tokens must not be added. With global enforcement only the input budget counts."""
         return self.enforced == "per_component" and verdict.level == "violation"
 
     def usage(self, used: Mapping[Component, int], burn: Burn | None = None) -> tuple[ComponentUsage, ...]:
-        """How every component stands, in their order."""
+        """Usage of every component, in order."""
         growths = burn or Burn()
         return tuple(self._usage(name, used.get(name, 0), growths[name]) for name in COMPONENTS)
 
@@ -235,9 +235,8 @@ def _level(tokens: int, limit: Limit) -> Level:
     return "warning" if tokens > limit.soft else "ok"
 
 
-def _reserve(card: ModelCard, share: float, asked: int | None) -> int:
-    """What is kept for the answer: never under the least, which tiny windows scale down, never over what the model
-    can answer."""
-    least = min(LEAST_RESERVE, max(1, card.window // LEAST_RESERVE_PARTS))
-    wanted = int(card.window * share + ROUNDING) if asked is None else asked
-    return min(max(wanted, least), card.max_output, card.window)
+def _output_reserve(card: ModelCard, share: float, requested: int | None) -> int:
+    """The output reserve: at least the minimum (smaller for tiny windows), at most what the model can output."""
+    least = min(MIN_RESERVE, max(1, card.window // MIN_RESERVE_DIVISOR))
+    reserve = int(card.window * share + ROUNDING) if requested is None else requested
+    return min(max(reserve, least), card.max_output, card.window)

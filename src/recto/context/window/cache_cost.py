@@ -1,10 +1,10 @@
-"""What a prompt costs when a provider caches its prefix, and whether an edit of it pays.
+"""Cost of a prompt when the provider caches its prefix, and whether an edit pays off.
 
-Providers charge an unchanged prefix a fraction of the price and what follows the first change more than the price. So
-taking tokens out of the middle saves a little on every later call, and costs the rewriting of all that stands behind
-them once. This module weighs the two; it delays nothing itself and does not know what the tokens say.
+Providers charge a fraction of the price for an unchanged prefix and more than the price for everything after the first
+change. Removing tokens from the middle therefore saves a little on every later call and once costs rewriting everything
+after them. This module weighs the two; it postpones nothing itself and does not read the content.
 
-Amounts are whole picodollars. A turn is one call of the model here, since that is what is billed.
+Amounts are whole picodollars. A step is one model call, which is the unit of billing.
 """
 
 from __future__ import annotations
@@ -17,190 +17,191 @@ from typing import TypeAlias
 
 from recto.tokens.model_card import ModelCard
 
-Piece: TypeAlias = tuple[Hashable, int]
-"""One part of a prompt: what it is known by (its bytes, or a hash of them), and its tokens."""
+PromptPiece: TypeAlias = tuple[Hashable, int]
+"""One piece of a prompt: its identity (its bytes or a hash of them) and its tokens."""
 
-UNKNOWN_MINIMUM = 1024
-"""The shortest prefix that is taken to be cached where a model's own minimum is not known; most have this one."""
+DEFAULT_CACHE_MINIMUM = 1024
+"""Minimum cacheable prefix assumed for models that do not state one; it is the most common value."""
 
-COLD_AFTER: Mapping[str, float] = MappingProxyType({"anthropic": 3600.0, "openai": 86_400.0})
-"""Seconds of idleness after which nothing can be cached any more: the longest lifetime a provider sells. Others
-promise none, so that their caches are never certainly cold."""
+CACHE_LIFETIMES: Mapping[str, float] = MappingProxyType({"anthropic": 3600.0, "openai": 86_400.0})
+"""Seconds of idle time after which a cache is certainly cold: the longest lifetime a provider sells. Providers not
+listed promise none, so their caches are never certainly cold."""
 
-FEWEST_TURNS = 5
-MOST_TURNS = 50
+MIN_REMAINING_STEPS = 5
+MAX_REMAINING_STEPS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Prices that hold for a prompt of some length, in picodollars per token."""
+    """Prices for a prompt of a certain length, in picodollars per token."""
 
     fresh: int
-    """What is not cached, where nothing is written to the cache."""
+    """Input that is neither read from nor written to the cache."""
     read: int
     write: int
     output: int
     known: bool = True
-    """False where they are relative to each other and no amounts of money."""
+    """False if the values are only relative to each other."""
 
 
-RELATIVE = Rates(fresh=1_000_000, read=100_000, write=1_250_000, output=5_000_000, known=False)
-"""For models without prices: what most providers charge, with fresh input as 1."""
+RELATIVE_RATES = Rates(fresh=1_000_000, read=100_000, write=1_250_000, output=5_000_000, known=False)
+"""For models without known prices: typical ratios, with fresh input as 1."""
 
 
-def rates(card: ModelCard, tokens: int) -> Rates:
-    """The prices of a prompt of this length.
+def rates_for(card: ModelCard, tokens: int) -> Rates:
+    """Prices for a prompt of this length.
 
-    A price list that has no price for reading the cache gives no discount, one that has none for writing asks no more
-    than for fresh input. Beyond `long_from`, prices that are not listed rise as the one for input does.
+    Without a cache-read price there is no discount; without a cache-write price writing costs as much as fresh input.
+    Above `long_from`, prices that are not listed rise in proportion to the input price.
     """
     if card.input_price is None:
-        return RELATIVE
+        return RELATIVE_RATES
     fresh = card.input_price
     read = fresh if card.cache_read_price is None else card.cache_read_price
     write = fresh if card.cache_write_price is None else card.cache_write_price
-    output = fresh * RELATIVE.output // RELATIVE.fresh if card.output_price is None else card.output_price
+    output = fresh * RELATIVE_RATES.output // RELATIVE_RATES.fresh if card.output_price is None else card.output_price
     if card.long_from is None or tokens <= card.long_from:
         return Rates(fresh=fresh, read=read, write=write, output=output)
     long = fresh if card.long_input_price is None else card.long_input_price
 
-    def risen(price: int, listed: int | None) -> int:
+    def scaled_price(price: int, listed: int | None) -> int:
         if listed is not None:
             return listed
         return price * long // fresh if fresh else long
 
     return Rates(
         fresh=long,
-        read=risen(read, card.long_cache_read_price),
-        write=risen(write, None),
-        output=risen(output, card.long_output_price),
+        read=scaled_price(read, card.long_cache_read_price),
+        write=scaled_price(write, None),
+        output=scaled_price(output, card.long_output_price),
     )
 
 
-def bill(card: ModelCard, prefix_tokens: int, fresh_tokens: int, output: int = 0) -> int:
-    """What one call costs whose first `prefix_tokens` were sent before, unchanged.
+def call_price(card: ModelCard, prefix_tokens: int, fresh_tokens: int, output: int = 0) -> int:
+    """Price of one call whose first `prefix_tokens` were sent before, unchanged.
 
-    A prefix shorter than the provider's minimum is not read from the cache, a prompt shorter than it is not written.
+    A prefix shorter than the provider's minimum is not read from the cache, and a prompt shorter than it is not
+    written.
     """
     total = prefix_tokens + fresh_tokens
-    least = UNKNOWN_MINIMUM if card.cache_minimum is None else card.cache_minimum
-    prices = rates(card, total)
-    answer = output * prices.output
-    if total < least:
-        return total * prices.fresh + answer
-    read = prefix_tokens if prefix_tokens >= least else 0
-    return read * prices.read + (total - read) * prices.write + answer
+    minimum = DEFAULT_CACHE_MINIMUM if card.cache_minimum is None else card.cache_minimum
+    prices = rates_for(card, total)
+    output_price = output * prices.output
+    if total < minimum:
+        return total * prices.fresh + output_price
+    read = prefix_tokens if prefix_tokens >= minimum else 0
+    return read * prices.read + (total - read) * prices.write + output_price
 
 
 def cached_tokens(card: ModelCard | None, prefix_tokens: int, fresh_tokens: int) -> tuple[int, int]:
-    """How many tokens of one call are read from the cache, and how many are written to it, as `bill` has them.
+    """Tokens of one call read from the cache and written to it, consistent with `call_price`.
 
-    A price list without a price for reading caches nothing; one without a price for writing asks for no more than
-    fresh input, so that nothing is written apart. Where no prices are known, what could be read is told.
+    A price list without a cache-read price means no caching; without a cache-write price, writes are billed as fresh
+    input and count as 0. If no prices are known, the tokens that could be read are returned.
     """
     total = prefix_tokens + fresh_tokens
-    least = UNKNOWN_MINIMUM if card is None or card.cache_minimum is None else card.cache_minimum
-    if total < least:
+    minimum = DEFAULT_CACHE_MINIMUM if card is None or card.cache_minimum is None else card.cache_minimum
+    if total < minimum:
         return 0, 0
     reads = card is None or card.input_price is None or card.cache_read_price is not None
-    read = prefix_tokens if reads and prefix_tokens >= least else 0
+    read = prefix_tokens if reads and prefix_tokens >= minimum else 0
     writes = card is not None and card.input_price is not None and card.cache_write_price is not None
     return read, total - read if writes else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptEdit:
-    """A change of the prompt that would be made before the next call, in tokens."""
+    """An edit of the prompt before the next call, in tokens."""
 
     prefix: int
-    """What stands before it, and stays as it is."""
+    """Tokens before the edit, unchanged."""
     removed: int
     suffix: int
-    """What stands behind it, and must be written to the cache anew."""
-    turns: int
-    """How many calls are still expected, the next one included."""
+    """Tokens after the edit, which must be written to the cache again."""
+    steps: int
+    """Model calls still expected, including the next one."""
     added: int = 0
-    """What comes in place of the removed: markers, placeholders, a summary."""
+    """Tokens added in place of the removed ones: markers, placeholders, a summary."""
     grows: int = 0
-    """What each call adds at the tail. It decides for how long a prompt stays below a price step."""
+    """Tokens each call adds at the end. Determines how long a prompt stays below a price step."""
     output: int = 0
-    """What each call answers."""
+    """Output tokens of each call."""
     idle: float = 0.0
-    """Seconds since the last call; infinite where there was none."""
+    """Seconds since the last call; infinite if there was none."""
     ttl: float | None = None
-    """Seconds a cached prefix lives, where the caller knows; else the longest the provider sells."""
+    """Lifetime of a cached prefix in seconds, if the caller knows it; else the longest the provider sells."""
 
     def __post_init__(self) -> None:
-        if min(self.prefix, self.removed, self.suffix, self.turns, self.added, self.grows, self.output) < 0:
+        if min(self.prefix, self.removed, self.suffix, self.steps, self.added, self.grows, self.output) < 0:
             raise ValueError("an edit has no negative amounts")
 
     def is_cold(self, provider: str) -> bool:
-        """Whether nothing of the prompt can be cached any more."""
-        return self.idle >= (COLD_AFTER.get(provider, inf) if self.ttl is None else self.ttl)
+        """Whether the cache is certainly cold."""
+        return self.idle >= (CACHE_LIFETIMES.get(provider, inf) if self.ttl is None else self.ttl)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostVerdict:
-    """What an edit would mean in money, over all the calls still expected."""
+    """Financial effect of an edit over all calls still expected."""
 
     saves: int
-    """What the prompt costs less, had it been short all along."""
+    """Savings, had the prompt been short from the start."""
     costs: int
-    """What must be paid once to write anew what was cached."""
+    """One-time cost of writing to the cache again."""
     known: bool = True
-    """False where the model's prices are not known and the amounts are relative."""
+    """False if the model's prices are unknown and the amounts are relative."""
 
     @property
     def net(self) -> int:
-        """What is left over."""
+        """Savings minus costs."""
         return self.saves - self.costs
 
     @property
     def pays(self) -> bool:
-        """Whether the edit is cheaper than leaving the prompt as it is."""
+        """Whether the edit is cheaper than not editing."""
         return self.net > 0
 
 
-def weigh(card: ModelCard, edit: PromptEdit) -> CostVerdict:
-    """Whether an edit pays.
+def weigh_edit(card: ModelCard, edit: PromptEdit) -> CostVerdict:
+    """Compute whether an edit pays off.
 
-    With a warm cache and no price step in reach this is removed × turns × read against suffix × (write − read). Where
-    the cache is cold everything is written anew in any case, and the edit is free. A prompt that falls below
-    `long_from` saves the difference between the prices as long as it stays there.
+    With a warm cache and no price step in reach this compares removed × steps × read with suffix × (write − read). With
+    a cold cache everything is written again in any case, and the edit is free. A prompt that falls below `long_from`
+    saves the price difference as long as it stays there.
     """
     before = edit.prefix + edit.removed + edit.suffix
     after = edit.prefix + edit.added + edit.suffix
     is_cold = edit.is_cold(card.provider)
-    left = _calls(card, edit, before, 0 if is_cold else before)
-    ideal = _calls(card, edit, after, 0 if is_cold else after)
-    edited = _calls(card, edit, after, 0 if is_cold else edit.prefix)
-    return CostVerdict(saves=left - ideal, costs=edited - ideal, known=card.input_price is not None)
+    unedited = _expected_price(card, edit, before, 0 if is_cold else before)
+    ideal = _expected_price(card, edit, after, 0 if is_cold else after)
+    edited = _expected_price(card, edit, after, 0 if is_cold else edit.prefix)
+    return CostVerdict(saves=unedited - ideal, costs=edited - ideal, known=card.input_price is not None)
 
 
-def _calls(card: ModelCard, edit: PromptEdit, size: int, cached: int) -> int:
-    """What the expected calls cost with a prompt of this size, of which some is cached at the first of them."""
+def _expected_price(card: ModelCard, edit: PromptEdit, size: int, cached: int) -> int:
+    """Price of the expected calls for a prompt of this size, of which `cached` tokens are cached at the first call."""
     total = 0
-    for _ in range(edit.turns):
-        total += bill(card, cached, size - cached + edit.grows, edit.output)
+    for _ in range(edit.steps):
+        total += call_price(card, cached, size - cached + edit.grows, edit.output)
         size += edit.grows
         cached = size
     return total
 
 
-def remaining_turns(done: int) -> int:
-    """How many calls are still to be expected after `done` of them.
+def remaining_steps(done: int) -> int:
+    """Estimate how many calls follow after `done` of them.
 
-    What has lasted long will last: as many again, at least 5 and at most 50. The least is what short tool-using runs
-    have left at any point. The most is not passed because the next relief comes before: savings do not outlive the
-    prefix they were made in.
+    As many again, at least 5 and at most 50. The minimum is what short tool-using runs have left at any point. The
+    maximum holds because the next relief comes before it, and savings do not outlive their prefix.
     """
-    return min(max(done, FEWEST_TURNS), MOST_TURNS)
+    return min(max(done, MIN_REMAINING_STEPS), MAX_REMAINING_STEPS)
 
 
-def stable_prefix(before: Sequence[Piece], after: Sequence[Piece]) -> int:
-    """How many tokens of a prompt stand unchanged at the beginning of the next one.
+def stable_prefix(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> int:
+    """Tokens of a prompt that are an unchanged prefix of the next one.
 
-    A piece that changed anywhere counts as changed from its beginning: providers find cached prefixes at such borders.
+    A piece that changed anywhere counts as changed from its beginning: providers look up cached prefixes at such
+    boundaries.
     """
     tokens = 0
     for (was, cost), (now, _) in zip(before, after, strict=False):
@@ -210,7 +211,7 @@ def stable_prefix(before: Sequence[Piece], after: Sequence[Piece]) -> int:
     return tokens
 
 
-def cached_share(before: Sequence[Piece], after: Sequence[Piece]) -> float:
-    """The share of a prompt's tokens that are an unchanged prefix of the one before. 0 for an empty prompt."""
+def cached_share(before: Sequence[PromptPiece], after: Sequence[PromptPiece]) -> float:
+    """Share of a prompt's tokens that are an unchanged prefix of the previous one. 0 for an empty prompt."""
     total = sum(tokens for _, tokens in after)
     return min(1.0, stable_prefix(before, after) / total) if total else 0.0

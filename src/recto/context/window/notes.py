@@ -1,7 +1,7 @@
-"""What an agent writes down while it works, so that it can go on from the notes alone.
+"""Notes written by the agent while it works, so that it can continue from them alone.
 
-Notes are short, sorted by kind, and shown critical ones first; however many there are, what is shown is bounded. All of
-them stay in the transcript.
+Notes are short, grouped by kind, and shown with critical ones first; the text shown is bounded. All notes stay in the
+transcript.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Literal, get_args
 from recto.text.unicode import harmless
 
 NoteKind = Literal["task_progress", "decisions", "bugs", "constraints", "learnings", "misc"]
-KINDS: tuple[NoteKind, ...] = get_args(NoteKind)
+NOTE_KINDS: tuple[NoteKind, ...] = get_args(NoteKind)
 
-LONGEST = 2_000
+MAX_NOTE_CHARS = 2_000
 """Characters of one note."""
-_REMEMBERED = 8_000
-"""Characters of all notes that are kept at hand."""
+MAX_NOTES_CHARS = 8_000
+"""Characters of all notes kept in the window state."""
 _TITLES: dict[NoteKind, str] = {
     "constraints": "Constraints",
     "task_progress": "Task progress",
@@ -27,46 +27,46 @@ _TITLES: dict[NoteKind, str] = {
     "learnings": "Learnings",
     "misc": "Other notes",
 }
-"""In the order in which somebody who knows nothing needs them."""
+"""Headings, in the order in which a reader without context needs them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One thing written down."""
+    """One note."""
 
     seq: int
-    """The entry it is kept in."""
+    """The entry that stores it."""
     kind: NoteKind
     text: str
     critical: bool = False
     """Whether it is shown before all others."""
 
 
-def bounded(notes: Sequence[Note], most: int = _REMEMBERED) -> tuple[Note, ...]:
-    """The newest notes, critical ones before all others, in at most so many characters; in their order."""
-    kept: list[Note] = []
-    room = most
+def limit_notes(notes: Sequence[Note], max_chars: int = MAX_NOTES_CHARS) -> tuple[Note, ...]:
+    """The newest notes, critical ones preferred, that fit into `max_chars`; in their original order."""
+    chosen: list[Note] = []
+    available = max_chars
     for note in sorted(notes, key=lambda note: (note.critical, note.seq), reverse=True):
-        if len(note.text) <= room:
-            room -= len(note.text)
-            kept.append(note)
-    return tuple(sorted(kept, key=lambda note: note.seq))
+        if len(note.text) <= available:
+            available -= len(note.text)
+            chosen.append(note)
+    return tuple(sorted(chosen, key=lambda note: note.seq))
 
 
-def rendered(notes: Sequence[Note], most: int) -> list[str]:
-    """Notes as lines by kind, critical ones first in each, in at most so many characters. Says what is not shown."""
-    shown = bounded(notes, most)
+def render_notes(notes: Sequence[Note], max_chars: int) -> list[str]:
+    """Notes as lines by kind, critical ones first, in at most `max_chars`. Reports how many are not shown."""
+    shown = limit_notes(notes, max_chars)
     lines: list[str] = []
     for kind, title in _TITLES.items():
-        own = [note for note in shown if note.kind == kind]
-        if own:
+        of_kind = [note for note in shown if note.kind == kind]
+        if of_kind:
             lines.append(f"{title}:")
-            lines += (_line(note) for note in sorted(own, key=lambda note: (not note.critical, note.seq)))
+            lines += (_render_note(note) for note in sorted(of_kind, key=lambda note: (not note.critical, note.seq)))
     if len(shown) < len(notes):
         lines.append(f"({len(notes) - len(shown)} more notes are kept and not shown here)")
     return lines
 
 
-def _line(note: Note) -> str:
-    marked = "critical: " if note.critical else ""
-    return f"- {marked}{' '.join(harmless(note.text).split())} ({note.seq})"
+def _render_note(note: Note) -> str:
+    prefix = "critical: " if note.critical else ""
+    return f"- {prefix}{' '.join(harmless(note.text).split())} ({note.seq})"

@@ -1,7 +1,7 @@
-"""What a policy proposes, before anything is written: which units should leave, which results should shrink.
+"""Plans: what a policy proposes before anything is written.
 
-A policy says what, never when: it gets what may be touched and how many tokens are needed, and returns a plan. Nobody
-here appends events or calls a model.
+A policy decides what to evict or shorten, never when: it receives the units it may touch and the tokens needed, and
+returns a plan. This module appends no events and calls no model.
 """
 
 from __future__ import annotations
@@ -15,107 +15,107 @@ from recto.tokens.estimates import byte_bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shrink:
-    """A tool result that becomes shorter; the message and its pair stay."""
+class ShortenedResult:
+    """A tool result replaced by a shorter text; the message and its call stay in the prompt."""
 
     seq: int
     text: str
-    """What stands in place of the result's output."""
+    """Text shown instead of the result's output."""
     tokens: int
-    """What the message costs afterwards."""
+    """Cost of the message with this text."""
 
 
-Style = Literal["results", "levels", "sections", "delegated"]
-"""What is written: shorter results; exchanges at levels by their age; one text in sections; a sub-agent's answer."""
+TextStyle = Literal["results", "levels", "sections", "delegated"]
+"""What to write: shorter tool results; exchanges at levels by age; one text in sections; a sub-agent's summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextOrder:
-    """Text that is written when a plan is carried out, and not before: writing may take a model's time and money."""
+class TextRequest:
+    """A text to be written when the plan is executed, not before: writing may cost model time and money."""
 
-    style: Style
-    most: int
-    """Tokens it may have, whatever is written."""
+    style: TextStyle
+    max_tokens: int
+    """Maximum tokens of the text."""
     focus: str = ""
-    """What it should keep above all, where somebody said so."""
-    handoff: int = 0
-    """Tokens of a handoff that stands in the prompt too, for one turn; 0: none is written."""
+    """What the text must keep above all, if the caller named something."""
+    handoff_tokens: int = 0
+    """Tokens of a handoff that is also shown for one turn; 0: none is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What would be done. Frees nothing and does nothing where it is empty."""
+    """A proposed edit of the prompt. An empty plan does nothing."""
 
     policy: str
-    leaves: tuple[Unit, ...] = ()
-    shrinks: tuple[Shrink, ...] = ()
+    evicts: tuple[Unit, ...] = ()
+    shortens: tuple[ShortenedResult, ...] = ()
     frees: int = 0
-    """Tokens the prompt would lose, before markers."""
+    """Tokens the prompt would lose, before markers are added."""
     reason: str = ""
     scores: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    """For each unit that was weighed, by its first entry: every score that went into it."""
-    writes: TextOrder | None = None
-    """What has to be written in place of what leaves or shrinks."""
+    """Every part of each unit's score, by the unit's first entry."""
+    writes: TextRequest | None = None
+    """The text to write in place of what is evicted or shortened."""
 
     def __bool__(self) -> bool:
-        return bool(self.leaves or self.shrinks)
+        return bool(self.evicts or self.shortens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What one entry with a tool's result answers and says."""
+    """A tool result entry: the call it answers and its output."""
 
     tool: str
     arguments: str
-    """Those of the call, as JSON."""
+    """Arguments of the call, as JSON."""
     output: str
-    """Where one entry answers several calls, all that they gave back."""
+    """The output; all outputs together if the entry answers several calls."""
     turn: int = 0
-    """The number of its exchange in the session, where it is known."""
+    """Number of its user turn in the session; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyView:
-    """What a policy may look at and touch."""
+    """What a policy may read and touch."""
 
     eligible: Sequence[Unit]
-    """Units that may leave, in the order in which they would leave."""
+    """Units that may be evicted, in eviction order."""
     protected: Sequence[Unit]
-    """Units that stay."""
+    """Units that must stay."""
     tokens: Mapping[int, int]
-    """What each entry in the prompt costs now, shrunk or not."""
-    shrunk: frozenset[int] = frozenset()
-    """Entries that have shrunk already."""
+    """Current cost of each entry in the prompt, shortened or not."""
+    shortened: frozenset[int] = frozenset()
+    """Entries that are already shortened."""
     turn: int = 0
-    """The number of the current exchange."""
+    """Number of the current user turn."""
     goal: str = ""
-    """The original task, in words."""
+    """Text of the original task."""
     written: int = 0
-    """What the text in place of what left before costs."""
+    """Cost of the current summary of evicted messages."""
     text_of: Callable[[int], str] = lambda _: ""
-    """The text of an entry. Costly: ask only for what is needed."""
+    """Text of an entry. Expensive: read only what is needed."""
     result_of: Callable[[int], ToolResult] = lambda _: ToolResult(tool="", arguments="", output="")
-    """The call and the output of an entry that carries a tool's result. Costly too."""
+    """Call and output of a tool result entry. Expensive."""
     pointer_of: Callable[[int], str] = lambda seq: f"recto://{seq}"
-    """Where an entry can be read whole."""
+    """Where an entry can be read in full."""
     count: Callable[[str], int] = byte_bound
-    """The tokens of a text by itself."""
+    """Tokens of a text by itself."""
     cost_with: Callable[[int, str], int] = lambda _, text: byte_bound(text)
-    """What an entry would cost with this text in place of its result's output."""
+    """Cost of an entry with this text instead of its result's output."""
 
     def cost(self, unit: Unit) -> int:
-        """What a unit costs now."""
-        return sum(self.tokens[line.seq] for line in unit.lines)
+        """Current cost of a unit."""
+        return sum(self.tokens[line.seq] for line in unit.messages)
 
 
 class Policy(Protocol):
-    """A pure rule that says what should leave or shrink."""
+    """A pure rule that decides what to evict or shorten."""
 
     @property
     def name(self) -> str:
-        """As it is configured and recorded."""
+        """Name in settings and decisions."""
         ...
 
     def plan(self, view: PolicyView, need: int) -> Plan:
-        """How to free at least `need` tokens, or as near to it as the policy can come."""
+        """Plan to free at least `need` tokens, or as many as this policy can."""
         ...

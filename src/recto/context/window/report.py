@@ -1,4 +1,4 @@
-"""What one prompt is made of, what is not in it, and what that costs. Values only: screens draw them."""
+"""Report values: what a prompt consists of, what was evicted or shortened, and what that costs. Screens render them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from recto.context.window.state import WindowState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenHolder:
-    """Something that holds tokens of the prompt."""
+    """Something that uses tokens of the prompt."""
 
     what: str
-    """`entry`, or the part of the prompt that is none: `tools`, `frame`."""
+    """`entry`, or a part of the prompt that is not an entry: `tools`, `frame`."""
     seq: int | None
     role: str
     tools: tuple[str, ...]
     tokens: int
     share: float
-    """Of the prompt."""
+    """Share of the prompt's tokens."""
     condition: str
     """`whole`, `shrunk`, or `pinned`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionSummary:
-    """A decision, as it is told."""
+    """A decision, as reported."""
 
     seq: int
     id: str
@@ -37,16 +37,16 @@ class DecisionSummary:
     policy: str
     reason: str
     messages: int
-    """How many messages left or shrank."""
+    """Number of messages evicted or shortened."""
     frees: int
     undone: bool
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """For each unit that was weighed, by its first entry, every part of its score; only where it was asked for."""
+    """Every part of each unit's score, by the unit's first entry; only if requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledMessage:
-    """A message that had left and was quoted in the last prompt."""
+    """An evicted message quoted in the last prompt."""
 
     pointer: str
     score: float
@@ -57,51 +57,51 @@ class RecalledMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
-    """How content became shorter, as it is told."""
+    """A compaction, as reported."""
 
     seq: int
     """The decision."""
     kind: str
     style: str
     engine: str
-    """Who wrote it: `extractive`, a model, or `sub-agent`."""
+    """What wrote the text: `extractive`, a model, or `sub-agent`."""
     tokens_from: int
     tokens_to: int
     seconds: float
     picodollars: int
     attempts: tuple[str, ...]
-    """Every try, and what came of it."""
+    """Every attempt and its outcome."""
     claims: int
     invented: int
-    """What was written that is not in its sources; it was taken out."""
+    """Claims that are not in the sources; they were removed."""
     fidelity: float | None
-    """How much of what must not be lost stands in what was written, from 0 to 1."""
+    """Share of the required information that the text contains, from 0 to 1."""
     ledger: float | None
     entities: float | None
     lost: Mapping[str, int]
-    """How many paths, numbers, ids and decisions can no longer be read in the prompt; each is in the decision, with
-    the entry where it lives."""
+    """Numbers of paths, numbers, ids and decisions that are no longer readable in the prompt; each is listed in the
+    decision with its source entry."""
     undone: bool
 
     @property
     def ratio(self) -> float:
-        """How many times shorter it became."""
+        """Compression ratio: tokens before over tokens after."""
         return self.tokens_from / max(self.tokens_to, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEstimate:
-    """How much of the prompt a provider has seen before, unchanged from its beginning."""
+    """How much of the prompt the provider has already seen as an unchanged prefix."""
 
     prefix: int
     share: float
     picodollars: int
-    """What sending it would cost with that prefix cached."""
+    """Cost of sending the prompt with that prefix cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One prompt, taken apart."""
+    """Breakdown of one prompt."""
 
     session: str
     model: str
@@ -109,53 +109,55 @@ class Report:
     room: int
     tokens: int
     messages: int
-    """Messages of the session that are in it; what is said in place of others is none."""
+    """Messages of the session in the prompt, not counting markers and summaries."""
     reading: PressureReading
     components: tuple[ComponentUsage, ...]
     largest: tuple[TokenHolder, ...]
     protected_tokens: int
-    """What may not leave."""
+    """Tokens that may not be evicted."""
     left_messages: int
     left_tokens: int
     left_first: int
     left_last: int
     recalled: tuple[RecalledMessage, ...]
-    """What came back for the latest question, by itself."""
+    """Messages recalled automatically for the latest question."""
     recalled_tokens: int
     decisions: tuple[DecisionSummary, ...]
-    """The latest ones, newest first."""
+    """The latest decisions, newest first."""
     compressions: tuple[Compression, ...]
-    """Those of them that wrote something."""
+    """Those that wrote a text."""
     judged: float | None
-    """How far a model found answers from the prompt to agree with answers from everything, when it was last asked."""
+    """Agreement of answers from the prompt with answers from the full history, as last judged by a model."""
     marker_tokens: int
-    """What is said in place of what left: that it left, the notes, and the summary."""
+    """Tokens of the marker, the notes and the summary, which replace evicted messages."""
     summary_tokens: int
-    """The summary alone."""
+    """Tokens of the summary alone."""
     notes: int
     omitted: tuple[str, ...]
-    """Results that stand in the transcript but could not stand in a valid prompt, and why."""
+    """Results that are stored but cannot be part of a valid prompt, and why."""
     cache: CacheEstimate | None
 
 
-def holders_of(state: WindowState, beside: Mapping[str, int], total: int) -> list[TokenHolder]:
-    """Everything that holds tokens, the largest first. `beside` is what is not a message."""
-    whole = max(total, 1)
-    found = [
+def list_token_holders(state: WindowState, other_tokens: Mapping[str, int], total: int) -> list[TokenHolder]:
+    """Everything that uses tokens, largest first. `other_tokens` are parts of the prompt that are not messages."""
+    prompt_tokens = max(total, 1)
+    holders = [
         TokenHolder(
             what="entry",
             seq=seq,
-            role=line.role,
-            tools=line.tools,
+            role=message.role,
+            tools=message.tools,
             tokens=state.cost(seq),
-            share=state.cost(seq) / whole,
-            condition="pinned" if seq in state.pins else "shrunk" if seq in state.shrunk else "whole",
+            share=state.cost(seq) / prompt_tokens,
+            condition="pinned" if seq in state.pins else "shrunk" if seq in state.shortened else "whole",
         )
-        for seq, line in state.lines.items()
+        for seq, message in state.messages.items()
     ]
-    found += [
-        TokenHolder(what=name, seq=None, role="", tools=(), tokens=tokens, share=tokens / whole, condition="whole")
-        for name, tokens in beside.items()
+    holders += [
+        TokenHolder(
+            what=name, seq=None, role="", tools=(), tokens=tokens, share=tokens / prompt_tokens, condition="whole"
+        )
+        for name, tokens in other_tokens.items()
         if tokens
     ]
-    return sorted(found, key=lambda holder: (-holder.tokens, holder.seq or 0))
+    return sorted(holders, key=lambda holder: (-holder.tokens, holder.seq or 0))

@@ -1,8 +1,8 @@
-"""Which messages are in the prompt now: the fold of a session's messages and decisions.
+"""The window state: which messages are in the prompt, folded from a session's messages and decisions.
 
-The state holds only what is in the prompt, so its size is bounded by the window and not by the history. It is rebuilt
-from a snapshot and what follows it, and comes out the same on whichever machine that happens. It knows lines and their
-costs, not bytes; who decides that something leaves is not its business.
+The state holds only messages in the prompt, so its size is bounded by the window and not by the history. It is rebuilt
+from a snapshot and the entries after it, and the result is the same on every machine. It knows messages by number and
+cost, not their bytes, and does not decide what is evicted.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from itertools import islice
 from typing import Any
 
 from recto.context.window.budget import Burn, Component
-from recto.context.window.notes import Note, bounded
-from recto.context.window.plan import Shrink
+from recto.context.window.notes import Note, limit_notes
+from recto.context.window.plan import ShortenedResult
 from recto.context.window.pressure import Growth, Zone
 from recto.context.window.summary import Summary
-from recto.context.window.units import Line, Unit, leaving_order, steps_of, units_of
+from recto.context.window.units import Unit, WindowMessage, eviction_order, steps_of, units_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """What never leaves, besides what was pinned by hand."""
+    """Messages that are never evicted, besides pinned ones."""
 
     min_recent_messages: int = 24
     """The newest messages, as many as fit."""
     tools: frozenset[str] = frozenset()
-    """Tools whose calls and results stay."""
+    """Tools whose calls and results stay in the prompt."""
     task: bool = True
-    """Whether the first user message, the task, stays."""
+    """Whether the first user message (the task) stays in the prompt."""
 
     def __post_init__(self) -> None:
         if self.min_recent_messages < 0:
@@ -38,210 +38,213 @@ class Protection:
 
 @dataclass(slots=True)
 class WindowState:
-    """What is in the prompt, as of one entry of the transcript."""
+    """The contents of the prompt as of one entry of the transcript."""
 
     seq: int = 0
-    """The last entry that is part of this."""
+    """The last entry folded into this state."""
     turn: int = 0
-    """How many exchanges there have been."""
-    calls: int = 0
-    """How often the model has answered."""
-    task: int = 0
-    """The entry with the original task: the first user message. 0 before there is one."""
-    lines: dict[int, Line] = field(default_factory=dict)
-    """What is in, by number, in order."""
-    shrunk: dict[int, Shrink] = field(default_factory=dict)
+    """User turns so far."""
+    steps: int = 0
+    """Model calls answered so far."""
+    task_seq: int = 0
+    """Entry of the original task: the first user message. 0 before there is one."""
+    messages: dict[int, WindowMessage] = field(default_factory=dict)
+    """Messages in the prompt by entry number, in order."""
+    shortened: dict[int, ShortenedResult] = field(default_factory=dict)
+    """Tool results that are in the prompt in a shorter form, by entry number."""
     pins: set[int] = field(default_factory=set)
+    """Entries pinned by hand."""
     tokens: int = 0
-    """What everything that is in costs, without the frame of the prompt."""
-    spent: dict[Component, int] = field(default_factory=dict)
-    """The same, by component of the budget."""
+    """Cost of all messages in the prompt, without the prompt's frame."""
+    component_tokens: dict[Component, int] = field(default_factory=dict)
+    """The same cost, by budget component."""
     growth: Growth = field(default_factory=Growth)
-    """How it grew over the last turns."""
+    """Growth of `tokens` over the last turns."""
     burn: Burn = field(default_factory=Burn)
-    """How each component grew."""
+    """Growth of each component."""
     zone: Zone = "green"
-    """The zone that was told last."""
-    levels: dict[str, str] = field(default_factory=dict)
-    """How each component stood with its budget when that was told last, where it was not well."""
-    reported: int = 0
-    """What the provider reported for the last prompt; 0 where it did not, or the prompt was edited since."""
-    reported_of: int = 0
+    """The zone reported last."""
+    budget_levels: dict[str, str] = field(default_factory=dict)
+    """Budget level of each component as last reported, for components that are not ok."""
+    reported_tokens: int = 0
+    """Tokens the provider reported for the last prompt; 0 if it reported none or the prompt was edited since."""
+    counted_tokens: int = 0
     """Our own count of that prompt."""
     wire: str = ""
-    """The wire format of the session, once a message told it."""
+    """The session's wire format, known once a message requires one."""
     cache_mark: str = ""
-    """The newest cache mark of a message that left: it goes to where the prompt is stable now."""
-    edited: int = 0
-    """The decision that last changed what was sent before."""
-    left_messages: int = 0
-    left_tokens: int = 0
-    left_first: int = 0
-    left_last: int = 0
-    """How much has left, and between which entries."""
+    """The newest cache mark of an evicted message; it moves to the end of the stable prefix."""
+    last_edit: int = 0
+    """The decision that last changed messages that had already been sent."""
+    evicted_messages: int = 0
+    evicted_tokens: int = 0
+    first_evicted: int = 0
+    """Lowest entry number among the evicted messages; 0 if there are none."""
+    last_evicted: int = 0
+    """Highest entry number among the evicted messages."""
     summary: Summary | None = None
-    """What is known of it, where it was written down."""
-    promised: int = 0
-    """In a plan: what a text may cost that is not written yet, and that will stand in place of the summary."""
+    """The summary of the evicted messages, if one was written."""
+    planned_text_tokens: int = 0
+    """In a plan: the maximum cost of a text that is not written yet and will replace the summary."""
     notes: tuple[Note, ...] = ()
-    """What the agent wrote down while it worked."""
+    """Notes written by the agent."""
     shown_notes: tuple[Note, ...] = ()
-    """Those that stand in the prompt: as they were when it was last edited, so that its beginning stays as it is."""
+    """The notes shown in the prompt: those at the time of the last edit, so that the prompt's prefix stays stable."""
     checkpoints: int = 0
-    """How many checkpoints there are."""
+    """Number of checkpoints."""
     windows: int = 0
-    """How often the window was made anew."""
-    standing: str = ""
-    """The digest of what was last told to stand before everything else."""
-    replayed: tuple[int, int] = (0, 0)
-    """The handoff that was shown last, and the question behind which it stands."""
+    """How often a new window was opened."""
+    standing_digest: str = ""
+    """Digest of the standing context that was recorded last."""
+    shown_handoff: tuple[int, int] = (0, 0)
+    """The handoff shown last, and the user message after which it is shown."""
 
-    def add(self, line: Line) -> None:
-        """A message was appended."""
-        if line.role == "user":
+    def add(self, message: WindowMessage) -> None:
+        """Append a message."""
+        if message.role == "user":
             self.growth = self.growth.turn(self.tokens)
             self.burn = self.burn.turn(self.components())
             self.turn += 1
-            self.task = self.task or line.seq
-        self.calls += line.role == "assistant"
-        self.wire = line.wire or self.wire
-        self.lines[line.seq] = line
-        self._charge(line, line.tokens)
-        self.seq = line.seq
+            self.task_seq = self.task_seq or message.seq
+        self.steps += message.role == "assistant"
+        self.wire = message.wire or self.wire
+        self.messages[message.seq] = message
+        self._charge(message, message.tokens)
+        self.seq = message.seq
 
     def cost(self, seq: int) -> int:
-        """What an entry that is in costs now."""
-        shrink = self.shrunk.get(seq)
-        return self.lines[seq].tokens if shrink is None else shrink.tokens
+        """Current cost of a message in the prompt."""
+        result = self.shortened.get(seq)
+        return self.messages[seq].tokens if result is None else result.tokens
 
     def components(self) -> dict[Component, int]:
-        """What each component of the budget uses, as far as messages go."""
+        """Tokens used by each budget component, counting messages only."""
         none: dict[Component, int] = {"system": 0, "history": 0, "results": 0}
-        return none | self.spent
+        return none | self.component_tokens
 
-    def leave(self, seqs: Iterable[int]) -> None:
-        """A decision took these out."""
+    def evict(self, seqs: Iterable[int]) -> None:
+        """Remove messages from the prompt, as a decision recorded."""
         before = self.tokens
         self.shown_notes = self.notes
         for seq in seqs:
-            if seq not in self.lines:
+            if seq not in self.messages:
                 continue
-            self._charge(self.lines[seq], -self.cost(seq))
-            line = self.lines.pop(seq)
-            self.shrunk.pop(seq, None)
-            self.left_messages += 1
-            self.left_tokens += line.tokens
-            self.left_first = min(self.left_first or seq, seq)
-            self.left_last = max(self.left_last, seq)
-        self._relieved(before)
+            self._charge(self.messages[seq], -self.cost(seq))
+            message = self.messages.pop(seq)
+            self.shortened.pop(seq, None)
+            self.evicted_messages += 1
+            self.evicted_tokens += message.tokens
+            self.first_evicted = min(self.first_evicted or seq, seq)
+            self.last_evicted = max(self.last_evicted, seq)
+        self._reset_after_edit(before)
 
-    def shrink(self, shrinks: Iterable[Shrink]) -> None:
-        """A decision made these shorter."""
+    def shorten(self, results: Iterable[ShortenedResult]) -> None:
+        """Replace tool results by shorter text, as a decision recorded."""
         before = self.tokens
-        for shrink in shrinks:
-            if shrink.seq in self.lines:
-                self._charge(self.lines[shrink.seq], shrink.tokens - self.cost(shrink.seq))
-                self.shrunk[shrink.seq] = shrink
-        self._relieved(before)
+        for result in results:
+            if result.seq in self.messages:
+                self._charge(self.messages[result.seq], result.tokens - self.cost(result.seq))
+                self.shortened[result.seq] = result
+        self._reset_after_edit(before)
 
-    def come_back(self, lines: Iterable[Line]) -> None:
-        """A decision was undone: these are in again, whole and in their old places."""
+    def restore(self, messages: Iterable[WindowMessage]) -> None:
+        """Undo a decision: put messages back in full, in their original order."""
         before = self.tokens
-        for line in lines:
-            if line.seq in self.lines:
-                self._charge(line, -self.cost(line.seq))
+        for message in messages:
+            if message.seq in self.messages:
+                self._charge(message, -self.cost(message.seq))
             else:
-                self.left_messages -= 1
-                self.left_tokens -= line.tokens
-            self.lines[line.seq] = line
-            self._charge(line, line.tokens)
-            self.shrunk.pop(line.seq, None)
-        self.lines = dict(sorted(self.lines.items()))
-        self._relieved(before)
+                self.evicted_messages -= 1
+                self.evicted_tokens -= message.tokens
+            self.messages[message.seq] = message
+            self._charge(message, message.tokens)
+            self.shortened.pop(message.seq, None)
+        self.messages = dict(sorted(self.messages.items()))
+        self._reset_after_edit(before)
 
     def note(self, note: Note) -> None:
-        """The agent wrote something down."""
-        self.notes = bounded((*self.notes, note))
+        """Add a note."""
+        self.notes = limit_notes((*self.notes, note))
 
     def copy(self) -> WindowState:
-        """A state of its own to plan on."""
+        """An independent copy to plan on."""
         return replace(
             self,
-            lines=dict(self.lines),
-            shrunk=dict(self.shrunk),
+            messages=dict(self.messages),
+            shortened=dict(self.shortened),
             pins=set(self.pins),
-            levels=dict(self.levels),
-            spent=dict(self.spent),
+            budget_levels=dict(self.budget_levels),
+            component_tokens=dict(self.component_tokens),
         )
 
-    def _charge(self, line: Line, tokens: int) -> None:
-        component = component_of(line)
+    def _charge(self, message: WindowMessage, tokens: int) -> None:
+        component = component_of(message)
         self.tokens += tokens
-        self.spent[component] = self.spent.get(component, 0) + tokens
+        self.component_tokens[component] = self.component_tokens.get(component, 0) + tokens
 
-    def _relieved(self, before: int) -> None:
-        """An edit says nothing about growth, and makes the provider's last report one of another prompt."""
+    def _reset_after_edit(self, before: int) -> None:
+        # An edit is no growth, and the provider's last report was of a different prompt.
         self.growth = self.growth.relieved(self.tokens, before)
         for component, used in self.components().items():
             self.burn = self.burn.relieved(component, used)
-        self.reported = self.reported_of = 0
-        self.levels.clear()
+        self.reported_tokens = self.counted_tokens = 0
+        self.budget_levels.clear()
 
     def snapshot(self) -> dict[str, Any]:
-        """The state as JSON, without the lines themselves: they are read from the transcript again."""
+        """The state as JSON. Messages are stored as ranges and read from the transcript again."""
         return {
             "seq": self.seq,
             "turn": self.turn,
-            "calls": self.calls,
-            "task": self.task,
-            "in": ranges_of(self.lines),
+            "calls": self.steps,
+            "task": self.task_seq,
+            "in": ranges_of(self.messages),
             "pins": ranges_of(sorted(self.pins)),
-            "shrunk": {str(s.seq): {"text": s.text, "tokens": s.tokens} for s in self.shrunk.values()},
-            "left": [self.left_messages, self.left_tokens, self.left_first, self.left_last],
+            "shrunk": {str(s.seq): {"text": s.text, "tokens": s.tokens} for s in self.shortened.values()},
+            "left": [self.evicted_messages, self.evicted_tokens, self.first_evicted, self.last_evicted],
             "growth": [self.growth.level, list(self.growth.gains)],
             "zone": self.zone,
-            "edited": self.edited,
+            "edited": self.last_edit,
             "burn": {name: [grown.level, list(grown.gains)] for name, grown in self.burn.growths.items()},
-            "levels": self.levels,
-            "reported": [self.reported, self.reported_of],
+            "levels": self.budget_levels,
+            "reported": [self.reported_tokens, self.counted_tokens],
             "cache_mark": self.cache_mark,
             "wire": self.wire,
-            "summary": self.summary.at if self.summary else 0,
+            "summary": self.summary.decision_seq if self.summary else 0,
             "notes": [asdict(note) for note in self.notes],
             "shown_notes": [asdict(note) for note in self.shown_notes],
             "counts": [self.checkpoints, self.windows],
-            "replayed": list(self.replayed),
-            "standing": self.standing,
+            "replayed": list(self.shown_handoff),
+            "standing": self.standing_digest,
         }
 
     @classmethod
     def from_snapshot(
-        cls, snapshot: Mapping[str, Any], lines: Iterable[Line], summary: Summary | None = None
+        cls, snapshot: Mapping[str, Any], messages: Iterable[WindowMessage], summary: Summary | None = None
     ) -> WindowState:
-        """The state that made the snapshot, given the lines and the summary it names."""
-        messages, tokens, first, last = snapshot["left"]
+        """Rebuild the state from a snapshot, its messages and its summary."""
+        evicted, evicted_tokens, first_evicted, last_evicted = snapshot["left"]
         level, gains = snapshot["growth"]
         checkpoints, windows = snapshot.get("counts", (0, 0))
-        handoff, shown_behind = snapshot.get("replayed", (0, 0))
+        handoff, after_message = snapshot.get("replayed", (0, 0))
         state = cls(
             seq=snapshot["seq"],
             turn=snapshot["turn"],
-            calls=snapshot["calls"],
-            task=snapshot["task"],
-            lines={line.seq: line for line in lines},
+            steps=snapshot["calls"],
+            task_seq=snapshot["task"],
+            messages={message.seq: message for message in messages},
             pins=set(seqs_in(snapshot["pins"])),
-            shrunk={int(seq): Shrink(seq=int(seq), **about) for seq, about in snapshot["shrunk"].items()},
-            left_messages=messages,
-            left_tokens=tokens,
-            left_first=first,
-            left_last=last,
+            shortened={int(seq): ShortenedResult(seq=int(seq), **short) for seq, short in snapshot["shrunk"].items()},
+            evicted_messages=evicted,
+            evicted_tokens=evicted_tokens,
+            first_evicted=first_evicted,
+            last_evicted=last_evicted,
             growth=Growth(level=level, gains=tuple(gains)),
             zone=snapshot["zone"],
-            edited=snapshot["edited"],
+            last_edit=snapshot["edited"],
             burn=Burn(growths={name: Growth(level=at, gains=tuple(g)) for name, (at, g) in snapshot["burn"].items()}),
-            levels=dict(snapshot["levels"]),
-            reported=snapshot["reported"][0],
-            reported_of=snapshot["reported"][1],
+            budget_levels=dict(snapshot["levels"]),
+            reported_tokens=snapshot["reported"][0],
+            counted_tokens=snapshot["reported"][1],
             cache_mark=snapshot["cache_mark"],
             wire=snapshot["wire"],
             summary=summary,
@@ -249,68 +252,72 @@ class WindowState:
             shown_notes=tuple(Note(**note) for note in snapshot.get("shown_notes", ())),
             checkpoints=checkpoints,
             windows=windows,
-            replayed=(handoff, shown_behind),
-            standing=snapshot.get("standing", ""),
+            shown_handoff=(handoff, after_message),
+            standing_digest=snapshot.get("standing", ""),
         )
-        for seq, line in state.lines.items():
-            state._charge(line, state.cost(seq))
+        for seq, message in state.messages.items():
+            state._charge(message, state.cost(seq))
         return state
 
 
-def component_of(line: Line) -> Component:
-    """Which part of the budget a message is charged to."""
-    if line.role == "system":
+def component_of(message: WindowMessage) -> Component:
+    """The budget component a message is charged to."""
+    if message.role == "system":
         return "system"
-    return "results" if line.role == "tool" else "history"
+    return "results" if message.role == "tool" else "history"
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """The units of a window: those that may leave, in the order in which they would, and those that stay."""
+class UnitSplit:
+    """The units of a window: those that may be evicted, in eviction order, and the protected ones."""
 
     eligible: tuple[Unit, ...]
     protected: tuple[Unit, ...]
 
 
-def split(state: WindowState, protection: Protection) -> Split:
-    """Tells apart what may leave from what stays."""
-    stay = _staying(state, protection)
+def split_units(state: WindowState, protection: Protection) -> UnitSplit:
+    """Divide the units in the prompt into evictable and protected ones."""
+    protected_seqs = _protected_seqs(state, protection)
     eligible: list[Unit] = []
     protected: list[Unit] = []
-    for unit in units_of(state.lines.values()):
-        touched = stay.intersection(unit.seqs)
-        # Where only a part is protected, its steps are told apart: the question may stay while an old result leaves.
-        steps = [unit] if len(touched) in (0, len(unit.lines)) else steps_of(unit)
+    for unit in units_of(state.messages.values()):
+        overlap = protected_seqs.intersection(unit.seqs)
+        # A unit that is only partly protected is divided into steps: the question may stay while an old result leaves.
+        steps = [unit] if len(overlap) in (0, len(unit.messages)) else steps_of(unit)
         for step in steps:
-            (eligible if stay.isdisjoint(step.seqs) else protected).append(step)
-    return Split(tuple(leaving_order(eligible)), tuple(protected))
+            (eligible if protected_seqs.isdisjoint(step.seqs) else protected).append(step)
+    return UnitSplit(tuple(eviction_order(eligible)), tuple(protected))
 
 
 def in_flight(state: WindowState) -> frozenset[int]:
-    """The current user message, and the step the model has not answered yet: its calls and their results."""
-    flying: set[int] = set()
-    for line in reversed(state.lines.values()):
-        flying.add(line.seq)
-        if line.role in ("assistant", "user"):
+    """The current user message and the latest step: an assistant message or tool results not yet answered by the
+    model."""
+    latest_step: set[int] = set()
+    for message in reversed(state.messages.values()):
+        latest_step.add(message.seq)
+        if message.role in ("assistant", "user"):
             break
-    question = next((line.seq for line in reversed(state.lines.values()) if line.role == "user"), None)
-    return frozenset(flying | ({question} if question else set()))
+    question = next((message.seq for message in reversed(state.messages.values()) if message.role == "user"), None)
+    return frozenset(latest_step | ({question} if question else set()))
 
 
-def _staying(state: WindowState, protection: Protection) -> set[int]:
-    stay = (state.pins & state.lines.keys()) | in_flight(state)
-    if protection.task and state.task:
-        stay.add(state.task)
-    stay.update(islice(reversed(state.lines), protection.min_recent_messages))
-    stay.update([line.seq for line in state.lines.values() if line.marked or line.role == "system"])
+def _protected_seqs(state: WindowState, protection: Protection) -> set[int]:
+    protected = (state.pins & state.messages.keys()) | in_flight(state)
+    if protection.task and state.task_seq:
+        protected.add(state.task_seq)
+    protected.update(islice(reversed(state.messages), protection.min_recent_messages))
+    protected.update([message.seq for message in state.messages.values() if message.marked or message.role == "system"])
     if protection.tools:
-        stay.update([line.seq for line in state.lines.values() if protection.tools.intersection(line.tools)])
-    return stay
+        protected.update(
+            [message.seq for message in state.messages.values() if protection.tools.intersection(message.tools)]
+        )
+    return protected
 
 
 def protected_tokens(state: WindowState, protection: Protection) -> int:
-    """What the messages cost that may not leave."""
-    return sum(state.cost(seq) for seq in _staying(state, protection) if seq in state.lines)  # the task may have left
+    """Cost of the messages that may not be evicted."""
+    # The task may have been evicted already.
+    return sum(state.cost(seq) for seq in _protected_seqs(state, protection) if seq in state.messages)
 
 
 def ranges_of(seqs: Iterable[int]) -> list[list[int]]:
@@ -325,5 +332,5 @@ def ranges_of(seqs: Iterable[int]) -> list[list[int]]:
 
 
 def seqs_in(ranges: Iterable[Iterable[int]]) -> list[int]:
-    """The numbers that ranges stand for."""
+    """The numbers in a list of ranges."""
     return [seq for first, last in ranges for seq in range(first, last + 1)]

@@ -1,7 +1,7 @@
-"""What stands in the prompt in place of messages that left, when it is more than a marker. Values only.
+"""The summary shown in the prompt in place of evicted messages. Values only.
 
-A summary is made of facts and files with the entries they stand in, and of parts, each derived from the raw messages of
-its range. It is never made from another summary: facts and files are quoted, parts are written anew from the entries.
+A summary consists of facts and files with their source entries, and of parts, each derived from the raw messages of its
+range. It is never derived from another summary: facts and files are quoted, parts are rewritten from the entries.
 """
 
 from __future__ import annotations
@@ -13,60 +13,60 @@ from typing import Any, Literal
 from recto.context.facts.types import Fact, Level, WorkedFile
 from recto.context.window.plan import Plan
 
-GATE = 0.85
-"""The fidelity below which a text gets more room for facts."""
-ALARM = 0.75
-"""The fidelity below which an alarm is raised."""
+FIDELITY_GATE = 0.85
+"""Fidelity below which a text is rewritten with more tokens for facts."""
+FIDELITY_ALARM = 0.75
+"""Fidelity below which an alert is raised."""
 PartLevel = Literal["sections", "delegated"] | Level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryPart:
-    """The text that stands for a range of entries."""
+    """The text that replaces a range of entries."""
 
     first: int
     last: int
     level: PartLevel
     turn: int
-    """The exchange it ends in, by which its age is known."""
+    """The user turn it ends in, which determines its age."""
     text: str
-    """Lines as they stand in the prompt, each with the entries it is about."""
+    """Lines as shown in the prompt, each with its source entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What is known of everything that left."""
+    """Everything known about the evicted messages."""
 
-    at: int = 0
+    decision_seq: int = 0
     """The decision that wrote it; 0 before it is stored."""
     text: str
-    """As it stands in the prompt."""
-    known: int = 0
-    """The last entry that facts and files are known of."""
+    """The text shown in the prompt."""
+    covered_until: int = 0
+    """The last entry from which facts and files were extracted."""
     parts: tuple[SummaryPart, ...] = ()
     facts: tuple[Fact, ...] = ()
-    touched: tuple[WorkedFile, ...] = ()
+    files: tuple[WorkedFile, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As a decision keeps it."""
+        """The summary as stored in a decision."""
         return {
             "text": self.text,
-            "known": self.known,
+            "known": self.covered_until,
             "parts": [asdict(part) for part in self.parts],
             "facts": [asdict(fact) for fact in self.facts],
-            "touched": [asdict(file) for file in self.touched],
+            "touched": [asdict(file) for file in self.files],
         }
 
     @classmethod
-    def from_json(cls, at: int, about: Mapping[str, Any]) -> Summary:
-        """As a decision kept it; what a newer version added is ignored."""
+    def from_json(cls, decision_seq: int, payload: Mapping[str, Any]) -> Summary:
+        """Read a summary from a decision; fields added by newer versions are ignored."""
         return cls(
-            at=at,
-            text=str(about["text"]),
-            known=about["known"],
-            parts=tuple(_made(SummaryPart, part) for part in about["parts"]),
-            facts=tuple(_made(Fact, fact) for fact in about["facts"]),
-            touched=tuple(_made(WorkedFile, file) for file in about["touched"]),
+            decision_seq=decision_seq,
+            text=str(payload["text"]),
+            covered_until=payload["known"],
+            parts=tuple(_from_payload(SummaryPart, part) for part in payload["parts"]),
+            facts=tuple(_from_payload(Fact, fact) for fact in payload["facts"]),
+            files=tuple(_from_payload(WorkedFile, file) for file in payload["touched"]),
         )
 
 
@@ -77,8 +77,8 @@ class ExecutedPlan:
     plan: Plan
     summary: Summary | None = None
     record: Mapping[str, Any] = field(default_factory=dict)
-    """How it was written, what was checked, what was lost."""
+    """How the text was written, what was checked, and what was lost."""
 
 
-def _made(kind: type[Any], about: Mapping[str, Any]) -> Any:  # noqa: ANN401  # one of three values
-    return kind(**{name: value for name, value in about.items() if name in kind.__slots__})
+def _from_payload(kind: type[Any], payload: Mapping[str, Any]) -> Any:  # noqa: ANN401  # one of three values
+    return kind(**{name: value for name, value in payload.items() if name in kind.__slots__})

@@ -1,11 +1,11 @@
-"""What may leave the prompt together: units, made of lines.
+"""Units: groups of messages that are evicted together.
 
-A line is what the window needs to know about one message. A unit is the smallest group of lines that can leave and
-leave the prompt valid: one assistant message with all results of its calls, or a message that calls nothing. Units form
-exchanges: a user message and everything up to the next. A short exchange is one unit; a long tool loop is many, and
-then the message that opened it stays until the last of them has left.
+A `WindowMessage` is what the window knows about one message. A unit is the smallest group of messages whose removal
+leaves a valid prompt: one assistant message with all results of its calls, or a message without calls. Units form
+exchanges: a user message and everything up to the next. A short exchange is one unit. A long tool loop is divided into
+steps, and its opening message is evicted last.
 
-Nothing here knows text, budgets or policies.
+This module knows no text, budgets or policies.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from recto.transcript.entries import Role
 
 LONG_EXCHANGE = 12
-"""Messages from which on an exchange is a tool loop whose steps may leave one by one."""
+"""Number of messages from which an exchange counts as a tool loop whose steps may be evicted separately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class WindowMessage:
     """One message, as the window sees it."""
 
     seq: int
@@ -34,95 +34,95 @@ class Line:
     tools: tuple[str, ...] = ()
     """Names of the tools it calls, or whose results it carries."""
     marked: bool = False
-    """Whether its text says that it must not leave."""
+    """Whether its text contains the mark that protects it from eviction."""
     wire: str = ""
-    """The wire format it can only be in; empty where it is the same in all."""
+    """The only wire format that can express it; empty if all can."""
     leads: bool = False
-    """Whether it only leads on to the next message, as reasoning does to the call it ends in: they go together."""
+    """Whether it belongs to the next assistant message, as reasoning does to the call it leads to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Lines that stay or leave together, in order."""
+    """Messages that stay or leave the prompt together, in order."""
 
-    lines: tuple[Line, ...]
+    messages: tuple[WindowMessage, ...]
     exchange: int
-    """The number of the exchange it belongs to, counted from the beginning of the window."""
+    """Number of its exchange, counted from the beginning of the window."""
     opens: bool
-    """Whether it holds the user message that opened the exchange."""
+    """Whether it contains the user message that opened the exchange."""
 
     @property
     def first(self) -> int:
-        """The number of its first entry."""
-        return self.lines[0].seq
+        """Number of its first entry."""
+        return self.messages[0].seq
 
     @property
     def last(self) -> int:
-        """The number of its last entry."""
-        return self.lines[-1].seq
+        """Number of its last entry."""
+        return self.messages[-1].seq
 
     @property
     def seqs(self) -> tuple[int, ...]:
-        """The numbers of its entries."""
-        return tuple(line.seq for line in self.lines)
+        """Numbers of its entries."""
+        return tuple(message.seq for message in self.messages)
 
     @property
     def tokens(self) -> int:
-        """What it costs when nothing in it has shrunk."""
-        return sum(line.tokens for line in self.lines)
+        """Cost with nothing in it shortened."""
+        return sum(message.tokens for message in self.messages)
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every call in it has its result in it, and every result its call."""
-        calls = {call for line in self.lines for call in line.calls}
-        return calls == {answer for line in self.lines for answer in line.answers}
+        calls = {call for message in self.messages for call in message.calls}
+        return calls == {answer for message in self.messages for answer in message.answers}
 
 
-def units_of(lines: Iterable[Line], long_exchange: int = LONG_EXCHANGE) -> list[Unit]:
-    """The units of lines that stand in order. A result belongs to its call's unit, however late it came."""
+def units_of(messages: Iterable[WindowMessage], long_exchange: int = LONG_EXCHANGE) -> list[Unit]:
+    """Group messages in order into units. A result belongs to its call's unit, however late it arrived."""
     units: list[Unit] = []
-    for number, steps in enumerate(_exchanges(_steps(lines))):
+    for number, steps in enumerate(_exchanges(_steps(messages))):
         if sum(map(len, steps)) < long_exchange:
-            together = sorted((line for step in steps for line in step), key=lambda line: line.seq)
-            units.append(Unit(tuple(together), number, opens=True))
+            members = sorted((message for step in steps for message in step), key=lambda message: message.seq)
+            units.append(Unit(tuple(members), number, opens=True))
         else:
             units += [Unit(tuple(step), number, opens=place == 0) for place, step in enumerate(steps)]
     return units
 
 
 def steps_of(unit: Unit) -> list[Unit]:
-    """The unit taken apart as far as it can be: each step by itself."""
-    steps = _steps(unit.lines)
+    """Divide a unit into its steps."""
+    steps = _steps(unit.messages)
     return [Unit(tuple(step), unit.exchange, unit.opens and place == 0) for place, step in enumerate(steps)]
 
 
-def leaving_order(units: Sequence[Unit]) -> list[Unit]:
-    """Oldest first; but the message that opened a long exchange leaves after everything that answers it."""
+def eviction_order(units: Sequence[Unit]) -> list[Unit]:
+    """Oldest first; the message that opened a long exchange comes after everything that answers it."""
     return sorted(units, key=lambda unit: (unit.exchange, unit.opens, unit.first))
 
 
-def _steps(lines: Iterable[Line]) -> list[list[Line]]:
-    steps: list[list[Line]] = []
-    owners: dict[str, list[Line]] = {}
-    leading: list[Line] | None = None
-    for line in lines:
-        owner = next((owners[answer] for answer in line.answers if answer in owners), None)
+def _steps(messages: Iterable[WindowMessage]) -> list[list[WindowMessage]]:
+    steps: list[list[WindowMessage]] = []
+    owners: dict[str, list[WindowMessage]] = {}
+    open_step: list[WindowMessage] | None = None
+    for message in messages:
+        owner = next((owners[answer] for answer in message.answers if answer in owners), None)
         if owner is not None:
-            owner.append(line)
+            owner.append(message)
             continue
-        if leading is not None and line.role == "assistant":
-            step = leading
-            step.append(line)
+        if open_step is not None and message.role == "assistant":
+            step = open_step
+            step.append(message)
         else:
-            step = [line]
+            step = [message]
             steps.append(step)
-        owners |= dict.fromkeys(line.calls, step)
-        leading = step if line.leads else None
+        owners |= dict.fromkeys(message.calls, step)
+        open_step = step if message.leads else None
     return steps
 
 
-def _exchanges(steps: Iterable[list[Line]]) -> list[list[list[Line]]]:
-    exchanges: list[list[list[Line]]] = []
+def _exchanges(steps: Iterable[list[WindowMessage]]) -> list[list[list[WindowMessage]]]:
+    exchanges: list[list[list[WindowMessage]]] = []
     for step in steps:
         if not exchanges or step[0].role == "user":
             exchanges.append([])

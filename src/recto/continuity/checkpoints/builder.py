@@ -15,7 +15,7 @@ from recto.context.facts.extraction import critical_first
 from recto.context.facts.grounding import folded
 from recto.context.facts.types import Fact, FactKind, WorkedFile
 from recto.context.facts.user_text import sentences_of
-from recto.context.window.notes import LONGEST, Note, NoteKind
+from recto.context.window.notes import MAX_NOTE_CHARS, Note, NoteKind
 from recto.continuity.checkpoints.checkpoint import (
     Changes,
     Checkpoint,
@@ -143,8 +143,10 @@ def with_given(checkpoint: Checkpoint, given: ManualState) -> Checkpoint:
 def changed(given: ManualState, changes: Changes, checkpoint: Checkpoint, seq: int) -> ManualState:
     """What is set by hand after these changes, told in entry `seq`. Raises `InputError` for what cannot be meant."""
     for text in _texts(changes):
-        if not text.strip() or len(text) > LONGEST:
-            raise InputError(f"what a checkpoint is told has 1 to {LONGEST:,} characters each. Nothing was stored.")
+        if not text.strip() or len(text) > MAX_NOTE_CHARS:
+            raise InputError(
+                f"what a checkpoint is told has 1 to {MAX_NOTE_CHARS:,} characters each. Nothing was stored."
+            )
     for address in changes.services:
         address_in(address)
     tasks = {folded(task.text): task for task in given.subtasks}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recto.context.compaction.layout import CountText, bullet
-from recto.context.window.notes import rendered
+from recto.context.window.notes import render_notes
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Issue, Item, Status, Subtask, TaskDecision
 from recto.continuity.checkpoints.drift import Drift
 
@@ -104,7 +104,7 @@ def _groups(checkpoint: Checkpoint, said: str, drift: Sequence[Drift]) -> list[_
         _Group("Not answered", _items(checkpoint.questions)),
         _Group("Decided", [_decision(one) for one in checkpoint.decisions]),
         _Group("Learned", _items(checkpoint.learnings)),
-        _Group("Notes", rendered([n for n in checkpoint.notes if n.kind in ("task_progress", "misc")], _NOTES)),
+        _Group("Notes", render_notes([n for n in checkpoint.notes if n.kind in ("task_progress", "misc")], _NOTES)),
         _Group("Files worked on", [bullet(", ".join(checkpoint.files))] if checkpoint.files else []),
     ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from recto.context.window.notes import KINDS, LONGEST
+from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS
 from recto.context.window.report import Report
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.engine.pagination import DecisionPage, EntryPage
@@ -291,8 +291,8 @@ OPERATIONS: tuple[Operation, ...] = (
         models.StoredEvent,
         _SESSION,
         {
-            "kind": ChoiceParam(about="What it is about.", names=KINDS, required=True),
-            "text": TextParam(about="The note.", most=LONGEST, least=1, required=True),
+            "kind": ChoiceParam(about="What it is about.", names=NOTE_KINDS, required=True),
+            "text": TextParam(about="The note.", most=MAX_NOTE_CHARS, least=1, required=True),
             "critical": FlagParam(about="Whether it is shown before all others."),
         },
     ),

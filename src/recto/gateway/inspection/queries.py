@@ -178,9 +178,9 @@ def session(on: Inspection, call: ParsedCall) -> SessionOverview:
             hash=last.hash.hex(),
             model=window.rules.card.name if window.rules.card else "",
             reading=reading,
-            messages=len(state.lines),
-            left_messages=state.left_messages,
-            left_tokens=state.left_tokens,
+            messages=len(state.messages),
+            left_messages=state.evicted_messages,
+            left_tokens=state.evicted_tokens,
             pins=len(state.pins),
             notes=len(state.notes),
             checkpoints=state.checkpoints,
@@ -350,7 +350,7 @@ def prompt(on: Inspection, call: ParsedCall) -> PromptView:
     at: int | None = call.query["at"]
     with on.opened(call) as found:
         built = preview(found.window) if at is None else prompt_after(found.window, on.entry(found, at).seq)
-        room = found.window.budget.room
+        room = found.window.budget.input_budget
     return PromptView(
         wire=built.wire,
         tokens=built.tokens,

@@ -12,7 +12,7 @@ from textual.containers import Container, VerticalScroll
 from textual.content import Content
 from textual.widgets import DataTable, Static
 
-from recto.context.window.notes import KINDS
+from recto.context.window.notes import NOTE_KINDS
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Item
 from recto.engine.views.models import CheckpointPage, NoteList, SavedCheckpoint, StoredEvent
 from recto.tui.dialogs import ChoiceDialog, TextDialog
@@ -109,7 +109,7 @@ class NotesView(BaseView):
             if text:
                 self.change(partial(self._note, kind, text), "write")
 
-        self.app.push_screen(ChoiceDialog("What is the note about?", KINDS), kind_chosen)
+        self.app.push_screen(ChoiceDialog("What is the note about?", NOTE_KINDS), kind_chosen)
 
     async def _note(self, kind: str, text: str) -> None:
         made = await self.here.do(StoredEvent, "notes", {"kind": kind, "text": text})

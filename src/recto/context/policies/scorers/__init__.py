@@ -1,4 +1,4 @@
-"""What a unit can be worth, by name: `Evict` takes any of these, and a setting says which."""
+"""Scorers by name: `Evict` accepts any of these, and a setting selects one."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ SCORERS: Final[Mapping[str, Callable[..., Scorer]]] = {
     "type_ttl": TypeTtl,
     "hybrid": Hybrid,
 }
-"""The scorers by the name that a setting gives; their settings are keyword arguments."""
+"""Scorers by their name in settings; their own settings are keyword arguments."""
 
 
 def scorer_named(name: str, **settings: object) -> Scorer:
-    """The scorer of a name with its settings. Raises `SettingsError` for what is not known or out of range."""
+    """Create a scorer from its name and settings. Raises `SettingsError` if either is unknown or out of range."""
     make = SCORERS.get(name)
     if make is None:
         nearest = get_close_matches(name, SCORERS, n=1)

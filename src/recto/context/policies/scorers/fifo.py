@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recto.context.policies.features import TOTAL, Parts, PolicyFeatures
+from recto.context.policies.features import TOTAL, PolicyFeatures, ScoreParts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fifo:
-    """A unit is worth its place in the order of leaving."""
+    """A unit's score is its place in eviction order."""
 
     @property
     def name(self) -> str:
-        """As it is configured and recorded."""
+        """Name in settings and decisions."""
         return "fifo"
 
-    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
-        """0 for the first to leave, 1 for the last."""
-        last = max(1, len(survey.view.eligible) - 1)
-        return [{TOTAL: place / last} for place in range(len(survey.view.eligible))]
+    def score(self, features: PolicyFeatures) -> list[ScoreParts]:
+        """0 for the first to be evicted, 1 for the last."""
+        last = max(1, len(features.view.eligible) - 1)
+        return [{TOTAL: index / last} for index in range(len(features.view.eligible))]

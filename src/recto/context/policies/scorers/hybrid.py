@@ -1,4 +1,4 @@
-"""Several scorers at once, by weight."""
+"""Weighted combination of several scorers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 
-from recto.context.policies.features import REPEATS, TOTAL, Parts, PolicyFeatures, Scorer
+from recto.context.policies.features import REPEATS, TOTAL, PolicyFeatures, ScoreParts, Scorer
 from recto.context.policies.scorers.fifo import Fifo
 from recto.context.policies.scorers.lru import Lru
 from recto.context.policies.scorers.priority import Priority
@@ -21,10 +21,10 @@ def _scorers() -> dict[str, Scorer]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hybrid:
-    """The mean by weight of what other scorers say, each brought between 0 and 1 over the units of the view."""
+    """Weighted mean of other scorers' scores, each scaled to 0 to 1 over the units of the view."""
 
     weights: Mapping[str, float] = field(default_factory=lambda: {"lru": 0.4, "priority": 0.4, "type_ttl": 0.2})
-    """How much each scorer counts. One that is not named, or has weight 0, is not asked."""
+    """Weight of each scorer. A scorer that is not named or has weight 0 is not used."""
     scorers: Mapping[str, Scorer] = field(default_factory=_scorers)
     """The scorers by name, with their settings."""
 
@@ -38,24 +38,24 @@ class Hybrid:
 
     @property
     def name(self) -> str:
-        """As it is configured and recorded."""
+        """Name in settings and decisions."""
         return "hybrid"
 
-    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
+    def score(self, features: PolicyFeatures) -> list[ScoreParts]:
         """Between 0 and 1."""
-        asked = {name: weight for name, weight in sorted(self.weights.items()) if weight > 0}
-        whole = sum(asked.values())
-        scores: list[Parts] = [{TOTAL: 0.0} for _ in survey.view.eligible]
-        for name, weight in asked.items():
-            weighed = self.scorers[name].weigh(survey)
-            for score, parts, share in zip(scores, weighed, _between_0_and_1(weighed), strict=True):
-                score[TOTAL] += weight / whole * share
-                score |= {f"{name}.{part}" if part != REPEATS else part: value for part, value in parts.items()}
+        weights = {name: weight for name, weight in sorted(self.weights.items()) if weight > 0}
+        total_weight = sum(weights.values())
+        scores: list[ScoreParts] = [{TOTAL: 0.0} for _ in features.view.eligible]
+        for name, weight in weights.items():
+            part_lists = self.scorers[name].score(features)
+            for unit_score, parts, share in zip(scores, part_lists, _scale_totals(part_lists), strict=True):
+                unit_score[TOTAL] += weight / total_weight * share
+                unit_score |= {f"{name}.{part}" if part != REPEATS else part: value for part, value in parts.items()}
         return scores
 
 
-def _between_0_and_1(weighed: list[Parts]) -> list[float]:
-    totals = [parts[TOTAL] for parts in weighed]
+def _scale_totals(part_lists: list[ScoreParts]) -> list[float]:
+    totals = [parts[TOTAL] for parts in part_lists]
     lowest = min(totals, default=0.0)
     width = max(totals, default=0.0) - lowest
     return [(total - lowest) / width if width > 0 else 0.0 for total in totals]

@@ -1,11 +1,11 @@
-"""A weighted sum: how new a unit is, how near to the goal, what it is, how much it is used again, whether marked."""
+"""Weighted sum of recency, relevance to the goal, kind, reuse and protection mark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import isfinite
 
-from recto.context.policies.features import TOTAL, Kind, Parts, PolicyFeatures
+from recto.context.policies.features import TOTAL, PolicyFeatures, ScoreParts, UnitKind
 from recto.context.window.units import Unit
 
 _WEIGHTS = ("recency", "relevance", "source", "reuse", "mark")
@@ -13,24 +13,24 @@ _WEIGHTS = ("recency", "relevance", "source", "reuse", "mark")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priority:
-    """Each part is between 0 and 1; the total is their mean by weight."""
+    """Each part is between 0 and 1; the total is their weighted mean."""
 
     recency: float = 0.3
-    """Weight of being new."""
+    """Weight of recency."""
     relevance: float = 0.25
     """Weight of sharing terms with the goal."""
     source: float = 0.2
-    """Weight of what the unit is."""
+    """Weight of the unit's kind."""
     reuse: float = 0.15
-    """Weight of the share of its own terms that came up again."""
+    """Weight of the share of its own terms that occur again."""
     mark: float = 0.1
-    """Weight of a mark in its text that it should not leave."""
+    """Weight of a mark in its text that protects it from eviction."""
     common: float = 0.2
-    """A term that more than this share of all units have belongs to none of them."""
-    worth: dict[Kind, float] = field(
+    """A term in more than this share of all units belongs to none of them."""
+    worth: dict[UnitKind, float] = field(
         default_factory=lambda: {"tool": 0.2, "assistant": 0.5, "error": 0.7, "decision": 0.9, "user": 1.0}
     )
-    """What each kind of unit is worth, from 0 to 1."""
+    """Value of each kind of unit, from 0 to 1."""
 
     def __post_init__(self) -> None:
         weights = [getattr(self, name) for name in _WEIGHTS]
@@ -45,22 +45,22 @@ class Priority:
 
     @property
     def name(self) -> str:
-        """As it is configured and recorded."""
+        """Name in settings and decisions."""
         return "priority"
 
-    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
+    def score(self, features: PolicyFeatures) -> list[ScoreParts]:
         """Between 0 and 1."""
-        return [self._parts(survey, unit) for unit in survey.view.eligible]
+        return [self._parts(features, unit) for unit in features.view.eligible]
 
-    def _parts(self, survey: PolicyFeatures, unit: Unit) -> Parts:
-        again, own = survey.seen_again(unit, self.common)
-        shared = survey.goal & survey.terms[survey.places[unit.first]]
+    def _parts(self, features: PolicyFeatures, unit: Unit) -> ScoreParts:
+        later_uses, own_terms = features.seen_again(unit, self.common)
+        shared = features.goal & features.terms[features.index_of[unit.first]]
         parts = {
-            "recency": survey.recency(unit),
-            "relevance": len(shared) / len(survey.goal) if survey.goal else 0.0,
-            "source": self.worth[survey.kind(unit)],
-            "reuse": len(again) / own if own else 0.0,
-            "mark": float(any(line.marked for line in unit.lines)),
+            "recency": features.recency(unit),
+            "relevance": len(shared) / len(features.goal) if features.goal else 0.0,
+            "source": self.worth[features.kind(unit)],
+            "reuse": len(later_uses) / own_terms if own_terms else 0.0,
+            "mark": float(any(message.marked for message in unit.messages)),
         }
         weights = {name: float(getattr(self, name)) for name in _WEIGHTS}
         total = sum(weights[name] * part for name, part in parts.items()) / sum(weights.values())

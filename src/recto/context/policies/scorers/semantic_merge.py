@@ -1,4 +1,4 @@
-"""Near-duplicates: of two units that say the same the older leaves; the rest leaves oldest first."""
+"""Near-duplicates: of two units with the same content the older is evicted first; the rest oldest first."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 
-from recto.context.policies.features import REPEATS, TOTAL, Parts, PolicyFeatures
+from recto.context.policies.features import REPEATS, TOTAL, PolicyFeatures, ScoreParts
 from recto.text.similarity import Vector, cosine, vector
 
-_CHARACTERS = 2_000_000
-"""Characters that are compared in one plan, all units together."""
-_LEAST = 400
-"""Characters of an entry that are compared, however many there are."""
-_ENOUGH = 0.6
-"""Below this share of what alikeness takes, the features not looked at yet no longer matter much."""
-_SLACK = 1e-9
-"""What rounding may take from a cosine."""
+_MAX_COMPARED_CHARS = 2_000_000
+"""Characters compared in one plan, over all units."""
+_MIN_ENTRY_CHARS = 400
+"""Minimum characters compared per entry, however many there are."""
+_REST_SHARE = 0.6
+"""Stop collecting candidates once the unseen features weigh less than this share of the squared threshold."""
+_ROUNDING = 1e-9
+"""Rounding error allowed in a cosine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemanticMerge:
-    """Units that a newer one repeats have a score below 0, by how alike they are; all others have 0."""
+    """Units repeated by a newer one score below 0, by similarity; all others score 0."""
 
     threshold: float = 0.85
-    """How alike two units must be, as a cosine, for the older to leave."""
+    """Cosine similarity above which the older of two units counts as repeated."""
     least_words: int = 8
-    """Different words and pairs of words from which on a unit is compared: short answers are alike by chance."""
+    """Distinct words and word pairs a unit needs to be compared: short answers are similar by chance."""
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
@@ -37,58 +37,64 @@ class SemanticMerge:
 
     @property
     def name(self) -> str:
-        """As it is configured and recorded."""
+        """Name in settings and decisions."""
         return "semantic_merge"
 
-    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
-        """Below 0 for what a newer unit repeats; that one is named by its first entry."""
-        repeats = self._repeats(survey)
-        scores: list[Parts] = []
-        for unit in survey.view.eligible:
-            alike, kept = repeats.get(survey.places[unit.first], (0.0, -1))
-            if kept < 0:
+    def score(self, features: PolicyFeatures) -> list[ScoreParts]:
+        """Below 0 for units repeated by a newer one, which is named by its first entry."""
+        repeats = self._repeats(features)
+        scores: list[ScoreParts] = []
+        for unit in features.view.eligible:
+            similarity, newer = repeats.get(features.index_of[unit.first], (0.0, -1))
+            if newer < 0:
                 scores.append({TOTAL: 0.0})
             else:
-                scores.append({TOTAL: -alike, "alike": alike, REPEATS: float(survey.units[kept].first)})
+                scores.append({TOTAL: -similarity, "alike": similarity, REPEATS: float(features.units[newer].first)})
         return scores
 
-    def _repeats(self, survey: PolicyFeatures) -> dict[int, tuple[float, int]]:
-        """For each place whose unit is repeated: how alike, and the place of the newer unit that is kept."""
-        share = max(_LEAST, _CHARACTERS // max(1, len(survey.units)))
-        vectors = [vector(survey.text(unit, share)) for unit in survey.units]
+    def _repeats(self, view_features: PolicyFeatures) -> dict[int, tuple[float, int]]:
+        """For each index whose unit is repeated: the similarity, and the index of the newer unit that stays."""
+        share = max(_MIN_ENTRY_CHARS, _MAX_COMPARED_CHARS // max(1, len(view_features.units)))
+        vectors = [vector(view_features.text(unit, share)) for unit in view_features.units]
         spread = Counter(code for features in vectors for code in features)
-        eligible = {survey.places[unit.first] for unit in survey.view.eligible}
-        kept: dict[int, list[int]] = defaultdict(list)
-        found: dict[int, tuple[float, int]] = {}
-        for place in range(len(vectors) - 1, -1, -1):
-            features = vectors[place]
+        eligible = {view_features.index_of[unit.first] for unit in view_features.view.eligible}
+        indexes_by_code: dict[int, list[int]] = defaultdict(list)
+        repeats: dict[int, tuple[float, int]] = {}
+        for index in range(len(vectors) - 1, -1, -1):
+            features = vectors[index]
             if len(features) < self.least_words:
                 continue
-            near = self._near(features, spread, kept, vectors) if place in eligible else []
-            alike, other = max(((cosine(features, vectors[other]), other) for other in near), default=(0.0, -1))
-            if alike > self.threshold:
-                found[place] = (alike, other)
+            candidates = self._candidates(features, spread, indexes_by_code, vectors) if index in eligible else []
+            similarity, other = max(
+                ((cosine(features, vectors[other]), other) for other in candidates), default=(0.0, -1)
+            )
+            if similarity > self.threshold:
+                repeats[index] = (similarity, other)
                 continue
             for code in features:
-                kept[code].append(place)
-        return found
+                indexes_by_code[code].append(index)
+        return repeats
 
-    def _near(
-        self, features: Vector, spread: Mapping[int, int], kept: Mapping[int, list[int]], vectors: list[Vector]
+    def _candidates(
+        self,
+        features: Vector,
+        spread: Mapping[int, int],
+        indexes_by_code: Mapping[int, list[int]],
+        vectors: list[Vector],
     ) -> list[int]:
-        """The kept units that may be alike enough.
+        """Units that may be similar enough.
 
-        Both vectors have length 1, so what the features not looked at yet can add is at most their own length. The
-        rarest are looked at first, until that is so little that few units are left to compare in full.
+        Both vectors have length 1, so the features not yet seen can add at most their own length. The rarest features
+        come first, until that bound is so small that few units remain for a full comparison.
         """
-        rest = 1.0
-        told: dict[int, float] = {}
+        unseen_weight = 1.0
+        partial_cosines: dict[int, float] = {}
         for code in sorted(features, key=lambda code: (spread[code], code)):
-            if rest < _ENOUGH * self.threshold**2:
+            if unseen_weight < _REST_SHARE * self.threshold**2:
                 break
             weight = features[code]
-            rest -= weight * weight
-            for other in kept.get(code, ()):
-                told[other] = told.get(other, 0.0) + weight * vectors[other][code]
-        most = sqrt(max(rest, 0.0)) + _SLACK
-        return [other for other, so_far in told.items() if so_far + most > self.threshold]
+            unseen_weight -= weight * weight
+            for other in indexes_by_code.get(code, ()):
+                partial_cosines[other] = partial_cosines.get(other, 0.0) + weight * vectors[other][code]
+        bound = sqrt(max(unseen_weight, 0.0)) + _ROUNDING
+        return [other for other, partial in partial_cosines.items() if partial + bound > self.threshold]

@@ -1,10 +1,10 @@
-"""Each kind of unit has its time to live; what is furthest past its time leaves first."""
+"""Time to live per kind of unit; the unit furthest past its time is evicted first."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recto.context.policies.features import TOTAL, Parts, PolicyFeatures
+from recto.context.policies.features import TOTAL, PolicyFeatures, ScoreParts
 from recto.context.window.units import Unit
 
 
@@ -13,15 +13,15 @@ class TypeTtl:
     """Times to live in turns: exchanges, or the steps of a long tool loop."""
 
     tool: int = 6
-    """Steps that are calls and their results."""
+    """Calls and their results."""
     assistant: int = 16
-    """What the model said without calling anything."""
+    """Assistant messages without calls."""
     error: int = 24
-    """Results that tell of a failure: it should not be run into twice."""
+    """Results that report a failure, so that it is not repeated."""
     decision: int = 40
-    """Steps in which something was decided."""
+    """Steps that contain a decision."""
     user: int = 60
-    """Units with what the user said."""
+    """Units with user messages."""
 
     def __post_init__(self) -> None:
         for kind in ("tool", "assistant", "error", "decision", "user"):
@@ -30,14 +30,14 @@ class TypeTtl:
 
     @property
     def name(self) -> str:
-        """As it is configured and recorded."""
+        """Name in settings and decisions."""
         return "type_ttl"
 
-    def weigh(self, survey: PolicyFeatures) -> list[Parts]:
-        """The share of its time that a unit has left: below 0 when it has expired."""
-        return [self._parts(survey, unit) for unit in survey.view.eligible]
+    def score(self, features: PolicyFeatures) -> list[ScoreParts]:
+        """The share of its time that a unit has left: below 0 when expired."""
+        return [self._parts(features, unit) for unit in features.view.eligible]
 
-    def _parts(self, survey: PolicyFeatures, unit: Unit) -> Parts:
-        lives = float(getattr(self, survey.kind(unit)))
-        age = float(survey.age(unit))
-        return {TOTAL: 1.0 - age / lives, "age": age, "ttl": lives}
+    def _parts(self, features: PolicyFeatures, unit: Unit) -> ScoreParts:
+        ttl = float(getattr(self, features.kind(unit)))
+        age = float(features.age(unit))
+        return {TOTAL: 1.0 - age / ttl, "age": age, "ttl": ttl}

@@ -15,8 +15,8 @@ import numpy as np
 
 from bench.measure import percentile, row, seconds
 from bench.recall_scale import DIMS, SESSION
-from recto.recall.index.vectors import Vectors
-from recto.recall.search import MOST
+from recto.recall.index.vectors import VectorIndex
+from recto.recall.search import MAX_CANDIDATES
 
 if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
@@ -76,18 +76,20 @@ class Nearest:
         self._cosines = np.take_along_axis(every, best, axis=1)
         self._seqs = np.take_along_axis(seqs, best, axis=1)
 
-    def found_by(self, lane: Vectors) -> tuple[float, list[float]]:
+    def found_by(self, lane: VectorIndex) -> tuple[float, list[float]]:
         """The share that a lane finds of them when it is asked as recall asks it, and how many ms that takes each."""
         times, hits = [], 0
-        lane.nearest(SESSION, self.asked[0], MOST)
+        lane.nearest(SESSION, self.asked[0], MAX_CANDIDATES)
         for asked, truly in zip(self.asked, self._seqs, strict=True):
             found = []
-            times.append(seconds(lambda asked=asked, to=found: to.append(lane.nearest(SESSION, asked, MOST))) * 1e3)
+            times.append(
+                seconds(lambda asked=asked, to=found: to.append(lane.nearest(SESSION, asked, MAX_CANDIDATES))) * 1e3
+            )
             hits += len(set(found[0].seqs[:BEST].tolist()) & set(truly.tolist()))
         return hits / (ASKED * BEST), times
 
 
-def rows_of(nearest: Nearest, lane: Vectors, label: str) -> list[dict]:
+def rows_of(nearest: Nearest, lane: VectorIndex, label: str) -> list[dict]:
     share, times = nearest.found_by(lane)
     note = f"{share:.3f} of the {BEST} that comparing all finds; {DIMS} numbers each"
     return [

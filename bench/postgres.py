@@ -38,8 +38,8 @@ from recto import open as open_session
 from recto.config import load
 from recto.config.factory import open_index, open_store
 from recto.context.facts.types import Mark
-from recto.recall.index.ann import LONG
-from recto.recall.index_types import Covered
+from recto.recall.index.ann import MIN_GRAPH_VECTORS
+from recto.recall.index.rows import CoveredRange
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import RecallIndex
 from recto.recall.search import Searcher
@@ -303,7 +303,7 @@ def _indexer(store: TranscriptStore, index: RecallIndex) -> Indexer:
 
 def _put(store: TranscriptStore, indexer: Indexer, page: Sequence, terms: Sequence, vectors: Sequence) -> None:
     entries = store.append(SESSION, page)
-    covers = Covered(entries[0].seq, entries[-1].seq, entries[-1].hash)
+    covers = CoveredRange(entries[0].seq, entries[-1].seq, entries[-1].hash)
     documents = [
         IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
         for entry, found in zip(entries, terms, strict=True)
@@ -316,7 +316,7 @@ def _put(store: TranscriptStore, indexer: Indexer, page: Sequence, terms: Sequen
 
 def graph(place: Place, entries: int) -> Iterator[dict]:
     """Takes the vectors of the long session into a graph, where the server has pgvector."""
-    if place.built is None or entries < LONG:
+    if place.built is None or entries < MIN_GRAPH_VECTORS:
         return
     with closing(place.store()) as store, closing(place.index(store)) as index:
         indexer = _indexer(store, index)

@@ -27,7 +27,7 @@ from bench.measure import percentile, progress, row, seconds
 from recto.context.facts.types import Mark
 from recto.formats.message import CHAT
 from recto.models.embedders import EmbedderChoice, embedder_for
-from recto.recall.index_types import Covered
+from recto.recall.index.rows import CoveredRange
 from recto.recall.indexer import Indexer
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
@@ -195,7 +195,7 @@ def fill(place: Place, made: Made, session: str, count: int, label: str) -> None
     for start in track(range(0, count, PAGE), f"recall at {label}", console=progress()):
         drafts, terms = made.page(start + 1, min(PAGE, count - start))
         entries = place.store.append(session, drafts)
-        covers = Covered(entries[0].seq, entries[-1].seq, entries[-1].hash)
+        covers = CoveredRange(entries[0].seq, entries[-1].seq, entries[-1].hash)
         documents = [
             IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
             for entry, found in zip(entries, terms, strict=True)

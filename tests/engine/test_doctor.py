@@ -97,9 +97,9 @@ def test_an_index_that_is_gone_is_as_one_that_is_behind(stored):
 
 def test_a_session_that_the_transcript_does_not_have_is_forgotten(stored):
     with SqliteIndex(f"{stored}-recall") as index:
-        from recto.recall.index_types import Covered, IndexRow
+        from recto.recall.index.rows import CoveredRange, IndexRow
 
-        index.put("agent:gone:x", "words/porter", [IndexRow(1, b"x")], Covered(1, 1, b"h"))
+        index.put("agent:gone:x", "words/porter", [IndexRow(1, b"x")], CoveredRange(1, 1, b"h"))
     [says] = problems(stored)
     assert "agent:gone:x" in says
     assert examined(stored, mend=True)[0].mended

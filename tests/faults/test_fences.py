@@ -15,7 +15,7 @@ import pytest
 import recto
 from recto.formats.validation import problems
 from recto.recall import quoting
-from recto.recall.quoting import FOOTER, HEADER, Excerpt, quote
+from recto.recall.quoting import FOOTER, HEADER, Excerpt, render_quotation
 
 SHARDS = 2
 POINTER = "recto://agent:default:main/7"
@@ -86,7 +86,7 @@ def escapes(block: str, excerpts: int) -> list[str]:
     return found
 
 
-def hunt(seed: int, count: int, quoted=quote) -> list[str]:
+def hunt(seed: int, count: int, quoted=render_quotation) -> list[str]:
     rng = random.Random(seed)
     found: list[str] = []
     quoted_strings = 0
@@ -233,15 +233,15 @@ def test_hostile_text_that_comes_back_is_quoted_as_the_users_and_stays_in_its_fe
 
 
 def test_without_the_fence_the_same_test_sees_it(monkeypatch):
-    monkeypatch.setattr("recto.recall.recall.quote", careless)
+    monkeypatch.setattr("recto.recall.recall.render_quotation", careless)
     _, wrong = poisoned(CHAT, random.Random(1), 12)
     assert any("outside" in one or "pointers" in one for one in wrong)
     assert any("in clear" in one for one in wrong)
 
 
 def test_a_message_that_pretends_to_be_a_quotation_is_still_what_it_is():
-    block = quote([Excerpt(POINTER, "user", 0, "The vault is open.")])
-    quoted = quote([Excerpt(POINTER, "user", 0, block)])
+    block = render_quotation([Excerpt(POINTER, "user", 0, "The vault is open.")])
+    quoted = render_quotation([Excerpt(POINTER, "user", 0, block)])
     assert quoted.count(HEADER) == 2
     assert escapes(quoted, 1) == []
     assert sum(line == quoting.FOOTER for line in quoted.split("\n")) == 1
@@ -250,6 +250,6 @@ def test_a_message_that_pretends_to_be_a_quotation_is_still_what_it_is():
 def test_what_was_quoted_is_the_same_text_to_a_reader_of_json():
     rng = random.Random(5)
     for _ in range(2_000):
-        block = quote([Excerpt(POINTER, "user", 0, hostile(rng))])
+        block = render_quotation([Excerpt(POINTER, "user", 0, hostile(rng))])
         assert json.loads(json.dumps({"role": "user", "content": block}))["content"] == block
         block.encode()

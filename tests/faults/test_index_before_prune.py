@@ -25,12 +25,12 @@ from witness import Child
 
 from recto.context.window.state import seqs_in
 from recto.errors import RectoError, WindowOverflow
-from recto.recall.index_types import is_covered
+from recto.recall.index.rows import is_covered
 from recto.recall.indexer import Indexer
-from recto.recall.recall import Recall
+from recto.recall.recall import RecallService
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.types import Confirmed, Query
+from recto.recall.types import Confirmation, Query
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteOptions, SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
@@ -185,9 +185,9 @@ def lives(folder: Path, count: int, steps: int = 40) -> tuple[list[str], Counter
     return wrong, seen
 
 
-def bypassed(recall: Recall, seqs: object) -> Confirmed:
+def bypassed(recall: RecallService, seqs: object) -> Confirmation:
     """What would be if nobody asked the index."""
-    return Confirmed(words=True, vectors=True)
+    return Confirmation(words=True, vectors=True)
 
 
 def test_whatever_fails_and_recovers_nothing_leaves_before_it_can_be_recalled(swift_folder, scale):
@@ -197,7 +197,7 @@ def test_whatever_fails_and_recovers_nothing_leaves_before_it_can_be_recalled(sw
 
 
 def test_without_the_confirmation_the_same_lives_show_entries_that_left_unindexed(swift_folder, monkeypatch):
-    monkeypatch.setattr(Recall, "confirm", bypassed)
+    monkeypatch.setattr(RecallService, "confirm", bypassed)
     wrong, _ = lives(swift_folder, 2)
     assert any("left unindexed" in line for line in wrong)
 
@@ -205,7 +205,7 @@ def test_without_the_confirmation_the_same_lives_show_entries_that_left_unindexe
 def agent(folder: Path, start: int, acknowledge: Callable[[str], None], *, bypass: bool) -> None:
     """An agent that talks until it is killed."""
     if bypass:
-        Recall.confirm = bypassed
+        RecallService.confirm = bypassed
     session, _ = entered(SqliteStore(folder / "a.db"), folder / "a.db-recall", Moody(), inject=False)
     session.window.listen(lambda entry: acknowledge("left") if entry.kind in DECISIONS else None)
     for number in itertools.count(start):

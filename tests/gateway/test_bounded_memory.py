@@ -58,7 +58,7 @@ def test_many_sessions_leave_no_more_behind_than_few(tmp_path):
 
 
 def test_the_index_remembers_few_sessions_and_looks_up_the_rest(monkeypatch):
-    monkeypatch.setattr(indexing, "_SESSIONS", 8)
+    monkeypatch.setattr(indexing, "_MAX_SESSIONS", 8)
     store, index = MemoryStore(), MemoryIndex()
     indexer = Indexer(store, index, lexicon=PorterLexicon(), in_background=False)
     names = [f"agent:default:{number}" for number in range(50)]
@@ -72,7 +72,7 @@ def test_the_index_remembers_few_sessions_and_looks_up_the_rest(monkeypatch):
 
 
 def test_troubles_of_many_sessions_are_not_all_kept(monkeypatch):
-    monkeypatch.setattr(indexing, "_SESSIONS", 8)
+    monkeypatch.setattr(indexing, "_MAX_SESSIONS", 8)
     indexer = Indexer(MemoryStore(), MemoryIndex(), lexicon=PorterLexicon(), in_background=False)
     indexer.index.covered = lambda session, lane: 1 / 0  # type: ignore[method-assign,assignment]
     for number in range(50):

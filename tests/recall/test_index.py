@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from recto.context.facts.types import Mark
 from recto.errors import IndexCorrupt, IndexUnavailable
 from recto.recall.index import blocks, bm25, postings, vector_blocks, vectors
-from recto.recall.index.bm25 import Tally, WordIndex
+from recto.recall.index.bm25 import TermStatistics, WordIndex
 from recto.recall.index.cache import BoundedCache
-from recto.recall.index.quantization import coded, least, signs_of, unlike
-from recto.recall.index.usage import LANE, Uses
-from recto.recall.index.vectors import Vectors
-from recto.recall.index_types import Covered, Glance, IndexRow, SealedRow
+from recto.recall.index.quantization import hamming_distances, quantize, sign_bits, smallest
+from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
+from recto.recall.index.usage import LANE, UsageIndex
+from recto.recall.index.vectors import VectorIndex
 from recto.recall.types import IndexedDocument
 from recto.stores.memory import MemoryIndex
 from recto.stores.sqlite.index import SqliteIndex
@@ -49,10 +49,10 @@ def small(monkeypatch):
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bm25, "SEAL_AT", 8)
     monkeypatch.setattr(bm25, "MERGE_AT", (3, 3))
-    monkeypatch.setattr(postings, "OWN_ROW", 6)
-    monkeypatch.setattr(bm25, "OWN_ROW", 6)
+    monkeypatch.setattr(postings, "OWN_ROW_AT", 6)
+    monkeypatch.setattr(bm25, "OWN_ROW_AT", 6)
     for module in (postings, blocks):
-        monkeypatch.setattr(module, "MOST_DOCUMENTS", (8, 24, 72, 72))
+        monkeypatch.setattr(module, "MAX_DOCUMENTS", (8, 24, 72, 72))
 
 
 def document(
@@ -63,11 +63,11 @@ def document(
 
 def add(lane: WordIndex, *documents: IndexedDocument, session: str = MAIN) -> None:
     seqs = [one.seq for one in documents]
-    lane.add(session, documents, Covered(min(seqs), max(seqs), bytes(32)))
+    lane.add(session, documents, CoveredRange(min(seqs), max(seqs), bytes(32)))
 
 
 def expected(
-    documents: Iterable[IndexedDocument], query: dict[int, float], lane: WordIndex, tally: Tally | None = None
+    documents: Iterable[IndexedDocument], query: dict[int, float], lane: WordIndex, tally: TermStatistics | None = None
 ) -> dict:
     """BM25 as it is written in books."""
     documents = list(documents)
@@ -142,7 +142,7 @@ def test_scores_are_the_same_before_and_after_sealing_and_merging_at_full_size(i
         if first in (1, 501, 7_751):
             same(scores(lane, query), expected(there, query, lane))
     same(scores(lane, query), expected(there, query, lane))
-    sizes = {block.bits for block in blocks.directory(index.glance(MAIN, "words", [blocks.DIRECTORY]))}
+    sizes = {block.bits for block in blocks.read_directory(index.glance(MAIN, "words", [blocks.DIRECTORY]))}
     assert len(sizes) > 1, "nothing was merged: the test sees too little"
     own = index.glance(MAIN, "words", [postings.own_part(term) for term in range(10)]).sealed
     assert own, "no term got a row of its own: the test sees too little"
@@ -186,7 +186,7 @@ def test_large_messages_are_sealed_before_there_are_many(index):
     for seq in range(1, 12):
         add(lane, document(seq, dict.fromkeys(range(seq, 2**32, 2**32 // 200_000), 1)))  # a megabyte each
     assert sum(len(row.data) for row in index.glance(MAIN, "words").fresh) < bm25.SEAL_AT * bm25.LARGE
-    assert len(blocks.directory(index.glance(MAIN, "words", [blocks.DIRECTORY]))) >= 1
+    assert len(blocks.read_directory(index.glance(MAIN, "words", [blocks.DIRECTORY]))) >= 1
     assert scores(lane, {5: 1.0}).keys() == {5}
 
 
@@ -196,7 +196,7 @@ def test_tallies_of_sessions_add_up_and_scores_use_them(index, small):
     theirs = [document(seq, {1: 3, 2: 1}) for seq in range(1, 12)]
     add(lane, *ours)
     add(lane, *theirs, session="other")
-    tally = Tally() + lane.tally(MAIN, [1, 2, 15]) + lane.tally("other", [1, 2, 15]) + lane.tally("none", [1])
+    tally = TermStatistics() + lane.tally(MAIN, [1, 2, 15]) + lane.tally("other", [1, 2, 15]) + lane.tally("none", [1])
     assert (tally.documents, tally.length, tally.df) == (31, 40 + 44, {1: 31, 2: 11, 15: 1})
     scored = lane.score(MAIN, {1: 1.0, 15: 1.0}, tally)
     same({int(seq): scored.of(int(seq)) for seq in scored.seqs}, expected(ours, {1: 1.0, 15: 1.0}, lane, tally))
@@ -237,7 +237,7 @@ class Elsewhere:
     def __getattr__(self, name: str):
         return getattr(self.index, name)
 
-    def glance(self, *given) -> Glance:
+    def glance(self, *given) -> LaneSnapshot:
         if self.before_glance:
             self.before_glance.pop()()
         return self.index.glance(*given)
@@ -330,7 +330,7 @@ def test_a_question_in_the_middle_of_which_somebody_seals_is_answered_right(smal
     there: list[IndexedDocument] = []
     for seq in range(1, 80):
         there.append(document(seq, {1: 1, seq % 5 + 10: 2}))
-        index.put(MAIN, "words", [postings.pack_document(there[-1])], Covered(seq, seq, b""))
+        index.put(MAIN, "words", [postings.pack_document(there[-1])], CoveredRange(seq, seq, b""))
         lane.index.before_glance = [lambda: WordIndex(index, "words").tidy(MAIN), lambda: None]
         same(scores(lane, query), expected(there, query, lane))
 
@@ -343,7 +343,7 @@ def test_threads_that_add_and_ask_at_once_see_whole_messages(index, small):
         try:
             for _ in range(40):
                 facts = lane.facts(MAIN)
-                scored = lane.score(MAIN, {1: 1.0}, Tally(10, 30, {1: 5}))
+                scored = lane.score(MAIN, {1: 1.0}, TermStatistics(10, 30, {1: 5}))
                 assert (np.diff(facts.seqs.astype(int)) > 0).all()
                 assert (facts.lengths == 3).all()
                 assert len(scored.seqs) >= len(facts)
@@ -385,13 +385,13 @@ def test_a_damaged_row_makes_it_a_damaged_index(small, part, data):
 
 def test_a_damaged_fresh_row_makes_it_a_damaged_index():
     index = MemoryIndex()
-    index.put(MAIN, "words", [IndexRow(1, b"short")], Covered(1, 1, b""))
-    index.put(MAIN, "vectors", [IndexRow(1, b"short")], Covered(1, 1, b""))
-    index.put(MAIN, LANE, [IndexRow(1, b"short")], Covered(1, 1, b""))
+    index.put(MAIN, "words", [IndexRow(1, b"short")], CoveredRange(1, 1, b""))
+    index.put(MAIN, "vectors", [IndexRow(1, b"short")], CoveredRange(1, 1, b""))
+    index.put(MAIN, LANE, [IndexRow(1, b"short")], CoveredRange(1, 1, b""))
     for ask in (
         lambda: WordIndex(index, "words").facts(MAIN),
-        lambda: Vectors(index, "vectors", 4).nearest(MAIN, np.ones(4), 1),
-        lambda: Uses(index).counts(MAIN),
+        lambda: VectorIndex(index, "vectors", 4).nearest(MAIN, np.ones(4), 1),
+        lambda: UsageIndex(index).counts(MAIN),
     ):
         with pytest.raises(IndexCorrupt):
             ask()
@@ -419,9 +419,9 @@ def meaning(rng: np.random.Generator, seqs: Iterable[int], most: int = 3, dims: 
     return [(seq, unit(rng, int(rng.integers(1, most + 1)), dims)) for seq in seqs]
 
 
-def add_vectors(lane: Vectors, rows: list, session: str = MAIN) -> None:
+def add_vectors(lane: VectorIndex, rows: list, session: str = MAIN) -> None:
     seqs = [seq for seq, _ in rows]
-    lane.add(session, rows, Covered(min(seqs), max(seqs), bytes(32)))
+    lane.add(session, rows, CoveredRange(min(seqs), max(seqs), bytes(32)))
 
 
 def nearest(rows: list, query: np.ndarray, only: set[int] | None = None) -> list[tuple[int, float]]:
@@ -429,7 +429,7 @@ def nearest(rows: list, query: np.ndarray, only: set[int] | None = None) -> list
     found = []
     for seq, matrix in rows:
         if only is None or seq in only:
-            scales, codes = coded(matrix)
+            scales, codes = quantize(matrix)
             found.append((seq, float((codes * scales[:, None] @ query).max())))
     return sorted(found, key=lambda pair: -pair[1])
 
@@ -437,7 +437,7 @@ def nearest(rows: list, query: np.ndarray, only: set[int] | None = None) -> list
 @pytest.mark.parametrize("exact", [65_536, 0], ids=["exact", "by signs"])
 def test_the_nearest_are_found_before_and_after_sealing(index, exact):
     rng = np.random.default_rng(2)
-    lane = Vectors(index, "vectors", DIMS)
+    lane = VectorIndex(index, "vectors", DIMS)
     lane.most_exact = exact
     there: list = []
     for first in (300, 1, 700, 500, 900, 1100, 1300):
@@ -447,7 +447,7 @@ def test_the_nearest_are_found_before_and_after_sealing(index, exact):
         query = unit(rng, DIMS)
         lane.rescored = 10_000
         wanted = nearest(there, query)
-        for asked in (lane, Vectors(index, "vectors", DIMS)):
+        for asked in (lane, VectorIndex(index, "vectors", DIMS)):
             found = list(asked.nearest(MAIN, query, 40).pairs())
             assert [seq for seq, _ in found] == [seq for seq, _ in wanted[:40]]
             assert [cosine for _, cosine in found] == pytest.approx([cosine for _, cosine in wanted[:40]], abs=1e-5)
@@ -457,7 +457,7 @@ def test_the_nearest_are_found_before_and_after_sealing(index, exact):
 @pytest.mark.parametrize("exact", [65_536, 0], ids=["exact", "by signs"])
 def test_only_the_given_entries_are_looked_at(index, exact):
     rng = np.random.default_rng(3)
-    lane = Vectors(index, "vectors", DIMS)
+    lane = VectorIndex(index, "vectors", DIMS)
     lane.most_exact, lane.rescored = exact, 200
     there = meaning(rng, range(1, 900))
     add_vectors(lane, there[:400])
@@ -477,7 +477,7 @@ def test_nine_of_ten_and_more_are_found_by_signs(tmp_path):
     topics = unit(rng, 40, 384)
     there = [(seq, unit_near(rng, topics[rng.integers(0, 40, 2)])) for seq in range(1, 5001)]
     with SqliteIndex(tmp_path / "recall") as index:
-        lane, exact = Vectors(index, "vectors", 384), Vectors(index, "vectors", 384)
+        lane, exact = VectorIndex(index, "vectors", 384), VectorIndex(index, "vectors", 384)
         lane.most_exact = 1000
         for at in range(0, 5000, 500):
             add_vectors(lane, there[at : at + 500])
@@ -499,19 +499,19 @@ def test_signs_choose_the_least_unlike():
     vectors = unit(rng, 3000, DIMS)
     query = unit(rng, 1, DIMS)
     differing = ((vectors > 0) != (query > 0)).sum(axis=1)
-    assert unlike(signs_of(vectors), signs_of(query)).tolist() == differing.tolist()
+    assert hamming_distances(sign_bits(vectors), sign_bits(query)).tolist() == differing.tolist()
     for count in (1, 50, 2999, 3000, 9999):
-        chosen = least(differing.astype(np.uint16), count)
+        chosen = smallest(differing.astype(np.uint16), count)
         assert len(set(chosen.tolist())) == min(count, 3000)
         assert sorted(differing[chosen]) == sorted(differing)[:count]
-    assert sorted(least(np.zeros(100_000, np.uint16), 1000)) == list(range(99_000, 100_000))
+    assert sorted(smallest(np.zeros(100_000, np.uint16), 1000)) == list(range(99_000, 100_000))
 
 
 def test_vectors_of_entries_come_back_nearly_as_they_were(index):
     rng = np.random.default_rng(6)
     there = meaning(rng, range(1, 700))
     for exact in (65_536, 0):
-        lane = Vectors(index, "vectors", DIMS)
+        lane = VectorIndex(index, "vectors", DIMS)
         lane.most_exact = exact
         if exact:
             add_vectors(lane, there)
@@ -523,7 +523,7 @@ def test_vectors_of_entries_come_back_nearly_as_they_were(index):
 
 def test_the_codes_of_a_session_that_outgrows_them_are_let_go(index):
     rng = np.random.default_rng(7)
-    lane = Vectors(index, "vectors", DIMS)
+    lane = VectorIndex(index, "vectors", DIMS)
     lane.most_exact = 1200
     there: list = []
     for first in range(1, 1600, 200):
@@ -537,7 +537,7 @@ def test_the_codes_of_a_session_that_outgrows_them_are_let_go(index):
 def test_vectors_kept_in_memory_are_never_served_stale(index):
     rng = np.random.default_rng(8)
     for exact in (65_536, 0):
-        mine, theirs = Vectors(index, "vectors", DIMS), Vectors(index, "vectors", DIMS)
+        mine, theirs = VectorIndex(index, "vectors", DIMS), VectorIndex(index, "vectors", DIMS)
         mine.most_exact = theirs.most_exact = exact
         for _ in range(2):
             there: list = []
@@ -554,7 +554,7 @@ def test_vectors_kept_in_memory_are_never_served_stale(index):
 def test_codes_are_never_read_for_the_vectors_of_another_time():
     rng = np.random.default_rng(11)
     index = MemoryIndex()
-    lane = Vectors(Elsewhere(index), "vectors", DIMS)
+    lane = VectorIndex(Elsewhere(index), "vectors", DIMS)
     lane.most_exact, lane.rescored = 0, 20
     add_vectors(lane, meaning(rng, range(1, 700), most=1))
     lane.nearest(MAIN, unit(rng, DIMS), 3)
@@ -563,7 +563,7 @@ def test_codes_are_never_read_for_the_vectors_of_another_time():
 
     def anew() -> None:
         index.forget(MAIN)
-        add_vectors(Vectors(index, "vectors", DIMS), again)
+        add_vectors(VectorIndex(index, "vectors", DIMS), again)
 
     lane.index.before_glance = [anew, lambda: None]
     [(seq, cosine)] = lane.nearest(MAIN, query, 1).pairs()
@@ -571,18 +571,18 @@ def test_codes_are_never_read_for_the_vectors_of_another_time():
 
 
 def test_only_full_blocks_are_sealed(index):
-    lane = Vectors(index, "vectors", 384)
+    lane = VectorIndex(index, "vectors", 384)
     one = np.full((1, 384), 384**-0.5, np.float32)
     add_vectors(lane, [(seq, one) for seq in range(1, 601)])
-    size = vector_blocks.block_of(384)
+    size = vector_blocks.vectors_per_block(384)
     assert len(index.glance(MAIN, "vectors").fresh) == 600 % size
-    assert set(vector_blocks.directory(index.glance(MAIN, "vectors", [vector_blocks.DIRECTORY]))["count"].tolist()) == {
-        size
-    }
+    assert set(
+        vector_blocks.read_directory(index.glance(MAIN, "vectors", [vector_blocks.DIRECTORY]))["count"].tolist()
+    ) == {size}
 
 
 def test_vectors_that_are_none_are_taken_and_never_near(index):
-    lane = Vectors(index, "vectors", 4)
+    lane = VectorIndex(index, "vectors", 4)
     broken = np.array([[np.nan, np.inf, -np.inf, 0], [0, 0, 0, 0]], np.float32)
     rows = [(1, broken), (2, np.array([[0.6, 0.8, 0, 0]], np.float32)), (3, np.empty((0, 4), np.float32))]
     add_vectors(lane, rows)
@@ -597,7 +597,7 @@ def test_vectors_that_are_none_are_taken_and_never_near(index):
 def test_a_message_of_many_vectors_is_kept_whole(index):
     rng = np.random.default_rng(9)
     there = [(1, unit(rng, 900, DIMS)), *meaning(rng, range(2, 400))]
-    lane = Vectors(index, "vectors", DIMS)
+    lane = VectorIndex(index, "vectors", DIMS)
     add_vectors(lane, there)
     query = there[0][1][700]
     assert lane.nearest(MAIN, query, 1).seqs.tolist() == [1]
@@ -608,10 +608,10 @@ def test_a_message_of_many_vectors_is_kept_whole(index):
 def test_sealings_of_vectors_that_race_keep_each_message_once():
     rng = np.random.default_rng(10)
     index = MemoryIndex()
-    lane = Vectors(Elsewhere(index), "vectors", DIMS)
+    lane = VectorIndex(Elsewhere(index), "vectors", DIMS)
     there = meaning(rng, range(1, 1200))
     for at in range(0, len(there), 100):
-        lane.index.before_seal = [lambda: Vectors(index, "vectors", DIMS).tidy(MAIN)]
+        lane.index.before_seal = [lambda: VectorIndex(index, "vectors", DIMS).tidy(MAIN)]
         add_vectors(lane, there[at : at + 100])
     found = lane.of(MAIN, range(1, 1200))
     assert {seq: len(matrix) for seq, matrix in found.items()} == {seq: len(matrix) for seq, matrix in there}
@@ -619,7 +619,7 @@ def test_sealings_of_vectors_that_race_keep_each_message_once():
 
 def test_the_directory_of_vectors_stays_short(index, monkeypatch):
     monkeypatch.setattr(vectors, "SEAL_AT", 1)
-    lane = Vectors(index, "vectors", 2048)
+    lane = VectorIndex(index, "vectors", 2048)
     one = np.full((16, 2048), 2048**-0.5, np.float32)
     for seq in range(1, 200):
         add_vectors(lane, [(seq, one)])
@@ -639,24 +639,24 @@ def test_uses_are_counted_before_and_after_they_are_packed(events, before):
         with pytest.MonkeyPatch.context() as monkeypatch:
             monkeypatch.setattr("recto.recall.index.usage.SEAL_AT", 4)
             monkeypatch.setattr("recto.recall.index.usage.MERGE_AT", 3)
-            lane = Uses(index)
+            lane = UsageIndex(index)
             for seq, (shown, helped) in enumerate(events, 1):
-                lane.add(MAIN, [(seq, shown, helped)], Covered(seq, seq, b""))
+                lane.add(MAIN, [(seq, shown, helped)], CoveredRange(seq, seq, b""))
         for limit in (before, 2**32 - 1):
             wanted: dict[int, tuple[int, int]] = {}
             for shown, helped in events[:limit]:
                 for entry in {*shown, *helped}:
                     times, uses = wanted.get(entry, (0, 0))
                     wanted[entry] = (times + 1, uses + (entry in helped))
-            assert lane.counts(MAIN, before=limit) == wanted == Uses(index).counts(MAIN, before=limit)
-        assert lane.covered(MAIN) == ([Covered(1, len(events), b"")] if events else [])
+            assert lane.counts(MAIN, before=limit) == wanted == UsageIndex(index).counts(MAIN, before=limit)
+        assert lane.covered(MAIN) == ([CoveredRange(1, len(events), b"")] if events else [])
         assert len(index.glance(MAIN, LANE).fresh) < 5
 
 
 def test_uses_that_another_process_adds_are_seen(index):
-    mine, theirs = Uses(index), Uses(index)
-    theirs.add(MAIN, [(5, [1, 2], [2])], Covered(1, 5, b""))
+    mine, theirs = UsageIndex(index), UsageIndex(index)
+    theirs.add(MAIN, [(5, [1, 2], [2])], CoveredRange(1, 5, b""))
     assert mine.counts(MAIN) == {1: (1, 0), 2: (1, 1)}
-    theirs.add(MAIN, [(6, [2], [])], Covered(6, 9, b""))
+    theirs.add(MAIN, [(6, [2], [])], CoveredRange(6, 9, b""))
     assert mine.counts(MAIN) == {1: (1, 0), 2: (2, 1)}
     assert mine.counts("other") == {}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.recall.quoting import FOOTER, HEADER, Excerpt, day_of, moment, quote
+from recto.recall.quoting import FOOTER, HEADER, Excerpt, format_day, format_minute, render_quotation
 from recto.tokens.tokenizers import counter_named
 
 POINTER = "recto://agent:default:main/57"
@@ -62,7 +62,7 @@ HOSTILE = [
 
 def checked(excerpts, more=""):
     """The lines of a quotation, after what must hold for every one."""
-    said = quote(excerpts, more)
+    said = render_quotation(excerpts, more)
     lines = said.split("\n")
     said.encode()
     assert lines[0] == HEADER
@@ -129,17 +129,17 @@ def test_what_hides_or_moves_is_taken_out(text, shown):
 @given(st.integers(1, 253_402_300_799_999_999))
 def test_days_are_those_of_the_calendar(when):
     expected = datetime.fromtimestamp(when // 1_000_000, UTC)
-    assert moment(when) == expected.strftime("%Y-%m-%d %H:%M UTC").rjust(20, "0")
-    assert day_of(when) == moment(when)[:10]
+    assert format_minute(when) == expected.strftime("%Y-%m-%d %H:%M UTC").rjust(20, "0")
+    assert format_day(when) == format_minute(when)[:10]
 
 
 def test_a_time_that_nobody_knows_is_not_told():
-    assert moment(0) == moment(-5) == moment(10**20) == ""
+    assert format_minute(0) == format_minute(-5) == format_minute(10**20) == ""
 
 
 def test_the_frame_costs_few_tokens():
     count = counter_named("o200k").count
-    empty = count(quote([]))
-    one = count(quote([Excerpt(POINTER, "assistant", 1_716_213_780_000_000, "x")]))
+    empty = count(render_quotation([]))
+    one = count(render_quotation([Excerpt(POINTER, "assistant", 1_716_213_780_000_000, "x")]))
     assert empty <= 60
     assert one - empty - count("> x\n") <= 25

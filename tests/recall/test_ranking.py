@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from recto.context.facts.types import Mark
 from recto.recall.ranking import (
-    ASSISTANT,
+    ASSISTANT_WEIGHT,
     CALIBRATIONS,
     DAY,
-    PASSAGE,
-    WORDS_ALONE,
+    PASSAGE_PENALTY,
+    WORDS_ONLY,
     Candidate,
     Ranker,
     RankingWeights,
     RelevanceCalibration,
     calibration_for,
-    grouped,
+    group_candidates,
 )
 
 NOW = 1_750_000_000_000_000
@@ -102,7 +102,7 @@ def test_every_score_is_a_number_and_the_sum_of_its_parts_and_the_best_comes_fir
 @given(candidates)
 def test_every_candidate_is_in_one_group_and_groups_are_finite_and_ordered(found):
     ranked = Ranker(found, weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked()
-    groups = grouped(ranked, lambda one: (one.session, one.exchange), share=0.6)
+    groups = group_candidates(ranked, lambda one: (one.session, one.exchange), share=0.6)
     members = [one.candidate for group in groups for one in group.members]
     assert sorted(members, key=id) == sorted((one.candidate for one in ranked), key=id)
     assert all(isfinite(group.score) for group in groups)
@@ -177,13 +177,13 @@ def test_a_user_comes_before_a_tool_and_a_secret_last():
 
 
 def test_words_of_an_assistant_count_less():
-    assert said(1, role="assistant").words == ASSISTANT * said(1).words
+    assert said(1, role="assistant").words == ASSISTANT_WEIGHT * said(1).words
     assert order(said(2, role="assistant"), said(1, role="system")) == [1, 2]
 
 
 def test_the_best_of_many_passages_is_less_near_than_the_only_one():
     assert order(said(2, passages=6), said(1, passages=1)) == [1, 2]
-    assert said(1, passages=6).likeness > said(1).likeness - 6 * PASSAGE
+    assert said(1, passages=6).likeness > said(1).likeness - 6 * PASSAGE_PENALTY
 
 
 def test_without_any_vectors_words_count_whole():
@@ -191,7 +191,7 @@ def test_without_any_vectors_words_count_whole():
     first, last = Ranker(bare, weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked()
     assert (first.candidate.seq, first.parts["meaning"], last.parts["meaning"]) == (2, 0.0, 0.0)
     assert first.parts["words"] == pytest.approx(1.0)
-    assert first.chance == WORDS_ALONE.chance(first.candidate)
+    assert first.chance == WORDS_ONLY.chance(first.candidate)
 
 
 def test_a_message_without_a_vector_is_neither_near_nor_far():
@@ -207,7 +207,7 @@ def test_the_share_of_meaning_is_the_embedders():
     assert order(words, meaning, weights=RankingWeights().with_meaning(0.9))[0] == 2
 
 
-@pytest.mark.parametrize("curve", [WORDS_ALONE, *CALIBRATIONS.values()])
+@pytest.mark.parametrize("curve", [WORDS_ONLY, *CALIBRATIONS.values()])
 def test_the_chance_grows_with_likeness_and_spans_the_gate(curve: RelevanceCalibration):
     chances = [curve.chance(said(1, strength=step / 10, cosine=step / 10)) for step in range(11)]
     assert chances == sorted(chances)
@@ -218,9 +218,9 @@ def test_the_chance_grows_with_likeness_and_spans_the_gate(curve: RelevanceCalib
 
 def test_an_embedder_whose_scale_is_not_known_is_judged_by_words():
     assert calibration_for("arctic-embed-s-int8/1") is CALIBRATIONS["arctic-embed-s"]
-    assert calibration_for("hashing/1/384") is WORDS_ALONE
-    assert calibration_for("") is WORDS_ALONE
-    assert WORDS_ALONE.chance(said(1, cosine=0.9)) == WORDS_ALONE.chance(said(1, cosine=0.1))
+    assert calibration_for("hashing/1/384") is WORDS_ONLY
+    assert calibration_for("") is WORDS_ONLY
+    assert WORDS_ONLY.chance(said(1, cosine=0.9)) == WORDS_ONLY.chance(said(1, cosine=0.1))
 
 
 def test_a_group_of_several_that_are_near_comes_before_one_that_is_near_by_chance():
@@ -229,14 +229,14 @@ def test_a_group_of_several_that_are_near_comes_before_one_that_is_near_by_chanc
     far = [said(seq, exchange=seq, cosine=0.3, bm25=1.0, strength=0.1) for seq in range(4, 9)]
     ranked = Ranker([lone, *pair, *far], weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked()
     assert ranked[0].candidate.seq == 1
-    assert grouped(ranked, lambda one: one.exchange, share=0.6)[0].key == 2
+    assert group_candidates(ranked, lambda one: one.exchange, share=0.6)[0].key == 2
 
 
 def test_the_best_words_of_a_group_count_most():
     best = [said(1, exchange=1, bm25=9.0), said(2, exchange=1, bm25=1.0)]
     even = [said(3, exchange=2, bm25=5.0), said(4, exchange=2, bm25=5.0)]
     ranked = Ranker([*best, *even], weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked()
-    assert grouped(ranked, lambda one: one.exchange, share=0.6)[0].key == 1
+    assert group_candidates(ranked, lambda one: one.exchange, share=0.6)[0].key == 1
 
 
 def test_the_words_of_a_whole_group_count_where_they_are_known():
@@ -244,12 +244,12 @@ def test_the_words_of_a_whole_group_count_where_they_are_known():
         [said(1, session="a"), said(2, session="b")], weights=RankingWeights(), curve=ARCTIC, now=NOW
     ).ranked()
     for winner in "ab":
-        assert grouped(ranked, lambda one: one.session, share=0.6, whole={winner: 3.0})[0].key == winner
+        assert group_candidates(ranked, lambda one: one.session, share=0.6, whole={winner: 3.0})[0].key == winner
 
 
 def test_nothing_is_ranked_where_nothing_was_found():
     assert Ranker([], weights=RankingWeights(), curve=ARCTIC, now=NOW).ranked() == []
-    assert grouped([], lambda one: one.session, share=0.6) == []
+    assert group_candidates([], lambda one: one.session, share=0.6) == []
 
 
 def test_the_weights_in_the_documentation_are_those_that_count():

@@ -219,13 +219,13 @@ class Failing:
 def with_embedder(session, embedder):
     """The session, with another embedder in the place of its own."""
     from recto.recall.indexer import Indexer
-    from recto.recall.recall import Recall, RecallRules
+    from recto.recall.recall import RecallRules, RecallService
     from recto.recall.search import Searcher
     from recto.recall.stemmer import PorterLexicon
     from recto.stores.memory import MemoryIndex
 
     indexer = Indexer(session.store, MemoryIndex(), lexicon=PorterLexicon(), embedder=embedder, in_background=False)
-    recall = Recall(Searcher(indexer), session.key, rules=RecallRules(index_seconds=5.0))
+    recall = RecallService(Searcher(indexer), session.key, rules=RecallRules(index_seconds=5.0))
     session.window._recollection.recall = recall
     return session
 

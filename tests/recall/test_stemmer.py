@@ -61,7 +61,7 @@ def test_the_terms_are_those_of_the_lane_they_are_kept_in():
 
 
 def test_threads_share_one(monkeypatch):
-    monkeypatch.setattr(stemmer, "KEPT", 50)
+    monkeypatch.setattr(stemmer, "MAX_CACHED_WORDS", 50)
     shared = PorterLexicon()
     texts = [f"running word{number} tests{number % 7} alpha{'x' * (number % 5)}" for number in range(400)]
     with ThreadPoolExecutor(4) as pool:

@@ -19,7 +19,7 @@ from recto.errors import (
     StoreUnavailable,
     TailCut,
 )
-from recto.recall.index_types import Covered, IndexRow
+from recto.recall.index.rows import CoveredRange, IndexRow
 from recto.stores.postgres import PostgresStore, granted, upgraded
 from recto.stores.postgres.schema import shipped_steps
 from recto.transcript.entries import Draft
@@ -130,7 +130,7 @@ def test_a_role_with_the_rights_of_a_gateway_adds_and_can_do_no_more(empty):
         with opened(narrow) as store:
             store.append(NORTH, [draft("a")])
             index = store.index(lock_timeout=20)
-            index.put(NORTH, "words/1", [IndexRow(1, b"row")], Covered(1, 1, bytes(32)))
+            index.put(NORTH, "words/1", [IndexRow(1, b"row")], CoveredRange(1, 1, bytes(32)))
             assert index.glance(NORTH, "words/1").fresh == [IndexRow(1, b"row")]
             index.close()
             with store.turn(NORTH):

@@ -15,9 +15,9 @@ from recto.config import load
 from recto.config.factory import upgrade_database
 from recto.engine.doctor import Doctor
 from recto.models.embedders.hashing import HashingEmbedder
+from recto.recall.index.rows import CoveredRange, GraphVector
 from recto.recall.index.vector_blocks import sign_parts
-from recto.recall.index.vectors import Near, Vectors
-from recto.recall.index_types import Covered, Linking
+from recto.recall.index.vectors import NearestMessages, VectorIndex
 from recto.recall.indexer import Indexer
 from recto.recall.stemmer import PorterLexicon
 from recto.stores.memory import MemoryIndex
@@ -53,27 +53,27 @@ def vectors(count: int, seed: int = 1) -> np.ndarray:
     return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
 
 
-def lane_of(index, dims: int = DIMS, long: int = LONG) -> Vectors:
-    lane = Vectors(index, LANE, dims)
+def lane_of(index, dims: int = DIMS, long: int = LONG) -> VectorIndex:
+    lane = VectorIndex(index, LANE, dims)
     lane.graph.long = long
     lane.most_exact = 0
     return lane
 
 
-def add(lane: Vectors, rows: np.ndarray, session: str = MAIN, first: int = 1, pieces: int = 2) -> None:
+def add(lane: VectorIndex, rows: np.ndarray, session: str = MAIN, first: int = 1, pieces: int = 2) -> None:
     """So many vectors for each message."""
     several = rows.reshape(-1, pieces, rows.shape[1])
     for start in range(0, len(several), 100):
         page = list(enumerate(several[start : start + 100], first + start))
-        lane.add(session, page, Covered(page[0][0], page[-1][0], bytes(32)))
+        lane.add(session, page, CoveredRange(page[0][0], page[-1][0], bytes(32)))
 
 
-def linked(lane: Vectors, session: str = MAIN) -> None:
+def linked(lane: VectorIndex, session: str = MAIN) -> None:
     lane.tidy(session)
     lane.graph.link(session, lambda: True)
 
 
-def told(near: Near) -> dict[int, float]:
+def told(near: NearestMessages) -> dict[int, float]:
     return {seq: round(cosine, 4) for seq, cosine in near.pairs()}
 
 
@@ -84,13 +84,13 @@ def rows_in(url: str, table: str, session: str = MAIN) -> int:
         return count
 
 
-def exact_of(rows: np.ndarray, **how) -> Vectors:
-    lane = Vectors(MemoryIndex(), LANE, rows.shape[1])
+def exact_of(rows: np.ndarray, **how) -> VectorIndex:
+    lane = VectorIndex(MemoryIndex(), LANE, rows.shape[1])
     add(lane, rows, **how)
     return lane
 
 
-def agree(lane: Vectors, exact: Vectors, asked: np.ndarray, *, session: str = MAIN) -> None:
+def agree(lane: VectorIndex, exact: VectorIndex, asked: np.ndarray, *, session: str = MAIN) -> None:
     """A graph may miss a few, never the best; and what it tells of those it finds is what comparing tells."""
     found, every = lane.nearest(session, asked, 10), exact.nearest(MAIN, asked, 2_000)
     assert lane.graph.nearest(session, asked, 10, None) is not None
@@ -224,7 +224,7 @@ def test_a_block_of_another_generation_is_not_taken_in(index, url):
     add(lane, vectors(MANY))
     lane.tidy(MAIN)
     generation = index.glance(MAIN, LANE).generation
-    one = Linking(1, 1, 0, 0.5, bytes(DIMS))
+    one = GraphVector(1, 1, 0, 0.5, bytes(DIMS))
     index.graphs.takes(DIMS)
     index.graphs.link(MAIN, LANE, generation + 1, DIMS, [one])
     index.graphs.link("agent:nobody:main", LANE, generation, DIMS, [one])
@@ -241,7 +241,7 @@ def test_others_add_to_a_lane_while_it_is_taken_into_a_graph(index, url):
         connection.execute("SET recto.tenant = '*'")
         connection.execute("SELECT 1 FROM recto.shelves WHERE session = %s FOR KEY SHARE", (MAIN,))
         add(lane, vectors(MANY), first=101, pieces=2)
-    assert index.covered(MAIN, LANE) == [Covered(1, 100 + MANY // 2, bytes(32))]
+    assert index.covered(MAIN, LANE) == [CoveredRange(1, 100 + MANY // 2, bytes(32))]
 
 
 @contextmanager

@@ -21,7 +21,16 @@ from tests.postgres import emptied
 from together import in_threads
 
 from recto.errors import IndexCorrupt, IndexFailed, IndexUnavailable, InputError, StoreError
-from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, SealedRow, gaps, is_covered, joined
+from recto.recall.index.rows import (
+    CoveredRange,
+    IndexRow,
+    LaneSize,
+    LaneSnapshot,
+    SealedRow,
+    gaps,
+    is_covered,
+    join_ranges,
+)
 from recto.recall.protocols import RecallIndex
 from recto.stores.memory import MemoryIndex
 from recto.stores.postgres import PostgresStore
@@ -64,8 +73,8 @@ def hash_of(seq: int) -> bytes:
     return seq.to_bytes(32, "big")
 
 
-def covers(first: int, last: int) -> Covered:
-    return Covered(first, last, hash_of(last))
+def covers(first: int, last: int) -> CoveredRange:
+    return CoveredRange(first, last, hash_of(last))
 
 
 def rows(*seqs: int, say: bytes = b"row") -> list[IndexRow]:
@@ -82,7 +91,7 @@ def fresh(index: RecallIndex, session: str = MAIN, lane: str = WORDS) -> list[in
 
 def test_an_empty_index_covers_nothing_and_holds_nothing(index):
     assert index.covered(MAIN, WORDS) == index.sessions() == index.lanes() == index.damage() == []
-    assert index.glance(MAIN, WORDS, [1, -1]) == Glance(
+    assert index.glance(MAIN, WORDS, [1, -1]) == LaneSnapshot(
         0, index.glance(MAIN, WORDS).fresh, index.glance(MAIN, WORDS).sealed
     )
     assert fresh(index) == []
@@ -226,12 +235,12 @@ HOSTILE = [
 
 def test_what_was_forgotten_is_scrubbed_and_the_rest_stays(index):
     for session in (MAIN, "other"):
-        index.put(session, WORDS, [IndexRow(1, b"row")], Covered(1, 2, hash_of(2)))
+        index.put(session, WORDS, [IndexRow(1, b"row")], CoveredRange(1, 2, hash_of(2)))
     index.forget(MAIN)
     index.scrub([MAIN])
     assert index.sessions() == ["other"]
     assert index.glance("other", WORDS).fresh == [IndexRow(1, b"row")]
-    assert index.covered("other", WORDS) == [Covered(1, 2, hash_of(2))]
+    assert index.covered("other", WORDS) == [CoveredRange(1, 2, hash_of(2))]
     assert index.damage() == []
 
 
@@ -360,7 +369,7 @@ class Compared(RuleBasedStateMachine):
     def is_the_same(self):
         assert self.index.sessions() == sorted({session for session, _ in self.covered})
         for shelf in itertools.product(["one", "One", "o%"], ["words", "vectors"]):
-            ranges = joined(covers(seq, seq) for seq in self.covered.get(shelf, ()))
+            ranges = join_ranges(covers(seq, seq) for seq in self.covered.get(shelf, ()))
             assert self.index.covered(*shelf) == ranges
             glance = self.index.glance(*shelf, [-2, -1, 0, 1, 2])
             assert list(glance.fresh) == sorted(self.fresh.get(shelf, {}).items())

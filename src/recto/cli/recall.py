@@ -21,7 +21,7 @@ from recto.config.factory import SystemClock, make_indexer, make_recall, open_se
 from recto.errors import EmbedderFailed, InputError, SettingsError
 from recto.formats.entry_text import listed, text_of
 from recto.recall.chunking import passages
-from recto.recall.index_types import gaps
+from recto.recall.index.rows import gaps
 from recto.recall.protocols import Lexicon
 from recto.recall.types import Hit, Query, SearchResult
 from recto.transcript.protocols import TranscriptStore

@@ -35,7 +35,7 @@ from recto.errors import IndexFailed, SettingsError
 from recto.health.alerts import AlertRules
 from recto.health.protocols import HealthSink
 from recto.health.trends import HealthReport
-from recto.recall.index_types import LaneSize
+from recto.recall.index.rows import LaneSize
 from recto.recall.protocols import RecallIndex
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from recto.health.exporters.prometheus import Metrics
     from recto.models.chat.llama_cpp import EmbeddedModel
     from recto.recall.indexer import Indexer
-    from recto.recall.recall import Recall
+    from recto.recall.recall import RecallService
 
 
 MEMORY_STORE = "memory:"
@@ -172,7 +172,7 @@ def open_session(
     key = stored_key(settings.session, settings.tenant)
     rules = make_relief_rules(settings, budget, card)
 
-    def recall() -> Recall:
+    def recall() -> RecallService:
         return make_recall(settings, opened, key, indexer)
 
     delegator = _make_delegator(settings, opened, key, meter, dispatcher) if dispatcher else None
@@ -447,10 +447,10 @@ def open_index(settings: Settings, store: TranscriptStore) -> RecallIndex:
     return _MEMORY_INDEXES.setdefault(store, MemoryIndex())
 
 
-def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> Recall:
+def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> RecallService:
     """Build the recall of a session, over a shared indexer or one of its own."""
     from recto.recall.ranking import RankingWeights  # noqa: PLC0415
-    from recto.recall.recall import Recall, RecallRules  # noqa: PLC0415
+    from recto.recall.recall import RecallService, RecallRules  # noqa: PLC0415
     from recto.recall.search import Searcher  # noqa: PLC0415
 
     recall_settings = settings.recall
@@ -466,7 +466,7 @@ def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: I
         indexer or make_indexer(settings, store), weights=RankingWeights(half_life_days=recall_settings.half_life_days)
     )
     authority = make_memory_authority(settings, store)
-    return Recall(searcher, key, rules=rules, owns_indexer=indexer is None, authority=authority)
+    return RecallService(searcher, key, rules=rules, owns_indexer=indexer is None, authority=authority)
 
 
 def open_memory(settings: Settings, store: TranscriptStore) -> Memories:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from recto.engine.doctor_checks import CheckFinding, isolated, worst_first
 from recto.errors import EmbedderFailed, RectoError
 from recto.formats.entry_text import listed
-from recto.recall.documents import is_raw
+from recto.recall.documents import is_original_message
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import VectorGraphs
 from recto.transcript.entries import Entry
@@ -132,7 +132,7 @@ class Doctor:
         head = self._indexer.store.head(session).seq
         for seq in range(1, head + 1, max(head // _SAMPLE, 1)):
             entry: Entry | None = next(iter(self._indexer.store.read(session, seq, seq)), None)
-            if entry is not None and is_raw(entry) and not self._indexer.agrees_on(entry):
+            if entry is not None and is_original_message(entry) and not self._indexer.agrees_on(entry):
                 return f"what is indexed of entry {seq} is not what it says"
         return ""
 

@@ -23,7 +23,7 @@ from recto.errors import InputError
 from recto.formats.edits import text_message
 from recto.formats.entry_text import text_of
 from recto.recall.chunking import excerpt
-from recto.recall.quoting import Excerpt, quote
+from recto.recall.quoting import Excerpt, render_quotation
 from recto.transcript.session_keys import parse_pointer, within
 
 MOST_LINES = 1_000
@@ -175,7 +175,7 @@ def _recalled(window: Window, material: PromptBuilder, state: WindowState) -> Tu
             with suppress(KeyError, TypeError, ValueError, AttributeError, InputError):
                 about = json.loads(entry.content)
                 tokens, pointers = int(about["tokens"]), [str(hit["pointer"]) for hit in about["hits"]]
-                text = quote(list(_excerpts(window, pointers, tokens)))
+                text = render_quotation(list(_excerpts(window, pointers, tokens)))
                 return TurnNote(question=question, text=text, tokens=tokens)
     return None
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from recto.context.window.state import WindowState
 from recto.engine.prompt_builder import PromptBuilder, TurnNote
 from recto.errors import KeyReused
-from recto.recall.types import USED, Confirmed, Hit, Injection, Query, SearchResult
+from recto.recall.types import USED, Confirmation, Hit, Injection, Query, SearchResult
 from recto.transcript.entries import Entry
 
 if TYPE_CHECKING:
-    from recto.recall.recall import Recall
+    from recto.recall.recall import RecallService
 
 INJECTED, MISSED, INDEX_FAILED = "recall_injected", "recall_miss", "index_failed"
 _SHORT_QUESTION = 40
@@ -52,16 +52,16 @@ class _Turn:
 class RecallInjection:
     """What one window remembers of its recall."""
 
-    def __init__(self, opened: Callable[[], Recall], material: PromptBuilder, tell: EventAppender) -> None:
+    def __init__(self, opened: Callable[[], RecallService], material: PromptBuilder, tell: EventAppender) -> None:
         self._opened = opened
         self._material = material
         self._tell = tell
         self._turn: _Turn | None = None
         self._told = 0
-        self._failure: Confirmed | None = None
+        self._failure: Confirmation | None = None
 
     @cached_property
-    def recall(self) -> Recall:
+    def recall(self) -> RecallService:
         """Opened when it is first needed: a session that never fills its window needs no index."""
         return self._opened()
 
@@ -87,7 +87,7 @@ class RecallInjection:
         """Why nothing may leave; empty where the index does not stand in the way."""
         return self._failure.reason if self._failure is not None and not self._failure.words else ""
 
-    def may_leave(self, seqs: Collection[int]) -> Confirmed:
+    def may_leave(self, seqs: Collection[int]) -> Confirmation:
         """Whether entries are in the index, so that they may leave. Says so once where they are not."""
         confirmed = self.recall.confirm(seqs)
         before, self._failure = self._failure, None if confirmed.whole else confirmed

@@ -58,7 +58,7 @@ from recto.transcript.session_keys import Scope, pointer_to
 if TYPE_CHECKING:
     from recto.engine.compactor import Compactor
     from recto.recall.quoting import Excerpt
-    from recto.recall.recall import Recall
+    from recto.recall.recall import RecallService
 
 
 def overflow(state: WindowState, material: PromptBuilder, room: int, kept_by: str = "") -> WindowOverflow:
@@ -106,7 +106,7 @@ class Window:
         clock: Clock,
         budget: Budget,
         rules: ReliefRules,
-        recall: Callable[[], Recall] | None = None,
+        recall: Callable[[], RecallService] | None = None,
         compressor: Callable[[PromptBuilder], Compactor] | None = None,
         continuity: CheckpointRules | None = None,
     ) -> None:
@@ -268,7 +268,7 @@ class Window:
         """The entry a pointer names, whole, with its neighbours where asked."""
         return self._recall().read(pointer, around)
 
-    def _recall(self) -> Recall:
+    def _recall(self) -> RecallService:
         if self._recollection is None:
             raise InputError("recall is switched off for this session; see the setting recall.enabled")
         return self._recollection.recall

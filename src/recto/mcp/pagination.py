@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from recto.formats.entry_text import text_of
-from recto.recall.quoting import Excerpt, moment
+from recto.recall.quoting import Excerpt, format_minute
 from recto.text.secrets import masked
 from recto.text.unicode import harmless
 from recto.transcript.entries import MESSAGE, Entry
@@ -49,7 +49,9 @@ def paged(entry: Entry, start: int = 0, most: int = MOST) -> tuple[TextPage, Exc
     end = _end(text, begin, most)
     pointer, who = pointer_to(entry.session, entry.seq), entry.role if entry.kind == MESSAGE else entry.kind
     following = end if end < len(text) else None
-    page = TextPage(pointer=pointer, role=who, when=moment(entry.ts), characters=len(text), start=begin, next=following)
+    page = TextPage(
+        pointer=pointer, role=who, when=format_minute(entry.ts), characters=len(text), start=begin, next=following
+    )
     return page, Excerpt(pointer, who, entry.ts, text[begin:end], _noted(page, end))
 
 

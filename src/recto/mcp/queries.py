@@ -14,7 +14,7 @@ from recto.errors import InputError
 from recto.mcp import params, results
 from recto.mcp.context import McpContext
 from recto.mcp.pagination import MOST, NEIGHBOUR, paged
-from recto.recall.quoting import moment, quote
+from recto.recall.quoting import format_minute, render_quotation
 from recto.recall.types import Hit, SearchResult
 from recto.transcript.session_keys import is_memory_session, pointer_to, session_in
 
@@ -39,7 +39,7 @@ def sessions(desk: McpContext, given: params.SessionsParams) -> results.SessionP
             session=session_in(one.session),
             kind="memory" if is_memory_session(one.session) else "conversation",
             entries=one.entries,
-            last=moment(one.last_ts),
+            last=format_minute(one.last_ts),
         )
         for one in found[: given.limit]
     )
@@ -74,7 +74,7 @@ def _quoted(session: Session, page: SearchResult, following: int | None) -> str:
     more = more if following is None else f"{more}; there are more hits: ask with skip={following}"
     characters = min(_EXCERPT, MOST // len(page.hits))
     while True:
-        quotation = quote(session.window.quotable(page, characters), more)
+        quotation = render_quotation(session.window.quotable(page, characters), more)
         if len(quotation) <= _QUOTED or characters <= _LEAST:
             return quotation
         characters //= 2
@@ -86,7 +86,7 @@ def _hit(hit: Hit) -> results.QuotedHit:
         session=session_in(hit.session),
         seq=hit.seq,
         role=hit.role,
-        when=moment(hit.ts),
+        when=format_minute(hit.ts),
         chance=round(hit.chance, 4),
         in_prompt=hit.in_prompt,
         superseded_by=None if hit.superseded_by is None else pointer_to(hit.session, hit.superseded_by),
@@ -99,7 +99,7 @@ def read(desk: McpContext, given: params.ReadParams) -> results.QuotedEntries:
     key, seq, found = desk.entries(given.pointer, given.around)
     parts = [paged(one, given.start) if one.seq == seq else paged(one, most=NEIGHBOUR) for one in found]
     return results.QuotedEntries(
-        session=session_in(key), pages=tuple(page for page, _ in parts), quotation=quote([one for _, one in parts])
+        session=session_in(key), pages=tuple(page for page, _ in parts), quotation=render_quotation([one for _, one in parts])
     )
 
 
@@ -189,7 +189,7 @@ def _decision(one: DecisionSummary) -> results.DecisionBrief:
     return results.DecisionBrief(
         seq=one.seq,
         kind=one.kind,
-        when=moment(one.ts),
+        when=format_minute(one.ts),
         reason=results.plain(one.reason),
         messages=one.messages,
         freed_tokens=one.frees,
@@ -203,4 +203,4 @@ def transcript(desk: McpContext, session: str, after: int) -> tuple[str, int | N
         found = list(islice(opened.read(after + 1), _ENTRIES + 1))
     following = found[_ENTRIES - 1].seq if len(found) > _ENTRIES else None
     excerpts = [paged(one, most=NEIGHBOUR)[1] for one in found[:_ENTRIES]]
-    return quote(excerpts, "" if following is None else f"it goes on after entry {following}"), following
+    return render_quotation(excerpts, "" if following is None else f"it goes on after entry {following}"), following

@@ -18,10 +18,10 @@ _PAUSES = (
     re.compile(r"\s+|[,;:，、；：،]+"),
 )
 """After what a text may be cut, best first. The marks of East Asian and Arabic sentences need no space after them."""
-_LONGEST_EXCERPTED = 200_000
-_PIECE = 240
+_MAX_EXCERPT_SOURCE = 200_000
+_PIECE_CHARACTERS = 240
 """Characters of the pieces an excerpt is made of: a sentence or two."""
-_HEADING = 160
+_MAX_HEADING = 160
 _GAP = "…"
 
 
@@ -33,14 +33,14 @@ def passages(text: str, size: int = 1000, most: int = 8) -> list[str]:
     if not text.strip():
         return []
     if len(text) <= 2 * size * (most + 1):
-        pieces = list(_cut(text, size))
+        pieces = list(_split(text, size))
         return pieces if len(pieces) <= most else [*pieces[: most - 1], pieces[-1]]
-    head = list(_cut(text[: 2 * size * most], size))
-    *_, last = _cut(text[-2 * size :], size)
+    head = list(_split(text[: 2 * size * most], size))
+    *_, last = _split(text[-2 * size :], size)
     return [*head[: most - 1], last]
 
 
-def _cut(text: str, size: int, level: int = 0) -> Iterator[str]:
+def _split(text: str, size: int, level: int = 0) -> Iterator[str]:
     """Neighbours are joined up to the size; what is too long by itself is cut at the next kind of pause."""
     if len(text) <= size:
         yield text
@@ -51,11 +51,11 @@ def _cut(text: str, size: int, level: int = 0) -> Iterator[str]:
     start = end = 0
     for pause in (*(found.end() for found in _PAUSES[level].finditer(text)), len(text)):
         if pause - start > size and end > start:
-            yield from _cut(text[start:end], size, level + 1)
+            yield from _split(text[start:end], size, level + 1)
             start = end
         end = pause
     if end > start:
-        yield from _cut(text[start:end], size, level + 1)
+        yield from _split(text[start:end], size, level + 1)
 
 
 def excerpt(text: str, wanted: Callable[[str], float], limit: int) -> str:
@@ -68,9 +68,9 @@ def excerpt(text: str, wanted: Callable[[str], float], limit: int) -> str:
         return text
     if limit < 4 * len(_GAP):
         return text[: max(limit, 0)]
-    pieces = _pieces(ends_of(text, _LONGEST_EXCERPTED), limit)
+    pieces = _pieces(ends_of(text, _MAX_EXCERPT_SOURCE), limit)
     scores = [wanted(piece) for piece in pieces]
-    first_line = 0 < len(pieces[0].strip()) <= min(_HEADING, limit // 3) and pieces[0].endswith("\n")
+    first_line = 0 < len(pieces[0].strip()) <= min(_MAX_HEADING, limit // 3) and pieces[0].endswith("\n")
     ranked = sorted(range(len(pieces)), key=lambda place: (not (first_line and place == 0), -scores[place], place))
     chosen, left = set[int](), limit - 2 * len(_GAP)
     for place in ranked:
@@ -81,20 +81,20 @@ def excerpt(text: str, wanted: Callable[[str], float], limit: int) -> str:
     if not any(scores[place] > 0 for place in chosen):
         best = ranked[0] if scores[ranked[0]] > 0 else 0
         return text[: limit - 2].rstrip() + " " + _GAP if best == 0 else f"{_GAP} {pieces[best].strip()}"[:limit]
-    return _joined(pieces, chosen)
+    return _join_chosen(pieces, chosen)
 
 
 def _pieces(text: str, limit: int) -> list[str]:
     """Sentences or lines of the text, neighbours joined up to a readable length, its first line apart."""
     text = text.lstrip()
-    size = min(_PIECE, max(limit // 3, 1))
+    size = min(_PIECE_CHARACTERS, max(limit // 3, 1))
     heading, newline, rest = text.partition("\n")
-    if newline and heading and len(heading) < _HEADING and rest.strip():
-        return [heading + newline, *_cut(rest, size)]
-    return list(_cut(text, size)) or [text]
+    if newline and heading and len(heading) < _MAX_HEADING and rest.strip():
+        return [heading + newline, *_split(rest, size)]
+    return list(_split(text, size)) or [text]
 
 
-def _joined(pieces: list[str], chosen: set[int]) -> str:
+def _join_chosen(pieces: list[str], chosen: set[int]) -> str:
     """The chosen pieces; neighbours run on as they did, everything else is a gap."""
     parts: list[str] = []
     for place, piece in enumerate(pieces):

@@ -16,45 +16,45 @@ from recto.recall.protocols import Lexicon
 from recto.recall.types import USED, IndexedDocument
 from recto.transcript.entries import MAX_SEQ, MESSAGE, Entry
 
-_RECAPS = ("compact_summary", "isCompactSummary")
-_PASSAGES = {"user": 6, "assistant": 4, "tool": 2, "system": 2, "event": 0}
+_RECAP_KEYS = ("compact_summary", "isCompactSummary")
+_MAX_PASSAGES_BY_ROLE = {"user": 6, "assistant": 4, "tool": 2, "system": 2, "event": 0}
 """How many passages of a message get a vector. Long outputs of tools are found by their words."""
-_MOST_SHOWN = 1000
+_MAX_COUNTED = 1000
 """Entries of one event that are counted; a prompt shows a few."""
 
 
-def is_raw(entry: Entry) -> bool:
+def is_original_message(entry: Entry) -> bool:
     """A message that was said. A recap of messages that a client wrote is not history, and would be found before it."""
     if entry.kind != MESSAGE:
         return False
     if b"ompact" not in entry.meta:
         return True
-    about = _object(entry.meta)
-    return not any(about.get(name) for name in _RECAPS)
+    about = _parse_object(entry.meta)
+    return not any(about.get(name) for name in _RECAP_KEYS)
 
 
-def document_of(entry: Entry, lexicon: Lexicon) -> IndexedDocument:
+def build_document(entry: Entry, lexicon: Lexicon) -> IndexedDocument:
     """A message as the words index takes it in."""
     text = text_of(entry)
     marks = marks_of(text, entry.role)
     return IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=marks, terms=lexicon.terms(text))
 
 
-def passages_of(entry: Entry) -> list[str]:
+def passages_to_embed(entry: Entry) -> list[str]:
     """The pieces of a message that get vectors; none for what was not said."""
-    most = _PASSAGES[entry.role] if is_raw(entry) else 0
+    most = _MAX_PASSAGES_BY_ROLE[entry.role] if is_original_message(entry) else 0
     return list(passages(text_of(entry), most=most)) if most else []
 
 
-def uses_in(page: Iterable[Entry]) -> Iterator[tuple[int, list[int], list[int]]]:
+def recall_uses(page: Iterable[Entry]) -> Iterator[tuple[int, list[int], list[int]]]:
     """Which entries were shown, and which of them used, as the events of a page say."""
     for entry in page:
         if entry.kind == USED:
-            about = _object(entry.content)
-            yield entry.seq, _numbers(about.get("shown")), _numbers(about.get("used"))
+            about = _parse_object(entry.content)
+            yield entry.seq, _entry_numbers(about.get("shown")), _entry_numbers(about.get("used"))
 
 
-def _object(raw: bytes) -> dict[str, Any]:
+def _parse_object(raw: bytes) -> dict[str, Any]:
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError):
@@ -62,7 +62,7 @@ def _object(raw: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _numbers(given: object) -> list[int]:
+def _entry_numbers(given: object) -> list[int]:
     """The numbers of entries in a list, and nothing else."""
-    listed = given[:_MOST_SHOWN] if isinstance(given, list) else []
+    listed = given[:_MAX_COUNTED] if isinstance(given, list) else []
     return [one for one in listed if type(one) is int and 0 < one <= MAX_SEQ]

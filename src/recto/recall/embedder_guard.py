@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
 
 _T = TypeVar("_T")
-PATIENCE = 30.0
+DEFAULT_TIMEOUT = 30.0
 """Seconds that a call may take where nobody says otherwise."""
-_MOST_DIMS = 65_536
-_LONGEST = 1.01
+_MAX_DIMS = 65_536
+_MAX_NORM = 1.01
 """How long a vector of length 1 may be, for who rounds."""
 
 
@@ -43,28 +43,28 @@ class GuardedEmbedder:
     @property
     def dims(self) -> int:
         """How long its vectors are. To know that it may have to be asked."""
-        return self.dims_within(PATIENCE)
+        return self.dims_within(DEFAULT_TIMEOUT)
 
     def dims_within(self, seconds: float) -> int:
         """How long its vectors are, where it says so in time."""
         if not self._dims:
             dims = self._answer(lambda: int(self._embedder.dims), seconds)
-            if not 1 <= dims <= _MOST_DIMS:
+            if not 1 <= dims <= _MAX_DIMS:
                 raise EmbedderFailed(self.name, f"it says that its vectors have {dims} numbers")
             self._dims = dims
         return self._dims
 
-    def documents(self, texts: Sequence[str], seconds: float = PATIENCE) -> Matrix:
+    def documents(self, texts: Sequence[str], seconds: float = DEFAULT_TIMEOUT) -> Matrix:
         """One row for each text."""
         return self._vectors(lambda: self._embedder.documents(texts), len(texts), seconds)
 
-    def each(self, several: Sequence[Sequence[str]], seconds: float = PATIENCE) -> Iterator[Matrix]:
+    def each(self, several: Sequence[Sequence[str]], seconds: float = DEFAULT_TIMEOUT) -> Iterator[Matrix]:
         """The vectors of one text or several after the other. Those that came in time are given before it fails.
 
         They are asked for on one thread, which costs more than a short text does. No single one may take longer than
         is usual.
         """
-        dims = self.dims_within(min(seconds, PATIENCE))
+        dims = self.dims_within(min(seconds, DEFAULT_TIMEOUT))
         found: list[Matrix] = []
 
         def ask() -> None:
@@ -73,7 +73,7 @@ class GuardedEmbedder:
 
         failure: RectoError | None = None
         try:
-            self._answer(ask, min(seconds, PATIENCE), until=time.monotonic() + seconds, done=lambda: len(found))
+            self._answer(ask, min(seconds, DEFAULT_TIMEOUT), until=time.monotonic() + seconds, done=lambda: len(found))
         except RectoError as error:
             failure = error
         for texts, one in zip(several, tuple(found), strict=False):
@@ -81,7 +81,7 @@ class GuardedEmbedder:
         if failure is not None:
             raise failure
 
-    def query(self, text: str, seconds: float = PATIENCE) -> Matrix:
+    def query(self, text: str, seconds: float = DEFAULT_TIMEOUT) -> Matrix:
         """The vector of a question, as one row."""
         return self._vectors(lambda: self._embedder.query(text), 1, seconds)
 
@@ -93,7 +93,7 @@ class GuardedEmbedder:
         if found.shape != shape:
             raise EmbedderFailed(self.name, f"its answer has the shape {found.shape}, expected {shape}")
         lengths = np.linalg.norm(found, axis=1)
-        if not np.isfinite(lengths).all() or (lengths > _LONGEST).any():
+        if not np.isfinite(lengths).all() or (lengths > _MAX_NORM).any():
             raise EmbedderFailed(self.name, "its answer holds vectors that are not of length 1")
         return found
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from recto.concurrency import Deadline, FifoLock
 from recto.errors import IndexCorrupt, RectoError
-from recto.recall.documents import document_of, is_raw, passages_of, uses_in
-from recto.recall.embedder_guard import PATIENCE, GuardedEmbedder
+from recto.recall.documents import build_document, is_original_message, passages_to_embed, recall_uses
+from recto.recall.embedder_guard import DEFAULT_TIMEOUT, GuardedEmbedder
 from recto.recall.index.bm25 import WordIndex
 from recto.recall.index.cache import BoundedCache
-from recto.recall.index.usage import Uses
-from recto.recall.index.vectors import Vectors
-from recto.recall.index_types import Covered, gaps, is_covered
+from recto.recall.index.rows import CoveredRange, gaps, is_covered
+from recto.recall.index.usage import UsageIndex
+from recto.recall.index.vectors import VectorIndex
 from recto.recall.protocols import Embedder, Lexicon, RecallIndex
-from recto.recall.types import Confirmed
+from recto.recall.types import Confirmation
 from recto.transcript.entries import Entry
 from recto.transcript.protocols import TranscriptStore
 
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
 
 _T = TypeVar("_T")
-_Lane: TypeAlias = tuple[Callable[[str], list[Covered]], Callable[[str, int, int, Deadline], bool], int]
+_LaneWork: TypeAlias = tuple[Callable[[str], list[CoveredRange]], Callable[[str, int, int, Deadline], bool], int]
 """What a lane has taken in, how it takes more, and how many entries at a time."""
 _PAGE = 256
 _VECTOR_PAGE = 16
 """Entries embedded between two looks at the clock, and lost at most when the process ends."""
-_EMBEDDING = 16
+_EMBEDDING_LOCKS = 16
 """Sessions that are embedded at once, at most."""
 _CLOSING_SECONDS = 5.0
 """How long the end waits for the batch in work; an embedder that hangs is left alone."""
-_SESSIONS = 4_096
+_MAX_SESSIONS = 4_096
 """Sessions of which something is remembered here; what is forgotten is looked up again, or is not told."""
 
 
 @dataclass(slots=True)
-class _Wishes:
+class _WorkQueue:
     """Sessions the background thread has been told about."""
 
     waiting: dict[str, None] = field(default_factory=dict)
@@ -71,43 +71,45 @@ class Indexer:
         self.lexicon = lexicon
         self.embedder = GuardedEmbedder(embedder) if embedder is not None else None
         self.words = WordIndex(index, f"words/{lexicon.name}")
-        self.uses = Uses(index)
+        self.uses = UsageIndex(index)
         self.embedders = [*([self.embedder] if self.embedder else []), *map(GuardedEmbedder, before)]
         """The one in use, then those used before, whose vectors serve until the new ones are there."""
-        self._vectors: dict[str, Vectors] = {}
-        self._troubles: BoundedCache[str] = BoundedCache(_SESSIONS)
-        self._reached: BoundedCache[int] = BoundedCache(_SESSIONS)
+        self._vectors: dict[str, VectorIndex] = {}
+        self._troubles: BoundedCache[str] = BoundedCache(_MAX_SESSIONS)
+        self._reached: BoundedCache[int] = BoundedCache(_MAX_SESSIONS)
         """How far the words of each session are in without a gap, as far as this process knows."""
-        self._known: BoundedCache[bool] = BoundedCache(_SESSIONS)
+        self._known: BoundedCache[bool] = BoundedCache(_MAX_SESSIONS)
         """Sessions whose index was found to be of this transcript."""
         self._mending = threading.Lock()
         self._confirming = FifoLock()
         self._words_turn = threading.Lock()
-        self._vectors_turns = [threading.Lock() for _ in range(_EMBEDDING)]
+        self._vectors_turns = [threading.Lock() for _ in range(_EMBEDDING_LOCKS)]
         """By session: one that waits for its embedder does not hold up all others."""
         self._in_background = in_background
         self._owns_index = owns_index
-        self._wishes = _Wishes()
+        self._wishes = _WorkQueue()
         self._thread: threading.Thread | None = None
 
-    def lane_of(self, embedder: GuardedEmbedder, seconds: float = PATIENCE) -> Vectors:
+    def lane_of(self, embedder: GuardedEmbedder, seconds: float = DEFAULT_TIMEOUT) -> VectorIndex:
         """The vectors of an embedder. To know how long they are it may have to be asked, and may fail."""
         if embedder.name not in self._vectors:
-            self._vectors[embedder.name] = Vectors(self.index, _lane(embedder), embedder.dims_within(seconds))
+            self._vectors[embedder.name] = VectorIndex(
+                self.index, _vector_lane(embedder), embedder.dims_within(seconds)
+            )
         return self._vectors[embedder.name]
 
     def has_vectors(self, session: str, embedder: Embedder) -> bool:
         """Whether anything of a session was embedded so."""
-        return bool(self.index.covered(session, _lane(embedder)))
+        return bool(self.index.covered(session, _vector_lane(embedder)))
 
-    def confirm(self, session: str, seqs: Iterable[int], seconds: float) -> Confirmed:
+    def confirm(self, session: str, seqs: Iterable[int], seconds: float) -> Confirmation:
         """Indexes these entries now if they are not in yet, within a time limit, and says whether they are.
 
         An index that is damaged is set aside and begun anew. Whatever else goes wrong is told and never raised.
         """
         wanted = sorted(set(seqs))
         if not wanted:
-            return Confirmed(words=True, vectors=True)
+            return Confirmation(words=True, vectors=True)
         ranges = _close_ranges(wanted)
 
         def words() -> bool:
@@ -121,11 +123,11 @@ class Indexer:
             deadline = Deadline.without_a_step_for(seconds)
             lacking = self._lacking(words, "the words index was not ready in time")
         if lacking:
-            return Confirmed(words=False, vectors=False, reason=lacking)
+            return Confirmation(words=False, vectors=False, reason=lacking)
         lacking = self._lacking(vectors, "the vectors were not ready in time")
         if lacking and (lost := self._lacking(words, "the words index was not ready in time")):
-            return Confirmed(words=False, vectors=False, reason=lost)  # it was begun anew meanwhile
-        return Confirmed(words=True, vectors=not lacking, reason=lacking)
+            return Confirmation(words=False, vectors=False, reason=lost)  # it was begun anew meanwhile
+        return Confirmation(words=True, vectors=not lacking, reason=lacking)
 
     def _lacking(self, work: Callable[[], bool], late: str) -> str:
         """Why some work was not done; nothing where it was."""
@@ -182,12 +184,12 @@ class Indexer:
             return not self._wishes.closed and not deadline.passed
 
         with suppress(RectoError):  # everything is in the index; without the graph it is only slower to search
-            self.lane_of(self.embedder, min(deadline.left, PATIENCE)).graph.link(session, goes_on)
+            self.lane_of(self.embedder, min(deadline.left, DEFAULT_TIMEOUT)).graph.link(session, goes_on)
 
-    def _lanes(self) -> list[_Lane]:
-        lanes: list[_Lane] = [(self.words.covered, self._take_words, _PAGE)]
+    def _lanes(self) -> list[_LaneWork]:
+        lanes: list[_LaneWork] = [(self.words.covered, self._take_words, _PAGE)]
         if self.embedder is not None:
-            lane = _lane(self.embedder)
+            lane = _vector_lane(self.embedder)
             lanes.append((lambda session: self.index.covered(session, lane), self._take_vectors, _VECTOR_PAGE))
         return lanes
 
@@ -207,22 +209,22 @@ class Indexer:
         missing = _count(gaps(self.words.covered(session), 1, head))
         if self.embedder is None:
             return missing, 0
-        return missing, _count(gaps(self.index.covered(session, _lane(self.embedder)), 1, head))
+        return missing, _count(gaps(self.index.covered(session, _vector_lane(self.embedder)), 1, head))
 
     def reached(self, session: str) -> int:
         """The last entry up to which the words of a session are in, as far as this process knows; reads nothing."""
         return self._reached.get(session) or 0
 
-    def covered(self, session: str) -> list[Covered]:
+    def covered(self, session: str) -> list[CoveredRange]:
         """What any lane of a session says it has taken in."""
-        lanes = [self.words.lane, *map(_lane, self.embedders)]
+        lanes = [self.words.lane, *map(_vector_lane, self.embedders)]
         return [one for lane in lanes for one in self.index.covered(session, lane)]
 
     def agrees_on(self, entry: Entry) -> bool:
         """Whether what the words index holds of a message is what the message says; true where it holds nothing yet."""
         if not is_covered(self.words.covered(entry.session), entry.seq):
             return True
-        held, said = self.words.facts(entry.session).of(entry.seq), document_of(entry, self.lexicon)
+        held, said = self.words.facts(entry.session).of(entry.seq), build_document(entry, self.lexicon)
         if held is None:
             return not said.terms
         return (held.role, held.marks, held.length) == (said.role, said.marks, sum(said.terms.values()))
@@ -304,16 +306,16 @@ class Indexer:
         return True
 
     def _add_words(self, session: str, page: Sequence[Entry]) -> None:
-        covers = Covered(page[0].seq, page[-1].seq, page[-1].hash)
-        self.uses.add(session, list(uses_in(page)), covers)
-        self.words.add(session, [document_of(one, self.lexicon) for one in page if is_raw(one)], covers)
+        covers = CoveredRange(page[0].seq, page[-1].seq, page[-1].hash)
+        self.uses.add(session, list(recall_uses(page)), covers)
+        self.words.add(session, [build_document(one, self.lexicon) for one in page if is_original_message(one)], covers)
 
     def _take_vectors(self, session: str, first: int, last: int, deadline: Deadline) -> bool:
         embedder = self.embedder
         if embedder is None:
             return True
-        lane = self.lane_of(embedder, min(deadline.left, PATIENCE))
-        turn = self._vectors_turns[hash(session) % _EMBEDDING]
+        lane = self.lane_of(embedder, min(deadline.left, DEFAULT_TIMEOUT))
+        turn = self._vectors_turns[hash(session) % _EMBEDDING_LOCKS]
         if not deadline.lets_in(turn):
             return False
         try:
@@ -328,7 +330,7 @@ class Indexer:
 
     def _embed(self, session: str, page: Sequence[Entry], embedder: GuardedEmbedder, deadline: Deadline) -> None:
         """Embeds a few entries. Where it breaks off, what was done by then is kept."""
-        passages = [(entry, pieces) for entry in page if (pieces := passages_of(entry))]
+        passages = [(entry, pieces) for entry in page if (pieces := passages_to_embed(entry))]
         vectors: list[Matrix] = []
         try:
             vectors.extend(embedder.each([pieces for _, pieces in passages], deadline.left))
@@ -336,16 +338,16 @@ class Indexer:
             done = page[-1] if len(vectors) == len(passages) else _before(page, passages[len(vectors)][0])
             if done is not None:
                 rows = [(entry.seq, one) for (entry, _), one in zip(passages, vectors, strict=False)]
-                self.lane_of(embedder).add(session, rows, Covered(page[0].seq, done.seq, done.hash))
+                self.lane_of(embedder).add(session, rows, CoveredRange(page[0].seq, done.seq, done.hash))
 
     def _drop_older(self, session: str, head: int) -> None:
         """Vectors of an embedder used before are let go once the new ones cover everything."""
         if self.embedder is None or len(self.embedders) == 1:
             return
-        if not gaps(self.index.covered(session, _lane(self.embedder)), 1, head):
+        if not gaps(self.index.covered(session, _vector_lane(self.embedder)), 1, head):
             for older in self.embedders[1:]:
                 if self.has_vectors(session, older):
-                    self.index.forget(session, _lane(older))
+                    self.index.forget(session, _vector_lane(older))
 
 
 def _before(page: Sequence[Entry], entry: Entry) -> Entry | None:
@@ -354,7 +356,7 @@ def _before(page: Sequence[Entry], entry: Entry) -> Entry | None:
     return page[place - 1] if place else None
 
 
-def _lane(embedder: Embedder) -> str:
+def _vector_lane(embedder: Embedder) -> str:
     return f"vectors/{embedder.name}"
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from recto.recall.index.attributes import ROLES, Facts
-from recto.recall.index.bm25 import Scored
+from recto.recall.index.attributes import ROLES, AttributeTable
+from recto.recall.index.bm25 import WordScores
 from recto.recall.ranking import Candidate, Ranked
 
-_LOOK_BACK = 16
+_MAX_QUESTION_DISTANCE = 16
 """Entries before a message in which its question is looked for: one that is further away says little about it."""
-_LOOK_AHEAD = 64
+_MAX_LOOK_AHEAD = 64
 """Messages after it in which what belongs to it is looked for."""
-_TELLS = 0.25
+_MIN_OUTPUT_SHARE = 0.25
 """What an output must say of the question, as a share of what the request says that led to it."""
 
 
@@ -24,8 +24,8 @@ _TELLS = 0.25
 class Neighborhood:
     """One session as a search has found it."""
 
-    facts: Facts
-    scored: Scored
+    facts: AttributeTable
+    scored: WordScores
     upto: int
     """What came after this entry does not count, so that the same question finds the same again."""
 
@@ -33,11 +33,11 @@ class Neighborhood:
         """The question of an answer or of an output, the answer to a question; nothing that is hidden."""
         if one.role == "user":
             exchange = list(self._after(one.seq))
-            if not 0 < len(exchange) < _LOOK_AHEAD:
+            if not 0 < len(exchange) < _MAX_LOOK_AHEAD:
                 return ()
             last, role = exchange[-1]
             return (last,) if role == "assistant" and last not in hidden else ()
-        is_near = 0 < one.exchange < one.seq <= one.exchange + _LOOK_BACK
+        is_near = 0 < one.exchange < one.seq <= one.exchange + _MAX_QUESTION_DISTANCE
         return (one.exchange,) if is_near and one.exchange not in hidden else ()
 
     def output_of(self, one: Candidate, hidden: Collection[int]) -> int | None:
@@ -52,7 +52,7 @@ class Neighborhood:
             elif one.role == "assistant":
                 break
         best = max((seq for seq in found if seq not in hidden), key=self._words_of, default=None)
-        if best is None or (one.role == "user" and self._words_of(best) <= _TELLS * one.bm25):
+        if best is None or (one.role == "user" and self._words_of(best) <= _MIN_OUTPUT_SHARE * one.bm25):
             return None
         return best
 
@@ -74,7 +74,7 @@ class Neighborhood:
     def _after(self, seq: int) -> Iterator[tuple[int, str]]:
         """What comes after a message in its exchange, as far as one looks."""
         start = int(self.facts.seqs.searchsorted(seq, side="right"))
-        end = start + _LOOK_AHEAD
+        end = start + _MAX_LOOK_AHEAD
         for later, role in zip(self.facts.seqs[start:end].tolist(), self.facts.roles[start:end].tolist(), strict=True):
             if ROLES[role] == "user" or later > self.upto:
                 return

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, Linking, SealedRow, Unlinked
+from recto.recall.index.rows import (
+    CoveredRange,
+    GraphVector,
+    IndexRow,
+    LaneSize,
+    LaneSnapshot,
+    SealedRow,
+    UnlinkedBlocks,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,11 +34,11 @@ class RecallIndex(Protocol):
         """Where it is, as a person would write it."""
         ...
 
-    def covered(self, session: str, lane: str) -> list[Covered]:
+    def covered(self, session: str, lane: str) -> list[CoveredRange]:
         """Which entries the lane has taken in, as ranges in order; neighbours are joined."""
         ...
 
-    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: Covered) -> None:
+    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: CoveredRange) -> None:
         """Adds fresh rows and what they cover, all or none; returns when both are confirmed.
 
         Rows of entries that were covered already are left out: two processes may do the same work at once. Not every
@@ -38,7 +46,7 @@ class RecallIndex(Protocol):
         """
         ...
 
-    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> Glance:
+    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
         """The fresh rows and the sealed rows of these parts, as they are at one moment."""
         ...
 
@@ -100,11 +108,11 @@ class VectorGraphs(Protocol):
         """Whether vectors of this length can be found so."""
         ...
 
-    def unlinked(self, session: str, lane: str, low: int, high: int) -> Unlinked:
+    def unlinked(self, session: str, lane: str, low: int, high: int) -> UnlinkedBlocks:
         """Which blocks are not in a graph yet; every block has one row in the parts from `low` to `high`."""
         ...
 
-    def link(self, session: str, lane: str, generation: int, dims: int, vectors: Sequence[Linking]) -> None:
+    def link(self, session: str, lane: str, generation: int, dims: int, vectors: Sequence[GraphVector]) -> None:
         """Takes all vectors of some blocks into a graph; none where the lane is of another generation by now."""
         ...
 

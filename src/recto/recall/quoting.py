@@ -18,7 +18,7 @@ HEADER = (
 )
 FOOTER = "[End of quotation]"
 _PREFIX = "> "
-_LONGEST_NAME = 300
+_MAX_NAME_CHARACTERS = 300
 """Characters of a pointer, a speaker or a note."""
 
 _DAY = 86_400
@@ -37,43 +37,47 @@ class Excerpt:
     """What must be known beside it, such as what superseded it."""
 
 
-def quoted(excerpt: Excerpt) -> str:
+def render_excerpt(excerpt: Excerpt) -> str:
     """One excerpt as it stands in a quotation."""
-    spoken = f"{_name(excerpt.who)} {moment(excerpt.when)}".strip()
-    heading = " · ".join(part for part in (_name(excerpt.pointer), spoken, _name(excerpt.note)) if part)
+    spoken = f"{_sanitize_name(excerpt.who)} {format_minute(excerpt.when)}".strip()
+    heading = " · ".join(
+        part for part in (_sanitize_name(excerpt.pointer), spoken, _sanitize_name(excerpt.note)) if part
+    )
     return "\n".join((heading, *(_PREFIX + line for line in LINE_BREAK.split(masked(harmless(excerpt.text))))))
 
 
-def quote(excerpts: Sequence[Excerpt], more: str = "", *, each: Callable[[Excerpt], str] = quoted) -> str:
+def render_quotation(
+    excerpts: Sequence[Excerpt], more: str = "", *, each: Callable[[Excerpt], str] = render_excerpt
+) -> str:
     """The excerpts as one block of text, in the order given; `more` says what else there is and how to get it.
 
     Who quotes the same excerpts several times gives an `each` that remembers.
     """
-    told = [f"({_name(more)})"] if more else []
+    told = [f"({_sanitize_name(more)})"] if more else []
     return "\n".join((HEADER, *map(each, excerpts), *told, FOOTER))
 
 
-def _name(text: str) -> str:
+def _sanitize_name(text: str) -> str:
     """A short text on one line that cannot begin like a quoted line or like the frame."""
-    plain = " ".join(masked(harmless(text)).split())[:_LONGEST_NAME]
+    plain = " ".join(masked(harmless(text)).split())[:_MAX_NAME_CHARACTERS]
     return plain.lstrip(">[( \t·")
 
 
-def moment(when: int) -> str:
+def format_minute(when: int) -> str:
     """The day and minute of a time in microseconds, in UTC; empty where it is unknown or beyond the calendar."""
     if not 0 < when < 253_402_300_800_000_000:
         return ""
     second = when // 1_000_000 % _DAY
-    return f"{day_of(when)} {second // 3600:02}:{second // 60 % 60:02} UTC"
+    return f"{format_day(when)} {second // 3600:02}:{second // 60 % 60:02} UTC"
 
 
-def day_of(when: int) -> str:
+def format_day(when: int) -> str:
     """The day of a time in microseconds, in UTC: `2023-05-20`."""
-    year, month, day = _date(when // (1_000_000 * _DAY))
+    year, month, day = _civil_date(when // (1_000_000 * _DAY))
     return f"{year:04}-{month:02}-{day:02}"
 
 
-def _date(days: int) -> tuple[int, int, int]:
+def _civil_date(days: int) -> tuple[int, int, int]:
     """The Gregorian date of a day since 1970, reckoned in years that begin in March so that a leap day comes last."""
     era, day_of_era = divmod(days + 719_468, 146_097)
     year = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365

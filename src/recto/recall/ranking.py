@@ -18,9 +18,9 @@ from recto.context.facts.types import Mark
 from recto.transcript.entries import Role
 
 DAY = 86_400 * 1_000_000
-ASSISTANT = 0.7
+ASSISTANT_WEIGHT = 0.7
 """What a word counts that the assistant said: it repeats the question and says much beside."""
-PASSAGE = 0.02
+PASSAGE_PENALTY = 0.02
 """What the best of several passages loses with their number: the best of many is always near."""
 
 
@@ -57,12 +57,12 @@ class Candidate:
     @property
     def words(self) -> float:
         """What its words are worth."""
-        return self.bm25 * (ASSISTANT if self.role == "assistant" else 1.0)
+        return self.bm25 * (ASSISTANT_WEIGHT if self.role == "assistant" else 1.0)
 
     @property
     def likeness(self) -> float | None:
         """How near the meaning is, less what is owed to many tries."""
-        return None if self.cosine is None else self.cosine - PASSAGE * log(max(self.passages, 1))
+        return None if self.cosine is None else self.cosine - PASSAGE_PENALTY * log(max(self.passages, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +111,12 @@ class RelevanceCalibration:
 
     def chance(self, one: Candidate) -> float:
         """From 0 to 1."""
-        strength = one.strength * (ASSISTANT if one.role == "assistant" else 1.0)
+        strength = one.strength * (ASSISTANT_WEIGHT if one.role == "assistant" else 1.0)
         known = self.base + self.strength * strength + self.matched * min(one.matched, 6)
         return 1 / (1 + exp(-(known + self.likeness * (one.likeness or 0.0))))
 
 
-WORDS_ALONE = RelevanceCalibration(base=-2.75, strength=10.0, matched=1 / 6)
+WORDS_ONLY = RelevanceCalibration(base=-2.75, strength=10.0, matched=1 / 6)
 """Where no meaning was compared, or by an embedder whose scale is not known."""
 CALIBRATIONS: Mapping[str, RelevanceCalibration] = MappingProxyType(
     {"arctic-embed-s": RelevanceCalibration(base=-7.2, strength=7.5, likeness=9.0)}
@@ -126,7 +126,7 @@ CALIBRATIONS: Mapping[str, RelevanceCalibration] = MappingProxyType(
 
 def calibration_for(embedder: str) -> RelevanceCalibration:
     """The curve for an embedder."""
-    return next((curve for name, curve in CALIBRATIONS.items() if embedder.startswith(name)), WORDS_ALONE)
+    return next((curve for name, curve in CALIBRATIONS.items() if embedder.startswith(name)), WORDS_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,24 +149,24 @@ class Ranker:
         self._weights = weights
         self._curve = curve
         self._now = now
-        self._words = _Scale.of([one.words for one in candidates])
+        self._words = _StandardScale.of([one.words for one in candidates])
         near = [one.likeness for one in candidates if one.likeness is not None]
-        self._meaning, self._share = _Scale.of(near), weights.meaning if near else 0.0
+        self._meaning, self._share = _StandardScale.of(near), weights.meaning if near else 0.0
 
     def ranked(self) -> list[Ranked]:
         """All of them, best first. Of equal ones the newer comes first."""
-        return _best_first([self._ranked(one) for one in self._candidates])
+        return _sort_best_first([self._ranked(one) for one in self._candidates])
 
     def ranked_again(self, known: Sequence[Candidate], rest: Sequence[Ranked]) -> list[Ranked]:
         """The same, where of some candidates more is known now; their words and their meaning are as they were."""
-        return _best_first([*map(self._ranked, known), *rest])
+        return _sort_best_first([*map(self._ranked, known), *rest])
 
     def _ranked(self, one: Candidate) -> Ranked:
         weights = self._weights
-        chance = (WORDS_ALONE if one.likeness is None else self._curve).chance(one)
+        chance = (WORDS_ONLY if one.likeness is None else self._curve).chance(one)
         like = 0.0 if one.likeness is None else self._meaning(one.likeness)
         parts = {"words": (1 - self._share) * self._words(one.words), "meaning": self._share * like}
-        parts |= {name: value * chance for name, value in _beside(one, weights, self._now).items() if value}
+        parts |= {name: value * chance for name, value in _metadata_parts(one, weights, self._now).items() if value}
         if one.phrases:
             parts["phrases"] = weights.phrases * one.phrases
         if one.in_span:
@@ -174,7 +174,7 @@ class Ranker:
         return Ranked(candidate=one, score=sum(parts.values()), chance=chance, parts=MappingProxyType(parts))
 
 
-def _best_first(ranked: Sequence[Ranked]) -> list[Ranked]:
+def _sort_best_first(ranked: Sequence[Ranked]) -> list[Ranked]:
     return sorted(ranked, key=lambda one: (-one.score, -one.candidate.ts, -one.candidate.seq))
 
 
@@ -188,7 +188,7 @@ class Group:
     score: float
 
 
-def grouped(
+def group_candidates(
     ranked: Sequence[Ranked],
     key: Callable[[Candidate], Hashable],
     *,
@@ -202,23 +202,25 @@ def grouped(
     members: dict[Hashable, list[Ranked]] = {}
     for one in ranked:
         members.setdefault(key(one.candidate), []).append(one)
-    words = {name: whole.get(name, 0.0) + _decayed([one.candidate.words for one in of]) for name, of in members.items()}
-    near = {name: like for name, of in members.items() if (like := _group_likeness(of)) is not None}
-    word_scale, near_scale = _Scale.of(list(words.values())), _Scale.of(list(near.values()))
+    words = {
+        name: whole.get(name, 0.0) + _decayed_sum([one.candidate.words for one in of]) for name, of in members.items()
+    }
+    near = {name: like for name, of in members.items() if (like := _group_similarity(of)) is not None}
+    word_scale, near_scale = _StandardScale.of(list(words.values())), _StandardScale.of(list(near.values()))
     share = share if near else 0.0
     found = []
     for name, of in members.items():
         like = near_scale(near[name]) if name in near else 0.0
-        beside = max(sum(value for part, value in one.parts.items() if part not in _LIKENESS) for one in of)
+        beside = max(sum(value for part, value in one.parts.items() if part not in _SIMILARITY_PARTS) for one in of)
         score = (1 - share) * word_scale(words[name]) + share * like + beside
         found.append(Group(key=name, members=tuple(of), score=score))
     return sorted(found, key=lambda group: -group.score)
 
 
-_LIKENESS = ("words", "meaning")
+_SIMILARITY_PARTS = ("words", "meaning")
 
 
-def _group_likeness(members: Sequence[Ranked]) -> float | None:
+def _group_similarity(members: Sequence[Ranked]) -> float | None:
     """The mean of the best and half the second: a long message that is near by chance stands alone."""
     best = sorted((one.candidate.likeness for one in members if one.candidate.likeness is not None), reverse=True)
     if not best:
@@ -226,11 +228,11 @@ def _group_likeness(members: Sequence[Ranked]) -> float | None:
     return best[0] if len(best) == 1 else (best[0] + best[1] / 2) / 1.5
 
 
-def _decayed(values: Sequence[float]) -> float:
+def _decayed_sum(values: Sequence[float]) -> float:
     return sum(value * 0.5**place for place, value in enumerate(sorted(values, reverse=True)[:3]))
 
 
-def _beside(one: Candidate, weights: RankingWeights, now: int) -> dict[str, float]:
+def _metadata_parts(one: Candidate, weights: RankingWeights, now: int) -> dict[str, float]:
     """What counts beside likeness."""
     parts = {"authority": weights.roles.get(one.role, 0.0)}
     parts["task"] = weights.task * one.task
@@ -247,14 +249,14 @@ def _beside(one: Candidate, weights: RankingWeights, now: int) -> dict[str, floa
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class _StandardScale:
     """Standard deviations from the mean; where all are the same, nothing."""
 
     centre: float
     spread: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> _Scale:
+    def of(cls, values: Sequence[float]) -> _StandardScale:
         centre = sum(values) / max(len(values), 1)
         spread = sqrt(sum((value - centre) ** 2 for value in values) / max(len(values), 1))
         return cls(centre, spread or 1.0)

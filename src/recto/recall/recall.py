@@ -16,25 +16,25 @@ from recto.formats.entry_text import text_of
 from recto.recall.chunking import excerpt
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
-from recto.recall.quoting import Excerpt, moment, quote, quoted
+from recto.recall.quoting import Excerpt, format_minute, render_excerpt, render_quotation
 from recto.recall.search import Ranking, Searcher
 from recto.recall.selection import MessageReader, Selection
-from recto.recall.types import Confirmed, Hit, Injection, Query, SearchResult
+from recto.recall.types import Confirmation, Hit, Injection, Query, SearchResult
 from recto.text.identifiers import terms as references
 from recto.transcript.entries import Entry
 from recto.transcript.session_keys import Scope, memory_session, parse_pointer, pointer_to, within
 
-_ALONG = 0.1
+_COMPANION_MARGIN = 0.1
 """How much less likely others may be that come along with one that is likely enough."""
-_MOST_SESSIONS = 1000
+_MAX_SESSIONS = 1000
 """Sessions a search of an agent or a tenant goes through."""
-_USUAL_EXCERPT = 120
+_MIN_SHARE_TOKENS = 120
 """Tokens an excerpt may have even where the share is small: two or three sentences."""
-_LEAST_EXCERPT = 60
+_MIN_EXCERPT_TOKENS = 60
 """Tokens below which an excerpt is not worth its frame."""
-_CHARACTERS = 4
+_CHARACTERS_PER_TOKEN = 4
 """Characters of a token, to begin with; what is made is counted."""
-_USED_TERMS = 2
+_MIN_REPEATED_TERMS = 2
 """Names and numbers of a recalled text that an answer must repeat to have made use of it."""
 
 
@@ -55,7 +55,7 @@ class RecallRules:
     """How long relief waits for the index before what should leave stays."""
 
 
-class Recall:
+class RecallService:
     """Recall of one session."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Recall:
         if self._owns_indexer:
             self.indexer.close()
 
-    def confirm(self, seqs: Iterable[int]) -> Confirmed:
+    def confirm(self, seqs: Iterable[int]) -> Confirmation:
         """Whether these entries can be found again once they have left; indexes them first where needed."""
         return self.indexer.confirm(self.session, seqs, self.rules.index_seconds)
 
@@ -121,7 +121,7 @@ class Recall:
         ranking, hits = self.indexer.mended(look, after=self.catch_up)
         behind, bare = self.indexer.behind(self.session)
         notes = [*ranking.notes]
-        notes += [f"'{span.words}' is read as {_days(span.start, span.end)}" for span in ranking.spans]
+        notes += [f"'{span.words}' is read as {_format_days(span.start, span.end)}" for span in ranking.spans]
         if trouble := self.indexer.trouble(self.session):
             notes.append(f"the index is not being kept up: {trouble}")
         return SearchResult(
@@ -140,7 +140,7 @@ class Recall:
         """What to put into a prompt, within so many tokens; nothing where nothing is relevant enough."""
         found = self.search(asked, most=self.rules.most * 2, hidden=hidden)
         best = max((hit.chance for hit in found.hits), default=0.0)
-        keeps = self.rules.threshold - _ALONG if best >= self.rules.threshold else inf
+        keeps = self.rules.threshold - _COMPANION_MARGIN if best >= self.rules.threshold else inf
         relevant = [hit for hit in found.hits if hit.chance >= keeps]
         return self._fitted(asked, relevant, room, count), found
 
@@ -160,7 +160,7 @@ class Recall:
         return [
             hit.seq
             for hit in injection.hits
-            if hit.session == self.session and len(said & references(hit.text)) >= _USED_TERMS
+            if hit.session == self.session and len(said & references(hit.text)) >= _MIN_REPEATED_TERMS
         ]
 
     def _sessions(self, scope: Scope) -> list[str]:
@@ -168,7 +168,7 @@ class Recall:
         if scope == "session":
             return [self.session, *self._memory()]
         found = [key for key in self.indexer.index.sessions(reach.prefix) if reach.holds(key) and key != self.session]
-        return [self.session, *found[: _MOST_SESSIONS - 1]]
+        return [self.session, *found[: _MAX_SESSIONS - 1]]
 
     def _memory(self) -> list[str]:
         """The session that holds what this session's agent remembers for good: within its reach, whatever the scope."""
@@ -181,8 +181,8 @@ class Recall:
     def _fitted(self, asked: Query, hits: Sequence[Hit], room: int, count: Callable[[str], int]) -> Injection | None:
         """As many of the hits as fit, each cut to what it says about the question; told in the order they were said."""
         matters = self._matters(asked.text)
-        share = max(room // 8, _USUAL_EXCERPT)
-        each = cache(quoted)
+        share = max(room // 8, _MIN_SHARE_TOKENS)
+        each = cache(render_excerpt)
         chosen: list[tuple[Hit, list[Excerpt]]] = []
         best: Injection | None = None
         for hit in hits[: self.rules.most]:
@@ -190,13 +190,13 @@ class Recall:
                 continue  # never alone
             spent = best.tokens if best else 0
             limit = min(share, room - spent)
-            if limit < _LEAST_EXCERPT:
+            if limit < _MIN_EXCERPT_TOKENS:
                 break
-            tried = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS, matters))]
-            made = _injection(tried, count, each)
+            tried = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS_PER_TOKEN, matters))]
+            made = _render_injection(tried, count, each)
             if made.tokens > room:
-                tried = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS // 2, matters)[-1:])]
-                made = _injection(tried, count, each)
+                tried = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS_PER_TOKEN // 2, matters)[-1:])]
+                made = _render_injection(tried, count, each)
             if made.tokens <= room:
                 chosen, best = tried, made
         return best
@@ -228,7 +228,7 @@ class Recall:
         return made
 
 
-def _injection(
+def _render_injection(
     chosen: Sequence[tuple[Hit, list[Excerpt]]], count: Callable[[str], int], each: Callable[[Excerpt], str]
 ) -> Injection:
     """In the order in which it was said; a question that stands there already is not said twice."""
@@ -239,10 +239,10 @@ def _injection(
             if is_hit or one.pointer not in by_pointer:
                 by_pointer[one.pointer] = (hit.seq if is_hit else hit.context[0], one)
     ordered = sorted(by_pointer.values(), key=lambda held: (held[1].when, held[0]))
-    text = quote([one for _, one in ordered], each=each)
+    text = render_quotation([one for _, one in ordered], each=each)
     return Injection(text=text, tokens=count(text), hits=tuple(hit for hit, _ in chosen))
 
 
-def _days(start: int, end: int) -> str:
-    first, last = moment(start)[:10], moment(end - 1)[:10]
+def _format_days(start: int, end: int) -> str:
+    first, last = format_minute(start)[:10], format_minute(end - 1)[:10]
     return first if first == last else f"{first} to {last}"

@@ -16,24 +16,24 @@ from recto.recall.indexer import Indexer
 from recto.recall.neighbors import Neighborhood
 from recto.recall.protocols import Authority
 from recto.recall.ranking import Candidate, Ranked
-from recto.recall.search import LOOKED_AT, Place, Ranking
+from recto.recall.search import MAX_RERANKED, EntryKey, Ranking
 from recto.recall.types import Hit
 from recto.text.similarity import cosine, vector
 from recto.transcript.entries import MAX_SEQ, MESSAGE, Entry
 from recto.transcript.session_keys import pointer_to
 
-_CORRECTIONS = 50
+_MAX_CORRECTIONS = 50
 """Corrections, newest first, that are held against what was found."""
-_TAKEN_BACK = 0.5
-_SAME = 0.95
+_MIN_SUPERSEDES = 0.5
+_DUPLICATE_SIMILARITY = 0.95
 """Likeness, word for word, from which on two texts are one."""
-_ALIKE = 0.6
+_SIMILAR_FORM = 0.6
 """Likeness from which on two short texts have one form: the same said, or asked, of something else."""
-_SHORT = 400
+_MAX_SHORT_CHARACTERS = 400
 """Characters of such a text."""
-_OF_ONE_FORM = 2
+_MAX_SIMILAR_HITS = 2
 """Of so many that are alike the next one comes later: what is said every day would leave no room for anything else."""
-_LATER = -1.0
+_SIMILAR_PENALTY = -1.0
 """What each further one weighs less."""
 
 
@@ -85,14 +85,14 @@ class Selection:
         self._upto = upto
         self._shown = shown
         self._hidden = hidden
-        self._ranked = {_place(one.candidate): one for one in ranking.ranked}
+        self._ranked = {_key_of(one.candidate): one for one in ranking.ranked}
         # Asked for once and not for each hit: each time is a question to the index, and many hits are of one session.
         self._facts = cache(messages.indexer.words.facts)
 
     def hits(self, most: int, *, alone: bool) -> list[Hit]:
         """The best. A session `alone` has nothing of others but what was approved as memory."""
-        taken = _Taken()
-        for ranked in self._ranking.ranked[:LOOKED_AT]:
+        taken = _ChosenHits()
+        for ranked in self._ranking.ranked[:MAX_RERANKED]:
             if taken.in_place >= most:
                 break
             hit = taken.add(self._hit_of(ranked, alone=alone))
@@ -116,7 +116,7 @@ class Selection:
         return around.along(ranked, seq, own) if own is None or own.score <= ranked.score else None
 
     def _entry_of(self, one: Candidate) -> Entry | None:
-        held = self._ranking.entries.get(_place(one))
+        held = self._ranking.entries.get(_key_of(one))
         return self._messages.shown(held) if held is not None else self._messages.at(one.session, one.seq)
 
     def _hit(self, entry: Entry, ranked: Ranked) -> Hit:
@@ -149,7 +149,9 @@ class Selection:
         corrections = self._corrections_after(hits)
         for hit in hits:
             said = corrections[hit.session]
-            takes_back = (one for one, text in said if one.seq > hit.seq and supersedes(text, hit.text) >= _TAKEN_BACK)
+            takes_back = (
+                one for one, text in said if one.seq > hit.seq and supersedes(text, hit.text) >= _MIN_SUPERSEDES
+            )
             correction = next(takes_back, None)
             if correction is None:
                 continue
@@ -163,7 +165,7 @@ class Selection:
                 chance=max(later.chance, hit.chance),
                 supersedes=(*later.supersedes, hit.seq),
             )
-            lowered = _lowered(known[hit.session, hit.seq], "taken back", self._taken_back)
+            lowered = _penalized(known[hit.session, hit.seq], "taken back", self._taken_back)
             known[hit.session, hit.seq] = replace(lowered, superseded_by=correction.seq)
         return sorted(
             known.values(), key=lambda hit: (-hit.score, hit.superseded_by is not None, hit.session, -hit.seq)
@@ -188,27 +190,27 @@ class Selection:
             first[hit.session] = min(hit.seq, first.get(hit.session, hit.seq))
         found = {}
         for session, seq in first.items():
-            marked = self._facts(session).marked(Mark.CORRECTION, after=seq)[:_CORRECTIONS].tolist()
+            marked = self._facts(session).marked(Mark.CORRECTION, after=seq)[:_MAX_CORRECTIONS].tolist()
             read = self._messages.indexer.store.pick(session, marked) if marked else []
             shown = (self._messages.shown(entry) for entry in reversed(read))
             found[session] = [(one, text_of(one)) for one in shown if one is not None and one.role == "user"]
         return found
 
 
-def _place(one: Candidate) -> Place:
+def _key_of(one: Candidate) -> EntryKey:
     return one.session, one.seq
 
 
-def _lowered(hit: Hit, why: str, by: float) -> Hit:
+def _penalized(hit: Hit, why: str, by: float) -> Hit:
     return replace(hit, score=hit.score + by, parts={**hit.parts, why: by})
 
 
-class _Taken:
+class _ChosenHits:
     """The hits that were chosen so far, each once, no form too often."""
 
     def __init__(self) -> None:
-        self._hits: dict[Place, Hit] = {}
-        self._seen = _Seen()
+        self._hits: dict[EntryKey, Hit] = {}
+        self._seen = _SeenTexts()
         self.in_place = 0
         """How many stand where their scores put them."""
 
@@ -221,10 +223,10 @@ class _Taken:
             if hit.note:  # what was approved stands for what was only said
                 self._hits = {place: hit if one.text == hit.text else one for place, one in self._hits.items()}
             return None
-        if alike < _OF_ONE_FORM:
+        if alike < _MAX_SIMILAR_HITS:
             self.in_place += 1
         else:
-            hit = _lowered(hit, "much alike", _LATER * (alike - _OF_ONE_FORM + 1))
+            hit = _penalized(hit, "much alike", _SIMILAR_PENALTY * (alike - _MAX_SIMILAR_HITS + 1))
         self._hits[hit.session, hit.seq] = hit
         return hit
 
@@ -233,7 +235,7 @@ class _Taken:
         return sorted(self._hits.values(), key=lambda hit: (-hit.score, hit.session, -hit.seq))[:most]
 
 
-class _Seen:
+class _SeenTexts:
     """The texts that were found already, for telling the same one again, and one of the same form.
 
     Short texts are held against all short ones at once, by what they have in common; a long one is taken apart only
@@ -241,7 +243,7 @@ class _Seen:
     """
 
     def __init__(self) -> None:
-        self._short = _Short()
+        self._short = _ShortTexts()
         self._long: list[str] = []
         self._vector = cache(vector)
 
@@ -250,7 +252,7 @@ class _Seen:
 
         If it is not, it is one of them from now on.
         """
-        if len(text) <= _SHORT:
+        if len(text) <= _MAX_SHORT_CHARACTERS:
             return self._short.alike(text)
         if any(self._are_same(text, other) for other in self._long):
             return None
@@ -258,12 +260,12 @@ class _Seen:
         return 0
 
     def _are_same(self, one: str, other: str) -> bool:
-        if one == other or not _are_as_long(one, other):
+        if one == other or not _similar_length(one, other):
             return one == other
-        return cosine(self._vector(one), self._vector(other)) >= _SAME
+        return cosine(self._vector(one), self._vector(other)) >= _DUPLICATE_SIMILARITY
 
 
-class _Short:
+class _ShortTexts:
     """The short ones among them."""
 
     def __init__(self) -> None:
@@ -277,14 +279,16 @@ class _Short:
         for feature, weight in features.items():
             for other, its in self._having.get(feature, ()):
                 likeness[other] = likeness.get(other, 0.0) + weight * its
-        if text in self._texts or any(one >= _SAME and _are_as_long(text, it) for it, one in likeness.items()):
+        if text in self._texts or any(
+            one >= _DUPLICATE_SIMILARITY and _similar_length(text, it) for it, one in likeness.items()
+        ):
             return None
         self._texts.add(text)
         for feature, weight in features.items():
             self._having.setdefault(feature, []).append((text, weight))
-        return sum(one >= _ALIKE for one in likeness.values())
+        return sum(one >= _SIMILAR_FORM for one in likeness.values())
 
 
-def _are_as_long(one: str, other: str) -> bool:
+def _similar_length(one: str, other: str) -> bool:
     shorter, longer = sorted((len(one), len(other)))
-    return shorter > _SAME * longer
+    return shorter > _DUPLICATE_SIMILARITY * longer

@@ -15,7 +15,7 @@ import apsw
 
 from recto.text.analyzer import words_of
 
-KEPT = 200_000
+MAX_CACHED_WORDS = 200_000
 """Words whose terms are remembered; when there are more, it begins anew."""
 
 STOP_WORDS = frozenset(
@@ -79,7 +79,7 @@ class PorterLexicon:
         with self._turn:
             known = self._known
             fresh = [word for word in words if word not in known]
-            if len(known) + len(fresh) > KEPT:
+            if len(known) + len(fresh) > MAX_CACHED_WORDS:
                 # Others may be reading the old one, so it is left alone and a new one takes its place.
                 known, fresh = {}, list(words)
             bent = [word for word in fresh if word.isascii() and word.isalpha()]

@@ -14,7 +14,7 @@ USED = "recall_used"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmed:
+class Confirmation:
     """Whether entries are in the index."""
 
     words: bool

@@ -13,7 +13,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from recto.errors import AppendConflict, IndexUnavailable, StoreUnavailable
-from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, SealedRow, joined, unseen
+from recto.recall.index.rows import (
+    CoveredRange,
+    IndexRow,
+    LaneSize,
+    LaneSnapshot,
+    SealedRow,
+    join_ranges,
+    uncovered_rows,
+)
 from recto.transcript.entries import Draft, Entry, Head, SessionSummary, refuse_unstorable, session_key
 from recto.transcript.hash_chain import EMPTY, already_stored, link
 
@@ -176,7 +184,7 @@ class _Shelf:
     """One lane of one session."""
 
     generation: int = 0
-    covered: list[Covered] = field(default_factory=list)
+    covered: list[CoveredRange] = field(default_factory=list)
     fresh: dict[int, bytes] = field(default_factory=dict)
     sealed: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
@@ -194,27 +202,27 @@ class MemoryIndex:
         """Where it is, as a person would write it."""
         return "memory"
 
-    def covered(self, session: str, lane: str) -> list[Covered]:
+    def covered(self, session: str, lane: str) -> list[CoveredRange]:
         """Which entries the lane has taken in."""
         with self._lock:
             return list(self._shelf(session, lane).covered)
 
-    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: Covered) -> None:
+    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: CoveredRange) -> None:
         """Adds fresh rows and what they cover, all or none."""
         session_key(session)
         with self._lock:
             shelf = self._shelf(session, lane)
-            shelf.fresh |= dict(unseen(rows, covers, shelf.covered))
-            shelf.covered = joined([*shelf.covered, covers])
+            shelf.fresh |= dict(uncovered_rows(rows, covers, shelf.covered))
+            shelf.covered = join_ranges([*shelf.covered, covers])
             self._shelves[session, lane] = shelf
 
-    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> Glance:
+    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
         """The fresh rows and the sealed rows of these parts, as they are at one moment."""
         with self._lock:
             shelf = self._shelf(session, lane)
             asked = set(parts)
             sealed = [SealedRow(*place, data) for place, data in sorted(shelf.sealed.items()) if place[0] in asked]
-            return Glance(shelf.generation, [IndexRow(*row) for row in sorted(shelf.fresh.items())], sealed)
+            return LaneSnapshot(shelf.generation, [IndexRow(*row) for row in sorted(shelf.fresh.items())], sealed)
 
     def seal(
         self,

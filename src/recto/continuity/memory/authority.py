@@ -11,7 +11,7 @@ from collections.abc import Callable
 from recto.continuity.memory.events import Approval, MemoryDecisions, brought_up
 from recto.continuity.memory.files import MemoryFolder
 from recto.continuity.memory.manager import is_edited
-from recto.recall.quoting import day_of
+from recto.recall.quoting import format_day
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_memory_session
 
@@ -46,7 +46,7 @@ class MemoryAuthority:
 
 def _said(approval: Approval, *, edited: bool) -> str:
     memory = approval.memory
-    told = f"approved memory ({memory.kind}) of {day_of(memory.created)}"
+    told = f"approved memory ({memory.kind}) of {format_day(memory.created)}"
     if memory.sources:
         told += f", from {', '.join(memory.sources[:_SOURCES])}"
     return f"{told}; its page was changed since" if edited else told

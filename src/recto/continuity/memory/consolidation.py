@@ -23,12 +23,12 @@ from recto.continuity.memory.model import Memory, flags_of, strength
 from recto.continuity.memory.proposals import Proposal, Suggestion
 from recto.continuity.memory.recall_probe import HeldOut, RecallHealth, health_of, held_out
 from recto.errors import InputError, ProposalRefused, RectoError
-from recto.recall.quoting import moment
+from recto.recall.quoting import format_minute
 from recto.text.unicode import harmless, plain
 from recto.transcript.session_keys import is_memory_session, parse_pointer, pointer_to
 
 if TYPE_CHECKING:
-    from recto.recall.recall import Recall
+    from recto.recall.recall import RecallService
 
 RULE = "rule"
 _HOUR = 3_600_000_000
@@ -76,7 +76,7 @@ class Consolidator:
         memories: Memories,
         *,
         model: ChatModel | None = None,
-        recall_of: Callable[[str], Recall] | None = None,
+        recall_of: Callable[[str], RecallService] | None = None,
     ) -> None:
         self.memories = memories
         self._model = model
@@ -274,7 +274,9 @@ class Consolidator:
         told = _told(cycle)
         with self.memories.folder.writing():
             self.memories.write_index()
-            cycle.journal = self.memories.folder.write_journal(now, [f"## Consolidation, {moment(now)}", "", *told])
+            cycle.journal = self.memories.folder.write_journal(
+                now, [f"## Consolidation, {format_minute(now)}", "", *told]
+            )
             self.memories.folder.write(HANDOFF, cycle.handoff.encode())
             self.memories.folder.log(ts=now, event=CYCLE, told=told)
         about = {

@@ -20,7 +20,7 @@ from recto.continuity.memory.events import Cursor, about_of
 from recto.continuity.memory.model import KINDS, MemoryKind
 from recto.errors import InputError, RectoError
 from recto.formats import read
-from recto.recall.documents import is_raw
+from recto.recall.documents import is_original_message
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer
@@ -250,7 +250,7 @@ def reviews(
 def heard(entries: Iterable[Entry], teller: MessageViewReader) -> Iterator[MessageView]:
     """The messages among entries. What cannot be read, and what a client wrote about its own history, is left out."""
     for entry in entries:
-        if is_raw(entry):
+        if is_original_message(entry):
             try:
                 yield teller.tell(entry.seq, read(entry.content, entry.wire))
             except InputError:
@@ -264,7 +264,7 @@ def is_own_words(store: TranscriptStore, pointer: str, text: str) -> bool:
     """
     session, seq = parse_pointer(pointer)
     entry = next(iter(store.read(session, seq, seq)), None)
-    if entry is None or entry.role != "user" or entry.surface == _IMPORTED or not is_raw(entry):
+    if entry is None or entry.role != "user" or entry.surface == _IMPORTED or not is_original_message(entry):
         return False
     try:
         message = read(entry.content, entry.wire)

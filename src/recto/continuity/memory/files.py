@@ -24,7 +24,7 @@ from typing import Any
 from recto.continuity.memory.markdown import LARGEST, MarkdownPage, read_page
 from recto.continuity.memory.model import KINDS, Memory, strength
 from recto.errors import MalformedMemory, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
-from recto.recall.quoting import day_of
+from recto.recall.quoting import format_day
 from recto.text.unicode import harmless
 from recto.transcript.events import to_json
 
@@ -175,8 +175,8 @@ class MemoryFolder:
 
     def write_journal(self, when: int, lines: Sequence[str]) -> str:
         """Adds a paragraph to the journal of a day; returns the path."""
-        path = f"{JOURNAL}/{day_of(when)}.md"
-        before = self._read_or_nothing(path, _MOST_JOURNAL) or f"# {day_of(when)}\n".encode()
+        path = f"{JOURNAL}/{format_day(when)}.md"
+        before = self._read_or_nothing(path, _MOST_JOURNAL) or f"# {format_day(when)}\n".encode()
         self.write(path, before + "\n".join(("", *lines, "")).encode())
         return path
 
@@ -301,6 +301,6 @@ def _index_line(path: str, memory: Memory, now: int) -> str:
     title = " ".join(harmless(memory.title).split()).replace("[", "(").replace("]", ")")
     marks = "".join(f", {name}" for name in ("critical", "evergreen") if getattr(memory, name))
     return (
-        f"- [{title}]({path}) ({day_of(memory.created)}, strength {strength(memory, now):.2f}, "
+        f"- [{title}]({path}) ({format_day(memory.created)}, strength {strength(memory, now):.2f}, "
         f"used {memory.hits} times{marks})"
     )

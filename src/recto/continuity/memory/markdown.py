@@ -31,7 +31,7 @@ from recto.continuity.memory.model import (
     title_of,
 )
 from recto.errors import InputError, MalformedMemory
-from recto.recall.quoting import day_of
+from recto.recall.quoting import format_day
 from recto.text.unicode import unseen_in
 from recto.transcript.session_keys import parse_pointer
 
@@ -302,14 +302,14 @@ def _time(value: str) -> int | None:
         shifted // 400 * 146_097 + shifted % 400 * 365 + shifted % 400 // 4 - shifted % 400 // 100 + of_year - 719_468
     )
     when = (((days * 24 + hour) * 60 + minute) * 60 + second) * _SECOND
-    return when if day_of(when) == value[:10] else None
+    return when if format_day(when) == value[:10] else None
 
 
 def _written_time(when: int) -> str:
     if when <= 0:
         return _NEVER
     second = when // _SECOND % 86_400
-    return f"{day_of(when)}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}Z"
+    return f"{format_day(when)}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}Z"
 
 
 def _text(value: str) -> str:

@@ -16,7 +16,7 @@ from recto.context.facts.user_text import sentences_of
 from recto.recall.types import Query
 
 if TYPE_CHECKING:
-    from recto.recall.recall import Recall
+    from recto.recall.recall import RecallService
 
 MOST = 20
 """Questions of one session."""
@@ -63,7 +63,7 @@ def held_out(told: Sequence[MessageView], most: int = MOST) -> list[HeldOut]:
     return [made[int(place * step)] for place in range(min(most, len(made)))]
 
 
-def health_of(recall: Recall, questions: Sequence[HeldOut], now: int) -> RecallHealth:
+def health_of(recall: RecallService, questions: Sequence[HeldOut], now: int) -> RecallHealth:
     """Asks the questions, and counts how often the right entry, or one that says the same, comes back."""
     found, missed = 0, []
     for one in questions:

@@ -12,34 +12,41 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recto.recall.index.cache import BoundedCache, reading
-from recto.recall.index.quantization import Coded
-from recto.recall.index.vector_blocks import Held, block_of, blocks_of, parts_of, sign_part, sign_parts
-from recto.recall.index_types import IndexRow, Linking, Unlinked
+from recto.recall.index.cache import BoundedCache, decoding
+from recto.recall.index.quantization import QuantizedVectors
+from recto.recall.index.rows import GraphVector, IndexRow, UnlinkedBlocks
+from recto.recall.index.vector_blocks import (
+    SealedVectors,
+    block_parts,
+    blocks_from_signs,
+    sign_part,
+    sign_parts,
+    vectors_per_block,
+)
 from recto.recall.protocols import RecallIndex, VectorGraphs
 
 if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
 
-LONG = 30_000
+MIN_GRAPH_VECTORS = 30_000
 """So many vectors a session has before they are taken into a graph: fewer are compared as quickly one by one."""
-_MOST_BESIDE = 4_096
+_MAX_OUTSIDE_GRAPH = 4_096
 """Vectors that are not in the graph and are compared beside it, at most."""
-_TRIES = 4
-_SESSIONS = 4_096
+_MAX_ATTEMPTS = 4
+_MAX_SESSIONS = 4_096
 
 
-class Beside(NamedTuple):
+class OutsideGraph(NamedTuple):
     """What a graph does not have of a session, at one moment."""
 
-    sealed: Coded
+    sealed: QuantizedVectors
     fresh: Sequence[IndexRow]
 
 
-class Graph:
+class VectorGraph:
     """The graph of one lane, over all sessions. Any number of threads may use it."""
 
-    long = LONG
+    long = MIN_GRAPH_VECTORS
 
     def __init__(self, index: RecallIndex, lane: str, dims: int) -> None:
         self._index = index
@@ -47,9 +54,9 @@ class Graph:
         self._dims = dims
         graphs: VectorGraphs | None = getattr(index, "graphs", None)
         self._graphs = graphs
-        self._known: BoundedCache[Unlinked] = BoundedCache(_SESSIONS)
+        self._known: BoundedCache[UnlinkedBlocks] = BoundedCache(_MAX_SESSIONS)
         """What the graph lacked of sessions, by what was looked up last."""
-        self._seen: BoundedCache[bool] = BoundedCache(_SESSIONS)
+        self._seen: BoundedCache[bool] = BoundedCache(_MAX_SESSIONS)
         """Sessions that nothing was sealed of here since all of it was in the graph."""
 
     def is_there(self) -> bool:
@@ -58,7 +65,7 @@ class Graph:
 
     def nearest(
         self, session: str, asked: Matrix, most: int, only: Collection[int] | None
-    ) -> tuple[NDArray[np.uint32], NDArray[np.float32], Beside] | None:
+    ) -> tuple[NDArray[np.uint32], NDArray[np.float32], OutsideGraph] | None:
         """Entries with their likeness to a vector, of all or of some; and what has to be compared beside them.
 
         None where the session is not long, or the graph does not know enough of it.
@@ -92,52 +99,52 @@ class Graph:
                 if not goes_on():
                     return
                 generation, block, _ = self._read(session, [first])
-                self._graphs.link(session, self._lane, generation, self._dims, _linking(first, block))
+                self._graphs.link(session, self._lane, generation, self._dims, _graph_vectors(first, block))
             lacks = self._lacks(session)
         if not self._is_long(lacks) or not lacks.firsts:
             self._seen.keep(session, True)
 
-    def _beside(self, session: str) -> Beside | None:
+    def _beside(self, session: str) -> OutsideGraph | None:
         """What is compared beside the graph; None where that is too much, or the session is not long."""
-        for _ in range(_TRIES):
+        for _ in range(_MAX_ATTEMPTS):
             lacks = self._known.get(session)
             fresh = self._index.glance(session, self._lane)
             if lacks is None or lacks.firsts or lacks.generation != fresh.generation:
                 lacks = self._lacks(session)
-            if not self._is_long(lacks) or len(lacks.firsts) * block_of(self._dims) > _MOST_BESIDE:
+            if not self._is_long(lacks) or len(lacks.firsts) * vectors_per_block(self._dims) > _MAX_OUTSIDE_GRAPH:
                 return None
             if not lacks.firsts and lacks.generation == fresh.generation:
-                return Beside(Held.empty(self._dims, with_codes=True).coded(None), fresh.fresh)
+                return OutsideGraph(SealedVectors.empty(self._dims, with_codes=True).coded(None), fresh.fresh)
             generation, sealed, rows = self._read(session, lacks.firsts)
             if generation == lacks.generation:
-                return Beside(sealed, rows)
+                return OutsideGraph(sealed, rows)
         return None
 
-    def _lacks(self, session: str) -> Unlinked:
+    def _lacks(self, session: str) -> UnlinkedBlocks:
         assert self._graphs is not None  # noqa: S101  # asked only where there are graphs
         lacks = self._graphs.unlinked(session, self._lane, *sign_parts())
         self._known.keep(session, lacks)
         return lacks
 
-    def _is_long(self, lacks: Unlinked) -> bool:
-        return lacks.blocks * block_of(self._dims) >= self.long
+    def _is_long(self, lacks: UnlinkedBlocks) -> bool:
+        return lacks.blocks * vectors_per_block(self._dims) >= self.long
 
-    def _read(self, session: str, firsts: Sequence[int]) -> tuple[int, Coded, Sequence[IndexRow]]:
+    def _read(self, session: str, firsts: Sequence[int]) -> tuple[int, QuantizedVectors, Sequence[IndexRow]]:
         """Blocks with the generation they were read at, and the fresh rows of that moment."""
         signs = self._index.glance(session, self._lane, [sign_part(first) for first in firsts])
-        with reading(self._index.location):
-            blocks = blocks_of(signs.sealed, self._dims)
-            glance = self._index.glance(session, self._lane, sorted(parts_of(blocks, self._dims, with_codes=True)))
+        with decoding(self._index.location):
+            blocks = blocks_from_signs(signs.sealed, self._dims)
+            glance = self._index.glance(session, self._lane, sorted(block_parts(blocks, self._dims, with_codes=True)))
             if glance.generation != signs.generation:
-                return 0, Held.empty(self._dims, with_codes=True).coded(None), glance.fresh
-            held = Held.empty(self._dims, with_codes=True).grown(glance.generation, blocks, glance.sealed)
+                return 0, SealedVectors.empty(self._dims, with_codes=True).coded(None), glance.fresh
+            held = SealedVectors.empty(self._dims, with_codes=True).grown(glance.generation, blocks, glance.sealed)
             return glance.generation, held.coded(None), glance.fresh
 
 
-def _linking(first: int, block: Coded) -> list[Linking]:
+def _graph_vectors(first: int, block: QuantizedVectors) -> list[GraphVector]:
     """The vectors of a block; those of one entry stand together."""
-    found: list[Linking] = []
+    found: list[GraphVector] = []
     for seq, scale, code in zip(block.keys.tolist(), block.scales.tolist(), block.codes, strict=True):
         piece = found[-1].piece + 1 if found and found[-1].seq == seq else 0
-        found.append(Linking(first, seq, piece, scale, code.tobytes()))
+        found.append(GraphVector(first, seq, piece, scale, code.tobytes()))
     return found

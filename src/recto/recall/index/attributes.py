@@ -17,14 +17,14 @@ ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "event")
 """A role is kept as its place in here, so this never changes but at its end."""
 
 _COLUMNS = {"seqs": "<u4", "ts": "<i8", "lengths": "<u4", "marks": "<u4", "roles": "u1"}
-BYTES = sum(np.dtype(kind).itemsize for kind in _COLUMNS.values())
-_LEAST_ROOM = 1024
+BYTES_PER_MESSAGE = sum(np.dtype(kind).itemsize for kind in _COLUMNS.values())
+_MIN_SPARE = 1024
 
-Places: TypeAlias = "int | NDArray[np.intp]"
+BlockPositions: TypeAlias = "int | NDArray[np.intp]"
 """Where the messages of a block stand among all: the first place where they stand together, or each one's."""
 
 
-class Known(NamedTuple):
+class MessageAttributes(NamedTuple):
     """What is known of one message."""
 
     ts: int
@@ -34,7 +34,7 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class AttributeTable:
     """The messages of a session, ascending; one array for each thing that is known."""
 
     seqs: NDArray[np.uint32]
@@ -48,13 +48,13 @@ class Facts:
     def __len__(self) -> int:
         return len(self.seqs)
 
-    def of(self, seq: int) -> Known | None:
+    def of(self, seq: int) -> MessageAttributes | None:
         """What is known of one message; None where it is not in the index."""
         at = int(self.seqs.searchsorted(np.uint32(seq)))
         if at == len(self.seqs) or self.seqs[at] != seq:
             return None
         role = ROLES[self.roles[at]]
-        return Known(int(self.ts[at]), role, Mark(int(self.marks[at])), int(self.lengths[at]))
+        return MessageAttributes(int(self.ts[at]), role, Mark(int(self.marks[at])), int(self.lengths[at]))
 
     def between(self, start: int, end: int) -> NDArray[np.uint32]:
         """The messages said from `start` up to but not at `end`, in microseconds, ascending."""
@@ -77,9 +77,9 @@ class Facts:
         return b"".join(getattr(self, name).astype(kind).tobytes() for name, kind in _COLUMNS.items())
 
 
-def unpacked(data: bytes, count: int) -> Facts:
+def unpack_attributes(data: bytes, count: int) -> AttributeTable:
     """Back from bytes."""
-    if len(data) != count * BYTES:
+    if len(data) != count * BYTES_PER_MESSAGE:
         raise ValueError(f"{len(data)} bytes for the facts of {count} messages")
     columns, at = {}, 0
     for name, kind in _COLUMNS.items():
@@ -87,10 +87,10 @@ def unpacked(data: bytes, count: int) -> Facts:
         at += columns[name].nbytes
     if columns["roles"].size and columns["roles"].max() >= len(ROLES):
         raise ValueError("a role that is not known")
-    return Facts(**columns)
+    return AttributeTable(**columns)
 
 
-def ordered(several: Sequence[Facts]) -> Facts:
+def merge_attributes(several: Sequence[AttributeTable]) -> AttributeTable:
     """All of them in one, ascending."""
     columns = {
         name: np.concatenate([np.empty(0, kind), *(getattr(one, name) for one in several)], dtype=kind)
@@ -100,21 +100,21 @@ def ordered(several: Sequence[Facts]) -> Facts:
     if not (seqs[1:] > seqs[:-1]).all():
         order = np.argsort(seqs, kind="stable")
         columns = {name: column[order] for name, column in columns.items()}
-    return Facts(**columns)
+    return AttributeTable(**columns)
 
 
-class _Room:
+class _ColumnBuffer:
     """Arrays with room at their end, so that a message more does not copy a million."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: AttributeTable) -> None:
         self.used = len(facts)
-        room = self.used + max(self.used // 8, _LEAST_ROOM)
+        room = self.used + max(self.used // 8, _MIN_SPARE)
         self.columns = {name: np.empty(room, kind) for name, kind in _COLUMNS.items()}
         for name, column in self.columns.items():
             column[: self.used] = getattr(facts, name)
         self._lock = threading.Lock()
 
-    def extend(self, used: int, more: Facts) -> bool:
+    def extend(self, used: int, more: AttributeTable) -> bool:
         """Writes behind what is used. False where somebody else has, or where there is no room left."""
         end = used + len(more)
         with self._lock:
@@ -125,27 +125,29 @@ class _Room:
             self.used = end
             return True
 
-    def view(self, end: int) -> Facts:
-        return Facts(**{name: column[:end] for name, column in self.columns.items()})
+    def view(self, end: int) -> AttributeTable:
+        return AttributeTable(**{name: column[:end] for name, column in self.columns.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
     """The facts of a session, and where the messages of each sealed block stand among them. It never changes."""
 
-    facts: Facts
-    places: Mapping[int, Places]
+    facts: AttributeTable
+    places: Mapping[int, BlockPositions]
     """By the number of the block."""
-    room: _Room
+    room: _ColumnBuffer
 
     @classmethod
-    def of(cls, blocks: Mapping[int, Facts], fresh: Facts) -> BlockLayout:
+    def of(cls, blocks: Mapping[int, AttributeTable], fresh: AttributeTable) -> BlockLayout:
         """From everything there is."""
-        room = _Room(ordered([*blocks.values(), fresh]))
+        room = _ColumnBuffer(merge_attributes([*blocks.values(), fresh]))
         facts = room.view(room.used)
-        return cls(facts, {number: _places(facts, one.seqs) for number, one in blocks.items()}, room)
+        return cls(facts, {number: _positions(facts, one.seqs) for number, one in blocks.items()}, room)
 
-    def grown(self, numbers: Sequence[int], blocks: Mapping[int, Facts], fresh: Facts) -> BlockLayout | None:
+    def grown(
+        self, numbers: Sequence[int], blocks: Mapping[int, AttributeTable], fresh: AttributeTable
+    ) -> BlockLayout | None:
         """With what is new, where all of it comes after what is known already, or is known already; else None.
 
         `numbers` are the blocks there are now, `blocks` those of them that are not in this layout yet.
@@ -154,41 +156,41 @@ class BlockLayout:
             return None  # nothing vouches for it that these are still the same messages
         facts, room = self.facts, self.room
         for more in (*blocks.values(), fresh):
-            new = _unknown(facts, more)
+            new = _rows_after(facts, more)
             if new is None:
                 return None
             if len(new):
                 end = len(facts) + len(new)
                 if not room.extend(len(facts), new):
-                    room = _Room(ordered([facts, new]))
+                    room = _ColumnBuffer(merge_attributes([facts, new]))
                 facts = room.view(end)
         places = {number: self.places[number] for number in numbers if number in self.places}
-        places |= {number: _places(facts, one.seqs) for number, one in blocks.items()}
+        places |= {number: _positions(facts, one.seqs) for number, one in blocks.items()}
         return BlockLayout(facts, places, room)
 
     @property
     def size(self) -> int:
         """In bytes."""
         arrays = sum(one.nbytes for one in self.places.values() if not isinstance(one, int))
-        return len(self.room.columns["seqs"]) * BYTES + arrays + 100 * len(self.places)
+        return len(self.room.columns["seqs"]) * BYTES_PER_MESSAGE + arrays + 100 * len(self.places)
 
 
-def place_of(places: Places, at: NDArray[np.uint16]) -> NDArray[np.intp]:
+def session_positions(places: BlockPositions, at: NDArray[np.uint16]) -> NDArray[np.intp]:
     """From places in a block to places among all."""
     return at.astype(np.intp) + places if isinstance(places, int) else places[at]
 
 
-def _places(facts: Facts, seqs: NDArray[np.uint32]) -> Places:
+def _positions(facts: AttributeTable, seqs: NDArray[np.uint32]) -> BlockPositions:
     places: NDArray[np.intp] = facts.seqs.searchsorted(seqs)
     together = len(places) > 0 and int(places[-1]) - int(places[0]) == len(places) - 1
     return int(places[0]) if together else places
 
 
-def _unknown(facts: Facts, more: Facts) -> Facts | None:
+def _rows_after(facts: AttributeTable, more: AttributeTable) -> AttributeTable | None:
     """The part of them that comes after all that is known; None where one of the others is not known."""
     last = facts.seqs[-1] if len(facts) else np.uint32(0)
     start = int(more.seqs.searchsorted(last, side="right"))
     at = facts.seqs.searchsorted(more.seqs[:start])
     if not np.array_equal(facts.seqs[at], more.seqs[:start]):
         return None
-    return Facts(**{name: getattr(more, name)[start:] for name in _COLUMNS})
+    return AttributeTable(**{name: getattr(more, name)[start:] for name in _COLUMNS})

@@ -17,41 +17,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.errors import StoreError
-from recto.recall.index.attributes import BlockLayout, Facts, ordered, place_of
+from recto.recall.index.attributes import AttributeTable, BlockLayout, merge_attributes, session_positions
 from recto.recall.index.blocks import (
     DIRECTORY,
-    Block,
-    directory,
-    facts_in,
-    merge_parts,
-    merged_rows,
-    one_block_of,
+    WordBlock,
+    attributes_in,
+    merge_blocks,
     own_row_parts,
-    sealed_rows,
+    parts_to_merge,
+    read_directory,
+    seal_rows,
+    select_block_rows,
 )
-from recto.recall.index.cache import BoundedCache, Unpacked, Waiting, reading
+from recto.recall.index.cache import BoundedCache, DecodedRows, UnsealedCounter, decoding
 from recto.recall.index.postings import (
-    BITS,
-    NOWHERE,
-    OWN_ROW,
-    Bucket,
-    Fresh,
+    BLOCK_BITS,
+    NO_POSTINGS,
+    OWN_ROW_AT,
+    FreshPostings,
+    PostingsBucket,
     TermPostings,
     bucket_part,
     bucket_parts,
     own_part,
     pack_document,
     unpack_documents,
-    unpack_own,
+    unpack_own_row,
 )
-from recto.recall.index_types import Covered, Glance, IndexRow
+from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot
 from recto.recall.protocols import RecallIndex
 from recto.recall.types import IndexedDocument
 from recto.transcript.entries import MAX_SEQ
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class TermStatistics:
     """How common terms are where a question is searched. Those of several sessions add up."""
 
     documents: int = 0
@@ -62,11 +62,11 @@ class Tally:
     tf: Mapping[int, int] = field(default_factory=dict)
     """How often it stands in all of them together."""
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: TermStatistics) -> TermStatistics:
         df, tf = Counter(self.df), Counter(self.tf)
         df.update(other.df)
         tf.update(other.tf)
-        return Tally(self.documents + other.documents, self.length + other.length, df, tf)
+        return TermStatistics(self.documents + other.documents, self.length + other.length, df, tf)
 
     def idf(self, term: int) -> float:
         """How much a term tells: the rarer, the more."""
@@ -75,7 +75,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class WordScores:
     """The messages that have any word of a question, ascending."""
 
     seqs: NDArray[np.uint32]
@@ -104,7 +104,7 @@ class Scored:
         return [pair for pair in pairs if pair[0] not in hidden][: max(most, 0)]
 
 
-__all__ = ["Facts", "Scored", "Tally", "WordIndex"]
+__all__ = ["AttributeTable", "TermStatistics", "WordIndex", "WordScores"]
 
 SEAL_AT = 512
 """So many fresh rows are sealed into a block."""
@@ -112,16 +112,16 @@ LARGE = 16_384
 """A fresh row of so many bytes counts for two, and so on."""
 MERGE_AT = (16, 8)
 """So many blocks of the first size become one of the second, and so many of those one of the third."""
-KEPT_BYTES = 192 * 2**20
+CACHE_BYTES = 192 * 2**20
 """What is kept in memory over all sessions: 21 bytes for a message, 3 for a posting of a term that was asked for."""
 
 
 @dataclass(slots=True)
-class _View:
+class _SessionView:
     """A session as it is at one moment, with all that a question needs of it."""
 
-    blocks: list[Block]
-    fresh: Fresh
+    blocks: list[WordBlock]
+    fresh: FreshPostings
     pieces: dict[int, dict[int, TermPostings]]
     """By term and by the number of the block."""
     layout: BlockLayout | None
@@ -151,29 +151,29 @@ class _View:
         for term, (at, tf) in zip(terms, self.fresh.pieces(terms), strict=True):
             pieces = [(layout.places[number], piece) for number, piece in self.pieces[term].items() if len(piece.at)]
             yield (
-                np.concatenate([*(place_of(start, piece.at) for start, piece in pieces), places[at]]),
+                np.concatenate([*(session_positions(start, piece.at) for start, piece in pieces), places[at]]),
                 np.concatenate([*(piece.tf for _, piece in pieces), tf]),
             )
 
 
-class _Read:
+class _PostingsReader:
     """Rows of postings that were read, each taken apart once."""
 
-    def __init__(self, glance: Glance, asked: Collection[int]) -> None:
+    def __init__(self, glance: LaneSnapshot, asked: Collection[int]) -> None:
         self._asked = asked
         self._rows = {(row.part, row.first): row.data for row in glance.sealed}
-        self._buckets: dict[tuple[int, int], Bucket] = {}
+        self._buckets: dict[tuple[int, int], PostingsBucket] = {}
 
-    def piece(self, term: int, block: Block) -> TermPostings | None:
+    def piece(self, term: int, block: WordBlock) -> TermPostings | None:
         """The messages of a block that have a term; None where what says so was not read."""
         own = self._rows.get((own_part(term), block.first))
         if own is not None:
-            return unpack_own(own)
+            return unpack_own_row(own)
         place = bucket_part(term, block.bits), block.first
         if place not in self._rows:
-            return NOWHERE if place[0] in self._asked else None
+            return NO_POSTINGS if place[0] in self._asked else None
         if place not in self._buckets:
-            self._buckets[place] = Bucket(self._rows[place])
+            self._buckets[place] = PostingsBucket(self._rows[place])
         piece = self._buckets[place].piece(term)
         if piece is None and own_part(term) in self._asked:
             raise ValueError("a term has lost the row of its own")
@@ -193,22 +193,22 @@ class WordIndex:
     def __init__(self, index: RecallIndex, lane: str) -> None:
         self.index = index
         self.lane = lane
-        self._layouts: BoundedCache[BlockLayout] = BoundedCache(KEPT_BYTES // 2)
-        self._pieces: BoundedCache[dict[int, TermPostings]] = BoundedCache(KEPT_BYTES // 2)
-        self._blocks: BoundedCache[list[Block]] = BoundedCache(KEPT_BYTES // 16)
-        self._fresh = Unpacked(unpack_documents)
-        self._waiting = Waiting()
+        self._layouts: BoundedCache[BlockLayout] = BoundedCache(CACHE_BYTES // 2)
+        self._pieces: BoundedCache[dict[int, TermPostings]] = BoundedCache(CACHE_BYTES // 2)
+        self._blocks: BoundedCache[list[WordBlock]] = BoundedCache(CACHE_BYTES // 16)
+        self._fresh = DecodedRows(unpack_documents)
+        self._waiting = UnsealedCounter()
 
-    def covered(self, session: str) -> list[Covered]:
+    def covered(self, session: str) -> list[CoveredRange]:
         """Which entries are in."""
         return self.index.covered(session, self.lane)
 
-    def add(self, session: str, documents: Sequence[IndexedDocument], covers: Covered) -> None:
+    def add(self, session: str, documents: Sequence[IndexedDocument], covers: CoveredRange) -> None:
         """Takes messages in; returns when that is confirmed."""
         rows = [pack_document(document) for document in documents]
         self.index.put(session, self.lane, rows, covers)
         counted = self._waiting.add(
-            session, _weight(rows), lambda: _weight(self.index.glance(session, self.lane).fresh)
+            session, _seal_weight(rows), lambda: _seal_weight(self.index.glance(session, self.lane).fresh)
         )
         if counted >= SEAL_AT:
             self._waiting.set(session, 0)
@@ -219,11 +219,11 @@ class WordIndex:
         """Seals what is fresh where it is much, and merges what is small where it is many. Called by `add` too."""
         while self._seal(session):
             pass
-        for bits, count in zip(BITS, MERGE_AT, strict=False):
+        for bits, count in zip(BLOCK_BITS, MERGE_AT, strict=False):
             while self._merge(session, bits, count):
                 pass
 
-    def tally(self, session: str, terms: Iterable[int], *, upto: int = MAX_SEQ) -> Tally:
+    def tally(self, session: str, terms: Iterable[int], *, upto: int = MAX_SEQ) -> TermStatistics:
         """How common these terms are in a session, up to and including an entry."""
         view = self._view(session, list(terms), with_facts=upto < MAX_SEQ)
         facts = view.layout.facts if view.layout is not None else None
@@ -233,18 +233,18 @@ class WordIndex:
             found = [tf[at < known] for at, tf in view.postings(view.layout, asked)]
             df = {term: len(tf) for term, tf in zip(asked, found, strict=True)}
             sums = {term: int(tf.sum(dtype=np.int64)) for term, tf in zip(asked, found, strict=True) if len(tf)}
-            return Tally(known, int(facts.lengths[:known].sum(dtype=np.uint64)), df, sums)
+            return TermStatistics(known, int(facts.lengths[:known].sum(dtype=np.uint64)), df, sums)
         length = sum(block.length for block in view.blocks) + int(view.fresh.facts.lengths.sum(dtype=np.uint64))
         documents = sum(block.documents for block in view.blocks) + len(view.fresh.facts)
-        return Tally(documents, length, view.counts(), view.sums())
+        return TermStatistics(documents, length, view.counts(), view.sums())
 
-    def score(self, session: str, query: Mapping[int, float], tally: Tally) -> Scored:
+    def score(self, session: str, query: Mapping[int, float], tally: TermStatistics) -> WordScores:
         """Every message that has a term of the query; the tally is that of all sessions that are searched."""
         weights = {term: weight * tally.idf(term) for term, weight in query.items() if weight > 0}
         view = self._view(session, list(weights), with_facts=True)
         if view.layout is None or not weights:
-            return Scored(np.empty(0, np.uint32), np.empty(0, np.float32), np.empty(0, np.float32))
-        with reading(self.index.location):
+            return WordScores(np.empty(0, np.uint32), np.empty(0, np.float32), np.empty(0, np.float32))
+        with decoding(self.index.location):
             facts = view.layout.facts
             matched = np.zeros(len(facts), np.bool)
             sums = np.zeros(len(facts), np.complex64)  # score and coverage side by side: one pass over memory for both
@@ -262,44 +262,44 @@ class WordIndex:
             found = np.flatnonzero(matched)
             chosen = sums[found]
             coverage = chosen.imag / np.float32(sum(weights.values()))
-            return Scored(facts.seqs[found], chosen.real.copy(), np.minimum(coverage, 1, dtype=np.float32))
+            return WordScores(facts.seqs[found], chosen.real.copy(), np.minimum(coverage, 1, dtype=np.float32))
 
-    def facts(self, session: str) -> Facts:
+    def facts(self, session: str) -> AttributeTable:
         """What is known of every message of a session."""
         layout = self._view(session, [], with_facts=True).layout
-        return layout.facts if layout is not None else ordered([])
+        return layout.facts if layout is not None else merge_attributes([])
 
-    def _affordable(self, view: _View) -> list[int]:
+    def _affordable(self, view: _SessionView) -> list[int]:
         """The terms that are looked for: all, or the rarest ones."""
         counts = sorted((count, term) for term, count in view.counts().items())
         sums = np.cumsum([count for count, _ in counts])
         return [term for place, (_, term) in enumerate(counts) if place == 0 or sums[place] <= self.most_postings]
 
-    def _view(self, session: str, terms: list[int], *, with_facts: bool) -> _View:
+    def _view(self, session: str, terms: list[int], *, with_facts: bool) -> _SessionView:
         """Reads what is not kept, until nothing that is in the directory at one moment is missing."""
         pieces = {term: dict(self._pieces.get((session, term)) or {}) for term in terms}
         layout = self._layouts.get(session) if with_facts else None
-        loaded: dict[int, Facts] = {}
-        parts = _missing(pieces, self._blocks.get(session) or ())  # likely still these
+        loaded: dict[int, AttributeTable] = {}
+        parts = _missing_parts(pieces, self._blocks.get(session) or ())  # likely still these
         while True:
             glance = self.index.glance(session, self.lane, [DIRECTORY, *parts])
-            with reading(self.index.location):
-                blocks = directory(glance)
+            with decoding(self.index.location):
+                blocks = read_directory(glance)
                 fresh = self._fresh.of(session, glance.fresh)
-                self._take_pieces(session, _Read(glance, parts), blocks, pieces)
-                parts = _missing(pieces, blocks)
+                self._take_pieces(session, _PostingsReader(glance, parts), blocks, pieces)
+                parts = _missing_parts(pieces, blocks)
                 if with_facts:
-                    loaded |= facts_in(glance, blocks)
-                    layout, missing = _laid_out(layout, blocks, loaded, fresh.facts)
+                    loaded |= attributes_in(glance, blocks)
+                    layout, missing = _update_layout(layout, blocks, loaded, fresh.facts)
                     parts |= missing
             if not parts:
                 self._blocks.keep(session, blocks, 100 + 100 * len(blocks))
                 if layout is not None:
                     self._layouts.keep(session, layout, layout.size)
-                return _View(blocks, fresh, pieces, layout)
+                return _SessionView(blocks, fresh, pieces, layout)
 
     def _take_pieces(
-        self, session: str, read: _Read, blocks: list[Block], pieces: dict[int, dict[int, TermPostings]]
+        self, session: str, read: _PostingsReader, blocks: list[WordBlock], pieces: dict[int, dict[int, TermPostings]]
     ) -> None:
         """Takes what came of the postings, and lets go of what is of blocks that are no more."""
         there = {block.number for block in blocks}
@@ -318,58 +318,58 @@ class WordIndex:
                 self._pieces.keep((session, term), dict(known), size)
 
     def _weigh(self, session: str) -> float:
-        return _weight(self.index.glance(session, self.lane).fresh)
+        return _seal_weight(self.index.glance(session, self.lane).fresh)
 
     def _seal(self, session: str) -> bool:
         """Packs fresh rows into a block. False where there is nothing to do, or where somebody else has done it."""
         fresh = self.index.glance(session, self.lane).fresh
-        if _weight(fresh) < SEAL_AT:
+        if _seal_weight(fresh) < SEAL_AT:
             return False
-        taken = one_block_of(fresh)
-        with reading(self.index.location):
-            rows = sealed_rows(taken)
+        taken = select_block_rows(fresh)
+        with decoding(self.index.location):
+            rows = seal_rows(taken)
         return self.index.seal(session, self.lane, [row.seq for row in taken], rows)
 
     def _merge(self, session: str, bits: int, count: int) -> bool:
         """Makes one block out of the oldest ones of a size. False where they are few, or somebody else has done it."""
-        blocks = directory(self.index.glance(session, self.lane, [DIRECTORY]))
+        blocks = read_directory(self.index.glance(session, self.lane, [DIRECTORY]))
         old = [block for block in blocks if block.bits == bits][:count]
         if len(old) < count:
             return False
-        glance = self.index.glance(session, self.lane, merge_parts(old))
-        if not set(old) <= set(directory(glance)):
+        glance = self.index.glance(session, self.lane, parts_to_merge(old))
+        if not set(old) <= set(read_directory(glance)):
             return False
         firsts = {block.first for block in old}
         rows = [row for row in glance.sealed if row.first in firsts]
-        with reading(self.index.location):
-            buckets = [(row, Bucket(row.data)) for row in rows if row.part in bucket_parts(bits)]
+        with decoding(self.index.location):
+            buckets = [(row, PostingsBucket(row.data)) for row in rows if row.part in bucket_parts(bits)]
             more = self.index.glance(session, self.lane, own_row_parts(bucket for _, bucket in buckets))
             if more.generation != glance.generation:
                 return False
-            own = [(row, unpack_own(row.data)) for row in more.sealed if row.first in firsts]
-            new = merged_rows(old, facts_in(glance, old), buckets, own)
+            own = [(row, unpack_own_row(row.data)) for row in more.sealed if row.first in firsts]
+            new = merge_blocks(old, attributes_in(glance, old), buckets, own)
         replaced = [(row.part, row.first) for row in (*rows, *(row for row, _ in own))]
         return self.index.seal(session, self.lane, [], new, replaced)
 
 
-def _weight(rows: Sequence[IndexRow]) -> float:
+def _seal_weight(rows: Sequence[IndexRow]) -> float:
     return sum(max(1.0, len(row.data) / LARGE) for row in rows)
 
 
-def _missing(pieces: Mapping[int, Mapping[int, TermPostings]], blocks: Iterable[Block]) -> set[int]:
+def _missing_parts(pieces: Mapping[int, Mapping[int, TermPostings]], blocks: Iterable[WordBlock]) -> set[int]:
     """The parts that say what is not known yet of these blocks."""
     found: set[int] = set()
     for term, known in pieces.items():
         for block in blocks:
             if block.number not in known:
                 found.add(bucket_part(term, block.bits))
-                if block.documents >= OWN_ROW:
+                if block.documents >= OWN_ROW_AT:
                     found.add(own_part(term))
     return found
 
 
-def _laid_out(
-    layout: BlockLayout | None, blocks: list[Block], loaded: Mapping[int, Facts], fresh: Facts
+def _update_layout(
+    layout: BlockLayout | None, blocks: list[WordBlock], loaded: Mapping[int, AttributeTable], fresh: AttributeTable
 ) -> tuple[BlockLayout | None, set[int]]:
     """The layout of all this, or what it still needs of facts."""
     numbers = [block.number for block in blocks]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from recto.errors import IndexCorrupt
-from recto.recall.index_types import IndexRow
+from recto.recall.index.rows import IndexRow
 
 Value = TypeVar("Value")
 
@@ -58,7 +58,7 @@ class BoundedCache(Generic[Value]):
 
 
 @contextmanager
-def reading(location: str) -> Iterator[None]:
+def decoding(location: str) -> Iterator[None]:
     """Bytes that are not what they should be make the index a damaged one."""
     try:
         yield
@@ -66,7 +66,7 @@ def reading(location: str) -> Iterator[None]:
         raise IndexCorrupt(location, f"a row in it is not what it should be: {error!s:.200}") from error
 
 
-class Waiting:
+class UnsealedCounter:
     """How much of each session waits to be sealed, as far as is known here. Others may add to it too."""
 
     _MOST_SESSIONS = 4096
@@ -92,7 +92,7 @@ class Waiting:
             self._amounts[session] = amount
 
 
-class Unpacked(Generic[Value]):
+class DecodedRows(Generic[Value]):
     """Fresh rows of sessions as they were last read: the same bytes are not taken apart twice."""
 
     _MOST_SESSIONS = 64

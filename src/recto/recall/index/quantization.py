@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recto.recall.index_types import IndexRow
+from recto.recall.index.rows import IndexRow
 
 if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
@@ -25,7 +25,7 @@ CHUNK = 65_536
 _COUNT = struct.Struct("<I")
 
 
-class Coded(NamedTuple):
+class QuantizedVectors(NamedTuple):
     """Vectors and the messages they belong to."""
 
     keys: NDArray[np.uint32]
@@ -40,12 +40,12 @@ class Coded(NamedTuple):
         """As they were, but for what eight bits cannot say."""
         return self.codes * self.scales[:, None]
 
-    def at(self, chosen: NDArray[np.bool]) -> Coded:
+    def at(self, chosen: NDArray[np.bool]) -> QuantizedVectors:
         """Some of them."""
-        return Coded(self.keys[chosen], self.scales[chosen], self.codes[chosen])
+        return QuantizedVectors(self.keys[chosen], self.scales[chosen], self.codes[chosen])
 
 
-def coded(vectors: Matrix) -> tuple[NDArray[np.float32], Codes]:
+def quantize(vectors: Matrix) -> tuple[NDArray[np.float32], Codes]:
     """The scales and the codes of vectors, one in each row."""
     clean = np.nan_to_num(vectors.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
     scales = (np.abs(clean).max(axis=1, initial=0.0) / 127).astype(np.float32)
@@ -57,17 +57,19 @@ def pack_message(seq: int, vectors: Matrix, dims: int) -> IndexRow:
     """The vectors of one message as a fresh row."""
     if vectors.ndim != 2 or vectors.shape[1] != dims:
         raise ValueError(f"vectors of shape {vectors.shape}, expected rows of {dims}")
-    scales, codes = coded(vectors)
+    scales, codes = quantize(vectors)
     return IndexRow(seq, _COUNT.pack(len(codes)) + pack_codes(scales, codes))
 
 
-def unpack_messages(rows: Sequence[IndexRow], dims: int) -> Coded:
+def unpack_messages(rows: Sequence[IndexRow], dims: int) -> QuantizedVectors:
     """Fresh rows, read."""
     counts = [_COUNT.unpack_from(row.data)[0] for row in rows]
     pairs = [unpack_codes(row.data[_COUNT.size :], count, dims) for row, count in zip(rows, counts, strict=True)]
     keys = np.repeat(np.fromiter((row.seq for row in rows), np.uint32, len(rows)), counts)
     scales = np.concatenate([np.empty(0, np.float32), *(scales for scales, _ in pairs)])
-    return Coded(keys, scales, np.concatenate([np.empty((0, dims), np.int8), *(codes for _, codes in pairs)]))
+    return QuantizedVectors(
+        keys, scales, np.concatenate([np.empty((0, dims), np.int8), *(codes for _, codes in pairs)])
+    )
 
 
 def pack_codes(scales: NDArray[np.float32], codes: Codes) -> bytes:
@@ -94,7 +96,7 @@ def cosines(codes: Codes, scales: NDArray[np.float32], query: Matrix) -> NDArray
     return found
 
 
-def signs_of(vectors: Matrix | Codes) -> Signs:
+def sign_bits(vectors: Matrix | Codes) -> Signs:
     """One bit for each number, one where it is above zero."""
     bits = np.packbits(vectors > 0, axis=1)
     padded = np.zeros((len(bits), sign_bytes(vectors.shape[1])), np.uint8)
@@ -107,7 +109,7 @@ def sign_bytes(dims: int) -> int:
     return -(-dims // 64) * 8
 
 
-def unlike(signs: Signs, query: Signs) -> NDArray[np.uint16]:
+def hamming_distances(signs: Signs, query: Signs) -> NDArray[np.uint16]:
     """In how many signs each vector differs from the question."""
     found = np.zeros(signs.shape[1], np.uint16)
     differ = np.empty(min(CHUNK, signs.shape[1]), np.uint64)
@@ -122,11 +124,11 @@ def unlike(signs: Signs, query: Signs) -> NDArray[np.uint16]:
     return found
 
 
-def least(numbers: NDArray[np.uint16], count: int) -> NDArray[np.intp]:
+def smallest(numbers: NDArray[np.uint16], count: int) -> NDArray[np.intp]:
     """The places of so many of the smallest numbers; of equal ones the last."""
     if count >= len(numbers):
         return np.arange(len(numbers))
-    edge = _edge_by_sample(numbers, count)
+    edge = _estimate_threshold(numbers, count)
     near = np.flatnonzero(numbers <= edge)
     if len(near) < count:
         near = np.arange(len(numbers))
@@ -137,7 +139,7 @@ def least(numbers: NDArray[np.uint16], count: int) -> NDArray[np.intp]:
     return chosen
 
 
-def _edge_by_sample(numbers: NDArray[np.uint16], count: int) -> int:
+def _estimate_threshold(numbers: NDArray[np.uint16], count: int) -> int:
     """A number that somewhat more than so many are most likely not above: sorting all of them takes too long."""
     step = max(len(numbers) // 16_384, 1)
     sample = numbers[::step]

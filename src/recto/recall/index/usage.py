@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.errors import StoreError
-from recto.recall.index.cache import BoundedCache, Waiting, reading
-from recto.recall.index_types import Covered, Glance, IndexRow, SealedRow
+from recto.recall.index.cache import BoundedCache, UnsealedCounter, decoding
+from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
 from recto.recall.protocols import RecallIndex
 from recto.transcript.entries import MAX_SEQ
 
@@ -19,28 +19,30 @@ LANE = "uses/1"
 SEAL_AT = 512
 """So many events are packed together."""
 MERGE_AT = 8
-KEPT_BYTES = 16 * 2**20
+CACHE_BYTES = 16 * 2**20
 
 _BLOCKS = -1
-_USE = np.dtype([("event", "<u4"), ("entry", "<u4"), ("used", "u1")])
+_USE_ROW = np.dtype([("event", "<u4"), ("entry", "<u4"), ("used", "u1")])
 _PerEntry: TypeAlias = dict[int, tuple[int, int]]
 
 
-class Uses:
+class UsageIndex:
     """How often entries were shown and used. Any number of threads may use it."""
 
     def __init__(self, index: RecallIndex) -> None:
         self.index = index
-        self._kept: BoundedCache[tuple[object, _PerEntry]] = BoundedCache(KEPT_BYTES)
-        self._waiting = Waiting()
+        self._kept: BoundedCache[tuple[object, _PerEntry]] = BoundedCache(CACHE_BYTES)
+        self._waiting = UnsealedCounter()
 
-    def covered(self, session: str) -> list[Covered]:
+    def covered(self, session: str) -> list[CoveredRange]:
         """Which entries are in."""
         return self.index.covered(session, LANE)
 
-    def add(self, session: str, events: Sequence[tuple[int, Sequence[int], Sequence[int]]], covers: Covered) -> None:
+    def add(
+        self, session: str, events: Sequence[tuple[int, Sequence[int], Sequence[int]]], covers: CoveredRange
+    ) -> None:
         """Takes events in, each with its own number, what it showed and what of that was used."""
-        rows = [_packed(*event) for event in events]
+        rows = [_pack_event(*event) for event in events]
         self.index.put(session, LANE, rows, covers)
         if not rows:
             return
@@ -57,8 +59,8 @@ class Uses:
         known = self._kept.get(session)
         if known is not None and known[0] == state:
             return known[1]
-        with reading(self.index.location):
-            found = _counted(_uses_of(glance), before)
+        with decoding(self.index.location):
+            found = _count_uses(_read_uses(glance), before)
         self._kept.keep(session, (state, found), 200 + 200 * len(found))
         return found
 
@@ -68,8 +70,8 @@ class Uses:
         if len(glance.fresh) < SEAL_AT:
             return False
         merged = glance.sealed if len(glance.sealed) >= MERGE_AT else ()
-        with reading(self.index.location):
-            together = _uses_of(Glance(glance.generation, glance.fresh, merged))
+        with decoding(self.index.location):
+            together = _read_uses(LaneSnapshot(glance.generation, glance.fresh, merged))
         first = min([glance.fresh[0].seq, *(row.first for row in merged)])
         return self.index.seal(
             session,
@@ -80,18 +82,20 @@ class Uses:
         )
 
 
-def _packed(event: int, shown: Sequence[int], used: Sequence[int]) -> IndexRow:
+def _pack_event(event: int, shown: Sequence[int], used: Sequence[int]) -> IndexRow:
     entries = sorted({*shown, *used})
-    rows = np.zeros(len(entries), _USE)
+    rows = np.zeros(len(entries), _USE_ROW)
     rows["event"], rows["entry"], rows["used"] = event, entries, np.isin(entries, list(used))
     return IndexRow(event, rows.tobytes())
 
 
-def _uses_of(glance: Glance) -> NDArray[np.void]:
-    return np.frombuffer(b"".join([*(row.data for row in glance.sealed), *(row.data for row in glance.fresh)]), _USE)
+def _read_uses(glance: LaneSnapshot) -> NDArray[np.void]:
+    return np.frombuffer(
+        b"".join([*(row.data for row in glance.sealed), *(row.data for row in glance.fresh)]), _USE_ROW
+    )
 
 
-def _counted(uses: NDArray[np.void], before: int) -> _PerEntry:
+def _count_uses(uses: NDArray[np.void], before: int) -> _PerEntry:
     counted = uses[uses["event"] <= before]
     entries, places = np.unique(counted["entry"], return_inverse=True)
     shown = np.bincount(places, minlength=len(entries))

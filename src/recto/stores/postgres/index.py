@@ -14,7 +14,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from recto.errors import IndexFailed, IndexUnavailable, StoreError
-from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, SealedRow, joined, unseen
+from recto.recall.index.rows import (
+    CoveredRange,
+    IndexRow,
+    LaneSize,
+    LaneSnapshot,
+    SealedRow,
+    join_ranges,
+    uncovered_rows,
+)
 from recto.stores.errors import of_an_index
 from recto.stores.postgres.codec import number, of_bytes, of_numbers
 from recto.stores.postgres.erasure import RECALL, written_anew
@@ -103,15 +111,15 @@ class PostgresIndex:
         """Where it is, as a person would write it."""
         return self._link.location
 
-    def covered(self, session: str, lane: str) -> list[Covered]:
+    def covered(self, session: str, lane: str) -> list[CoveredRange]:
         """Which entries the lane has taken in, as ranges in order; neighbours are joined."""
         found = self._fetched(session, _COVERED, {"session": session, "lane": lane})
-        return [Covered(first, last, bytes(digest)) for first, last, digest in found]
+        return [CoveredRange(first, last, bytes(digest)) for first, last, digest in found]
 
-    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: Covered) -> None:
+    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: CoveredRange) -> None:
         """Adds fresh rows and what they cover, all or none; returns when both are confirmed."""
         session_key(session)
-        unseen(rows, covers, [])  # refuses what no range could hold, before anything is written
+        uncovered_rows(rows, covers, [])  # refuses what no range could hold, before anything is written
 
         async def attempt() -> None:
             here = _here(session, lane)
@@ -123,7 +131,7 @@ class PostgresIndex:
         with self._translating():
             self._link.do(lambda: self._link.again(attempt))
 
-    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> Glance:
+    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
         """The fresh rows and the sealed rows of these parts, as they are at one moment."""
         given = {"session": session, "lane": lane, "parts": of_numbers(sorted(set(parts)))}
         generation, fresh, sealed = 0, [], []
@@ -134,7 +142,7 @@ class PostgresIndex:
                 fresh.append(IndexRow(one, bytes(data)))
             else:
                 sealed.append(SealedRow(one, two, bytes(data)))
-        return Glance(generation, fresh, sealed)
+        return LaneSnapshot(generation, fresh, sealed)
 
     def seal(
         self,
@@ -228,12 +236,12 @@ def _here(session: str, lane: str) -> dict[str, Any]:
     return {"session": session, "lane": lane, "tenant": tenant_of(session)}
 
 
-async def _put(connection: Connection, here: dict[str, Any], rows: Sequence[IndexRow], covers: Covered) -> None:
+async def _put(connection: Connection, here: dict[str, Any], rows: Sequence[IndexRow], covers: CoveredRange) -> None:
     cursor = await connection.execute(
         _NEAR, here | {"first": number(covers.first), "last": number(covers.last)}, binary=True
     )
-    near = [Covered(first, last, bytes(digest)) for first, last, digest in await cursor.fetchall()]
-    new, together = unseen(rows, covers, near), joined([*near, covers])
+    near = [CoveredRange(first, last, bytes(digest)) for first, last, digest in await cursor.fetchall()]
+    new, together = uncovered_rows(rows, covers, near), join_ranges([*near, covers])
     if together == near:
         return
     fresh = {"seqs": of_numbers(row.seq for row in new), "datas": of_bytes(row.data for row in new)}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-from recto.recall.index_types import Linking, Unlinked
+from recto.recall.index.rows import GraphVector, UnlinkedBlocks
 from recto.stores.postgres.codec import number, of_numbers, of_texts
 from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
 from recto.transcript.session_keys import tenant_of
@@ -99,14 +99,14 @@ class PostgresGraphs:
             self._home = "" if self.lacking() else self._home
         return bool(self._home) and dims <= SIZES[-1]
 
-    def unlinked(self, session: str, lane: str, low: int, high: int) -> Unlinked:
+    def unlinked(self, session: str, lane: str, low: int, high: int) -> UnlinkedBlocks:
         """How many blocks there are, by the parts that each has one of, and which of them are not in a graph yet."""
         given = {"session": session, "lane": lane, "low": number(low), "high": number(high)}
         with self._translating():
             found = self._link.do(lambda: self._link.fetched(tenant_of(session), _UNLINKED, given))
-        return Unlinked(*found[0]) if found else Unlinked(0, 0, [])
+        return UnlinkedBlocks(*found[0]) if found else UnlinkedBlocks(0, 0, [])
 
-    def link(self, session: str, lane: str, generation: int, dims: int, vectors: Sequence[Linking]) -> None:
+    def link(self, session: str, lane: str, generation: int, dims: int, vectors: Sequence[GraphVector]) -> None:
         """Takes vectors into a graph, all or none; none where the lane is of another generation by now."""
         size = _size_of(dims)
         rest = ",0" * (size - dims)

@@ -28,7 +28,7 @@ from recto.errors import (
     StoreError,
     StoreLocked,
 )
-from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, SealedRow
+from recto.recall.index.rows import CoveredRange, IndexRow, LaneSize, LaneSnapshot, SealedRow
 from recto.stores.errors import of_an_index
 from recto.stores.sqlite import index_queries
 from recto.stores.sqlite.connection import Readers, SqliteOptions, connect
@@ -83,19 +83,19 @@ class SqliteIndex:
         """Where it is, as a person would write it."""
         return self._location
 
-    def covered(self, session: str, lane: str) -> list[Covered]:
+    def covered(self, session: str, lane: str) -> list[CoveredRange]:
         """Which entries the lane has taken in, as ranges in order; neighbours are joined."""
         with self._reading() as connection:
             known = index_queries.shelf_of(connection, session, lane)
             return index_queries.covered(connection, known[0]) if known else []
 
-    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: Covered) -> None:
+    def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: CoveredRange) -> None:
         """Adds fresh rows and what they cover, all or none; returns when both are confirmed."""
         session_key(session)
         with self._writing() as connection:
             index_queries.put(connection, session, lane, rows, covers)
 
-    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> Glance:
+    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
         """The fresh rows and the sealed rows of these parts, as they are at one moment."""
         with self._reading() as connection:
             return index_queries.glance(connection, self._seen_by(connection), session, lane, parts)

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 
 import apsw
 
-from recto.recall.index_types import Covered, Glance, IndexRow, LaneSize, SealedRow, joined, unseen
+from recto.recall.index.rows import (
+    CoveredRange,
+    IndexRow,
+    LaneSize,
+    LaneSnapshot,
+    SealedRow,
+    join_ranges,
+    uncovered_rows,
+)
 
 _SHELF = "SELECT shelf, generation FROM shelves WHERE session = ? AND lane = ?"
 _SHELVES = "SELECT shelf FROM shelves WHERE session = ? AND lane = coalesce(?, lane)"
@@ -45,7 +53,7 @@ WHERE NOT EXISTS (SELECT 1 FROM covered AS c WHERE c.shelf = f.shelf AND f.seq B
 """
 _FORGET = tuple(f"DELETE FROM {table} WHERE shelf = ?" for table in ("fresh", "sealed", "covered"))  # noqa: S608
 
-NOTHING = Glance(0, (), ())
+NOTHING = LaneSnapshot(0, (), ())
 
 
 def shelf_of(connection: apsw.Connection, session: str, lane: str) -> tuple[int, int] | None:
@@ -54,17 +62,17 @@ def shelf_of(connection: apsw.Connection, session: str, lane: str) -> tuple[int,
     return found
 
 
-def covered(connection: apsw.Connection, shelf: int) -> list[Covered]:
+def covered(connection: apsw.Connection, shelf: int) -> list[CoveredRange]:
     """Which entries it has taken in."""
-    return [Covered(*row) for row in connection.execute(_COVERED, (shelf,))]
+    return [CoveredRange(*row) for row in connection.execute(_COVERED, (shelf,))]
 
 
-def put(connection: apsw.Connection, session: str, lane: str, rows: Sequence[IndexRow], covers: Covered) -> None:
+def put(connection: apsw.Connection, session: str, lane: str, rows: Sequence[IndexRow], covers: CoveredRange) -> None:
     """Adds fresh rows and what they cover. Called in a transaction."""
     known = shelf_of(connection, session, lane)
     near = _near(connection, known[0], covers) if known else []
-    new = unseen(rows, covers, near)
-    together = joined([*near, covers])
+    new = uncovered_rows(rows, covers, near)
+    together = join_ranges([*near, covers])
     if together == near:
         return
     if known is None:
@@ -95,7 +103,9 @@ class FreshRowCache:
         return self._fresh[shelf]
 
 
-def glance(connection: apsw.Connection, seen: FreshRowCache, session: str, lane: str, parts: Sequence[int]) -> Glance:
+def glance(
+    connection: apsw.Connection, seen: FreshRowCache, session: str, lane: str, parts: Sequence[int]
+) -> LaneSnapshot:
     """Called in a transaction, so that all of it is of one moment."""
     known = shelf_of(connection, session, lane)
     if known is None:
@@ -104,7 +114,7 @@ def glance(connection: apsw.Connection, seen: FreshRowCache, session: str, lane:
     fresh = seen.fresh(connection, shelf)
     asked = f"[{','.join(map(str, set(parts)))}]"
     sealed = list(map(SealedRow._make, connection.execute(_SEALED, (shelf, asked)))) if parts else []
-    return Glance(generation, fresh, sealed)
+    return LaneSnapshot(generation, fresh, sealed)
 
 
 def seal(
@@ -159,11 +169,11 @@ def uncovered(connection: apsw.Connection) -> int:
     return count
 
 
-def _near(connection: apsw.Connection, shelf: int, covers: Covered) -> list[Covered]:
+def _near(connection: apsw.Connection, shelf: int, covers: CoveredRange) -> list[CoveredRange]:
     """The ranges that meet or touch another, in order."""
-    found: list[Covered] = []
+    found: list[CoveredRange] = []
     for row in connection.execute(_COVERED_UP_TO, (shelf, covers.last + 1)):
-        one = Covered(*row)
+        one = CoveredRange(*row)
         if one.last < covers.first - 1:
             break
         found.append(one)

@@ -27,7 +27,7 @@ class SealedRow(NamedTuple):
     data: bytes
 
 
-class Linking(NamedTuple):
+class GraphVector(NamedTuple):
     """A vector of a sealed block, to be taken into a graph."""
 
     first: int
@@ -40,7 +40,7 @@ class Linking(NamedTuple):
     """Its numbers, eight bits each; times the scale they are what they were."""
 
 
-class Unlinked(NamedTuple):
+class UnlinkedBlocks(NamedTuple):
     """What a graph lacks of a lane."""
 
     generation: int
@@ -51,7 +51,7 @@ class Unlinked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class CoveredRange:
     """A range of entries that a lane has taken in."""
 
     first: int
@@ -61,7 +61,7 @@ class Covered:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class LaneSnapshot:
     """A lane of a session as it is at one moment."""
 
     generation: int
@@ -81,19 +81,19 @@ class LaneSize:
     bytes: int
 
 
-def joined(ranges: Iterable[Covered]) -> list[Covered]:
+def join_ranges(ranges: Iterable[CoveredRange]) -> list[CoveredRange]:
     """The same coverage in as few ranges as can say it, in order."""
-    found: list[Covered] = []
+    found: list[CoveredRange] = []
     for one in sorted(ranges, key=lambda covered: (covered.first, covered.last)):
         if found and one.first <= found[-1].last + 1:
             if one.last > found[-1].last:
-                found[-1] = Covered(found[-1].first, one.last, one.hash)
+                found[-1] = CoveredRange(found[-1].first, one.last, one.hash)
         else:
             found.append(one)
     return found
 
 
-def gaps(covered: Sequence[Covered], first: int, last: int) -> list[tuple[int, int]]:
+def gaps(covered: Sequence[CoveredRange], first: int, last: int) -> list[tuple[int, int]]:
     """The ranges between `first` and `last` that are not covered; the coverage is joined already."""
     found, at = [], first
     for one in covered:
@@ -109,12 +109,12 @@ def gaps(covered: Sequence[Covered], first: int, last: int) -> list[tuple[int, i
     return found
 
 
-def is_covered(covered: Sequence[Covered], seq: int) -> bool:
+def is_covered(covered: Sequence[CoveredRange], seq: int) -> bool:
     """Whether an entry lies in one of the ranges."""
     return any(one.first <= seq <= one.last for one in covered)
 
 
-def unseen(rows: Sequence[IndexRow], covers: Covered, covered: Sequence[Covered]) -> list[IndexRow]:
+def uncovered_rows(rows: Sequence[IndexRow], covers: CoveredRange, covered: Sequence[CoveredRange]) -> list[IndexRow]:
     """The rows of entries that are not covered yet. Every row must lie in what it is said to cover, and be alone."""
     if not 1 <= covers.first <= covers.last:
         raise ValueError(f"no range of entries: {covers.first} to {covers.last}")

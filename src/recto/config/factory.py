@@ -450,7 +450,7 @@ def open_index(settings: Settings, store: TranscriptStore) -> RecallIndex:
 def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> RecallService:
     """Build the recall of a session, over a shared indexer or one of its own."""
     from recto.recall.ranking import RankingWeights  # noqa: PLC0415
-    from recto.recall.recall import RecallService, RecallRules  # noqa: PLC0415
+    from recto.recall.recall import RecallRules, RecallService  # noqa: PLC0415
     from recto.recall.search import Searcher  # noqa: PLC0415
 
     recall_settings = settings.recall

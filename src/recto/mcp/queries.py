@@ -99,7 +99,9 @@ def read(desk: McpContext, given: params.ReadParams) -> results.QuotedEntries:
     key, seq, found = desk.entries(given.pointer, given.around)
     parts = [paged(one, given.start) if one.seq == seq else paged(one, most=NEIGHBOUR) for one in found]
     return results.QuotedEntries(
-        session=session_in(key), pages=tuple(page for page, _ in parts), quotation=render_quotation([one for _, one in parts])
+        session=session_in(key),
+        pages=tuple(page for page, _ in parts),
+        quotation=render_quotation([one for _, one in parts]),
     )
 
 

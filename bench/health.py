@@ -21,7 +21,7 @@ from bench.measure import percentile, row
 from bench.turns import MODEL, counted, exchanges, filled
 from recto import Session
 from recto import open as open_session
-from recto.health.exporters.json_log import Log
+from recto.health.exporters.json_log import JsonLog
 from recto.health.exporters.prometheus import Metrics
 
 WARM = 10
@@ -70,7 +70,7 @@ def _measured(folder: Path, size: int, turns: int, following: list[list[dict]]) 
             opened = stack.enter_context(opening)
             if name == "told":
                 opened.watch(Metrics())
-                opened.watch(Log(str(log)))
+                opened.watch(JsonLog(str(log)))
             running[name] = _turns(opened, following)
         os.sync()
         for number in range(WARM + turns):

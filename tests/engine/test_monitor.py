@@ -12,11 +12,11 @@ import pytest
 
 import recto
 from recto.engine.context_window_manager import ContextWindowManager
-from recto.engine.monitor import CARRY_EVERY, NUMBERS, REACH, health_of, health_report, numbers_in
+from recto.engine.monitor import COMPOSITION, STATE_INTERVAL, STATE_LOOKBACK, composition_in, health_of, health_report
 from recto.engine.projection import DECISIONS
 from recto.errors import InputError, StoreUnavailable, WindowOverflow
 from recto.formats.session_files import read_file
-from recto.health.alerts import KINDS
+from recto.health.alerts import ALERT_KINDS
 from recto.health.metrics import PromptComposition
 from recto.stores.memory import MemoryStore
 from recto.stores.sqlite import SqliteStore
@@ -166,7 +166,7 @@ def test_a_turn_is_an_answer_to_a_prompt_and_nothing_else():
         )
         session.append({"role": "assistant", "content": "and more still"})
         assert [turn.seq for turn in heard.turns] == [4]
-        assert [entry.seq for entry in session.read() if numbers_in(entry)] == [4]
+        assert [entry.seq for entry in session.read() if composition_in(entry)] == [4]
         assert again(session)[0] == heard.turns
 
 
@@ -175,8 +175,8 @@ def test_what_the_caller_keeps_with_an_answer_stays_and_wins():
     with opened(heard=heard) as session:
         entry = say(session, meta={"trace": "t1"})
         assert entry.metadata["trace"] == "t1"
-        assert PromptComposition.from_json(entry.metadata[NUMBERS]).tokens == heard.turns[0].tokens
-        assert say(session, meta={NUMBERS: "mine"}).metadata == {NUMBERS: "mine"}
+        assert PromptComposition.from_json(entry.metadata[COMPOSITION]).tokens == heard.turns[0].tokens
+        assert say(session, meta={COMPOSITION: "mine"}).metadata == {COMPOSITION: "mine"}
         assert len(heard.turns) == 1
         assert again(session)[0] == heard.turns
 
@@ -198,7 +198,7 @@ def test_a_long_session_that_nobody_measured_begins_anew_and_says_so(measured):
     with opened(store, health={"enabled": measured}) as session:
         say(session)
         say(session)
-        session.append_all([{"role": "user", "content": "x"}] * (REACH + 5))
+        session.append_all([{"role": "user", "content": "x"}] * (STATE_LOOKBACK + 5))
     with opened(store, heard) as session:
         say(session)
         say(session)
@@ -228,10 +228,10 @@ def test_opening_again_reads_only_a_few_entries():
     with opened(store, heard) as session:
         entry = session.append({"role": "assistant", "content": "no prompt, no turn"})
         assert read == []
-        session.monitor.kept_with(
+        session.monitor.meta_for(
             PromptComposition(tokens=1, room=1, prefix=0, results=0, protected=0, recalled=0, tools=0, lag=0, model="")
         )
-    assert min(start for start, _ in read) >= entry.seq - 3 * CARRY_EVERY
+    assert min(start for start, _ in read) >= entry.seq - 3 * STATE_INTERVAL
 
 
 def test_a_session_that_is_opened_again_goes_on_with_its_alerts():
@@ -240,7 +240,7 @@ def test_a_session_that_is_opened_again_goes_on_with_its_alerts():
         with opened(store, heard) as session:
             if not number:
                 session.record("fidelity_judged", {"score": 0.2})
-            for _ in range(CARRY_EVERY):
+            for _ in range(STATE_INTERVAL):
                 say(session)
             assert [alert.name for alert in session.health(1).alerts] == ["fidelity"]
             assert again(session) == (heard.turns, heard.alerts)
@@ -379,7 +379,7 @@ def driven(name, session):
         session.window.budget, session.window.rules = driven.roomy
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
+@pytest.mark.parametrize("name", sorted(ALERT_KINDS))
 def test_each_alert_is_raised_and_ended_in_a_session_that_is_driven_there(name):
     called_back = []
     with opened(models={"gpt-4o": {"window": 16_000, "max_input": 16_000}}) as session:

@@ -45,7 +45,7 @@ from tests.hostile_texts import (
 import recto
 from recto.cli.console import one_line, out, safe
 from recto.cli.main import COMMANDS
-from recto.health.exporters.json_log import Log
+from recto.health.exporters.json_log import JsonLog
 from recto.health.exporters.prometheus import Metrics
 from recto.transcript.audit import COLUMNS, cells
 from recto.tui import formatting
@@ -154,7 +154,7 @@ def test_a_table_without_care_is_seen_to_compute():
 
 def logged(folder: Path, batch: list[str]) -> bytes:
     """All that a log says of turns, alerts and events with these texts in every place."""
-    log = Log(str(folder / "log.jsonl"), text=True)
+    log = JsonLog(str(folder / "log.jsonl"), text=True)
     for text in batch:
         log.turn(text, turn(model=text))
         log.alert(alert(session=text, says=text, action=text))

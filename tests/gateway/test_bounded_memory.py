@@ -19,7 +19,7 @@ from recto.gateway.api_keys import Key, Keys, Lookup
 from recto.gateway.middleware.rate_limit import RateLimits
 from recto.gateway.proxy import Lanes
 from recto.gateway.scheduler import Turnstile
-from recto.health.exporters.active_sessions import Live
+from recto.health.exporters._active_sessions import ActiveSessions
 from recto.health.metrics import Alert
 from recto.recall import indexer as indexing
 from recto.recall.embedder_guard import GuardedEmbedder
@@ -83,7 +83,7 @@ def test_troubles_of_many_sessions_are_not_all_kept(monkeypatch):
 
 def test_sessions_that_fell_silent_are_forgotten_though_nobody_asks_how_things_stand():
     now = [0.0]
-    live = Live(seconds=10, now=lambda: now[0])
+    live = ActiveSessions(seconds=10, now=lambda: now[0])
     for number in range(100):
         now[0] += 1
         alert = Alert(

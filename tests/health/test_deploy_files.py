@@ -14,7 +14,7 @@ from tests.health.sample_turns import SESSION, alert, compaction, turn
 
 from recto.health.exporters import fields as facts
 from recto.health.exporters import opentelemetry
-from recto.health.exporters.json_log import Log
+from recto.health.exporters.json_log import JsonLog
 from recto.health.exporters.prometheus import Metrics
 from recto.health.metrics import AlertName
 
@@ -29,7 +29,7 @@ NAME = re.compile(r"\brecto_[a-z_]+")
 def exported() -> dict[str, set[str]]:
     """Every series that Prometheus stores, by its name and with its labels."""
     metrics = Metrics()
-    metrics.watch(Log("stderr"))
+    metrics.watch(JsonLog("stderr"))
     metrics.turn(SESSION, turn())
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(metrics.exposition()[0].decode()):
@@ -111,7 +111,7 @@ def test_every_metric_is_documented(name):
 
 def test_every_field_of_the_log_and_every_name_for_opentelemetry_is_documented(tmp_path):
     page = PAGE.read_text(encoding="utf-8") + REFERENCE.read_text(encoding="utf-8")
-    log = Log(str(tmp_path / "log"))
+    log = JsonLog(str(tmp_path / "log"))
     log.turn(SESSION, turn())
     log.alert(alert())
     log.event(compaction())
@@ -124,6 +124,6 @@ def test_every_field_of_the_log_and_every_name_for_opentelemetry_is_documented(t
         for name in named:
             assert f"`{name}`" in page, name
     constants = [value for name, value in vars(opentelemetry).items() if not name.startswith("__")]
-    for name in [*constants, *opentelemetry._OURS]:
+    for name in [*constants, *opentelemetry._TURN_ATTRIBUTES]:
         if isinstance(name, str) and name.startswith(("gen_ai.", "recto.")):
             assert f"`{name}`" in page, name

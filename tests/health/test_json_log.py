@@ -17,8 +17,8 @@ from recto.config import load
 from recto.config.factory import make_sinks
 from recto.context.policies.scorers import SCORERS
 from recto.engine import projection
-from recto.health.exporters.fields import DECISIONS, FIELDS, POLICIES, facts_of
-from recto.health.exporters.json_log import LINE_MOST, Log
+from recto.health.exporters.fields import DECISIONS, FIELDS, POLICIES, event_fields
+from recto.health.exporters.json_log import MAX_LINE_BYTES, JsonLog
 
 
 def lines(path: Path) -> list[dict]:
@@ -27,7 +27,7 @@ def lines(path: Path) -> list[dict]:
 
 def test_turns_alerts_and_events_each_have_their_line(tmp_path):
     path = tmp_path / "log"
-    log = Log(str(path))
+    log = JsonLog(str(path))
     log.turn(SESSION, turn(fidelity=0.8))
     log.alert(alert())
     log.alert(alert(ended=True))
@@ -76,7 +76,7 @@ def test_no_field_of_an_event_takes_the_place_of_what_stands_in_every_line():
 
 def test_no_word_of_a_session_is_logged_unless_that_is_asked_for(tmp_path):
     quiet, loud = tmp_path / "quiet", tmp_path / "loud"
-    for log in (Log(str(quiet)), Log(str(loud), text=True)):
+    for log in (JsonLog(str(quiet)), JsonLog(str(loud), text=True)):
         log.event(compaction())
         for kind in FIELDS:
             log.event(event(kind, dict.fromkeys(FIELDS[kind], SECRET) | {"reason": SECRET, "text": SECRET}))
@@ -92,7 +92,7 @@ names = st.text(max_size=400) | st.text('\n\r\x1b\x85\u2028\u2029\u202e\ud800"\\
 @given(session=names, model=names, says=names)
 def test_nothing_that_a_name_holds_can_forge_a_line(tmp_path_factory, session, model, says):
     path = tmp_path_factory.mktemp("log") / "log"
-    log = Log(str(path))
+    log = JsonLog(str(path))
     log.turn(session, turn(model=model))
     log.alert(alert(session=session, says=says))
     log.close()
@@ -108,12 +108,12 @@ def test_nothing_that_a_name_holds_can_forge_a_line(tmp_path_factory, session, m
 @pytest.mark.parametrize("content", ["\U0001f600" * 1_000_000, '"\\' * 10_000, "a" * 12_001])
 def test_a_line_has_a_bounded_length_however_much_there_is_to_say(tmp_path, content):
     path = tmp_path / "log"
-    log = Log(str(path), text=True)
+    log = JsonLog(str(path), text=True)
     log.event(event("compaction", content.encode()))
     log.turn("x" * 100_000, turn(model="\U0001f600" * 400))
     log.close()
     for line in path.read_bytes().splitlines(keepends=True):
-        assert len(line) <= LINE_MOST
+        assert len(line) <= MAX_LINE_BYTES
         assert json.loads(line)["cut"] is True
 
 
@@ -121,7 +121,7 @@ def test_only_its_owner_can_read_the_file(tmp_path):
     path = tmp_path / "log"
     before = os.umask(0)
     try:
-        log = Log(str(path))
+        log = JsonLog(str(path))
         log.turn(SESSION, turn())
     finally:
         os.umask(before)
@@ -131,7 +131,7 @@ def test_only_its_owner_can_read_the_file(tmp_path):
 
 def test_a_file_that_was_moved_away_is_begun_anew(tmp_path):
     path = tmp_path / "log"
-    log = Log(str(path))
+    log = JsonLog(str(path))
     log.turn(SESSION, turn(turn=1))
     path.rename(tmp_path / "log.1")
     log.turn(SESSION, turn(turn=2))
@@ -145,7 +145,7 @@ def test_a_log_that_cannot_be_written_counts_what_it_lost(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "real")
     os.mkfifo(tmp_path / "pipe")  # nobody reads it, and it must not be waited for
     for where in ("nowhere/log", "link", "pipe", "."):
-        log = Log(str(tmp_path / where))
+        log = JsonLog(str(tmp_path / where))
         log.turn(SESSION, turn())
         log.alert(alert())
         assert log.dropped == 2, where
@@ -154,7 +154,7 @@ def test_a_log_that_cannot_be_written_counts_what_it_lost(tmp_path):
 
 def test_after_a_full_disk_the_next_line_begins_on_a_line_of_its_own(tmp_path, monkeypatch):
     path = tmp_path / "log"
-    log = Log(str(path))
+    log = JsonLog(str(path))
     real, asked = os.write, []
 
     def short_of_space(file: int, content: bytes) -> int:
@@ -177,7 +177,7 @@ def test_after_a_full_disk_the_next_line_begins_on_a_line_of_its_own(tmp_path, m
 
 
 def test_lines_go_to_the_standard_error_stream_where_that_is_named(capsys):
-    log = Log("stderr")
+    log = JsonLog("stderr")
     log.alert(alert())
     said = capsys.readouterr()
     assert json.loads(said.err)["what"] == "alert"
@@ -203,7 +203,7 @@ hostile = st.recursive(
 def test_whatever_an_event_holds_only_numbers_and_known_words_are_told(kind, data):
     named = [*FIELDS[kind], "left", "shrunk", "compression", "reason"]
     about = data.draw(st.dictionaries(st.sampled_from(named), hostile) | hostile)
-    for name, fact in facts_of(event(kind, json.dumps(about).encode())).items():
+    for name, fact in event_fields(event(kind, json.dumps(about).encode())).items():
         assert isinstance(fact, int | float) or fact in POLICIES | {"other", "off", "words and vectors"} or name in (
             "before", "after", "component",
         )  # fmt: skip
@@ -214,7 +214,7 @@ def test_whatever_an_event_holds_only_numbers_and_known_words_are_told(kind, dat
     "content", [b"", b"[", b"[" * 100_000, b"\xff", b"3", b'{"frees": NaN}', b'{"frees": 1%b}' % (b"0" * 30)]
 )
 def test_an_event_that_cannot_be_read_tells_nothing(content):
-    assert not facts_of(event("compaction", content)).get("frees")
+    assert not event_fields(event("compaction", content)).get("frees")
 
 
 def test_every_decision_and_every_policy_that_exists_is_known_here():

@@ -15,9 +15,10 @@ from tests.health.sample_turns import SECRET, SESSION, alert, compaction, event,
 
 from recto.config import load
 from recto.config.factory import make_metrics
-from recto.health.exporters.active_sessions import Live
-from recto.health.exporters.json_log import Log
-from recto.health.exporters.prometheus import MODELS_MOST, Metrics
+from recto.health.exporters._active_sessions import ActiveSessions
+from recto.health.exporters.base import MAX_MODELS
+from recto.health.exporters.json_log import JsonLog
+from recto.health.exporters.prometheus import Metrics
 from recto.health.exporters.prometheus_server import serve_metrics
 
 
@@ -120,22 +121,22 @@ def test_an_alert_is_active_from_its_beginning_to_its_end_and_each_session_count
 
 def test_a_session_that_has_fallen_silent_counts_no_more():
     clock = [0.0]
-    live = Live(seconds=60, now=lambda: clock[0])
+    live = ActiveSessions(seconds=60, now=lambda: clock[0])
     live.turn("a", turn(utilization=0.99))
     live.alert(alert(session="a"))
     clock[0] = 50.0
     live.turn("b", turn(utilization=0.4))
-    assert (live.standing().sessions, live.standing().utilization) == (2, 0.99)
+    assert (live.stats().sessions, live.stats().utilization) == (2, 0.99)
     clock[0] = 61.0
-    assert (live.standing().sessions, live.standing().utilization, live.standing().alerts) == (1, 0.4, {})
+    assert (live.stats().sessions, live.stats().utilization, live.stats().alerts) == (1, 0.4, {})
 
 
 def test_the_sessions_that_are_remembered_are_bounded():
-    live = Live(most=3)
+    live = ActiveSessions(max_sessions=3)
     for number in range(10):
         live.turn(str(number), turn(utilization=number / 10))
-    assert live.standing().sessions == 3
-    assert live.standing().utilization == 0.9
+    assert live.stats().sessions == 3
+    assert live.stats().utilization == 0.9
 
 
 def test_no_session_stands_in_the_metrics_and_their_number_does_not_grow_with_sessions():
@@ -152,10 +153,10 @@ def test_no_session_stands_in_the_metrics_and_their_number_does_not_grow_with_se
 
 def test_models_beyond_the_first_fifty_are_told_as_other():
     metrics = Metrics()
-    for number in range(MODELS_MOST + 30):
+    for number in range(MAX_MODELS + 30):
         metrics.turn(SESSION, turn(model=f"model-{number}"))
     models = {labels[0][1] for name, *labels in samples(metrics) if name == "recto_turns_total"}
-    assert len(models) == MODELS_MOST + 1
+    assert len(models) == MAX_MODELS + 1
     assert samples(metrics)["recto_turns_total", ("model", "other")] == 30
 
 
@@ -169,7 +170,7 @@ def test_only_models_that_are_known_have_a_name(name):
 
 
 def test_what_another_sink_lost_is_counted(tmp_path):
-    log = Log(str(tmp_path / "nowhere" / "log"))
+    log = JsonLog(str(tmp_path / "nowhere" / "log"))
     metrics = make_metrics(load(environ={}), [log])
     log.turn(SESSION, turn())
     assert samples(metrics)["recto_telemetry_dropped_total", ("sink", "log")] == 1

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from recto.cli.main import COMMANDS
 from recto.config import Settings
 from recto.config.settings import AlertSettings
-from recto.health.alerts import KINDS, Alerting, AlertRules
-from recto.health.metrics import MOST_GONE, Gone, Measures, PromptComposition, TurnHealth, call_mark
-from recto.health.trends import MEASURES, forecast_of, report_of, trends_of
+from recto.health.alerts import ALERT_KINDS, AlertRules, AlertTracker
+from recto.health.metrics import (
+    MAX_EVICTIONS,
+    EvictionRecord,
+    PromptComposition,
+    TurnAccumulator,
+    TurnHealth,
+    call_fingerprint,
+)
+from recto.health.trends import MEASURES, compute_forecast, compute_trends, make_report
 
 MADE = PromptComposition(
     tokens=500, room=1000, prefix=400, results=100, protected=250, recalled=0, tools=50, lag=3, model="gpt-4o"
@@ -24,18 +31,18 @@ MINUTE = 60_000_000
 
 
 def gone(seq=10, turn=0, left=((3, 5),), calls=("aa",)):
-    return Gone(seq=seq, turn=turn, left=tuple(left), calls=frozenset(calls))
+    return EvictionRecord(seq=seq, turn=turn, ranges=tuple(left), calls=frozenset(calls))
 
 
 def turn_of(number, **changes):
-    usual = Measures().answered(number * 10, number * 1_000_000, 20, MADE)
+    usual = TurnAccumulator().end_turn(number * 10, number * 1_000_000, 20, MADE)
     return replace(usual, turn=number, bloat=0.1, **changes)
 
 
 def test_a_turn_says_what_its_prompt_was_made_of():
-    measures = Measures()
-    measures.came_in(120)
-    turn = measures.answered(7, 99, 30, MADE)
+    measures = TurnAccumulator()
+    measures.add_message(120)
+    turn = measures.end_turn(7, 99, 30, MADE)
     assert (turn.turn, turn.seq, turn.ts, turn.model) == (1, 7, 99, "gpt-4o")
     assert (turn.utilization, turn.bloat, turn.prefix, turn.protected) == (0.5, 0.2, 0.8, 0.25)
     assert (turn.burn, turn.burn_usual, turn.index_lag) == (120, None, 3)
@@ -43,15 +50,15 @@ def test_a_turn_says_what_its_prompt_was_made_of():
 
 
 def test_what_happened_counts_for_the_next_answer_and_for_no_other():
-    measures = Measures()
-    measures.decided(gone(left=((3, 5), (8, 8))), freed=900)
-    measures.compressed(800, 200)
-    measures.compressed(200, 50)
-    measures.scored(0.9)
-    measures.scored(0.7)
-    measures.missed()
-    measures.reported(1000, 1100, 600, 40)
-    first, second = (measures.answered(seq, seq, 10, MADE) for seq in (20, 30))
+    measures = TurnAccumulator()
+    measures.add_decision(gone(left=((3, 5), (8, 8))), freed=900)
+    measures.add_compression(800, 200)
+    measures.add_compression(200, 50)
+    measures.add_score(0.9)
+    measures.add_score(0.7)
+    measures.add_recall_miss()
+    measures.add_usage(1000, 1100, 600, 40)
+    first, second = (measures.end_turn(seq, seq, 10, MADE) for seq in (20, 30))
     assert (first.evicted, first.freed, first.ratio, first.fidelity) == (4, 900, 4.0, 0.7)
     assert (first.recall_misses, first.estimate_error, first.cache_read, first.cache_write) == (1, 0.1, 600, 40)
     assert (second.evicted, second.freed, second.ratio, second.fidelity) == (0, 0, None, None)
@@ -59,13 +66,13 @@ def test_what_happened_counts_for_the_next_answer_and_for_no_other():
 
 
 def test_the_answer_of_a_turn_is_burnt_in_the_next_and_the_first_is_no_habit():
-    measures = Measures()
-    measures.came_in(5000)
-    measures.answered(1, 1, 70, MADE)
+    measures = TurnAccumulator()
+    measures.add_message(5000)
+    measures.end_turn(1, 1, 70, MADE)
     burns, usual = [], []
     for seq in range(2, 8):
-        measures.came_in(30)
-        turn = measures.answered(seq, seq, 70, MADE)
+        measures.add_message(30)
+        turn = measures.end_turn(seq, seq, 70, MADE)
         burns.append(turn.burn)
         usual.append(turn.burn_usual)
     assert burns == [100] * 6
@@ -73,26 +80,26 @@ def test_the_answer_of_a_turn_is_burnt_in_the_next_and_the_first_is_no_habit():
 
 
 def regret_after(turns, act, regret_turns=10):
-    measures = Measures(regret_turns=regret_turns)
-    measures.answered(9, 9, 1, MADE)
-    measures.decided(gone(turn=measures.turn), freed=1)
+    measures = TurnAccumulator(regret_turns=regret_turns)
+    measures.end_turn(9, 9, 1, MADE)
+    measures.add_decision(gone(turn=measures.turn), freed=1)
     for seq in range(11, 11 + turns):
-        measures.answered(seq, seq, 1, MADE)
+        measures.end_turn(seq, seq, 1, MADE)
     act(measures)
-    return measures.answered(99, 99, 1, MADE).regret
+    return measures.end_turn(99, 99, 1, MADE).regret
 
 
 @pytest.mark.parametrize(
     ("act", "expected"),
     [
-        (lambda measures: measures.recalled([4, 5]), 2),
-        (lambda measures: measures.recalled([4, 4]), 1),
-        (lambda measures: measures.recalled([6]), 0),
-        (lambda measures: measures.fetched([3]), 1),
-        (lambda measures: measures.restored(10), 1),
-        (lambda measures: measures.restored(11), 0),
-        (lambda measures: measures.called(["aa"]), 1),
-        (lambda measures: measures.called(["aa", "aa", "bb"]), 1),
+        (lambda measures: measures.add_recall([4, 5]), 2),
+        (lambda measures: measures.add_recall([4, 4]), 1),
+        (lambda measures: measures.add_recall([6]), 0),
+        (lambda measures: measures.add_fetch([3]), 1),
+        (lambda measures: measures.add_restore(10), 1),
+        (lambda measures: measures.add_restore(11), 0),
+        (lambda measures: measures.add_calls(["aa"]), 1),
+        (lambda measures: measures.add_calls(["aa", "aa", "bb"]), 1),
     ],
 )
 def test_what_left_and_is_asked_for_again_is_regret(act, expected):
@@ -101,31 +108,31 @@ def test_what_left_and_is_asked_for_again_is_regret(act, expected):
 
 @pytest.mark.parametrize(("turns", "expected"), [(2, 1), (3, 0)])
 def test_after_so_many_turns_nothing_is_regretted(turns, expected):
-    assert regret_after(turns, lambda measures: measures.called(["aa"]), regret_turns=2) == expected
+    assert regret_after(turns, lambda measures: measures.add_calls(["aa"]), regret_turns=2) == expected
 
 
 def test_a_call_is_recognised_however_its_arguments_are_written():
-    assert call_mark("read", '{"a": 1, "b": 2}') == call_mark("read", '{"b":2,"a":1}')
-    assert call_mark("read", '{"a": 1}') != call_mark("write", '{"a": 1}')
-    assert call_mark("read", "not json") != call_mark("read", "nor this")
+    assert call_fingerprint("read", '{"a": 1, "b": 2}') == call_fingerprint("read", '{"b":2,"a":1}')
+    assert call_fingerprint("read", '{"a": 1}') != call_fingerprint("write", '{"a": 1}')
+    assert call_fingerprint("read", "not json") != call_fingerprint("read", "nor this")
 
 
 actions = st.one_of(
-    st.tuples(st.just("came_in"), st.integers(0, 9000)),
-    st.tuples(st.just("called"), st.lists(st.sampled_from(["aa", "bb", "cc"]), max_size=3)),
-    st.tuples(st.just("recalled"), st.lists(st.integers(1, 60), max_size=3)),
-    st.tuples(st.just("restored"), st.integers(1, 60)),
-    st.tuples(st.just("decided"), st.lists(st.sampled_from(["aa", "bb", "cc"]), max_size=2)),
-    st.tuples(st.just("answered"), st.integers(0, 500)),
+    st.tuples(st.just("add_message"), st.integers(0, 9000)),
+    st.tuples(st.just("add_calls"), st.lists(st.sampled_from(["aa", "bb", "cc"]), max_size=3)),
+    st.tuples(st.just("add_recall"), st.lists(st.integers(1, 60), max_size=3)),
+    st.tuples(st.just("add_restore"), st.integers(1, 60)),
+    st.tuples(st.just("add_decision"), st.lists(st.sampled_from(["aa", "bb", "cc"]), max_size=2)),
+    st.tuples(st.just("end_turn"), st.integers(0, 500)),
 )
 
 
 def act_out(measures, seq, action):
     name, about = action
-    if name == "answered":
-        return measures.answered(seq, seq, about, MADE)
-    if name == "decided":
-        measures.decided(gone(seq, measures.turn, ((max(seq - 9, 1), max(seq - 5, 1)),), about), 10)
+    if name == "end_turn":
+        return measures.end_turn(seq, seq, about, MADE)
+    if name == "add_decision":
+        measures.add_decision(gone(seq, measures.turn, ((max(seq - 9, 1), max(seq - 5, 1)),), about), 10)
     else:
         getattr(measures, name)(about)
     return None
@@ -133,43 +140,43 @@ def act_out(measures, seq, action):
 
 @given(st.lists(actions, min_size=5, max_size=60), st.integers(0, 60))
 def test_whoever_goes_on_from_a_carried_state_measures_the_same(happened, at):
-    whole, decisions = Measures(regret_turns=3), {}
+    whole, decisions = TurnAccumulator(regret_turns=3), {}
     carried, start, expected, found = None, 0, [], []
     for seq, action in enumerate(happened, 1):
-        if action[0] == "decided":
+        if action[0] == "add_decision":
             decisions[seq] = gone(seq, whole.turn, ((max(seq - 9, 1), max(seq - 5, 1)),), action[1])
         if seq > at and carried is None and whole.last:
-            carried, start = json.loads(json.dumps(whole.carried())), whole.last
+            carried, start = json.loads(json.dumps(whole.to_state())), whole.last
         expected.append(act_out(whole, seq, action))
     if carried is not None:
-        other = Measures(regret_turns=3)
-        other.take_up(carried, [replace(decisions[seq], turn=turn) for seq, turn in carried["gone"]])
+        other = TurnAccumulator(regret_turns=3)
+        other.load_state(carried, [replace(decisions[seq], turn=turn) for seq, turn in carried["gone"]])
         found = [act_out(other, seq, action) for seq, action in enumerate(happened, 1) if seq > start]
         assert found == expected[start:]
 
 
 def test_what_was_asked_for_again_before_a_state_was_carried_counts_no_second_time():
-    first, second = Measures(), Measures()
-    first.decided(gone(), freed=1)
-    first.called(["aa"])
-    assert first.answered(11, 11, 1, MADE).regret == 1
-    second.take_up(first.carried(), [gone()])
+    first, second = TurnAccumulator(), TurnAccumulator()
+    first.add_decision(gone(), freed=1)
+    first.add_calls(["aa"])
+    assert first.end_turn(11, 11, 1, MADE).regret == 1
+    second.load_state(first.to_state(), [gone()])
     for measures in (first, second):
-        measures.called(["aa"])
-        assert measures.answered(12, 12, 1, MADE).regret == 0
+        measures.add_calls(["aa"])
+        assert measures.end_turn(12, 12, 1, MADE).regret == 0
 
 
 @settings(max_examples=10)
 @given(st.lists(actions, max_size=200))
 def test_memory_is_bounded_whatever_happens(happened):
-    measures = Measures()
+    measures = TurnAccumulator()
     for seq in range(150):
-        measures.decided(gone(seq), 1)
-        measures.fetched([seq])
+        measures.add_decision(gone(seq), 1)
+        measures.add_fetch([seq])
     for seq, action in enumerate(happened, 150):
         act_out(measures, seq, action)
-    assert len(measures.gone) <= MOST_GONE
-    assert len(measures.again) <= MOST_GONE
+    assert len(measures.evictions) <= MAX_EVICTIONS
+    assert len(measures.requested_again) <= MAX_EVICTIONS
 
 
 @given(st.dictionaries(st.text(max_size=9), st.none() | st.integers() | st.text(max_size=3)) | st.none() | st.text())
@@ -210,12 +217,12 @@ def plain(number, **changes):
     return replace(turn_of(number), **changes)
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
+@pytest.mark.parametrize("name", sorted(ALERT_KINDS))
 def test_each_alert_is_raised_once_kept_between_and_ended_once(name):
-    alerting, told = Alerting("s"), []
+    alerting, told = AlertTracker("s"), []
     series = [*RAISES[name], RAISES[name][-1], KEEPS[name], {}, *[ENDS[name]] * 5]
     for number, changes in enumerate(series, 1):
-        told += [(alert.name, alert.ended, number) for alert in alerting.after(plain(number, **changes))]
+        told += [(alert.name, alert.ended, number) for alert in alerting.update(plain(number, **changes))]
         if told and not told[-1][1]:
             assert [alert.name for alert in alerting.active] == [name]
     raised, ended = told
@@ -225,10 +232,10 @@ def test_each_alert_is_raised_once_kept_between_and_ended_once(name):
     assert alerting.active == ()
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
+@pytest.mark.parametrize("name", sorted(ALERT_KINDS))
 def test_each_alert_says_what_is_the_matter_and_names_what_exists_to_do_about_it(name):
-    alerting = Alerting("s")
-    found = [alert for number, one in enumerate(RAISES[name]) for alert in alerting.after(plain(number, **one))]
+    alerting = AlertTracker("s")
+    found = [alert for number, one in enumerate(RAISES[name]) for alert in alerting.update(plain(number, **one))]
     (alert,) = found
     assert any(char.isdigit() for char in alert.says)
     assert alert.threshold == getattr(AlertRules(), name)
@@ -247,13 +254,13 @@ def test_each_alert_says_what_is_the_matter_and_names_what_exists_to_do_about_it
 
 
 def test_two_full_prompts_and_one_large_relief_alarm_nobody():
-    alerting = Alerting("s")
+    alerting = AlertTracker("s")
     series = [{"utilization": 0.99}, {"utilization": 0.99}, {"utilization": 0.6, "evicted": 80}, {}, {}, {}, {}]
-    assert [alerting.after(plain(number, **one)) for number, one in enumerate(series)] == [[]] * 7
+    assert [alerting.update(plain(number, **one)) for number, one in enumerate(series)] == [[]] * 7
 
 
 def test_little_that_comes_in_is_never_a_burn_however_many_times_more_it_is():
-    assert Alerting("s").after(plain(1, burn=1000, burn_usual=10.0)) == []
+    assert AlertTracker("s").update(plain(1, burn=1000, burn_usual=10.0)) == []
 
 
 def test_the_rules_are_those_of_the_settings():
@@ -277,11 +284,11 @@ values = st.builds(
 
 @given(st.lists(st.tuples(values, st.integers(0, 10 * MINUTE)), max_size=80))
 def test_a_series_that_goes_to_and_fro_never_storms(series):
-    alerting, told, now = Alerting("s"), [], 0
+    alerting, told, now = AlertTracker("s"), [], 0
     for turn, later in series:
         now += later
-        told += alerting.after(replace(turn, ts=now))
-    for name in KINDS:
+        told += alerting.update(replace(turn, ts=now))
+    for name in ALERT_KINDS:
         mine = [alert for alert in told if alert.name == name]
         assert [alert.ended for alert in mine] == [bool(place % 2) for place in range(len(mine))]
         raised = [alert.ts for alert in mine if not alert.ended]
@@ -290,28 +297,28 @@ def test_a_series_that_goes_to_and_fro_never_storms(series):
 
 @given(st.lists(values, max_size=40), st.integers(0, 40))
 def test_alerts_go_on_from_a_carried_state(series, at):
-    whole, told = Alerting("s"), []
+    whole, told = AlertTracker("s"), []
     other = None
     for place, turn in enumerate(series):
         if place == at:
-            other = Alerting("s")
-            other.take_up(json.loads(json.dumps(whole.carried())))
-        told = whole.after(replace(turn, ts=place * MINUTE))
+            other = AlertTracker("s")
+            other.load_state(json.loads(json.dumps(whole.to_state())))
+        told = whole.update(replace(turn, ts=place * MINUTE))
         if other is not None:
-            assert other.after(replace(turn, ts=place * MINUTE)) == told
+            assert other.update(replace(turn, ts=place * MINUTE)) == told
             assert other.active == whole.active
 
 
 def test_a_clock_that_is_set_back_does_not_silence_alerts_for_ever():
-    alerting = Alerting("s")
-    assert alerting.after(plain(1, bloat=0.9, ts=10**15))
-    assert alerting.after(plain(2, bloat=0.1, ts=10**15))
-    assert alerting.after(plain(3, bloat=0.9, ts=0))
+    alerting = AlertTracker("s")
+    assert alerting.update(plain(1, bloat=0.9, ts=10**15))
+    assert alerting.update(plain(2, bloat=0.1, ts=10**15))
+    assert alerting.update(plain(3, bloat=0.9, ts=0))
 
 
 def test_trends_tell_the_direction_and_whether_it_is_the_wrong_one():
     turns = [plain(number, utilization=0.1 * number, fidelity=1 - 0.1 * number) for number in range(1, 7)]
-    found = {trend.name: trend for trend in trends_of(turns)}
+    found = {trend.name: trend for trend in compute_trends(turns)}
     assert set(found) == set(MEASURES) <= {one.name for one in fields(TurnHealth)}
     assert (found["utilization"].direction, found["utilization"].worse) == ("rising", True)
     assert found["utilization"].delta == pytest.approx(0.3)
@@ -322,16 +329,16 @@ def test_trends_tell_the_direction_and_whether_it_is_the_wrong_one():
 
 def test_the_forecast_counts_turns_until_red_and_until_full():
     turns = [plain(number, tokens=5000 + 100 * number, room=10_000, burn=100) for number in range(1, 6)]
-    forecast = forecast_of(turns, red=0.9)
+    forecast = compute_forecast(turns, red=0.9)
     assert (forecast.pace, forecast.until_red, forecast.until_full) == (100, 35, 45)
-    assert forecast_of([], red=0.9) is None
-    assert forecast_of([plain(2, burn=0)], red=0.9).until_red is None
-    assert forecast_of([plain(2, tokens=990, burn=5)], red=0.9).until_red == 0
+    assert compute_forecast([], red=0.9) is None
+    assert compute_forecast([plain(2, burn=0)], red=0.9).until_red is None
+    assert compute_forecast([plain(2, tokens=990, burn=5)], red=0.9).until_red == 0
 
 
 def test_a_report_knows_whether_something_critical_is_the_matter():
-    alerting = Alerting("s")
-    (alert,) = alerting.after(plain(1, bloat=0.9))
-    assert not report_of("s", [plain(1)], [alert], red=None).critical
-    assert report_of("s", [plain(1)], [replace(alert, grade="critical")], red=None).critical
-    assert report_of("s", [], [], red=None).last is None
+    alerting = AlertTracker("s")
+    (alert,) = alerting.update(plain(1, bloat=0.9))
+    assert not make_report("s", [plain(1)], [alert], red=None).critical
+    assert make_report("s", [plain(1)], [replace(alert, grade="critical")], red=None).critical
+    assert make_report("s", [], [], red=None).last is None

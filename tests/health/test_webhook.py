@@ -11,7 +11,7 @@ from tests.models.serving import SLOW, cut, free_address, raw, serving, status
 from recto.config import load
 from recto.config.factory import make_sinks
 from recto.errors import SettingsError
-from recto.health.exporters.webhook import QUEUED_MOST, Webhook, body_of
+from recto.health.exporters.webhook import QUEUE_SIZE, Webhook, cloud_event
 
 KEY = "key-that-nobody-may-see"
 
@@ -42,7 +42,7 @@ def test_an_alert_is_sent_as_a_cloud_event(server, code):
     began, ended = server.asked
     assert began == {
         "specversion": "1.0",
-        "id": body_of(alert())["id"],
+        "id": cloud_event(alert())["id"],
         "source": "recto",
         "type": "recto.alert.began",
         "subject": SESSION,
@@ -97,14 +97,14 @@ def test_an_alert_is_taken_while_the_server_hangs(server):
     hook = hook_to(server.url)
     hook.alert(alert())
     assert began.wait(30)
-    for _ in range(QUEUED_MOST + 5):
+    for _ in range(QUEUE_SIZE + 5):
         hook.alert(alert())
-    assert (hook.dropped, hook.trouble) == (5, "too many were waiting")
+    assert (hook.dropped, hook.last_error) == (5, "too many were waiting")
     hook.close(0)
     assert hook.delivered == 0
-    assert hook.dropped == QUEUED_MOST + 6
+    assert hook.dropped == QUEUE_SIZE + 6
     hook.alert(alert())
-    assert hook.dropped == QUEUED_MOST + 7
+    assert hook.dropped == QUEUE_SIZE + 7
 
 
 def test_a_redirect_is_not_followed_and_the_key_does_not_go_there(server, monkeypatch):
@@ -116,7 +116,7 @@ def test_a_redirect_is_not_followed_and_the_key_does_not_go_there(server, monkey
         hook.close()
         assert elsewhere.asked == []
     assert hook.dropped == 1
-    assert "redirect" in hook.trouble
+    assert "redirect" in hook.last_error
 
 
 def test_the_key_is_in_no_complaint(server):
@@ -125,7 +125,7 @@ def test_the_key_is_in_no_complaint(server):
     hook.alert(alert())
     hook.close()
     assert hook.dropped == 1
-    assert KEY not in hook.trouble + repr(hook)
+    assert KEY not in hook.last_error + repr(hook)
 
 
 def test_where_nobody_listens_the_alert_is_lost_and_counted():
@@ -133,7 +133,7 @@ def test_where_nobody_listens_the_alert_is_lost_and_counted():
     hook.alert(alert())
     hook.close(30)
     assert hook.dropped == 1
-    assert "connection failed" in hook.trouble
+    assert "connection failed" in hook.last_error
 
 
 def test_a_way_of_sending_that_breaks_breaks_nothing_else():
@@ -144,7 +144,7 @@ def test_a_way_of_sending_that_breaks_breaks_nothing_else():
     hook.alert(alert(value=float("nan")))
     hook.alert(alert())
     hook.close()
-    assert (hook.dropped, hook.trouble) == (2, "sending broke (RuntimeError)")
+    assert (hook.dropped, hook.last_error) == (2, "sending broke (RuntimeError)")
 
 
 def test_closing_one_that_was_never_used_starts_no_thread():

@@ -16,11 +16,11 @@ from recto.config import Settings
 from recto.engine.audit import TOPICS
 from recto.gateway.metrics import RequestMetrics
 from recto.gateway.proxy import Asking
-from recto.health.alerts import KINDS as ALERTS
+from recto.health.alerts import ALERT_KINDS as ALERTS
 from recto.health.exporters.fields import COMPONENTS, DECISIONS, FIELDS, POLICIES, ZONES
-from recto.health.exporters.json_log import Log
+from recto.health.exporters.json_log import JsonLog
 from recto.health.exporters.prometheus import Metrics
-from recto.health.exporters.webhook import CONTENT_TYPE, body_of
+from recto.health.exporters.webhook import CONTENT_TYPE, cloud_event
 from recto.health.metrics import Alert, TurnHealth
 from recto.transcript.audit import Topic
 from recto.transcript.entries import Entry, Role
@@ -82,7 +82,7 @@ def written() -> str:
         table(("metric", "kind", "labels", "tells"), _metrics()),
         "## Webhook",
         f"Where `health.webhook.url` says, by POST as `{CONTENT_TYPE}`. `type` is `recto.alert.ended` when it is over.",
-        fence("json", json.dumps(body_of(_ALERT), indent=2)),
+        fence("json", json.dumps(cloud_event(_ALERT), indent=2)),
     )
 
 
@@ -128,7 +128,7 @@ def _levels() -> str:
 def _logged() -> list[dict[str, Any]]:
     """A line of each sort, as the log writes it."""
     with tempfile.TemporaryDirectory() as folder:
-        log = Log(f"{folder}/log")
+        log = JsonLog(f"{folder}/log")
         log.turn("agent:default:main", _TURN)
         log.alert(_ALERT)
         for kind in TOPICS:
@@ -163,7 +163,7 @@ def _metrics() -> Iterator[tuple[str, str, str, str]]:
     """Every family that is exposed after one of everything has happened, so that each has its labels."""
     registry = CollectorRegistry()
     metrics = Metrics(registry=registry)
-    metrics.watch(Log("stderr"))
+    metrics.watch(JsonLog("stderr"))
     metrics.turn("agent:default:main", _TURN)
     requests = RequestMetrics(metrics, lambda: 0, known_model=lambda model: True)
     requests.watch(_Behind())  # type: ignore[arg-type]  # only this of a replica is looked at

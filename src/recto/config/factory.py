@@ -548,9 +548,9 @@ def make_sinks(settings: Settings) -> list[HealthSink]:
     health = settings.health
     sinks: list[HealthSink] = []
     if health.log:
-        from recto.health.exporters.json_log import Log  # noqa: PLC0415
+        from recto.health.exporters.json_log import JsonLog  # noqa: PLC0415
 
-        sinks.append(Log(health.log, text=health.log_text))
+        sinks.append(JsonLog(health.log, text=health.log_text))
     if health.webhook.url:
         from recto.health.exporters.webhook import CONTENT_TYPE, Webhook  # noqa: PLC0415
         from recto.models.http import Posting  # noqa: PLC0415
@@ -559,7 +559,7 @@ def make_sinks(settings: Settings) -> list[HealthSink]:
         post = Posting(
             hook.url, setting="health.webhook", key=hook.key, seconds=hook.seconds, content_type=CONTENT_TYPE
         )
-        sinks.append(Webhook(post, let_go=post.close))
+        sinks.append(Webhook(post, close_post=post.close))
     if health.telemetry:
         try:
             from recto.health.exporters.opentelemetry import Telemetry  # noqa: PLC0415

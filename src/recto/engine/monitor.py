@@ -1,9 +1,9 @@
-"""How the turns of a session go, told while they happen and told again from the transcript: the same numbers.
+"""Health monitor: measures the turns of a session while they happen, or later from the transcript, with the same
+result.
 
-Both come from one fold of the entries (`recto.health.metrics`). What a prompt was made of stands in the meta of the
-message that answered it, and every so often the state of the fold stands beside it, so that a session that is opened
-again goes on from there and reads only a few entries. Assistant messages without such numbers are no measured turns:
-nobody knows what their prompt was made of.
+Both use one fold of the entries (`recto.health.metrics`). The composition of a prompt is stored in the meta of the
+message that answered it; every so often the state of the fold is stored there too, so that a reopened session reads
+only a few entries. Assistant messages without a composition are not measured turns.
 """
 
 from __future__ import annotations
@@ -20,56 +20,56 @@ from recto.engine.projection import DECISIONS, JUDGED, PINNED, RESTORED, SNAPSHO
 from recto.engine.recall_injection import INJECTED, MISSED
 from recto.errors import RectoError
 from recto.formats import read
-from recto.health.alerts import Alerting, AlertRules
-from recto.health.metrics import Alert, Gone, Measures, PromptComposition, TurnHealth, call_mark
+from recto.health.alerts import AlertRules, AlertTracker
+from recto.health.metrics import Alert, EvictionRecord, PromptComposition, TurnAccumulator, TurnHealth, call_fingerprint
 from recto.health.protocols import HealthSink
-from recto.health.trends import HealthReport, report_of
+from recto.health.trends import HealthReport, make_report
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import pointer_to
 
-NUMBERS = "prompt"
-"""Where in an answer's meta it stands what its prompt was made of."""
-CARRIED = "carried"
-"""Where in there the state of the fold stands, as of the turn before."""
-CARRY_EVERY = 32
-"""Entries after which the state is written down again: how far back an opening has to read."""
-REACH = 512
-"""How far back it is looked for. Where nobody measured for so long, measuring begins anew, and says so."""
-_NEAR = 2 * CARRY_EVERY
-_MOST_TURNS = 10_000
-_MOST_ENTRIES = 200_000
-"""How far back a report looks at most."""
+COMPOSITION = "prompt"
+"""Key in an answer's meta under which the composition of its prompt is stored."""
+STATE = "carried"
+"""Key in there under which the state of the fold as of the previous turn is stored."""
+STATE_INTERVAL = 32
+"""Entries after which the state is stored again: how far back opening a session has to read."""
+STATE_LOOKBACK = 512
+"""How far back a state is searched. If there is none, measuring starts over, and the next state records that."""
+_SHORT_LOOKBACK = 2 * STATE_INTERVAL
+_MAX_TURNS = 10_000
+_MAX_ENTRIES = 200_000
+"""How far back a report reads at most."""
 _LIVE_ENTRIES = 10_000
-"""How far back one looks that somebody waits for."""
-_UNMEASURED = 5_000
-"""Entries in which nobody measured, after which it does not look on."""
+"""How far back a report of an open session reads."""
+_MAX_UNMEASURED = 5_000
+"""Stop searching after this many entries without a measured turn."""
 _PAGE = 1_000
-"""Entries read at a time when turns are looked for backwards."""
+"""Entries read at a time when searching backwards."""
 _ALERTS = "alerts"
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, RectoError)
-"""What an event raises that only has the name of one of ours."""
+"""What events with a known kind but foreign content raise."""
 
 
-class _Reading:
-    """One session's fold: measures and alerts as of an entry."""
+class _HealthFold:
+    """The fold of one session: metrics and alerts as of an entry."""
 
     def __init__(self, session: str, rules: AlertRules, regret_turns: int) -> None:
         self.session = session
-        self.measures = Measures(regret_turns=regret_turns)
-        self.alerting = Alerting(session, rules)
-        self.at = 0
-        """The last entry that is part of this."""
-        self.carried_at = 0
-        """The last answer that carried a state."""
+        self.accumulator = TurnAccumulator(regret_turns=regret_turns)
+        self.alerts = AlertTracker(session, rules)
+        self.last_seq = 0
+        """The last entry folded."""
+        self.state_seq = 0
+        """The last answer that stored a state."""
 
-    def take(self, entry: Entry) -> tuple[TurnHealth, list[Alert]] | None:
-        """Takes in one entry; gives the turn that it ended, and what that raised."""
-        self.at = entry.seq
+    def apply(self, entry: Entry) -> tuple[TurnHealth, list[Alert]] | None:
+        """Fold one entry; return the turn that it ended and its alerts."""
+        self.last_seq = entry.seq
         if entry.kind == MESSAGE:
             return self._message(entry)
-        if entry.kind == INJECTED and not self.measures.gone:
-            self.measures.recalled(())  # nothing has left lately: what came back is nothing to regret
+        if entry.kind == INJECTED and not self.accumulator.evictions:
+            self.accumulator.add_recall(())  # nothing was evicted lately, so there is nothing to regret
         elif entry.kind in _READERS:
             with suppress(*_MALFORMED):
                 _READERS[entry.kind](self, entry, json.loads(entry.content))
@@ -77,136 +77,137 @@ class _Reading:
 
     def _message(self, entry: Entry) -> tuple[TurnHealth, list[Alert]] | None:
         if entry.role != "assistant":
-            self.measures.came_in(entry.tokens)
+            self.accumulator.add_message(entry.tokens)
             return None
-        about = numbers_in(entry)
-        made = PromptComposition.from_json(about)
-        carried = about.get(CARRIED) if about and made else None
-        if isinstance(carried, dict):
-            self.carried_at = entry.seq
-            if carried.get("after") == 0:
-                self.measures.begin_anew()
-                self.alerting.begin_anew()
-        if any(gone.calls for gone in self.measures.gone):
-            self.measures.called(_calls(entry))
-        if made is None:
-            self.measures.came_in(entry.tokens)
+        stored = composition_in(entry)
+        composition = PromptComposition.from_json(stored)
+        state = stored.get(STATE) if stored and composition else None
+        if isinstance(state, dict):
+            self.state_seq = entry.seq
+            if state.get("after") == 0:
+                self.accumulator.reset()
+                self.alerts.reset()
+        if any(eviction.calls for eviction in self.accumulator.evictions):
+            self.accumulator.add_calls(_calls(entry))
+        if composition is None:
+            self.accumulator.add_message(entry.tokens)
             return None
-        turn = self.measures.answered(entry.seq, entry.ts, entry.tokens, made)
-        return turn, self.alerting.after(turn)
+        turn = self.accumulator.end_turn(entry.seq, entry.ts, entry.tokens, composition)
+        return turn, self.alerts.update(turn)
 
-    def _decision(self, entry: Entry, about: Mapping[str, Any]) -> None:
-        self.measures.decided(_gone(entry.seq, about, self.measures.turn), int(about["frees"]))
-        compression = about.get("compression")
+    def _decision(self, entry: Entry, payload: Mapping[str, Any]) -> None:
+        self.accumulator.add_decision(_eviction(entry.seq, payload, self.accumulator.turn), int(payload["frees"]))
+        compression = payload.get("compression")
         if compression:
-            self.measures.compressed(int(compression["tokens_from"]), int(compression["tokens_to"]))
+            self.accumulator.add_compression(int(compression["tokens_from"]), int(compression["tokens_to"]))
             score = compression.get("fidelity", {}).get("score")
             if score is not None:
-                self.measures.scored(float(score))
+                self.accumulator.add_score(float(score))
 
-    def _judged(self, entry: Entry, about: Mapping[str, Any]) -> None:
-        self.measures.scored(float(about["score"]))
+    def _judged(self, entry: Entry, payload: Mapping[str, Any]) -> None:
+        self.accumulator.add_score(float(payload["score"]))
 
-    def _recalled(self, entry: Entry, about: Mapping[str, Any]) -> None:
-        own = pointer_to(self.session, 0).removesuffix("0")
-        places = [str(hit["pointer"]).removeprefix(own) for hit in about["hits"]]
-        self.measures.recalled([int(place) for place in places if place.isdecimal()])  # others' stay whole
+    def _recalled(self, entry: Entry, payload: Mapping[str, Any]) -> None:
+        own_prefix = pointer_to(self.session, 0).removesuffix("0")
+        seqs = [str(hit["pointer"]).removeprefix(own_prefix) for hit in payload["hits"]]
+        # Pointers to other sessions are skipped: their entries were not evicted here.
+        self.accumulator.add_recall([int(seq) for seq in seqs if seq.isdecimal()])
 
-    def _missed(self, entry: Entry, about: Mapping[str, Any]) -> None:
-        self.measures.missed()
+    def _missed(self, entry: Entry, payload: Mapping[str, Any]) -> None:
+        self.accumulator.add_recall_miss()
 
-    def _pinned(self, entry: Entry, about: Mapping[str, Any]) -> None:
-        self.measures.fetched(int(seq) for seq in about["seqs"])
+    def _pinned(self, entry: Entry, payload: Mapping[str, Any]) -> None:
+        self.accumulator.add_fetch(int(seq) for seq in payload["seqs"])
 
-    def _restored(self, entry: Entry, about: Mapping[str, Any]) -> None:
-        self.measures.restored(int(about["decision"]))
+    def _restored(self, entry: Entry, payload: Mapping[str, Any]) -> None:
+        self.accumulator.add_restore(int(payload["decision"]))
 
-    def _usage(self, entry: Entry, about: Mapping[str, Any]) -> None:
-        told = int(about.get("cache_read", 0)), int(about.get("cache_write", 0))
-        self.measures.reported(int(about["counted"]), int(about["reported"]), *told)
+    def _usage(self, entry: Entry, payload: Mapping[str, Any]) -> None:
+        cache = int(payload.get("cache_read", 0)), int(payload.get("cache_write", 0))
+        self.accumulator.add_usage(int(payload["counted"]), int(payload["reported"]), *cache)
 
-    def go_on(self, store: TranscriptStore, start: int, stop: int) -> Iterator[tuple[TurnHealth, list[Alert]]]:
-        """Takes in a range of what is stored."""
-        for entry in store.read(self.session, start, stop) if start <= stop else ():  # mostly there is nothing
-            found = self.take(entry)
-            if found is not None:
-                yield found
+    def fold(self, store: TranscriptStore, start: int, stop: int) -> Iterator[tuple[TurnHealth, list[Alert]]]:
+        """Fold a range of stored entries; yield the turns they ended."""
+        for entry in store.read(self.session, start, stop) if start <= stop else ():  # usually empty
+            ended = self.apply(entry)
+            if ended is not None:
+                yield ended
 
-    def take_up(self, store: TranscriptStore, entry: Entry, carried: Mapping[str, Any]) -> None:
-        """Goes on from the state that an answer carries, before anything that came after that state."""
-        if not carried["after"]:  # the answer itself says that measuring begins anew
-            self.at, self.carried_at = entry.seq - 1, entry.seq
+    def load_state(self, store: TranscriptStore, entry: Entry, state: Mapping[str, Any]) -> None:
+        """Restore the state stored with an answer; entries after that state are folded next."""
+        if not state["after"]:  # this answer records that measuring started over
+            self.last_seq, self.state_seq = entry.seq - 1, entry.seq
             return
-        gone = []
-        for seq, turn in carried["gone"]:
+        evictions = []
+        for seq, turn in state["gone"]:
             decision = next(iter(store.read(self.session, seq, seq)), None)
             if decision is not None:
-                gone.append(_gone(seq, json.loads(decision.content), turn))
-        self.alerting.take_up(carried[_ALERTS])
-        self.measures.take_up(carried, gone)
-        self.at, self.carried_at = carried["after"], entry.seq
+                evictions.append(_eviction(seq, json.loads(decision.content), turn))
+        self.alerts.load_state(state[_ALERTS])
+        self.accumulator.load_state(state, evictions)
+        self.last_seq, self.state_seq = state["after"], entry.seq
 
-    def carried(self) -> dict[str, Any]:
-        """The state as of the last turn."""
-        return {**self.measures.carried(), _ALERTS: self.alerting.carried()}
+    def to_state(self) -> dict[str, Any]:
+        """Serialise the state as of the last turn."""
+        return {**self.accumulator.to_state(), _ALERTS: self.alerts.to_state()}
 
 
-_READERS: Mapping[str, Callable[[_Reading, Entry, Mapping[str, Any]], None]] = {
-    **dict.fromkeys(DECISIONS, _Reading._decision),
-    JUDGED: _Reading._judged,
-    INJECTED: _Reading._recalled,
-    MISSED: _Reading._missed,
-    PINNED: _Reading._pinned,
-    RESTORED: _Reading._restored,
-    USAGE: _Reading._usage,
+_READERS: Mapping[str, Callable[[_HealthFold, Entry, Mapping[str, Any]], None]] = {
+    **dict.fromkeys(DECISIONS, _HealthFold._decision),
+    JUDGED: _HealthFold._judged,
+    INJECTED: _HealthFold._recalled,
+    MISSED: _HealthFold._missed,
+    PINNED: _HealthFold._pinned,
+    RESTORED: _HealthFold._restored,
+    USAGE: _HealthFold._usage,
 }
 
 
-def numbers_in(entry: Entry) -> dict[str, Any] | None:
-    """What the prompt was made of that an entry answers, as it is kept; None for an entry that answers none."""
+def composition_in(entry: Entry) -> dict[str, Any] | None:
+    """Return the stored composition of the prompt that an entry answers; None if it answers none."""
     if entry.kind != MESSAGE or entry.role != "assistant" or b'"prompt"' not in entry.meta:
         return None
     with suppress(ValueError, AttributeError):
-        found = json.loads(entry.meta).get(NUMBERS)
-        return found if isinstance(found, dict) else None
+        composition = json.loads(entry.meta).get(COMPOSITION)
+        return composition if isinstance(composition, dict) else None
     return None
 
 
-def _carried_in(entry: Entry) -> dict[str, Any] | None:
-    found = (numbers_in(entry) or {}).get(CARRIED)
-    return found if isinstance(found, dict) and type(found.get("after")) is int else None
+def _state_in(entry: Entry) -> dict[str, Any] | None:
+    state = (composition_in(entry) or {}).get(STATE)
+    return state if isinstance(state, dict) and type(state.get("after")) is int else None
 
 
-def _gone(seq: int, about: Mapping[str, Any], turn: int) -> Gone:
-    left = tuple((int(first), int(last)) for first, last in about["left"])
-    return Gone(seq=seq, turn=turn, left=left, calls=frozenset(map(str, about.get("gone", ()))))
+def _eviction(seq: int, payload: Mapping[str, Any], turn: int) -> EvictionRecord:
+    ranges = tuple((int(first), int(last)) for first, last in payload["left"])
+    return EvictionRecord(seq=seq, turn=turn, ranges=ranges, calls=frozenset(map(str, payload.get("gone", ()))))
 
 
 def _calls(entry: Entry) -> list[str]:
     with suppress(*_MALFORMED):
-        return [call_mark(part.name, part.text) for part in read(entry.content, entry.wire).calls]
+        return [call_fingerprint(part.name, part.text) for part in read(entry.content, entry.wire).calls]
     return []
 
 
 @dataclass(frozen=True, slots=True)
 class AlertsOnly:
-    """Somebody who wants to hear of alerts and of nothing else."""
+    """A sink that passes alerts to a callback and ignores everything else."""
 
     callback: Callable[[Alert], object]
 
     def turn(self, session: str, turn: TurnHealth) -> None:
-        """Not told."""
+        """Ignored."""
 
     def alert(self, alert: Alert) -> None:
-        """Told."""
+        """Call the callback."""
         self.callback(alert)
 
     def event(self, entry: Entry) -> None:
-        """Not told."""
+        """Ignored."""
 
 
 class Monitor:
-    """Follows a session that is open, and tells whoever listens. Nothing it meets fails a turn."""
+    """Measures an open session and reports to its sinks. Its errors never fail a turn."""
 
     def __init__(
         self,
@@ -220,52 +221,53 @@ class Monitor:
         self.rules = rules or AlertRules()
         self.sinks = list(sinks)
         self.owned: Sequence[HealthSink] = ()
-        """Those that are closed with it."""
+        """Sinks that are closed with the monitor."""
         self.failures = 0
-        """How often somebody who was to be told failed."""
+        """How often a sink failed."""
         self._store = store
         self._session = session
         self._regret_turns = regret_turns
         self._turn = threading.Lock()
-        self._reading: _Reading | None = None
-        self._blank = False
-        """Whether nothing was known of what was before when measuring began."""
+        self._fold: _HealthFold | None = None
+        self._starts_over = False
+        """Whether no earlier state was found when measuring began."""
 
-    def kept_with(self, made: PromptComposition) -> dict[str, Any]:
-        """What is kept in the meta of a prompt's answer: what it was made of, and sometimes the state so far."""
-        about = made.to_json()
+    def meta_for(self, composition: PromptComposition) -> dict[str, Any]:
+        """Return what is stored in the meta of a prompt's answer: its composition, and at intervals the state."""
+        payload = composition.to_json()
         with self._turn, self._safely():
-            reading = self._opened()
-            if self._blank and not reading.carried_at:
-                about[CARRIED] = {"after": 0}
-            elif reading.measures.last and reading.measures.last - reading.carried_at >= CARRY_EVERY:
-                about[CARRIED] = reading.carried()
-        return about
+            fold = self._open_fold()
+            if self._starts_over and not fold.state_seq:
+                payload[STATE] = {"after": 0}
+            elif fold.accumulator.last and fold.accumulator.last - fold.state_seq >= STATE_INTERVAL:
+                payload[STATE] = fold.to_state()
+        return payload
 
-    def heard(self, entries: Sequence[Entry]) -> None:
-        """This process has stored entries. What others stored meanwhile is taken in too, but they tell of it."""
-        found: list[tuple[TurnHealth, list[Alert]]] = []
+    def record(self, entries: Sequence[Entry]) -> None:
+        """Fold entries that this process stored. Entries stored by others meanwhile are folded too, but their processes
+        report them."""
+        ended_turns: list[tuple[TurnHealth, list[Alert]]] = []
         with self._turn, self._safely():
-            # until a turn ends nothing has to be known: most sessions are only written to
-            if entries and (self._reading is not None or any(numbers_in(entry) for entry in entries)):
-                reading = self._opened(entries[0].seq - 1)
+            # until a turn ends no state is needed: most sessions are only written to
+            if entries and (self._fold is not None or any(composition_in(entry) for entry in entries)):
+                fold = self._open_fold(entries[0].seq - 1)
                 for entry in entries:
-                    if entry.seq > reading.at:
-                        deque(reading.go_on(self._store, reading.at + 1, entry.seq - 1), maxlen=0)
-                        ended = reading.take(entry)
-                        found += [ended] if ended is not None else []
-        # told with nothing held: whoever is told may use the session
+                    if entry.seq > fold.last_seq:
+                        deque(fold.fold(self._store, fold.last_seq + 1, entry.seq - 1), maxlen=0)
+                        ended = fold.apply(entry)
+                        ended_turns += [ended] if ended is not None else []
+        # outside the lock: a sink may use the session
         for sink in self.sinks:
             for entry in entries:
                 if entry.kind not in (MESSAGE, SNAPSHOT):
-                    self._tell(sink.event, entry)
-            for turn, alerts in found:
-                self._tell(sink.turn, self._session, turn)
+                    self._call_sink(sink.event, entry)
+            for turn, alerts in ended_turns:
+                self._call_sink(sink.turn, self._session, turn)
                 for alert in alerts:
-                    self._tell(sink.alert, alert)
+                    self._call_sink(sink.alert, alert)
 
     def report(self, turns: int, red: float) -> HealthReport:
-        """How the session is, by its last turns."""
+        """Report the health of the session over its last turns."""
         return health_report(
             self._store,
             self._session,
@@ -274,62 +276,62 @@ class Monitor:
             turns=turns,
             red=red,
             sinks_failed=self.failures,
-            reach=_LIVE_ENTRIES,
+            max_entries=_LIVE_ENTRIES,
         )
 
     def close(self) -> None:
-        """Closes those it was given to close."""
+        """Close the owned sinks."""
         for sink in self.owned:
-            self._tell(getattr(sink, "close", lambda: None))
+            self._call_sink(getattr(sink, "close", lambda: None))
 
-    def _tell(self, call: Callable[..., object], *about: object) -> None:
+    def _call_sink(self, call: Callable[..., object], *arguments: object) -> None:
         try:
-            call(*about)
-        except Exception:  # noqa: BLE001  # whoever listens may fail; the turn may not. It stands in the report.
+            call(*arguments)
+        except Exception:  # noqa: BLE001  # a sink may fail, the turn may not; the report counts failures
             self.failures += 1
 
     @contextmanager
     def _safely(self) -> Iterator[None]:
-        """A store that fails here has kept the message already: the fold is made anew when the next turn ends."""
+        """Ignore store errors: the message is already stored, and the fold is rebuilt when the next turn ends."""
         try:
             yield
         except RectoError:
             self.failures += 1
-            self._reading = None
+            self._fold = None
 
-    def _opened(self, stop: int | None = None) -> _Reading:
-        """The fold as of an entry; at first from the last state that was carried along."""
-        if self._reading is None:
-            reading = _Reading(self._session, self.rules, self._regret_turns)
+    def _open_fold(self, stop: int | None = None) -> _HealthFold:
+        """Return the fold as of an entry, restored from the last stored state the first time."""
+        if self._fold is None:
+            fold = _HealthFold(self._session, self.rules, self._regret_turns)
             head = self._store.head(self._session).seq if stop is None else stop
-            begun = _take_up(reading, self._store, head)
-            self._blank = not begun
-            deque(reading.go_on(self._store, reading.at + 1, head), maxlen=0)
-            self._reading = reading
-        return self._reading
+            restored = _restore(fold, self._store, head)
+            self._starts_over = not restored
+            deque(fold.fold(self._store, fold.last_seq + 1, head), maxlen=0)
+            self._fold = fold
+        return self._fold
 
 
-def _take_up(reading: _Reading, store: TranscriptStore, head: int) -> bool:
-    """Goes on from the last state that is carried near the end of a session; whether anything is known of it."""
-    for reach in (_NEAR, REACH):
-        for entry in reversed(list(store.read(reading.session, max(head - reach, 0) + 1, head))):
-            carried = _carried_in(entry)
-            if carried is not None:
+def _restore(fold: _HealthFold, store: TranscriptStore, head: int) -> bool:
+    """Restore the last state stored near the end of a session; returns whether the earlier history is known."""
+    for lookback in (_SHORT_LOOKBACK, STATE_LOOKBACK):
+        for entry in reversed(list(store.read(fold.session, max(head - lookback, 0) + 1, head))):
+            state = _state_in(entry)
+            if state is not None:
                 with suppress(*_MALFORMED):
-                    reading.take_up(store, entry, carried)
+                    fold.load_state(store, entry, state)
                     return True
-        if head <= reach:
-            return True  # it is short enough to be read from its beginning
-    reading.at = head
+        if head <= lookback:
+            return True  # short enough to be read from its beginning
+    fold.last_seq = head
     return False
 
 
 def health_of(
     store: TranscriptStore, session: str, *, rules: AlertRules | None = None, regret_turns: int = 10
 ) -> Iterator[tuple[TurnHealth, list[Alert]]]:
-    """Every turn of a stored session and what it raised, made anew from its entries; in bounded memory."""
-    reading = _Reading(session, rules or AlertRules(), regret_turns)
-    return reading.go_on(store, 1, store.head(session).seq)
+    """Yield every turn of a stored session and its alerts, recomputed from its entries in bounded memory."""
+    fold = _HealthFold(session, rules or AlertRules(), regret_turns)
+    return fold.fold(store, 1, store.head(session).seq)
 
 
 def health_report(
@@ -341,41 +343,42 @@ def health_report(
     turns: int = 20,
     red: float | None = None,
     sinks_failed: int = 0,
-    reach: int = _MOST_ENTRIES,
+    max_entries: int = _MAX_ENTRIES,
 ) -> HealthReport:
-    """How a stored session is, by its last turns; reads only as far back as they go, and not beyond `reach` entries."""
-    reading = _Reading(session, rules or AlertRules(), regret_turns)
+    """Report the health of a stored session over its last turns. Reads only as far back as needed, at most `reach`
+    entries."""
+    fold = _HealthFold(session, rules or AlertRules(), regret_turns)
     head = store.head(session).seq
-    wanted = min(max(turns, 1), _MOST_TURNS)
-    floor, start = _before(store, session, head, wanted, reach)
-    reading.at = floor
+    turn_limit = min(max(turns, 1), _MAX_TURNS)
+    floor, start = _find_start(store, session, head, turn_limit, max_entries)
+    fold.last_seq = floor
     with suppress(*_MALFORMED):
         if start is not None:
-            reading.take_up(store, *start)
-    last: deque[TurnHealth] = deque(maxlen=wanted)
-    for turn, _ in reading.go_on(store, reading.at + 1, head):
+            fold.load_state(store, *start)
+    last: deque[TurnHealth] = deque(maxlen=turn_limit)
+    for turn, _ in fold.fold(store, fold.last_seq + 1, head):
         last.append(turn)
-    return report_of(session, tuple(last), reading.alerting.active, red=red, sinks_failed=sinks_failed)
+    return make_report(session, tuple(last), fold.alerts.active, red=red, sinks_failed=sinks_failed)
 
 
-def _before(
-    store: TranscriptStore, session: str, head: int, wanted: int, reach: int
+def _find_start(
+    store: TranscriptStore, session: str, head: int, turn_limit: int, max_entries: int
 ) -> tuple[int, tuple[Entry, dict[str, Any]] | None]:
-    """The newest state that is carried from before so many of the last turns, else the oldest one within reach.
+    """Find the newest state stored before the last `turn_limit` turns, else the oldest within `max_entries`.
 
-    With it the entry behind which it was looked; there reading begins where no state is carried.
+    Returns it with the entry after which the search ended; without a state, reading begins there.
     """
-    found, stop, floor, measured = 0, head, max(head - reach, 0), head
+    turns_seen, stop, floor, measured = 0, head, max(head - max_entries, 0), head
     oldest: tuple[Entry, dict[str, Any]] | None = None
-    while stop > max(floor, measured - _UNMEASURED, 0):
+    while stop > max(floor, measured - _MAX_UNMEASURED, 0):
         start = max(stop - _PAGE, floor)
         for entry in reversed(list(store.read(session, start + 1, stop))):
-            if numbers_in(entry) is None:
+            if composition_in(entry) is None:
                 continue
-            found, measured = found + 1, entry.seq
-            carried = _carried_in(entry)
-            oldest = (entry, carried) if carried is not None else oldest
-            if carried is not None and (found >= wanted or carried["after"] == 0):
+            turns_seen, measured = turns_seen + 1, entry.seq
+            state = _state_in(entry)
+            oldest = (entry, state) if state is not None else oldest
+            if state is not None and (turns_seen >= turn_limit or state["after"] == 0):
                 return start, oldest
         stop = start
-    return stop, oldest if stop else None  # all of a short one is read
+    return stop, oldest if stop else None  # a short session is read in full

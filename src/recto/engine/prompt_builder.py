@@ -29,7 +29,7 @@ from recto.formats.edits import (
 from recto.formats.message import ANTHROPIC, CACHE_MARKS, CHAT, RESPONSES, Message, fields_of
 from recto.formats.ordering import Adjacency, Arrangement, Keep, SyntheticResult, arrange
 from recto.formats.validation import ties
-from recto.health.metrics import call_mark
+from recto.health.metrics import call_fingerprint
 from recto.text.truncation import clamp
 from recto.tokens.meter import Meter
 
@@ -211,7 +211,7 @@ class PromptBuilder:
 
     def _calls(self, seq: int) -> dict[str, str]:
         if seq not in self._marks:
-            self._marks[seq] = {part.call_id: call_mark(part.name, part.text) for part in self._read(seq).calls}
+            self._marks[seq] = {part.call_id: call_fingerprint(part.name, part.text) for part in self._read(seq).calls}
         return self._marks[seq]
 
     def told(self, seqs: Iterable[int]) -> list[MessageView]:

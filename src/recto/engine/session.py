@@ -22,7 +22,7 @@ from recto.context.window.summary import FIDELITY_ALARM
 from recto.context.window.units import WindowMessage
 from recto.continuity.checkpoints.checkpoint import changes_given
 from recto.engine.fork import fork
-from recto.engine.monitor import NUMBERS, AlertsOnly, Monitor
+from recto.engine.monitor import COMPOSITION, AlertsOnly, Monitor
 from recto.engine.projection import FIDELITY_LOW, JUDGED, USAGE
 from recto.engine.prompt import Prompt
 from recto.engine.report import ledger, report
@@ -125,7 +125,7 @@ class Session:
         ]
         answer = next((place for place, draft in enumerate(drafts) if draft.role == "assistant"), None)
         asked = self._window.unanswered if self._window is not None and answer is not None else None
-        if answer is not None and asked is not None and NUMBERS not in (meta or {}):
+        if answer is not None and asked is not None and COMPOSITION not in (meta or {}):
             drafts[answer] = replace(drafts[answer], meta=self._with_numbers(meta or {}, asked[1]))
         told = [self._usage_draft(asked[1].tokens, usage)] if usage is not None and asked is not None else []
         stored = self.store.append(self.key, [*told, *drafts], expect=expect)
@@ -134,20 +134,20 @@ class Session:
             self.window.unanswered = None
         if self.monitor is not None:
             pairs = zip(stored, [*told, *drafts], strict=True)
-            self.monitor.heard([entry for entry, draft in pairs if entry.id == draft.id])
+            self.monitor.record([entry for entry, draft in pairs if entry.id == draft.id])
         return entries
 
     def _with_numbers(self, meta: Mapping[str, Any], made: PromptComposition) -> bytes:
         """The meta of a message that answers a prompt: with what the prompt was made of, which nothing else tells."""
-        about = made.to_json() if self.monitor is None else self.monitor.kept_with(made)
-        return to_json({**meta, NUMBERS: about})
+        about = made.to_json() if self.monitor is None else self.monitor.meta_for(made)
+        return to_json({**meta, COMPOSITION: about})
 
     def record(self, kind: str, content: Mapping[str, Any], *, key: str | None = None) -> Entry:
         """Stores an event: something that happened to the session and is not a message."""
         draft = event(self._clock, kind, content, key, surface="library")
         entry = self.store.append(self.key, [draft])[0]
         if self.monitor is not None and entry.id == draft.id:
-            self.monitor.heard([entry])
+            self.monitor.record([entry])
         return entry
 
     def read(self, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
@@ -205,7 +205,7 @@ class Session:
         draft = self._usage_draft(counted, usage)
         entry = self.store.append(self.key, [draft])[0]
         if self.monitor is not None:
-            self.monitor.heard([entry])
+            self.monitor.record([entry])
         return entry
 
     def _usage_draft(self, counted: int, usage: Usage) -> Draft:
@@ -257,7 +257,7 @@ class Session:
     def measured_by(self, monitor: Monitor) -> None:
         """Has somebody follow how turns go."""
         self.monitor = monitor
-        self.window.listen(lambda entry: monitor.heard([entry]))
+        self.window.listen(lambda entry: monitor.record([entry]))
 
     def health(self, turns: int = 20) -> HealthReport:
         """How the last turns went, where that is heading, and what should be looked at."""

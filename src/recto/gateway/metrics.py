@@ -8,7 +8,8 @@ from math import nan
 from prometheus_client import Counter, Gauge, Histogram
 
 from recto.gateway.proxy import Asking
-from recto.health.exporters.prometheus import Metrics, ModelLabels
+from recto.health.exporters.base import ModelLabels
+from recto.health.exporters.prometheus import Metrics
 from recto.transcript.protocols import Replica
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)

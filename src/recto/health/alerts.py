@@ -1,7 +1,6 @@
-"""When somebody should be told about a session, and what they should do: raised once, ended once, never a storm.
+"""Alert rules: when a session needs attention, and what to do. Each alert is raised once and ended once.
 
-It goes by turns alone, and by the times they carry: there is no clock here, so the same turns raise the same alerts
-whenever they are looked at. Who is told is not known here.
+Alerts depend only on turns and their timestamps, not on a clock, so the same turns always raise the same alerts.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from recto.health.metrics import Alert, AlertName, Grade, TurnHealth
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRules:
-    """From where on somebody should be told; see the settings `health.alerts`."""
+    """Alert thresholds; see the settings `health.alerts`."""
 
     utilization: float = 0.9
     utilization_turns: int = 3
@@ -27,56 +26,56 @@ class AlertRules:
     bloat: float = 0.3
     burn: float = 3.0
     clear: float = 0.9
-    """How far back within its threshold a value must be for its alert to end."""
+    """An alert ends when its value is back within this share of the threshold."""
     quiet_seconds: float = 300.0
     """The same alert is not raised again within this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
-    """One alert in words: what is the matter, with its value as `x`, and what to do."""
+class _AlertKind:
+    """The texts of one alert: the problem, with its value as `x`, and the remedy."""
 
     grade: Grade
     says: str
     action: str
     low: bool = False
-    """Whether it is too little that alarms, and not too much."""
+    """Whether low values raise the alert, not high ones."""
 
 
-KINDS: Mapping[AlertName, _Kind] = {
-    "utilization": _Kind(
+ALERT_KINDS: Mapping[AlertName, _AlertKind] = {
+    "utilization": _AlertKind(
         grade="critical",
         says="the last {turns} prompts filled at least {x:.0%} of their room",
         action="let more leave at once (window.floor_percent), choose a model with a larger window, or go on in a new "
         "one (recto resume)",
     ),
-    "evictions": _Kind(
+    "evictions": _AlertKind(
         grade="degradation",
         says="{x:.1f} messages left in each of the last turns, on average",
         action="let one relief last longer (lower window.floor_percent), or have what comes in shortened first "
         "(window.mode: zones)",
     ),
-    "fidelity": _Kind(
+    "fidelity": _AlertKind(
         grade="critical",
         says="a summary holds only {x:.0%} of what it stands for",
         action="see what was lost (recto context detail), undo the decision (recto restore), and have a better model "
         "write (compress.model.model)",
         low=True,
     ),
-    "ratio": _Kind(
+    "ratio": _AlertKind(
         grade="degradation",
         says="compression makes text only {x:.1f} times shorter",
         action="ask for shorter texts (compress.summary_tokens, compress.result_tokens), or let old messages leave "
         "instead (window.mode: sliding_window)",
         low=True,
     ),
-    "bloat": _Kind(
+    "bloat": _AlertKind(
         grade="degradation",
         says="tool results are {x:.0%} of the prompt",
         action="have old results trimmed and summarised (window.mode: zones), and see which are the largest "
         "(recto context detail)",
     ),
-    "burn": _Kind(
+    "burn": _AlertKind(
         grade="anomaly",
         says="a turn added {x:.1f} times what turns add",
         action="see what came in (recto context detail); have tools answer more briefly, or hand long readings to a "
@@ -86,8 +85,8 @@ KINDS: Mapping[AlertName, _Kind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """An alert that was raised: when, at which turn, at which value, and whether it still holds."""
+class _RaisedAlert:
+    """When an alert was raised, at which turn and value, and whether it is still active."""
 
     ts: int
     turn: int
@@ -95,52 +94,52 @@ class _Told:
     active: bool
 
 
-class Alerting:
-    """Follows the turns of one session."""
+class AlertTracker:
+    """Raises and ends the alerts of one session, turn by turn."""
 
     def __init__(self, session: str, rules: AlertRules | None = None) -> None:
         self.session = session
         self.rules = rules or AlertRules()
         self._recent: tuple[tuple[float, int], ...] = ()
         """Utilization and evictions of the last turns."""
-        self._told: dict[AlertName, _Told] = {}
+        self._raised: dict[AlertName, _RaisedAlert] = {}
 
-    def after(self, turn: TurnHealth) -> list[Alert]:
-        """What is raised and what is ended by one more turn."""
-        most = max(self.rules.utilization_turns, self.rules.eviction_turns)
-        self._recent = (*self._recent, (turn.utilization, turn.evicted))[-most:]
-        found = []
+    def update(self, turn: TurnHealth) -> list[Alert]:
+        """Return the alerts that one more turn raises or ends."""
+        window = max(self.rules.utilization_turns, self.rules.eviction_turns)
+        self._recent = (*self._recent, (turn.utilization, turn.evicted))[-window:]
+        alerts = []
         for name, value in self._values(turn).items():
-            told = self._told.get(name)
+            previous = self._raised.get(name)
             if value is None:
                 continue
-            if told is not None and told.active:
+            if previous is not None and previous.active:
                 if self._is_over(name, value):
-                    self._told[name] = replace(told, active=False)
-                    ended = _Told(ts=turn.ts, turn=turn.turn, value=value, active=False)
-                    found.append(self._alert(name, ended, ended=True))
-            elif self._is_bad(name, value) and not self._is_quiet(told, turn.ts):
-                raised = _Told(ts=turn.ts, turn=turn.turn, value=value, active=True)
-                self._told[name] = raised
-                found.append(self._alert(name, raised))
-        return found
+                    self._raised[name] = replace(previous, active=False)
+                    ended = _RaisedAlert(ts=turn.ts, turn=turn.turn, value=value, active=False)
+                    alerts.append(self._alert(name, ended, ended=True))
+            elif self._is_bad(name, value) and not self._is_quiet(previous, turn.ts):
+                current = _RaisedAlert(ts=turn.ts, turn=turn.turn, value=value, active=True)
+                self._raised[name] = current
+                alerts.append(self._alert(name, current))
+        return alerts
 
     @property
     def active(self) -> tuple[Alert, ...]:
-        """What was raised and is not over, as it was when it was raised."""
-        return tuple(self._alert(name, told) for name, told in self._told.items() if told.active)
+        """Alerts that were raised and have not ended, as of when they were raised."""
+        return tuple(self._alert(name, raised) for name, raised in self._raised.items() if raised.active)
 
     def _values(self, turn: TurnHealth) -> dict[AlertName, float | None]:
-        """What each alert goes by; None where a turn says nothing about it."""
-        full = [share for share, _ in self._recent[-self.rules.utilization_turns :]]
-        left = [count for _, count in self._recent[-self.rules.eviction_turns :]]
+        """The value behind each alert; None where the turn has none."""
+        utilizations = [share for share, _ in self._recent[-self.rules.utilization_turns :]]
+        evictions = [count for _, count in self._recent[-self.rules.eviction_turns :]]
         return {
-            "utilization": min(full) if len(full) == self.rules.utilization_turns else None,
-            "evictions": sum(left) / len(left) if len(left) == self.rules.eviction_turns else None,
+            "utilization": min(utilizations) if len(utilizations) == self.rules.utilization_turns else None,
+            "evictions": sum(evictions) / len(evictions) if len(evictions) == self.rules.eviction_turns else None,
             "fidelity": turn.fidelity,
             "ratio": turn.ratio,
             "bloat": turn.bloat,
-            "burn": _times(turn.burn, turn.burn_usual),
+            "burn": _burn_ratio(turn.burn, turn.burn_usual),
         }
 
     def _threshold(self, name: AlertName) -> float:
@@ -151,57 +150,57 @@ class Alerting:
         threshold = self._threshold(name)
         if name == "evictions" and not self._is_sustained():
             return False
-        return value < threshold if KINDS[name].low else value > threshold
+        return value < threshold if ALERT_KINDS[name].low else value > threshold
 
     def _is_sustained(self) -> bool:
-        """Whether something left in most of the last turns: one large relief in many is how a window works."""
-        left = [count for _, count in self._recent[-self.rules.eviction_turns :]]
-        return 2 * sum(map(bool, left)) > len(left)
+        """Whether messages were evicted in most of the last turns. A single large relief among many turns is normal."""
+        evictions = [count for _, count in self._recent[-self.rules.eviction_turns :]]
+        return 2 * sum(map(bool, evictions)) > len(evictions)
 
     def _is_over(self, name: AlertName, value: float) -> bool:
-        """Well back within the threshold; a share cannot be asked to be above 1."""
+        """Whether the value is clearly back within the threshold; a share cannot exceed 1."""
         threshold, clear = self._threshold(name), self.rules.clear
-        if not KINDS[name].low:
+        if not ALERT_KINDS[name].low:
             return value <= threshold * clear
         return value >= (min(threshold / clear, 1.0) if name == "fidelity" else threshold / clear)
 
-    def _is_quiet(self, told: _Told | None, ts: int) -> bool:
-        """Whether it was raised just now. Times may go backwards: then it is as if as much time had passed."""
-        return told is not None and abs(ts - told.ts) < self.rules.quiet_seconds * 1e6
+    def _is_quiet(self, previous: _RaisedAlert | None, ts: int) -> bool:
+        """Whether the alert was raised recently. Timestamps may go backwards, hence the absolute difference."""
+        return previous is not None and abs(ts - previous.ts) < self.rules.quiet_seconds * 1e6
 
-    def _alert(self, name: AlertName, told: _Told, *, ended: bool = False) -> Alert:
-        kind, threshold = KINDS[name], self._threshold(name)
-        says = kind.says.format(x=told.value, turns=self.rules.utilization_turns)
+    def _alert(self, name: AlertName, raised: _RaisedAlert, *, ended: bool = False) -> Alert:
+        kind, threshold = ALERT_KINDS[name], self._threshold(name)
+        text = kind.says.format(x=raised.value, turns=self.rules.utilization_turns)
         return Alert(
             name=name,
             grade=kind.grade,
             session=self.session,
-            turn=told.turn,
-            ts=told.ts,
-            value=told.value,
+            turn=raised.turn,
+            ts=raised.ts,
+            value=raised.value,
             threshold=threshold,
-            says=f"over: now {says}" if ended else says,
+            says=f"over: now {text}" if ended else text,
             action="nothing" if ended else kind.action,
             ended=ended,
         )
 
-    def carried(self) -> dict[str, Any]:
-        """The state, for who goes on from here without the turns before."""
-        told = {name: [one.ts, one.turn, one.value, one.active] for name, one in self._told.items()}
-        return {"recent": [list(pair) for pair in self._recent], "told": told}
+    def to_state(self) -> dict[str, Any]:
+        """Serialise the state, so that tracking can continue without earlier turns."""
+        raised = {name: [alert.ts, alert.turn, alert.value, alert.active] for name, alert in self._raised.items()}
+        return {"recent": [list(pair) for pair in self._recent], "told": raised}
 
-    def take_up(self, carried: Mapping[str, Any]) -> None:
-        """Goes on from a state that was carried along."""
-        self._recent = tuple((share, count) for share, count in carried["recent"])
-        self._told = {name: _Told(*one) for name, one in carried["told"].items() if name in KINDS}
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restore a serialised state."""
+        self._recent = tuple((share, count) for share, count in state["recent"])
+        self._raised = {name: _RaisedAlert(*values) for name, values in state["told"].items() if name in ALERT_KINDS}
 
-    def begin_anew(self) -> None:
-        """Forgets everything: nobody knows what was before."""
-        self._recent, self._told = (), {}
+    def reset(self) -> None:
+        """Forget everything: the state before this point is unknown."""
+        self._recent, self._raised = (), {}
 
 
-def _times(burn: int, usual: float | None) -> float | None:
-    """How many times more than usual came in. Little is never much: three times a short chat alarms nobody."""
+def _burn_ratio(burn: int, usual: float | None) -> float | None:
+    """How many times the usual growth a turn added. Small absolute growth never counts."""
     if not usual:
         return None
     return round(burn / usual, 4) if burn > MIN_SPIKE_TOKENS else 0.0

@@ -1,8 +1,8 @@
-"""How well one turn went, in numbers. A turn is a prompt that got its answer.
+"""Metrics of one turn. A turn is measured when a prompt gets its answer.
 
-Everything here is derived from the transcript: whatever was told while it happened can be told again from what is
-stored, and is the same. What a prompt was made of cannot be seen from messages alone, so it is kept with its answer.
-Which entries say what is not known here; `recto.engine.monitor` reads them.
+Everything is derived from the transcript, so live metrics and metrics computed later from the stored entries are the
+same. The composition of a prompt cannot be derived from messages alone; it is stored with the answer.
+`recto.engine.monitor` reads the entries.
 """
 
 from __future__ import annotations
@@ -22,53 +22,53 @@ AlertName = Literal["utilization", "evictions", "fidelity", "ratio", "bloat", "b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnHealth:
-    """The measures of one turn."""
+    """The metrics of one turn."""
 
     turn: int
-    """Which one it is since measuring began in this transcript: 1, 2, 3, …"""
+    """Turn number since measuring began in this transcript: 1, 2, 3, …"""
     seq: int
-    """The entry that answered."""
+    """The entry of the answer."""
     ts: int
     model: str
     tokens: int
-    """What the prompt cost."""
+    """Tokens of the prompt."""
     room: int
     utilization: float
     evicted: int
-    """Messages that left since the turn before."""
+    """Messages evicted since the previous turn."""
     freed: int
-    """Tokens that decisions freed since then."""
+    """Tokens freed by decisions since the previous turn."""
     burn: int
-    """Tokens that came in since the turn before, its own answer included."""
+    """Tokens added since the previous turn, including its answer."""
     burn_usual: float | None
-    """What turns added lately; None before that is known."""
+    """Average of recent turns; None while unknown."""
     ratio: float | None
-    """How many times shorter text was made since then; None where nothing was."""
+    """Compression ratio since the previous turn; None if nothing was compressed."""
     fidelity: float | None
-    """The lowest score of what was written or judged since then; None where nothing was."""
+    """Lowest fidelity score since the previous turn; None if nothing was scored."""
     bloat: float
     """The share of the prompt that is tool results."""
     prefix: float
-    """The share of the prompt that stood unchanged at the beginning of the one before."""
+    """The share of the prompt that is an unchanged prefix of the previous one."""
     recall_hits: int
-    """How often something that had left came back for a question, and below how often nothing did."""
+    """Searches that recalled something; `recall_misses` counts those that did not."""
     recall_misses: int
     regret: int
-    """What left within the last turns and was fetched or asked for again."""
+    """Content evicted within the last turns and fetched or requested again."""
     index_lag: int
-    """Entries whose words are not indexed yet, as the process knew that asked; 0 before anything had to be."""
+    """Entries not yet in the keyword index, as known to the measuring process; 0 before anything needed indexing."""
     protected: float
-    """The share of the room that may not leave."""
+    """The share of the input budget that may not be evicted."""
     estimate_error: float | None
-    """How far the provider's count was off ours: 0.1 is 10 % more; None where it told nothing."""
+    """Relative error of our token count against the provider's: 0.1 means 10 % more; None if not reported."""
     cache_read: int
-    """Prompt tokens that the provider read from its cache, as it told."""
+    """Prompt tokens that the provider read from its cache, as reported."""
     cache_write: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """Something that should be looked at: raised when it begins, and ended when it is over."""
+    """A condition that needs attention: raised when it begins, ended when it is over."""
 
     name: AlertName
     grade: Grade
@@ -78,87 +78,87 @@ class Alert:
     value: float
     threshold: float
     says: str
-    """What is the matter, in one sentence."""
+    """The problem, in one sentence."""
     action: str
     """What to do about it."""
     ended: bool = False
 
 
-MOST_GONE = 64
-"""Decisions, and things asked for again, that are remembered for regret."""
+MAX_EVICTIONS = 64
+"""How many decisions, and how many repeated requests, are remembered to detect regret."""
 _SORTED = json.JSONEncoder(sort_keys=True).encode
 _DIGITS = 4
-"""Shares are rounded, so that they are the same numbers once written and read."""
+"""Ratios are rounded so that they survive a JSON round trip unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptComposition:
-    """What a prompt was made of, in tokens. Kept with the message that answers it."""
+    """The composition of a prompt, in tokens. Stored with the message that answers it."""
 
     tokens: int
     room: int
     prefix: int
-    """Unchanged at the beginning, since the prompt before."""
+    """Unchanged prefix of the previous prompt."""
     results: int
     """Tool results."""
     protected: int
-    """What may not leave, schemas included."""
+    """What may not be evicted, tool schemas included."""
     recalled: int
     tools: int
-    """Schemas."""
+    """Tool schemas."""
     lag: int
-    """Entries whose words were not indexed."""
+    """Entries not yet in the keyword index."""
     model: str
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept."""
-        return {name: getattr(self, name) for name in _MADE_OF}
+        """The stored form."""
+        return {name: getattr(self, name) for name in _COMPOSITION_FIELDS}
 
     @classmethod
-    def from_json(cls, about: object) -> Self | None:
-        """What was kept; None for anything else that others may keep under the same name."""
-        if not isinstance(about, Mapping):
+    def from_json(cls, payload: object) -> Self | None:
+        """Parse the stored form; None for anything else stored under the same name."""
+        if not isinstance(payload, Mapping):
             return None
-        found: dict[str, Any] = {name: about.get(name) for name in _MADE_OF}
-        *numbers, model = found.values()
+        values: dict[str, Any] = {name: payload.get(name) for name in _COMPOSITION_FIELDS}
+        *numbers, model = values.values()
         if isinstance(model, str) and all(type(number) is int and number >= 0 for number in numbers):
-            return cls(**found)
+            return cls(**values)
         return None
 
 
-_MADE_OF = tuple(one.name for one in fields(PromptComposition))
+_COMPOSITION_FIELDS = tuple(item.name for item in fields(PromptComposition))
 
 
-def call_mark(name: str, arguments: str) -> str:
-    """What a tool call is recognised by when it is made again: its name and arguments, however they are spaced."""
-    with suppress(ValueError, RecursionError):  # not JSON: then as it stands
+def call_fingerprint(name: str, arguments: str) -> str:
+    """Identify a tool call by its name and arguments, independent of JSON whitespace and key order."""
+    with suppress(ValueError, RecursionError):  # not JSON: used verbatim
         arguments = _SORTED(json.loads(arguments))
-    said = f"{name}\0{arguments}".encode("utf-8", "surrogatepass")
-    return blake2b(said, digest_size=6).hexdigest()
+    call = f"{name}\0{arguments}".encode("utf-8", "surrogatepass")
+    return blake2b(call, digest_size=6).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
-    """What one decision took away."""
+class EvictionRecord:
+    """What one decision evicted."""
 
     seq: int
     turn: int
-    """How many turns had ended."""
-    left: tuple[tuple[int, int], ...]
-    """The entries, as ranges."""
+    """Number of turns that had ended."""
+    ranges: tuple[tuple[int, int], ...]
+    """Evicted entries, as ranges."""
     calls: frozenset[str]
-    """Marks of the tool calls whose results nobody can see any more."""
+    """Fingerprints of the tool calls whose results are no longer visible."""
 
 
 @dataclass(slots=True)
-class _Since:
-    """What has happened since the turn before."""
+class _TurnTotals:
+    """Totals since the previous turn."""
 
     burn: int = 0
     evicted: int = 0
     freed: int = 0
-    longer: int = 0
-    shorter: int = 0
+    tokens_from: int = 0
+    tokens_to: int = 0
     fidelity: float | None = None
     hits: int = 0
     misses: int = 0
@@ -169,140 +169,146 @@ class _Since:
 
 
 @dataclass(slots=True)
-class Measures:
-    """Folds what happens to a session into how its turns went. Its memory is bounded, whatever happens."""
+class TurnAccumulator:
+    """Folds the entries of a session into the metrics of its turns. Its memory is bounded."""
 
     regret_turns: int = 10
     turn: int = 0
-    """How many turns have ended."""
+    """Number of turns that have ended."""
     last: int = 0
-    """The entry that ended the last one."""
+    """The entry that ended the last turn."""
     burns: tuple[int, ...] = ()
-    """What the last turns added, but not what the first one began with."""
-    gone: tuple[Gone, ...] = ()
-    """What left within the last turns."""
-    again: tuple[str, ...] = ()
-    """What of it was asked for again already: that counts once."""
-    _since: _Since = field(default_factory=_Since)
-    _ended: tuple[int, tuple[Gone, ...], tuple[str, ...]] = 0, (), ()
-    """What the last answer cost, and `gone` and `again` as they were when it came."""
+    """Growth of the last turns, without what the first one began with."""
+    evictions: tuple[EvictionRecord, ...] = ()
+    """Evictions of the last turns."""
+    requested_again: tuple[str, ...] = ()
+    """Evicted content that was already requested again: it counts once."""
+    _totals: _TurnTotals = field(default_factory=_TurnTotals)
+    _at_last_turn: tuple[int, tuple[EvictionRecord, ...], tuple[str, ...]] = 0, (), ()
+    """Tokens of the last answer, and `evictions` and `requested_again` as of that answer."""
 
-    def came_in(self, tokens: int) -> None:
-        """A message was stored that ends no turn."""
-        self._since.burn += tokens
+    def add_message(self, tokens: int) -> None:
+        """Count a message that ends no turn."""
+        self._totals.burn += tokens
 
-    def decided(self, gone: Gone, freed: int) -> None:
-        """Messages left, or became shorter."""
-        self._since.evicted += sum(last - first + 1 for first, last in gone.left)
-        self._since.freed += freed
-        self.gone = (*self.gone, gone)[-MOST_GONE:]
+    def add_decision(self, eviction: EvictionRecord, freed: int) -> None:
+        """Count an eviction or compression."""
+        self._totals.evicted += sum(last - first + 1 for first, last in eviction.ranges)
+        self._totals.freed += freed
+        self.evictions = (*self.evictions, eviction)[-MAX_EVICTIONS:]
 
-    def compressed(self, before: int, after: int) -> None:
-        """Something was made shorter."""
-        self._since.longer += before
-        self._since.shorter += after
+    def add_compression(self, before: int, after: int) -> None:
+        """Count a compression."""
+        self._totals.tokens_from += before
+        self._totals.tokens_to += after
 
-    def scored(self, score: float) -> None:
-        """A summary, or a prompt, was held against what it stands for."""
-        known = self._since.fidelity
-        self._since.fidelity = score if known is None else min(known, score)
+    def add_score(self, score: float) -> None:
+        """Record the fidelity score of a summary or a prompt."""
+        known = self._totals.fidelity
+        self._totals.fidelity = score if known is None else min(known, score)
 
-    def recalled(self, seqs: Iterable[int]) -> None:
-        """Entries came back for a question."""
-        self._since.hits += 1
-        self.fetched(seqs)
+    def add_recall(self, seqs: Iterable[int]) -> None:
+        """Count a search that recalled entries."""
+        self._totals.hits += 1
+        self.add_fetch(seqs)
 
-    def missed(self) -> None:
-        """Nothing came back for a question."""
-        self._since.misses += 1
+    def add_recall_miss(self) -> None:
+        """Count a search that recalled nothing."""
+        self._totals.misses += 1
 
-    def fetched(self, seqs: Iterable[int]) -> None:
-        """Entries were brought back, by recall or by hand."""
+    def add_fetch(self, seqs: Iterable[int]) -> None:
+        """Count entries brought back by recall or by hand."""
         for seq in seqs:
-            if any(first <= seq <= last for gone in self.gone for first, last in gone.left):
+            if any(first <= seq <= last for eviction in self.evictions for first, last in eviction.ranges):
                 self._regret(str(seq))
 
-    def restored(self, decision: int) -> None:
-        """A decision was undone."""
-        if any(gone.seq == decision for gone in self.gone):
-            self._since.regret += 1
-            self.gone = tuple(gone for gone in self.gone if gone.seq != decision)
+    def add_restore(self, decision: int) -> None:
+        """Count a decision that was undone."""
+        if any(eviction.seq == decision for eviction in self.evictions):
+            self._totals.regret += 1
+            self.evictions = tuple(eviction for eviction in self.evictions if eviction.seq != decision)
 
-    def called(self, marks: Iterable[str]) -> None:
-        """The model called tools."""
-        for mark in marks:
-            if any(mark in gone.calls for gone in self.gone):
-                self._regret(mark)
+    def add_calls(self, fingerprints: Iterable[str]) -> None:
+        """Count the tool calls of an assistant message."""
+        for fingerprint in fingerprints:
+            if any(fingerprint in eviction.calls for eviction in self.evictions):
+                self._regret(fingerprint)
 
-    def _regret(self, what: str) -> None:
-        if what not in self.again:
-            self.again = (*self.again, what)[-MOST_GONE:]
-            self._since.regret += 1
+    def _regret(self, key: str) -> None:
+        if key not in self.requested_again:
+            self.requested_again = (*self.requested_again, key)[-MAX_EVICTIONS:]
+            self._totals.regret += 1
 
-    def reported(self, counted: int, reported: int, cache_read: int, cache_write: int) -> None:
-        """The provider told what a prompt cost."""
-        self._since.error = round(reported / counted - 1, _DIGITS) if counted > 0 else None
-        self._since.cache_read += cache_read
-        self._since.cache_write += cache_write
+    def add_usage(self, counted: int, reported: int, cache_read: int, cache_write: int) -> None:
+        """Record the provider's token count of a prompt."""
+        self._totals.error = round(reported / counted - 1, _DIGITS) if counted > 0 else None
+        self._totals.cache_read += cache_read
+        self._totals.cache_write += cache_write
 
-    def answered(self, seq: int, ts: int, tokens: int, made: PromptComposition) -> TurnHealth:
-        """A prompt got its answer, and the turn is over."""
-        since, self._since = self._since, _Since(burn=tokens)
-        usual = sum(self.burns) / len(self.burns) if len(self.burns) >= MIN_BASELINE_TURNS else None
+    def end_turn(self, seq: int, ts: int, tokens: int, composition: PromptComposition) -> TurnHealth:
+        """End a turn with the answer to a prompt, and return its metrics."""
+        totals, self._totals = self._totals, _TurnTotals(burn=tokens)
+        usual_burn = sum(self.burns) / len(self.burns) if len(self.burns) >= MIN_BASELINE_TURNS else None
         if self.turn:
-            self.burns = (*self.burns, since.burn)[-VELOCITY_TURNS:]
+            self.burns = (*self.burns, totals.burn)[-VELOCITY_TURNS:]
         self.turn, self.last = self.turn + 1, seq
-        self.gone = tuple(gone for gone in self.gone if self.turn - gone.turn <= self.regret_turns)
-        self._ended = tokens, self.gone, self.again
+        self.evictions = tuple(
+            eviction for eviction in self.evictions if self.turn - eviction.turn <= self.regret_turns
+        )
+        self._at_last_turn = tokens, self.evictions, self.requested_again
         return TurnHealth(
             turn=self.turn,
             seq=seq,
             ts=ts,
-            model=made.model,
-            tokens=made.tokens,
-            room=made.room,
-            utilization=_share(made.tokens, made.room),
-            evicted=since.evicted,
-            freed=since.freed,
-            burn=since.burn,
-            burn_usual=None if usual is None else round(usual, 1),
-            ratio=round(since.longer / max(since.shorter, 1), _DIGITS) if since.longer else None,
-            fidelity=since.fidelity,
-            bloat=_share(made.results, made.tokens),
-            prefix=_share(made.prefix, made.tokens),
-            recall_hits=since.hits,
-            recall_misses=since.misses,
-            regret=since.regret,
-            index_lag=made.lag,
-            protected=_share(made.protected, made.room),
-            estimate_error=since.error,
-            cache_read=since.cache_read,
-            cache_write=since.cache_write,
+            model=composition.model,
+            tokens=composition.tokens,
+            room=composition.room,
+            utilization=_ratio(composition.tokens, composition.room),
+            evicted=totals.evicted,
+            freed=totals.freed,
+            burn=totals.burn,
+            burn_usual=None if usual_burn is None else round(usual_burn, 1),
+            ratio=round(totals.tokens_from / max(totals.tokens_to, 1), _DIGITS) if totals.tokens_from else None,
+            fidelity=totals.fidelity,
+            bloat=_ratio(composition.results, composition.tokens),
+            prefix=_ratio(composition.prefix, composition.tokens),
+            recall_hits=totals.hits,
+            recall_misses=totals.misses,
+            regret=totals.regret,
+            index_lag=composition.lag,
+            protected=_ratio(composition.protected, composition.room),
+            estimate_error=totals.error,
+            cache_read=totals.cache_read,
+            cache_write=totals.cache_write,
         )
 
-    def carried(self) -> dict[str, Any]:
-        """The state as of the end of the last turn, for who goes on from there without reading what was before."""
-        answer, gone, again = self._ended
+    def to_state(self) -> dict[str, Any]:
+        """Serialise the state as of the end of the last turn, for measuring to continue without earlier entries."""
+        answer, evictions, requested_again = self._at_last_turn
         return {
             "after": self.last,
             "turn": self.turn,
             "answer": answer,
             "burns": list(self.burns),
-            "gone": [[one.seq, one.turn] for one in gone],
-            "again": list(again),
+            "gone": [[eviction.seq, eviction.turn] for eviction in evictions],
+            "again": list(requested_again),
         }
 
-    def take_up(self, carried: Mapping[str, Any], gone: Sequence[Gone]) -> None:
-        """Goes on from a state that was carried along; `gone` are the decisions it names."""
-        self.turn, self.last, self.burns = carried["turn"], carried["after"], tuple(carried["burns"])
-        self.gone, self.again, self._since = tuple(gone), tuple(carried["again"]), _Since(burn=carried["answer"])
-        self._ended = carried["answer"], self.gone, self.again
+    def load_state(self, state: Mapping[str, Any], evictions: Sequence[EvictionRecord]) -> None:
+        """Restore a serialised state; `evictions` are the decisions it names."""
+        self.turn, self.last, self.burns = state["turn"], state["after"], tuple(state["burns"])
+        self.evictions, self.requested_again, self._totals = (
+            tuple(evictions),
+            tuple(state["again"]),
+            _TurnTotals(burn=state["answer"]),
+        )
+        self._at_last_turn = state["answer"], self.evictions, self.requested_again
 
-    def begin_anew(self) -> None:
-        """Forgets everything: nobody knows what was before."""
+    def reset(self) -> None:
+        """Forget everything: the state before this point is unknown."""
         self.turn = self.last = 0
-        self.burns, self.gone, self.again, self._since = (), (), (), _Since()
+        self.burns, self.evictions, self.requested_again, self._totals = (), (), (), _TurnTotals()
 
 
-def _share(part: int, whole: int) -> float:
-    return round(part / whole, _DIGITS) if whole > 0 else float(part > 0)
+def _ratio(part: int, total: int) -> float:
+    return round(part / total, _DIGITS) if total > 0 else float(part > 0)

@@ -9,31 +9,31 @@ from recto.transcript.entries import Entry
 
 
 class HealthSink(Protocol):
-    """Is told how turns went, while they happen. It must be quick, and nothing it does can fail a turn."""
+    """Receives turn metrics, alerts and events as they happen. It must return quickly; its errors never fail a turn."""
 
     def turn(self, session: str, turn: TurnHealth) -> None:
-        """A turn is over."""
+        """Receive the metrics of a finished turn."""
         ...
 
     def alert(self, alert: Alert) -> None:
-        """Something should be looked at, or is over."""
+        """Receive an alert that was raised or has ended."""
         ...
 
     def event(self, entry: Entry) -> None:
-        """Something happened to a session: a decision, a zone, an overflow, a failure of the index."""
+        """Receive an event of a session: a decision, a zone change, an overflow, an index failure."""
         ...
 
 
 @runtime_checkable
-class Dropping(Protocol):
-    """A sink that can lose something, and counts what it lost."""
+class LossySink(Protocol):
+    """A sink that may drop data and counts what it dropped."""
 
     @property
     def name(self) -> str:
-        """A short word: `log`, `webhook`."""
+        """A short name: `log`, `webhook`."""
         ...
 
     @property
     def dropped(self) -> int:
-        """How often it told nothing where it should have."""
+        """How many items were not delivered."""
         ...

@@ -1,4 +1,4 @@
-"""Where a session is heading: how its measures move, and for how many more turns its prompt has room."""
+"""Trends and forecast: how the metrics of a session move, and how many turns remain until its window is full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recto.health.metrics import Alert, TurnHealth
 
 Direction = Literal["rising", "falling", "steady"]
 STEADY = 0.05
-"""A change by less than this share is none."""
+"""Relative changes smaller than this count as steady."""
 MEASURES: Mapping[str, Direction] = {
     "utilization": "rising",
     "evicted": "rising",
@@ -26,20 +26,20 @@ MEASURES: Mapping[str, Direction] = {
     "protected": "rising",
     "estimate_error": "rising",
 }
-"""What is followed, and the direction in which it gets worse."""
+"""The metrics that are tracked, and the direction in which each gets worse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """How one measure moves over the turns looked at."""
+    """How one metric moves over the turns examined."""
 
     name: str
     values: tuple[float | None, ...]
-    """One for each turn, oldest first; None where a turn has none."""
+    """One per turn, oldest first; None where a turn has none."""
     now: float | None
-    """The newest that is known."""
+    """The newest known value."""
     delta: float | None
-    """How much the newer half is above the older one, on average; None where too little is known."""
+    """Mean of the newer half minus mean of the older half; None if too few values are known."""
     direction: Direction
     worse: bool
     """Whether that is the wrong direction."""
@@ -47,18 +47,18 @@ class Trend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """How long it goes on like this."""
+    """When the window is full at the current pace."""
 
     pace: float
-    """Tokens that turns add, on average over the last ones."""
+    """Average tokens added per turn."""
     until_red: int | None
-    """Turns until the prompt is red; 0 where it is, None where it does not grow."""
+    """Turns until the red zone; 0 if already red, None if the prompt does not grow."""
     until_full: int | None
-    """Turns until it would not fit without relief."""
+    """Turns until the prompt would not fit without relief."""
 
     @property
     def says(self) -> str:
-        """The same in words."""
+        """The forecast as a sentence."""
         if self.until_red is None or self.until_full is None:
             return "it does not grow"
         pace, full = f"{self.pace:,.0f} tokens a turn", _turns(self.until_full)
@@ -77,9 +77,9 @@ class HealthReport:
     trends: tuple[Trend, ...]
     forecast: Forecast | None
     alerts: tuple[Alert, ...]
-    """What was raised and is not over."""
+    """Active alerts."""
     sinks_failed: int = 0
-    """How often somebody who was to be told failed, since the session was opened."""
+    """How often a health sink failed since the session was opened."""
 
     @property
     def last(self) -> TurnHealth | None:
@@ -88,12 +88,12 @@ class HealthReport:
 
     @property
     def critical(self) -> bool:
-        """Whether something critical is the matter now."""
+        """Whether a critical alert is active."""
         return any(alert.grade == "critical" for alert in self.alerts)
 
 
-def trends_of(turns: Sequence[TurnHealth]) -> tuple[Trend, ...]:
-    """How every measure moves over these turns."""
+def compute_trends(turns: Sequence[TurnHealth]) -> tuple[Trend, ...]:
+    """Compute the trend of every metric over these turns."""
     return tuple(_trend(name, [getattr(turn, name) for turn in turns]) for name in MEASURES)
 
 
@@ -117,12 +117,12 @@ def _trend(name: str, values: Sequence[float | None]) -> Trend:
     )
 
 
-def forecast_of(turns: Sequence[TurnHealth], red: float | None = None) -> Forecast | None:
-    """How many turns the last prompt is from being red, and from being full, at the pace of the last turns."""
+def compute_forecast(turns: Sequence[TurnHealth], red: float | None = None) -> Forecast | None:
+    """Forecast how many turns remain until the prompt is red and until it is full."""
     if not turns:
         return None
     last = turns[-1]
-    burns = [turn.burn for turn in turns[-VELOCITY_TURNS:] if turn.turn > 1]  # what the first begins with is no growth
+    burns = [turn.burn for turn in turns[-VELOCITY_TURNS:] if turn.turn > 1]  # the initial prompt is not growth
     pace = sum(burns) / len(burns) if burns else 0.0
     red = Thresholds.for_window(last.room).red if red is None else red
     return Forecast(
@@ -132,15 +132,15 @@ def forecast_of(turns: Sequence[TurnHealth], red: float | None = None) -> Foreca
     )
 
 
-def report_of(
+def make_report(
     session: str, turns: Sequence[TurnHealth], alerts: Sequence[Alert], *, red: float | None, sinks_failed: int = 0
 ) -> HealthReport:
-    """Everything that is to be said about these turns."""
+    """Build the health report of these turns."""
     return HealthReport(
         session=session,
         turns=tuple(turns),
-        trends=trends_of(turns) if turns else (),
-        forecast=forecast_of(turns, red),
+        trends=compute_trends(turns) if turns else (),
+        forecast=compute_forecast(turns, red),
         alerts=tuple(alerts),
         sinks_failed=sinks_failed,
     )

@@ -16,7 +16,7 @@ from recto.engine.session import Session
 from recto.errors import WindowOverflow
 from recto.formats import read
 from recto.formats.message import Message
-from recto.health.regret import Needs, Regret, quoted_whole, whole_answer
+from recto.health.regret import Regret, RegretTracker, merge_answer, mostly_quoted
 from recto.lab.replay import replay
 from recto.tokens.model_card import ModelCard
 from recto.transcript.entries import Entry
@@ -160,7 +160,7 @@ class _Course:
         self.tally = Backtest()
         self._session = session
         self._told = told
-        self._needs = Needs()
+        self._needs = RegretTracker()
         self._whole: set[int] = set()
         """Messages that stood whole when the last prompt was made, and those said since."""
         self._sent: int | None = None
@@ -171,7 +171,7 @@ class _Course:
 
     def said(self, seq: int, entry: Entry) -> None:
         """A message is part of the session."""
-        self._needs.said(seq, self._message(entry))
+        self._needs.add(seq, self._message(entry))
         self._whole.add(seq)
 
     def asked(self, prompt: Prompt | WindowOverflow, answers: Sequence[Entry]) -> None:
@@ -197,17 +197,17 @@ class _Course:
     def _judged(self, prompt: Prompt, answers: Sequence[Entry]) -> Regret:
         state, material = self._session.window.state, self._session.window.material
         whole = {seq for seq in self._whole if seq in state.messages and seq not in state.shortened}
-        self._needs.left(self._whole - whole)
+        self._needs.evict(self._whole - whole)
         self._whole = whole
         if self._quoted[0] is not material.recalled:
             own = [hit for hit in prompt.recalled if hit.session == self._session.key]
             text = material.recalled.text if material.recalled is not None else ""
-            self._quoted = material.recalled, quoted_whole({hit.seq: hit.text for hit in own}, text)
+            self._quoted = material.recalled, mostly_quoted({hit.seq: hit.text for hit in own}, text)
         beside = [material.foreword, marker(state) if state.evicted_messages else ""]
         beside += [standing.text for standing in (material.recalled, material.handoff) if standing is not None]
         beside += [shrink.text for shrink in state.shortened.values()]
-        answer = whole_answer([self._message(entry) for entry in answers])
-        return self._needs.answered(answer, beside, self._quoted[1])
+        answer = merge_answer([self._message(entry) for entry in answers])
+        return self._needs.judge(answer, beside, self._quoted[1])
 
     def _message(self, entry: Entry) -> Message:
         if self._read is None or self._read[0] is not entry:

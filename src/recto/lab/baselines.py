@@ -15,7 +15,7 @@ from typing import Protocol
 from recto.formats import read
 from recto.formats.message import ANTHROPIC, CHAT, fields_of
 from recto.formats.validation import ties
-from recto.health.regret import Needs
+from recto.health.regret import RegretTracker
 from recto.lab.backtest import Backtest, ReplayedTurn
 from recto.tokens.meter import Meter
 from recto.tokens.model_card import ModelCard
@@ -151,13 +151,13 @@ def backtest_baseline(
     turned: Callable[[ReplayedTurn], object] = lambda turn: None,
 ) -> Backtest:
     """Goes through a conversation as `backtest` does with a session, and judges what the baseline would have sent."""
-    tally, keeper, needs = Backtest(), keeper_named(name), Needs()
+    tally, keeper, needs = Backtest(), keeper_named(name), RegretTracker()
     beside = meter.frame.prompt
     for number, entry, is_asked in _asked(entries):
         message = read(entry.content, entry.wire)
         if is_asked:
             sent = keeper.prompt(room - beside)
-            needs.left(sent.left)
+            needs.evict(sent.left)
             turn = ReplayedTurn(
                 number=number,
                 seq=entry.seq,
@@ -166,7 +166,7 @@ def backtest_baseline(
                 unchanged=sent.unchanged,
                 broke=sent.unchanged < sent.before,
                 decisions=int(bool(sent.left)),
-                regret=needs.answered(message),
+                regret=needs.judge(message),
             )
             tally = tally.with_turn(turn, card)
             turned(turn)
@@ -175,7 +175,7 @@ def backtest_baseline(
             beside += tokens
         else:
             keeper.take(_said(entry, tokens))
-        needs.said(entry.seq, message)
+        needs.add(entry.seq, message)
     return tally
 
 

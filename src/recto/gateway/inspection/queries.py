@@ -19,7 +19,7 @@ from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.continuity.memory.manager import Memories, Remembered
 from recto.continuity.memory.model import strength
 from recto.engine.audit import audited_back
-from recto.engine.monitor import numbers_in
+from recto.engine.monitor import composition_in
 from recto.engine.pagination import (
     DecisionPage,
     EntryPage,
@@ -122,7 +122,7 @@ class Inspection:
 
     def model_of(self, stored: str) -> str:
         """The model that a session was last asked with; empty where nobody knows."""
-        recent = (numbers_in(entry) for entry in reversed(self.store.tail(stored, _MODEL_REACH)))
+        recent = (composition_in(entry) for entry in reversed(self.store.tail(stored, _MODEL_REACH)))
         model = next((about.get("model") for about in recent if about), "")
         return model if isinstance(model, str) else ""
 

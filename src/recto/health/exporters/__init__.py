@@ -1,5 +1,4 @@
-"""How health is told to others: Prometheus, OpenTelemetry, lines of JSON, a webhook. None of it can fail a turn.
+"""Exporters: health sinks for Prometheus, OpenTelemetry, JSON logs and webhooks. None of them can fail a turn.
 
-Each module is a `HealthSink` of its own and is imported by whoever wants it; what it needs beside the standard library
-comes with an extra.
+Each module is imported only where it is used; dependencies outside the standard library come with an extra.
 """

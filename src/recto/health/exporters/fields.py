@@ -1,7 +1,7 @@
-"""What may be told about an event: numbers and words of ours, never a word that somebody wrote in a session.
+"""Allow-list of event fields for export: numbers and fixed words only, never text from a session.
 
-Every field that goes out stands in a table here, for each kind of event; text passes only where it is one of the words
-that the table knows. Events of other kinds, and fields that are not named, are not told.
+Each event kind lists its exported fields here; text is exported only if it is one of the listed words. Other events and
+fields are not exported.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from recto.context.window.budget import Component
 from recto.context.window.pressure import Zone
 from recto.transcript.entries import Entry
 
-Fact: TypeAlias = int | float | bool | str
+FieldValue: TypeAlias = int | float | bool | str
 
 OTHER = "other"
-"""What stands for every name that is not known, so that the number of names is bounded."""
+"""Replaces unknown names, so that the number of label values is bounded."""
 POLICIES = frozenset({f"evict.{name}" for name in SCORERS}) | {
     "clamp",
     "compact",
@@ -34,7 +34,7 @@ POLICIES = frozenset({f"evict.{name}" for name in SCORERS}) | {
 }
 ZONES = frozenset(get_args(Zone))
 COMPONENTS = frozenset(get_args(Component))
-_WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
+_ALLOWED_TEXT: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "policy": POLICIES,
         "before": ZONES,
@@ -43,7 +43,7 @@ _WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
         "indexed": frozenset({"words and vectors", "off"}),
     }
 )
-"""Fields that hold text, and all that they may say."""
+"""Text fields and their allowed values."""
 
 _DECISION = ("policy", "tokens_before", "tokens_after", "frees", "indexed")
 DECISIONS = frozenset(
@@ -57,7 +57,7 @@ DECISIONS = frozenset(
         "window_opened",
     }
 )
-"""Events by which something left the prompt or became shorter."""
+"""Events that evict or shorten content."""
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     dict.fromkeys(DECISIONS, _DECISION)
     | {
@@ -86,30 +86,30 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "branch": ("at",),
     }
 )
-"""What is told of each kind of event."""
-_LARGEST = 2**63
-_READ_MOST = 16 * 1024 * 1024
-"""Bytes of an event that are read at most."""
+"""Exported fields by event kind."""
+_MAX_INT = 2**63
+_MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""Larger events are not parsed."""
 
 
-def facts_of(entry: Entry) -> dict[str, Fact]:
-    """What may be told about an event. Never raises, whatever the event holds."""
-    named = FIELDS.get(entry.kind)
-    if not named or entry.role != "event" or len(entry.content) > _READ_MOST:
+def event_fields(entry: Entry) -> dict[str, FieldValue]:
+    """Return the exportable fields of an event. Never raises."""
+    names = FIELDS.get(entry.kind)
+    if not names or entry.role != "event" or len(entry.content) > _MAX_EVENT_BYTES:
         return {}
     try:
-        about = json.loads(entry.content)
+        payload = json.loads(entry.content)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(about, dict):
+    if not isinstance(payload, dict):
         return {}
-    facts = {name: fact for name in named if (fact := _told(name, about.get(name))) is not None}
-    return facts | (_decided(about) if entry.kind in DECISIONS else {})
+    values = {name: value for name in names if (value := _exported(name, payload.get(name))) is not None}
+    return values | (_decision_fields(payload) if entry.kind in DECISIONS else {})
 
 
-def _told(name: str, value: object) -> Fact | None:
+def _exported(name: str, value: object) -> FieldValue | None:
     if isinstance(value, str):
-        known = _WORDS.get(name)
+        known = _ALLOWED_TEXT.get(name)
         return None if known is None else value if value in known else OTHER
     return _number(value)
 
@@ -118,28 +118,28 @@ def _number(value: object) -> int | float | bool | None:
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if abs(value) < _LARGEST else None
+        return value if abs(value) < _MAX_INT else None
     return value if isinstance(value, float) and isfinite(value) else None
 
 
-def _decided(about: Mapping[str, Any]) -> dict[str, Fact]:
-    """How much left or shrank by a decision, and how well what was written for it stands up."""
-    facts: dict[str, Fact] = {"messages": _messages(about.get("left"))}
-    shrunk = about.get("shrunk")
-    facts["results"] = len(shrunk) if isinstance(shrunk, dict) else 0
-    written = about.get("compression")
+def _decision_fields(payload: Mapping[str, Any]) -> dict[str, FieldValue]:
+    """How much a decision evicted or trimmed, and the fidelity of its summary."""
+    values: dict[str, FieldValue] = {"messages": _count_messages(payload.get("left"))}
+    shrunk = payload.get("shrunk")
+    values["results"] = len(shrunk) if isinstance(shrunk, dict) else 0
+    written = payload.get("compression")
     if isinstance(written, dict):
         fidelity = written.get("fidelity")
         score = fidelity.get("score") if isinstance(fidelity, dict) else None
-        found = {"tokens_from": written.get("tokens_from"), "tokens_to": written.get("tokens_to"), "fidelity": score}
-        facts |= {name: fact for name, value in found.items() if (fact := _number(value)) is not None}
-    return facts
+        numbers = {"tokens_from": written.get("tokens_from"), "tokens_to": written.get("tokens_to"), "fidelity": score}
+        values |= {name: number for name, value in numbers.items() if (number := _number(value)) is not None}
+    return values
 
 
-def _messages(left: object) -> int:
-    """How many entries lie in ranges such as [[3, 7], [9, 17]]."""
+def _count_messages(ranges: object) -> int:
+    """Count the entries in ranges such as [[3, 7], [9, 17]]."""
     total = 0
-    for one in left if isinstance(left, list) else []:
-        if isinstance(one, list) and len(one) == 2 and all(isinstance(end, int) for end in one):
-            total += max(one[1] - one[0] + 1, 0)
-    return total if total < _LARGEST else 0
+    for bounds in ranges if isinstance(ranges, list) else []:
+        if isinstance(bounds, list) and len(bounds) == 2 and all(isinstance(end, int) for end in bounds):
+            total += max(bounds[1] - bounds[0] + 1, 0)
+    return total if total < _MAX_INT else 0

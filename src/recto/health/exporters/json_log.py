@@ -1,7 +1,6 @@
-"""Lines of JSON: one for each turn, alert and event. They hold numbers and words of ours, and no text of messages.
+"""JSON log: one line per turn, alert and event, with numbers and fixed words only and no message text.
 
-A line is written whole or not at all, whatever a session's key or a model's name holds: everything but plain ASCII is
-escaped. Where it cannot be written, that is counted, and nothing else happens.
+Lines are pure ASCII and written atomically. A line that cannot be written is counted, and nothing else happens.
 """
 
 from __future__ import annotations
@@ -12,21 +11,20 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from recto.health.exporters.fields import facts_of
+from recto.health.exporters.base import Exporter, finite, format_time
+from recto.health.exporters.fields import event_fields
 from recto.health.metrics import Alert, TurnHealth
 from recto.transcript.entries import Entry
 
 STDERR = "stderr"
-LINE_MOST = 16 * 1024
-"""Bytes of one line."""
-_TEXT_MOST = 12_000
-_NAME_MOST = 512
-_ALWAYS = ("time", "level", "what", "session")
+MAX_LINE_BYTES = 16 * 1024
+"""Maximum length of a line."""
+_MAX_TEXT = 12_000
+_MAX_NAME = 512
+_COMMON_FIELDS = ("time", "level", "what", "session")
 _LEVELS = {"critical": "error", "degradation": "warning", "anomaly": "warning"}
 _EVENT_LEVELS = {
     "window_overflow": "error",
@@ -35,53 +33,53 @@ _EVENT_LEVELS = {
     "fidelity_low": "warning",
     "budget_violation": "warning",
 }
-_UNTOLD = frozenset({"window_snapshot"})
-"""Housekeeping that says nothing about health."""
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_SKIPPED_EVENTS = frozenset({"window_snapshot"})
+"""Bookkeeping events that say nothing about health."""
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
-class Log:
-    """A `HealthSink` that writes lines, to the standard error stream or to a file that only its owner can read."""
+class JsonLog(Exporter):
+    """Writes lines to standard error or to a file that only its owner can read."""
 
     name = "log"
 
     def __init__(self, where: str, *, text: bool = False) -> None:
-        """`where` is `stderr` or a path; with `text`, events are told with all they hold, which can quote messages."""
+        """`where` is `stderr` or a path. With `text`, events are logged with their full content, which can quote
+        messages."""
         self.dropped = 0
         self._path = None if where == STDERR else Path(where).expanduser()
         self._text = text
         self._file: int | None = None
-        self._torn = False
+        self._incomplete = False
         self._lock = threading.Lock()
 
     def turn(self, session: str, turn: TurnHealth) -> None:
-        """A turn is over."""
+        """Log a finished turn."""
         self._write(turn.ts, "info", "turn", session, asdict(turn))
 
     def alert(self, alert: Alert) -> None:
-        """Something should be looked at, or is over."""
+        """Log an alert that was raised or has ended."""
         level = "info" if alert.ended else _LEVELS[alert.grade]
         self._write(alert.ts, level, "alert", alert.session, asdict(alert))
 
     def event(self, entry: Entry) -> None:
-        """Something happened to a session."""
-        if entry.kind in _UNTOLD:
+        """Log an event."""
+        if entry.kind in _SKIPPED_EVENTS:
             return
-        told = {"kind": entry.kind, "seq": entry.seq, **facts_of(entry)}
+        values = {"kind": entry.kind, "seq": entry.seq, **event_fields(entry)}
         if self._text:
-            told["content"] = entry.content[:_TEXT_MOST].decode(errors="replace")
-            told |= {"cut": True} if len(entry.content) > _TEXT_MOST else {}
-        self._write(entry.ts, _EVENT_LEVELS.get(entry.kind, "info"), "event", entry.session, told)
+            values["content"] = entry.content[:_MAX_TEXT].decode(errors="replace")
+            values |= {"cut": True} if len(entry.content) > _MAX_TEXT else {}
+        self._write(entry.ts, _EVENT_LEVELS.get(entry.kind, "info"), "event", entry.session, values)
 
     def close(self) -> None:
-        """Lets go of the file; the next line opens it again."""
+        """Close the file; the next line opens it again."""
         with self._lock:
-            self._let_go()
+            self._close_file()
 
-    def _write(self, ts: int, level: str, what: str, session: str, told: Mapping[str, Any]) -> None:
+    def _write(self, ts: int, level: str, what: str, session: str, values: Mapping[str, Any]) -> None:
         try:
-            line = _line({**told, "time": time_of(ts), "level": level, "what": what, "session": session})
+            line = _render_line({**values, "time": format_time(ts), "level": level, "what": what, "session": session})
             with self._lock:
                 if self._path is not None:
                     self._append(self._path, line)
@@ -92,21 +90,21 @@ class Log:
             self.dropped += 1
 
     def _append(self, path: Path, line: bytes) -> None:
-        self._follow(path)
+        self._reopen_if_moved(path)
         if self._file is None:
             self._file = os.open(path, _FLAGS, 0o600)
-        whole = b"\n" + line if self._torn else line
+        data = b"\n" + line if self._incomplete else line
         try:
-            written = os.write(self._file, whole)
+            written = os.write(self._file, data)
         except OSError:
-            self._let_go()
+            self._close_file()
             raise
-        self._torn = written < len(whole)
-        if self._torn:  # the disk is full: the next line begins on a line of its own
+        self._incomplete = written < len(data)
+        if self._incomplete:  # the disk is full: the next record starts a new line
             self.dropped += 1
 
-    def _follow(self, path: Path) -> None:
-        """Opens the file anew where somebody moved it away, as rotation does."""
+    def _reopen_if_moved(self, path: Path) -> None:
+        """Close the file if it was moved away, as log rotation does, so that it is opened again."""
         if self._file is None:
             return
         try:
@@ -114,42 +112,34 @@ class Log:
         except OSError:
             same = False
         if not same:
-            self._let_go()
-            self._torn = False
+            self._close_file()
+            self._incomplete = False
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
-def _line(told: Mapping[str, Any]) -> bytes:
-    """One line: what stands in every line first, texts shortened, and only numbers that JSON has."""
-    first = {name: told[name] for name in _ALWAYS}
-    whole = first | {name: value for name, value in told.items() if name not in first and name != "ts"}
-    short: dict[str, Any] = {name: _plain(name, value) for name, value in whole.items()}
-    if any(isinstance(value, str) and len(value) < len(whole[name]) for name, value in short.items()):
-        short["cut"] = True
-    while len(line := _json(short)) > LINE_MOST:
-        longest = max((name for name in short if isinstance(short[name], str)), key=lambda name: len(short[name]))
-        short |= {longest: short[longest][: len(short[longest]) // 2], "cut": True}
+def _render_line(values: Mapping[str, Any]) -> bytes:
+    """Render one line: common fields first, long texts shortened, non-finite numbers as null."""
+    common = {name: values[name] for name in _COMMON_FIELDS}
+    ordered = common | {name: value for name, value in values.items() if name not in common and name != "ts"}
+    bounded: dict[str, Any] = {name: _bounded(name, value) for name, value in ordered.items()}
+    if any(isinstance(value, str) and len(value) < len(ordered[name]) for name, value in bounded.items()):
+        bounded["cut"] = True
+    while len(line := _json(bounded)) > MAX_LINE_BYTES:
+        longest = max((name for name in bounded if isinstance(bounded[name], str)), key=lambda name: len(bounded[name]))
+        bounded |= {longest: bounded[longest][: len(bounded[longest]) // 2], "cut": True}
     return line
 
 
-def _plain(name: str, value: object) -> object:
+def _bounded(name: str, value: object) -> object:
     if isinstance(value, str):
-        return value[: _TEXT_MOST if name == "content" else _NAME_MOST]
-    return None if isinstance(value, float) and not isfinite(value) else value
+        return value[: _MAX_TEXT if name == "content" else _MAX_NAME]
+    return finite(value)
 
 
-def _json(told: Mapping[str, Any]) -> bytes:
-    line = json.dumps(told, separators=(",", ":"), allow_nan=False).encode("ascii")
-    return line.replace(b"\x7f", b"\\u007f") + b"\n"  # the one control character that JSON leaves as it is
-
-
-def time_of(ts: int) -> str:
-    """As logs write it, to the microsecond; a moment that no calendar has is told as the number it is."""
-    try:
-        return (_BEGINNING + timedelta(microseconds=ts)).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    except OverflowError:
-        return str(ts)
+def _json(values: Mapping[str, Any]) -> bytes:
+    line = json.dumps(values, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return line.replace(b"\x7f", b"\\u007f") + b"\n"  # the only control character that JSON does not escape

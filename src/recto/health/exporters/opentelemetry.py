@@ -1,8 +1,8 @@
-"""Spans and metrics for OpenTelemetry, with the names that its GenAI conventions have now.
+"""OpenTelemetry spans and metrics, named after the GenAI semantic conventions.
 
-Needs `opentelemetry-api` (`recto[telemetry]`). Without an SDK that the application sets up, nothing comes of it. A turn
-is known here only when it is over, so its span begins and ends with its answer; how long it took tells whoever called
-the model, with `took`. Never a word of a message.
+Needs `opentelemetry-api` (`recto[telemetry]`); without an SDK configured by the application it does nothing. A turn is
+known only when it is over, so its span begins and ends with its answer; the caller of the model reports durations with
+`took`. No message text is exported.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.util.types import AttributeValue
 
-from recto.health.exporters.fields import DECISIONS, FIELDS, OTHER, Fact, facts_of
-from recto.health.exporters.prometheus import ModelLabels
+from recto.health.exporters.base import Exporter, ModelLabels, freed_tokens
+from recto.health.exporters.fields import DECISIONS, FIELDS, OTHER, FieldValue, event_fields
 from recto.health.metrics import Alert, TurnHealth
 from recto.transcript.entries import Entry
 from recto.version import __version__
@@ -43,10 +43,10 @@ RELIEF, EVENT, ALERT = "recto.relief", "recto.event", "recto.alert"
 _TOKEN_BUCKETS = tuple(float(4**power) for power in range(14))
 _SECOND_BUCKETS = tuple(0.01 * 2**power for power in range(14))
 _SHARE_BUCKETS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-_SESSIONS_MOST = 1_000
-"""Sessions of which the length of an answer is remembered until their turn is over."""
+_MAX_PENDING_SESSIONS = 1_000
+"""Sessions for which the output tokens are remembered until their turn is over."""
 _FAILURES = frozenset({"window_overflow", "index_failed"})
-_OURS = MappingProxyType(
+_TURN_ATTRIBUTES = MappingProxyType(
     {
         "recto.turn": "turn",
         "recto.room": "room",
@@ -66,11 +66,11 @@ _OURS = MappingProxyType(
         "recto.estimate.error": "estimate_error",
     }
 )
-"""Recto's own attributes of a turn, and the measure that each holds; those without a value are left out."""
+"""Recto's own turn attributes and the metric each holds; attributes without a value are omitted."""
 
 
-class Telemetry:
-    """A `HealthSink` that makes spans and measurements."""
+class Telemetry(Exporter):
+    """Records spans and metrics."""
 
     name = "telemetry"
 
@@ -82,7 +82,7 @@ class Telemetry:
         tracers: TracerProvider | None = None,
         meters: MeterProvider | None = None,
     ) -> None:
-        """`provider_of` names who serves a model; without `tracers` and `meters` the application's own are taken."""
+        """`provider_of` returns the provider of a model; `tracers` and `meters` default to the application's own."""
         self._provider_of = provider_of or (lambda _model: "")
         self._models = ModelLabels(known_model)
         self._answers: dict[str, int] = {}
@@ -111,9 +111,9 @@ class Telemetry:
         self._alerts = meter.create_counter("recto.alerts", "{alert}", "Alerts that began.")
 
     def turn(self, session: str, turn: TurnHealth) -> None:
-        """A turn is over."""
+        """Record a finished turn."""
         shared: dict[str, AttributeValue] = {OPERATION: CHAT, PROVIDER: self._provider_of(turn.model) or OTHER}
-        about: dict[str, AttributeValue] = shared | {
+        attributes: dict[str, AttributeValue] = shared | {
             REQUEST_MODEL: turn.model,
             CONVERSATION: session,
             COMPACTED: turn.evicted > 0 or turn.freed > 0,
@@ -122,15 +122,15 @@ class Telemetry:
         with self._lock:
             output = self._answers.pop(session, 0)
         if output:
-            about[OUTPUT_TOKENS] = output
+            attributes[OUTPUT_TOKENS] = output
         if turn.cache_read or turn.cache_write:
-            about |= {CACHE_READ: turn.cache_read, CACHE_WRITE: turn.cache_write}
-        for key, measure in _OURS.items():
+            attributes |= {CACHE_READ: turn.cache_read, CACHE_WRITE: turn.cache_write}
+        for key, measure in _TURN_ATTRIBUTES.items():
             value = getattr(turn, measure)
             if value is not None and isfinite(value):
-                about[key] = value
+                attributes[key] = value
         label = self._models.of(turn.model)
-        self._span(f"{CHAT} {label}", SpanKind.CLIENT, about, turn.ts)
+        self._span(f"{CHAT} {label}", SpanKind.CLIENT, attributes, turn.ts)
         shared[REQUEST_MODEL] = label
         self._turns.add(1, shared)
         self._usage.record(turn.tokens, shared | {TOKEN_TYPE: "input"})
@@ -142,14 +142,14 @@ class Telemetry:
             self._evicted.add(turn.evicted, shared)
 
     def took(self, model: str, seconds: float, error: str = "") -> None:
-        """A model was called, by who knows how long that took: the gateway. `error` is how it failed, if it did."""
-        about: dict[str, AttributeValue] = {OPERATION: CHAT, PROVIDER: self._provider_of(model) or OTHER}
-        about |= {REQUEST_MODEL: self._models.of(model)} | ({ERROR: error} if error else {})
-        self._seconds.record(seconds, about)
+        """Record the duration of a model call, and its error type if it failed. Called by the gateway."""
+        attributes: dict[str, AttributeValue] = {OPERATION: CHAT, PROVIDER: self._provider_of(model) or OTHER}
+        attributes |= {REQUEST_MODEL: self._models.of(model)} | ({ERROR: error} if error else {})
+        self._seconds.record(seconds, attributes)
 
     def alert(self, alert: Alert) -> None:
-        """Something should be looked at, or is over."""
-        about: dict[str, AttributeValue] = {
+        """Record an alert that was raised or has ended."""
+        attributes: dict[str, AttributeValue] = {
             CONVERSATION: alert.session,
             "recto.alert.name": alert.name,
             "recto.alert.grade": alert.grade,
@@ -158,40 +158,42 @@ class Telemetry:
             "recto.alert.threshold": alert.threshold,
             "recto.turn": alert.turn,
         }
-        self._span(ALERT, SpanKind.INTERNAL, about, alert.ts)
+        self._span(ALERT, SpanKind.INTERNAL, attributes, alert.ts)
         if not alert.ended:
             self._alerts.add(1, {"recto.alert.name": alert.name, "recto.alert.grade": alert.grade})
 
     def event(self, entry: Entry) -> None:
-        """Something happened to a session."""
+        """Record an event."""
         if entry.kind not in FIELDS:
             return
-        facts = facts_of(entry)
-        about: dict[str, AttributeValue] = {CONVERSATION: entry.session, "recto.event.kind": entry.kind}
-        about |= {f"recto.event.{name}": fact for name, fact in facts.items()}
-        decided = entry.kind in DECISIONS
+        values = event_fields(entry)
+        attributes: dict[str, AttributeValue] = {CONVERSATION: entry.session, "recto.event.kind": entry.kind}
+        attributes |= {f"recto.event.{name}": value for name, value in values.items()}
+        is_decision = entry.kind in DECISIONS
         failed = entry.kind if entry.kind in _FAILURES else ""
-        self._span(RELIEF if decided else EVENT, SpanKind.INTERNAL, about, entry.ts, failed)
+        self._span(RELIEF if is_decision else EVENT, SpanKind.INTERNAL, attributes, entry.ts, failed)
         if entry.kind == "usage_reported":
-            self._remember(entry.session, facts.get("output"))
-        if decided:
+            self._remember_output(entry.session, values.get("output"))
+        if is_decision:
             self._decisions.add(1, {"recto.event.kind": entry.kind})
-            frees = facts.get("frees", 0)
-            if isinstance(frees, int | float) and frees > 0:
-                self._freed.add(frees, {"recto.policy": str(facts.get("policy", OTHER))})
+            freed, policy = freed_tokens(values)
+            if freed > 0:
+                self._freed.add(freed, {"recto.policy": policy})
 
-    def _remember(self, session: str, output: Fact | None) -> None:
-        """How long the answer is comes before its turn is over."""
+    def _remember_output(self, session: str, output: FieldValue | None) -> None:
+        """Remember the output tokens, which are reported before the turn ends."""
         if isinstance(output, int) and output > 0:
             with self._lock:
-                while len(self._answers) >= _SESSIONS_MOST:
+                while len(self._answers) >= _MAX_PENDING_SESSIONS:
                     self._answers.pop(next(iter(self._answers)))
                 self._answers[session] = output
 
-    def _span(self, name: str, kind: SpanKind, about: dict[str, AttributeValue], ts: int, failed: str = "") -> None:
-        moment = max(ts, 0) * 1000
-        span = self._tracer.start_span(name, kind=kind, attributes=about, start_time=moment)
+    def _span(
+        self, name: str, kind: SpanKind, attributes: dict[str, AttributeValue], ts: int, failed: str = ""
+    ) -> None:
+        timestamp = max(ts, 0) * 1000
+        span = self._tracer.start_span(name, kind=kind, attributes=attributes, start_time=timestamp)
         if failed:
             span.set_attribute("error.type", failed)
             span.set_status(Status(StatusCode.ERROR))
-        span.end(moment)
+        span.end(timestamp)

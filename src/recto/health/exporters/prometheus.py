@@ -1,12 +1,11 @@
-"""Metrics for Prometheus: one registry, base units, few labels, no session ids.
+"""Prometheus metrics: one registry, base units, few labels, no session ids.
 
-Needs `prometheus_client`, which comes with `recto[metrics]` and `recto[gateway]`. Whoever serves them may add metrics
-of its own to `Metrics.registry`.
+Needs `prometheus_client`, which comes with `recto[metrics]` and `recto[gateway]`. Programs may add metrics of their own
+to `Metrics.registry`.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from math import isfinite
 from typing import get_args
@@ -15,55 +14,27 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from recto.health.exporters.active_sessions import Live
-from recto.health.exporters.fields import COMPONENTS, DECISIONS, OTHER, POLICIES, ZONES, facts_of
+from recto.health.exporters._active_sessions import ActiveSessions
+from recto.health.exporters.base import Exporter, ModelLabels, freed_tokens
+from recto.health.exporters.fields import COMPONENTS, DECISIONS, OTHER, POLICIES, ZONES, event_fields
 from recto.health.metrics import Alert, AlertName, Grade, TurnHealth
-from recto.health.protocols import Dropping, HealthSink
+from recto.health.protocols import HealthSink, LossySink
 from recto.transcript.entries import Entry
 from recto.version import __version__
 
-MODELS_MOST = 50
-"""Names that one process tells apart; all others are told as `other`."""
-_LENGTH = 64
-
-
-class ModelLabels:
-    """Gives each model its label, from any thread."""
-
-    def __init__(self, known: Callable[[str], bool] | None = None, most: int = MODELS_MOST) -> None:
-        self._known = known
-        self._most = most
-        self._labels: dict[str, str] = {}
-        self._lock = threading.Lock()
-
-    def of(self, model: str) -> str:
-        """The name itself where it is a known one and there are few so far, else `other`."""
-        label = self._labels.get(model)
-        return self._first(model) if label is None else label
-
-    def _first(self, model: str) -> str:
-        usable = bool(model) and len(model) <= _LENGTH and model.isascii() and model.isprintable()
-        if not usable or not (self._known is None or self._known(model)):
-            return OTHER  # not remembered: of strange names there is no end
-        with self._lock:
-            if model in self._labels or len(self._labels) < self._most:
-                return self._labels.setdefault(model, model)
-            return OTHER
-
-
 _SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.95, 1.0)
 _TOKENS = tuple(float(4**power) for power in range(3, 12))
-"""64 to 4,194,304: from a greeting to the largest window there is."""
+"""64 to 4,194,304: from a greeting to the largest context window."""
 _RATIOS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0)
 _SCORES = (0.25, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 _ERRORS = (-0.5, -0.2, -0.1, -0.05, -0.02, 0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _GRADES: tuple[str, ...] = get_args(Grade)
 _ALERTS: tuple[str, ...] = get_args(AlertName)
-_SINKS_MOST = 16
+_MAX_SINKS = 16
 
 
-class Metrics:
-    """A `HealthSink` that counts."""
+class Metrics(Exporter):
+    """Counts turns, alerts and events."""
 
     name = "metrics"
 
@@ -72,29 +43,29 @@ class Metrics:
         *,
         known_model: Callable[[str], bool] | None = None,
         registry: CollectorRegistry | None = None,
-        live: Live | None = None,
+        active: ActiveSessions | None = None,
     ) -> None:
-        """`known_model` says which names may be labels; without it any may, until there are 50."""
+        """`known_model` says which model names may be labels; without it the first 50 may."""
         self.registry = registry or CollectorRegistry()
-        self.live = live or Live()
+        self.active = active or ActiveSessions()
         self._models = ModelLabels(known_model)
-        self._sinks: list[Dropping] = []
+        self._sinks: list[LossySink] = []
         self._make_turn_metrics()
         self._make_event_metrics()
-        self.registry.register(_Now(self.live, self._sinks))
+        self.registry.register(_ScrapeCollector(self.active, self._sinks))
 
     def watch(self, sink: HealthSink) -> None:
-        """Counts also what another sink loses, where it has a `name` and counts what it `dropped`."""
-        if isinstance(sink, Dropping) and len(self._sinks) < _SINKS_MOST:
+        """Also count what another sink drops, if it is a `LossySink`."""
+        if isinstance(sink, LossySink) and len(self._sinks) < _MAX_SINKS:
             self._sinks.append(sink)
 
     def exposition(self) -> tuple[bytes, str]:
-        """Everything as Prometheus reads it, and the type of that content."""
+        """Return the metrics in Prometheus text format, and the content type."""
         return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def turn(self, session: str, turn: TurnHealth) -> None:
-        """A turn is over."""
-        self.live.turn(session, turn)
+        """Count a finished turn."""
+        self.active.turn(session, turn)
         model = self._models.of(turn.model)
         self._turns.labels(model).inc()
         self._prompt.labels(model).observe(turn.tokens)
@@ -122,30 +93,29 @@ class Metrics:
                 counter.inc(number)
 
     def alert(self, alert: Alert) -> None:
-        """Something should be looked at, or is over."""
-        self.live.alert(alert)
+        """Count an alert that was raised or has ended."""
+        self.active.alert(alert)
         if not alert.ended:
             self._alerts.labels(alert.name, alert.grade).inc()
 
     def event(self, entry: Entry) -> None:
-        """Something happened to a session."""
+        """Count an event."""
         match entry.kind:
             case "window_overflow":
                 self._overflows.inc()
             case "index_failed":
                 self._index_failures.inc()
             case "zone_changed":
-                self._zones.labels(str(facts_of(entry).get("after", OTHER))).inc()
+                self._zones.labels(str(event_fields(entry).get("after", OTHER))).inc()
             case "budget_violation":
-                self._violations.labels(str(facts_of(entry).get("component", OTHER))).inc()
+                self._violations.labels(str(event_fields(entry).get("component", OTHER))).inc()
             case "restored":
                 self._restored.inc()
             case kind if kind in DECISIONS:
-                facts = facts_of(entry)
                 self._decisions.labels(kind).inc()
-                frees = facts.get("frees", 0)
-                if isinstance(frees, int | float) and frees > 0:
-                    self._freed.labels(str(facts.get("policy", OTHER))).inc(frees)
+                freed, policy = freed_tokens(event_fields(entry))
+                if freed > 0:
+                    self._freed.labels(policy).inc(freed)
             case _:
                 pass
 
@@ -190,7 +160,7 @@ class Metrics:
         self._alerts = counter("recto_alerts", "Alerts that began.", "alert", "grade")
         build = Gauge("recto_build_info", "Which Recto this is; always 1.", ["version"], registry=self.registry)
         build.labels(__version__).set(1)
-        # A counter that appears with its first event has no increase for Prometheus to see: all begin at nothing.
+        # Prometheus sees no increase in a counter that appears with its first event, so all counters start at 0.
         for kinds, children in (
             (DECISIONS, self._decisions),
             (POLICIES, self._freed),
@@ -203,48 +173,48 @@ class Metrics:
             for grade in _GRADES:
                 self._alerts.labels(name, grade)
 
-    def _counter(self, name: str, says: str, *labels: str) -> Counter:
-        return Counter(name, says, labels, registry=self.registry)
+    def _counter(self, name: str, description: str, *labels: str) -> Counter:
+        return Counter(name, description, labels, registry=self.registry)
 
-    def _histogram(self, name: str, says: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(name, says, labels, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, description: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(name, description, labels, buckets=buckets, registry=self.registry)
 
 
-class _Now:
-    """What is only known when somebody asks."""
+class _ScrapeCollector:
+    """Computes values at scrape time."""
 
-    def __init__(self, live: Live, sinks: list[Dropping]) -> None:
-        self._live = live
+    def __init__(self, active: ActiveSessions, sinks: list[LossySink]) -> None:
+        self._active = active
         self._sinks = sinks
 
     def collect(self) -> Iterator[Metric]:
-        standing = self._live.standing()
+        stats = self._active.stats()
         yield GaugeMetricFamily(
-            "recto_sessions_live", "Sessions at work: those with a turn in the last 15 minutes.", standing.sessions
+            "recto_sessions_live", "Sessions at work: those with a turn in the last 15 minutes.", stats.sessions
         )
         yield GaugeMetricFamily(
             "recto_utilization_max_ratio",
             "Share of its room that the fullest session at work takes.",
-            standing.utilization,
+            stats.utilization,
         )
         yield GaugeMetricFamily(
             "recto_protected_max_ratio",
             "Largest share of a room that may not leave, over sessions at work.",
-            standing.protected,
+            stats.protected,
         )
         yield GaugeMetricFamily(
-            "recto_index_lag_messages", "Messages not indexed yet, in the session furthest behind.", standing.lag
+            "recto_index_lag_messages", "Messages not indexed yet, in the session furthest behind.", stats.lag
         )
         active = GaugeMetricFamily(
             "recto_alerts_active", "Sessions at work with this alert.", labels=["alert", "grade"]
         )
         for name in _ALERTS:
             for grade in _GRADES:
-                active.add_metric([name, grade], standing.alerts.get((name, grade), 0))
+                active.add_metric([name, grade], stats.alerts.get((name, grade), 0))
         yield active
-        lost = CounterMetricFamily(
+        dropped = CounterMetricFamily(
             "recto_telemetry_dropped", "What a sink should have told and did not.", labels=["sink"]
         )
         for name in sorted({sink.name for sink in self._sinks}):
-            lost.add_metric([name], sum(sink.dropped for sink in self._sinks if sink.name == name))
-        yield lost
+            dropped.add_metric([name], sum(sink.dropped for sink in self._sinks if sink.name == name))
+        yield dropped

@@ -1,8 +1,7 @@
-"""Alerts sent somewhere as JSON, each a CloudEvent. It never holds up a turn.
+"""Webhook: sends alerts as CloudEvents in JSON, without delaying a turn.
 
-One thread sends, one alert after the other; it begins with the first alert and ends when there is nothing to send. What
-does not find room in the queue, or is not taken in time, is lost and counted. How a body reaches its address is not
-known here: `post` is handed in.
+One thread sends alerts in order; it starts with the first alert and ends when the queue is empty. Alerts that do not
+fit in the queue or are not accepted in time are dropped and counted. The transport is passed in as `post`.
 """
 
 from __future__ import annotations
@@ -13,78 +12,72 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from math import isfinite
 from typing import Any, TypeAlias
 
 from recto.context.compaction.protocols import Cancelled
-from recto.health.exporters.json_log import time_of
-from recto.health.metrics import Alert, TurnHealth
-from recto.transcript.entries import Entry
+from recto.health.exporters.base import Exporter, finite, format_time
+from recto.health.metrics import Alert
 
 Post: TypeAlias = Callable[[Mapping[str, Any], Cancelled], str]
-"""Sends a body; returns nothing where it was taken, else why not, without any secret in it."""
+"""Sends a body; returns an empty string if it was accepted, else the reason, without secrets."""
 CONTENT_TYPE = "application/cloudevents+json"
-QUEUED_MOST = 256
+QUEUE_SIZE = 256
 BEGAN, ENDED = "recto.alert.began", "recto.alert.ended"
 _IDLE_SECONDS = 5.0
 
 
-class Webhook:
-    """A `HealthSink` that sends alerts, and nothing else."""
+class Webhook(Exporter):
+    """Sends alerts; ignores turns and events."""
 
     name = "webhook"
 
-    def __init__(self, post: Post, *, let_go: Callable[[], None] = lambda: None, most: int = QUEUED_MOST) -> None:
-        """`let_go` is called at the end, for what `post` holds open."""
+    def __init__(
+        self, post: Post, *, close_post: Callable[[], None] = lambda: None, queue_size: int = QUEUE_SIZE
+    ) -> None:
+        """`close_post` is called on close, to release the connections of `post`."""
         self.dropped = 0
         self.delivered = 0
-        self.trouble = ""
-        """Why the last one that was lost was lost."""
+        self.last_error = ""
+        """Why the last dropped alert was dropped."""
         self._post = post
-        self._let_go = let_go
-        self._waiting: queue.Queue[Alert | None] = queue.Queue(most)
+        self._close_post = close_post
+        self._queue: queue.Queue[Alert | None] = queue.Queue(queue_size)
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()
 
-    def turn(self, session: str, turn: TurnHealth) -> None:
-        """Nothing is sent for a turn."""
-
-    def event(self, entry: Entry) -> None:
-        """Nor for an event."""
-
     def alert(self, alert: Alert) -> None:
-        """Puts it in the queue."""
+        """Queue the alert."""
         with self._lock:
             if self._closed.is_set():
-                self._lost("it came after the end")
+                self._drop("it came after the end")
                 return
             try:
-                self._waiting.put_nowait(alert)
-                self._started()
+                self._queue.put_nowait(alert)
+                self._ensure_thread()
             except queue.Full:
-                self._lost("too many were waiting")
-            except RuntimeError as error:  # no thread can be had: the alert waits for the next one
-                self.trouble = f"no thread could be started ({error})"
+                self._drop("too many were waiting")
+            except RuntimeError as error:  # no thread can be started: the alert waits for the next attempt
+                self.last_error = f"no thread could be started ({error})"
 
     def close(self, seconds: float = 2.0) -> None:
-        """Waits so long for what is queued to be sent; what is not is lost and counted."""
+        """Wait up to `seconds` for queued alerts to be sent; the rest are dropped and counted."""
         with self._lock:
             thread = self._thread
         if thread is not None:
-            _ends_within(self._waiting, seconds)
+            _join_within(self._queue, seconds)
         self._closed.set()
-        with suppress(queue.Full):  # then it is not waiting for more
-            self._waiting.put_nowait(None)
+        with suppress(queue.Full):  # then the thread is not waiting for more
+            self._queue.put_nowait(None)
         if thread is not None:
             thread.join(1.0)
         with self._lock:
-            while not self._waiting.empty():
-                if self._waiting.get_nowait() is not None:
-                    self._lost("there was no time left")
-        self._let_go()
+            while not self._queue.empty():
+                if self._queue.get_nowait() is not None:
+                    self._drop("there was no time left")
+        self._close_post()
 
-    def _started(self) -> None:
+    def _ensure_thread(self) -> None:
         if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self._work, name="recto-webhook", daemon=True)
             thread.start()
@@ -93,52 +86,52 @@ class Webhook:
     def _work(self) -> None:
         while not self._closed.is_set():
             try:
-                alert = self._waiting.get(timeout=_IDLE_SECONDS)
+                alert = self._queue.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
-                    if self._waiting.empty():
+                    if self._queue.empty():
                         self._thread = None
                         return
                 continue
             if alert is None:
                 return
-            why = self._sent(alert)
+            error = self._send(alert)
             with self._lock:
-                if why:
-                    self._lost(why)
+                if error:
+                    self._drop(error)
                 else:
                     self.delivered += 1
-            self._waiting.task_done()
+            self._queue.task_done()
 
-    def _sent(self, alert: Alert) -> str:
+    def _send(self, alert: Alert) -> str:
         try:
-            return self._post(body_of(alert), self._closed)
-        except Exception as error:  # noqa: BLE001  # only its kind: what its text holds is not known
+            return self._post(cloud_event(alert), self._closed)
+        except Exception as error:  # noqa: BLE001  # only its type: its text may contain secrets
             return f"sending broke ({type(error).__name__})"
 
-    def _lost(self, why: str) -> None:
+    def _drop(self, reason: str) -> None:
         self.dropped += 1
-        self.trouble = why[:300]
+        self.last_error = reason[:300]
 
 
-def body_of(alert: Alert) -> dict[str, Any]:
-    """What is sent: a CloudEvent whose id is the same whenever the same alert is sent again."""
+def cloud_event(alert: Alert) -> dict[str, Any]:
+    """Build the CloudEvent of an alert; the same alert always gets the same id."""
     kind = ENDED if alert.ended else BEGAN
-    told = f"{kind}\n{alert.session}\n{alert.turn}\n{alert.name}"
+    identity = f"{kind}\n{alert.session}\n{alert.turn}\n{alert.name}"
     data = {key: value for key, value in asdict(alert).items() if key not in ("session", "ts")}
     return {
         "specversion": "1.0",
-        "id": hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:32],
+        "id": hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:32],
         "source": "recto",
         "type": kind,
         "subject": alert.session,
-        "time": time_of(alert.ts),
+        "time": format_time(alert.ts),
         "datacontenttype": "application/json",
-        "data": {key: None if isinstance(one, float) and not isfinite(one) else one for key, one in data.items()},
+        "data": {key: finite(value) for key, value in data.items()},
     }
 
 
-def _ends_within(waiting: queue.Queue[Alert | None], seconds: float) -> None:
-    """`Queue.join`, which knows no time limit, with one."""
-    with waiting.all_tasks_done:
-        waiting.all_tasks_done.wait_for(lambda: not waiting.unfinished_tasks, seconds)
+def _join_within(pending: queue.Queue[Alert | None], seconds: float) -> None:
+    """`Queue.join` with a time limit."""
+    with pending.all_tasks_done:
+        pending.all_tasks_done.wait_for(lambda: not pending.unfinished_tasks, seconds)

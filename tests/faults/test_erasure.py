@@ -29,6 +29,7 @@ from recto.testing import FakeClock
 from recto.transcript.entries import Head
 from recto.transcript.hash_chain import EMPTY
 from recto.transcript.session_keys import stored_key
+from recto.transcript.tenancy import TenantStore
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(300)]
 CANARY = "zyxwvquetzal"
@@ -324,8 +325,8 @@ def test_another_process_that_has_the_store_open_sees_the_session_gone_and_goes_
 def test_a_gateway_does_not_take_an_erased_session_for_the_past_of_a_conversation(tmp_path):
     with SqliteStore(tmp_path / "a.db") as store:
         store.append("gone", said("one", "x")[:4])
-        lineage = Lineage(store, FakeClock())
-        lineage.note("", b"a history", LineagePoint(session="gone", seq=4))
-        assert lineage.find("", b"a history") == LineagePoint(session="gone", seq=4)
+        lineage, view = Lineage(FakeClock()), TenantStore(store)
+        lineage.note(view, b"a history", LineagePoint(session="gone", seq=4))
+        assert lineage.find(view, b"a history") == LineagePoint(session="gone", seq=4)
         store.erase("gone")
-        assert lineage.find("", b"a history") is None
+        assert lineage.find(view, b"a history") is None

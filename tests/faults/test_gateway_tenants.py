@@ -21,8 +21,8 @@ from tests.gateway.inspecting import example
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 
 from recto.formats.message import RESPONSES
-from recto.gateway import lineage
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX
+from recto.transcript import tenancy
 
 pytestmark = pytest.mark.timeout(0)
 MAIN = "agent:default:main"
@@ -188,7 +188,7 @@ def test_no_route_and_no_name_leads_from_one_tenant_to_another(swift_folder, sca
 
 
 def test_a_lineage_that_all_tenants_share_is_caught(swift_folder, monkeypatch):
-    monkeypatch.setattr(lineage, "_shelf", lambda tenant, key: f"recto:lineage/all/{key.removeprefix('id/')[:2]}")
+    monkeypatch.setattr(tenancy, "record_key", lambda area, tenant, shard: f"recto:{area}/all/{shard}")
     found = met(swift_folder, all_of_it, 2)
     assert {one[0] for one in found} & {"differs", "leaks"}
 

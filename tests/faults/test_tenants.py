@@ -32,6 +32,7 @@ from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import Reach, pointer_to, stored_key
+from recto.transcript.tenancy import TenantStore
 
 pytestmark = pytest.mark.timeout(0)
 SHARDS = 2
@@ -184,6 +185,7 @@ def test_no_question_ever_finds_another_tenants_text(world, settings, scale, sha
 
 def test_without_the_question_who_owns_a_session_the_same_test_sees_others(world, settings, monkeypatch):
     monkeypatch.setattr(Reach, "holds", lambda self, other: True)
+    monkeypatch.setattr(TenantStore, "owns", lambda self, key: True)
     monkeypatch.setattr(recalling, "within", lambda key, scope: Reach(prefix="", key=key, exact=False))
     found, _ = leaks(world, settings, 12)
     assert any("saw" in line for line in found)

@@ -280,11 +280,12 @@ import sys
 from starlette.applications import Starlette
 from recto.gateway.api_keys import Keys
 from recto.gateway.server import serve
-from recto.config.settings import Gateway
+from recto.config.settings import GatewaySettings
 from recto.stores.memory import MemoryStore
 from recto.config.factory import SystemClock
 say = lambda text: print(text, flush=True)
-serve(Starlette(), Gateway(port=0), Keys(MemoryStore(), SystemClock()), ready=say, draining=lambda: say("draining"))
+keys = Keys(MemoryStore(), SystemClock())
+serve(Starlette(), GatewaySettings(port=0), keys, ready=say, draining=lambda: say("draining"))
 say("closed")
 """
 

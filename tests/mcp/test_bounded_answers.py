@@ -16,6 +16,7 @@ from recto.mcp.pagination import MOST
 from recto.mcp.stdio import desk_for
 from recto.text.secrets import masked
 from recto.text.unicode import harmless
+from recto.transcript.tenancy import TenantStore
 
 LARGEST, LARGEST_QUOTATION = 40_000, 24_500
 HELD = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
@@ -78,7 +79,7 @@ def test_no_page_cuts_a_secret_in_two(before):
     with closing(open_store(settings)) as store, open_session(settings, store) as session:
         text = f'{"x" * before}"{HELD}", and so on'
         session.append({"role": "user", "content": text})
-        desk = McpContext(store=store, use=lambda _: session, own=settings.session)
+        desk = McpContext(store=TenantStore(store), use=lambda _: session, own=settings.session)
         shown = whole(desk, f"recto://{desk.own}/1")
         assert HELD[:20] not in shown
         assert shown == masked(harmless(text))

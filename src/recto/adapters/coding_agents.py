@@ -22,7 +22,7 @@ from recto.config.factory import make_importer, open_session, open_store
 from recto.errors import InputError
 from recto.transcript.entries import session_key
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import stored_key
+from recto.transcript.tenancy import TenantStore, plain_name
 
 BEFORE_COMPACTION, BEGIN, TURN_END, END = "PreCompact", "SessionStart", "Stop", "SessionEnd"
 _LONGEST = 9_500
@@ -73,7 +73,7 @@ class HookInput:
         path = said.get("transcript_path")
         return cls(
             event=str(said.get("hook_event_name") or event),
-            session=stored_key(said["session_id"]),
+            session=plain_name(said["session_id"]),
             transcript=Path(path).expanduser() if isinstance(path, str) and path else None,
             source=str(said.get("source") or ""),
             agent=str(said.get("agent_id") or ""),
@@ -88,7 +88,8 @@ def answered(agent: CodingAgent, told: HookInput, settings: Settings) -> str:
         if told.event == BEGIN:
             return _said(_waiting(agent, told, settings, store))
         _take_in(told, settings, store)
-        if told.event == BEFORE_COMPACTION and store.head(_key(told.session, settings)).seq:
+        view = TenantStore(store, settings.tenant)
+        if told.event == BEFORE_COMPACTION and view.head(view.key(told.session)).seq:
             with open_session(replace(settings, session=told.session), store) as session:
                 session.host_compacting()
     return ""
@@ -98,7 +99,8 @@ def _take_in(told: HookInput, settings: Settings, store: TranscriptStore) -> Non
     """Stores what is new in the transcript; a line that is being written just now is kept as it is."""
     if told.transcript is None or not told.transcript.is_file():
         return
-    make_importer(settings, store).take(told.transcript, session=_key(told.session, settings), keep_going=True)
+    key = TenantStore(store, settings.tenant).key(told.session)
+    make_importer(settings, store).take(told.transcript, session=key, keep_going=True)
 
 
 def _waiting(agent: CodingAgent, told: HookInput, settings: Settings, store: TranscriptStore) -> str:
@@ -111,17 +113,14 @@ def _waiting(agent: CodingAgent, told: HookInput, settings: Settings, store: Tra
 
 
 def _handoff(session: str, settings: Settings, store: TranscriptStore) -> str:
-    if not store.head(_key(session, settings)).seq:
+    view = TenantStore(store, settings.tenant)
+    if not view.head(view.key(session)).seq:
         return ""
     with open_session(replace(settings, session=session), store) as found:
         try:
             return found.host_compacted()
         except InputError:  # none was written
             return ""
-
-
-def _key(session: str, settings: Settings) -> str:
-    return stored_key(session, settings.tenant)
 
 
 def _said(handoff: str) -> str:

@@ -27,8 +27,8 @@ from recto.engine.erasure import ERASED
 from recto.engine.erasure import SESSION as ERASURES
 from recto.errors import InputError
 from recto.transcript.audit import COLUMNS, AuditFilter, AuditLine, cells
-from recto.transcript.entries import Head, session_key
-from recto.transcript.session_keys import stored_key
+from recto.transcript.entries import Head
+from recto.transcript.tenancy import operator_key
 
 if TYPE_CHECKING:
     from recto.transcript.protocols import TranscriptStore
@@ -147,8 +147,7 @@ def _asked(given: Mapping[str, Any]) -> AuditFilter:
 def _keys(store: TranscriptStore, settings: Settings, session: str | None, every: bool) -> list[str]:
     from recto.engine.audit import reached  # noqa: PLC0415  # it knows all of memory's events
 
-    name = session or settings.session
-    key = stored_key(name, settings.tenant) if settings.tenant else session_key(name)
+    key = operator_key(session or settings.session, settings.tenant)
     if every:
         if session is not None:
             raise click.UsageError("either a session or --all")

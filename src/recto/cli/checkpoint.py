@@ -20,7 +20,8 @@ from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.engine.checkpoint_files import folder_of
 from recto.engine.projection import checkpoint_key
 from recto.errors import InputError, StoreError, UnknownSession
-from recto.transcript.session_keys import pointer_to, session_in, stored_key, tenant_of
+from recto.transcript.session_keys import pointer_to, session_in, tenant_of
+from recto.transcript.tenancy import TenantStore, operator_key, plain_name
 
 if TYPE_CHECKING:
     from recto.engine.continuity import ResumeState
@@ -146,11 +147,12 @@ def _from_file(settings: Settings, session: str | None, source: str) -> tuple[Ch
     """The checkpoint in a file, which must not be older than what the transcript has, if that is here."""
     from recto.engine.continuity import read_checkpoint  # noqa: PLC0415
 
-    key = stored_key(session, settings.tenant) if session else ""
+    key = operator_key(plain_name(session), settings.tenant) if session else ""
     checkpoint = read_checkpoint(source, session=key)
     newest: Checkpoint | None = None
     with suppress(StoreError, UnknownSession), closing(open_store(settings, create=False)) as store:
-        if store.head(checkpoint.session).seq and tenant_of(checkpoint.session) == settings.tenant:
+        view = TenantStore(store, settings.tenant)
+        if view.owns(checkpoint.session) and view.head(checkpoint.session).seq:
             known = _of(settings, checkpoint.session)
             with open_session(known, store) as found:
                 newest = found.window.continuing.newest()

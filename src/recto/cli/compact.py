@@ -20,7 +20,8 @@ from recto.context.window.notes import NOTE_KINDS, NoteKind, render_notes
 from recto.context.window.report import Compression
 from recto.engine.report import compressions
 from recto.engine.session import Session
-from recto.transcript.session_keys import session_in, stored_key, tenant_of
+from recto.transcript.session_keys import session_in, tenant_of
+from recto.transcript.tenancy import operator_key
 
 _session_option = click.option(
     "--session", metavar="KEY", shell_complete=sessions, help="This session. [default: the one in the settings]"
@@ -34,8 +35,7 @@ def opened(settings: Settings, session: str | None, model: str | None = None) ->
     """A session that exists, open for changes."""
     chosen = replace(settings, session=session or settings.session, model=model or settings.model)
     with closing(open_store(settings, create=False)) as store:
-        name = stored_key(chosen.session, chosen.tenant) if chosen.tenant else chosen.session
-        key = known_session(store, name)
+        key = known_session(store, operator_key(chosen.session, chosen.tenant))
         with open_session(replace(chosen, session=session_in(key), tenant=tenant_of(key)), store) as found:
             yield found
 

@@ -18,7 +18,7 @@ from recto.config import Settings
 from recto.config.factory import build_health_report, open_store
 from recto.health.metrics import Alert, TurnHealth
 from recto.health.trends import HealthReport, Trend
-from recto.transcript.session_keys import stored_key
+from recto.transcript.tenancy import operator_key
 
 _GRADES = {"critical": ("✗ ", "red"), "degradation": ("▲ ", "yellow"), "anomaly": ("· ", "cyan")}
 _ARROWS = {"rising": "↑", "falling": "↓", "steady": "→"}
@@ -48,8 +48,7 @@ def health_command(settings: Settings, session: str | None, turns: int, as_json:
       recto health --turns 100 --json | jq .alerts
     """
     with closing(open_store(settings, create=False)) as store:
-        named = session or settings.session
-        key = known_session(store, stored_key(named, settings.tenant) if settings.tenant else named)
+        key = known_session(store, operator_key(session or settings.session, settings.tenant))
         report = build_health_report(settings, store, key, turns)
     if as_json:
         click.echo(json.dumps(asdict(report)))

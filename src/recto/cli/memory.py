@@ -31,7 +31,8 @@ from recto.continuity.memory.proposals import Proposal
 from recto.errors import InputError
 from recto.text.unicode import shown
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_memory_session, session_in, stored_key, tenant_of, within
+from recto.transcript.session_keys import is_memory_session, session_in, tenant_of, within
+from recto.transcript.tenancy import TenantStore, tenant_key
 
 _session_option = click.option(
     "--session", metavar="KEY", shell_complete=sessions, help="The agent of this session. [default: the settings']"
@@ -53,11 +54,11 @@ def opened(settings: Settings, session: str | None) -> Iterator[Memories]:
 def _chosen(settings: Settings, store: TranscriptStore, session: str | None) -> Settings:
     """The settings with the session that was named. Without a tenant it may be named as it is stored."""
     name = session or settings.session
-    if tenant_of(name) and not settings.tenant:
-        key = known_session(store, name)
+    key = tenant_key(name, settings.tenant) if session is not None or tenant_of(name) else ""
+    if key:
+        known_session(store, key)
+    if tenant_of(key) and not settings.tenant:
         return replace(settings, session=session_in(key), tenant=tenant_of(key))
-    if session is not None:
-        known_session(store, stored_key(name, settings.tenant))
     return replace(settings, session=name)
 
 
@@ -325,7 +326,7 @@ def consolidate_command(settings: Settings, session: str | None, dry_run: bool, 
     """
     with closing(open_store(settings, create=False)) as store:
         chosen = _chosen(settings, store, session)
-        key = stored_key(chosen.session, chosen.tenant)
+        key = TenantStore(store, chosen.tenant).key(chosen.session)
         keys = [known_session(store, key)] if session else _reviewed(store, key)
         if dry_run or not settings.recall.enabled:
             _consolidate(make_consolidator(chosen, store), keys, dry_run=dry_run, due=due, as_json=as_json)

@@ -25,7 +25,8 @@ from recto.recall.index.rows import gaps
 from recto.recall.protocols import Lexicon
 from recto.recall.types import Hit, Query, SearchResult
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import Scope, is_own, parse_pointer, session_in, stored_key, tenant_of, within
+from recto.transcript.session_keys import Scope, parse_pointer, session_in, tenant_of, within
+from recto.transcript.tenancy import operator_sees, tenant_key
 
 if TYPE_CHECKING:
     from recto.recall.indexer import Indexer
@@ -97,7 +98,7 @@ def read_command(settings: Settings, pointer: str, around: int, as_json: bool) -
     key, seq = parse_pointer(pointer)
     entries = []
     with closing(open_store(settings, create=False)) as store:
-        if _is_in_reach(settings, key):
+        if operator_sees(key, settings.tenant):
             entries = list(store.read(key, max(seq - around, 1), seq + around))
     if not any(entry.seq == seq for entry in entries):
         raise InputError(f"there is nothing at '{pointer:.300}'")
@@ -123,7 +124,7 @@ def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool, 
     """
     with closing(open_store(settings, create=False)) as store:
         keys = [_known(store, settings, name) for name in sessions]
-        keys = keys or [one.session for one in listed(store) if _is_in_reach(settings, one.session)]
+        keys = keys or [one.session for one in listed(store) if operator_sees(one.session, settings.tenant)]
         with closing(make_indexer(settings, store)) as indexer:
             for key in keys if rebuild else ():
                 indexer.index.forget(key)
@@ -142,16 +143,7 @@ def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool, 
 
 def _known(store: TranscriptStore, settings: Settings, name: str) -> str:
     """The stored key of a session that exists. Without a tenant it may be named as it is stored, by whoever may."""
-    if tenant_of(name) and not settings.tenant:
-        return known_session(store, name)
-    return known_session(store, stored_key(name, settings.tenant))
-
-
-def _is_in_reach(settings: Settings, key: str) -> bool:
-    """With a tenant in the settings everything else is as if it were not there."""
-    if not settings.tenant:
-        return not is_own(key)
-    return within(stored_key(settings.session, settings.tenant), "tenant").holds(key)
+    return known_session(store, tenant_key(name, settings.tenant))
 
 
 def _take_in(indexer: Indexer, keys: Sequence[str]) -> EmbedderFailed | None:

@@ -25,7 +25,8 @@ from recto.errors import MalformedFile, UnknownSession
 from recto.formats.entry_text import listed, text_of
 from recto.transcript.entries import Entry, Head, SessionSummary, session_key
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_own, stored_key
+from recto.transcript.session_keys import is_own
+from recto.transcript.tenancy import operator_key
 
 _STYLES = {"system": "magenta", "user": "bold cyan", "assistant": "green", "tool": "yellow", "event": "dim"}
 
@@ -244,8 +245,8 @@ def fork_command(settings: Settings, source: str, target: str, at: int | None, a
       recto fork agent:default:main agent:default:before --at 40
     """
     with closing(open_store(settings, create=False)) as store:
-        key = known_session(store, stored_key(source, settings.tenant) if settings.tenant else source)
-        copy = stored_key(target, settings.tenant) if settings.tenant else target
+        key = known_session(store, operator_key(source, settings.tenant))
+        copy = operator_key(target, settings.tenant) if settings.tenant else target
         with progress(f"copying {key}", at or store.head(key).seq) as advance:
             entry = fork(store, key, copy, clock=SystemClock(), at=at, tell=advance)
     if as_json:

@@ -25,8 +25,8 @@ from recto.config.factory import (
 from recto.engine.erasure import Eraser, Erasure, sessions_of
 from recto.engine.store_copy import copy, size_of
 from recto.errors import SettingsError, UnknownSession
-from recto.transcript.entries import session_key
-from recto.transcript.session_keys import is_own, stored_key
+from recto.transcript.session_keys import is_own
+from recto.transcript.tenancy import operator_key
 
 _STAYS = (
     "Until it is written over, a database keeps bytes of removed rows in the gaps of its tables: --vacuum writes the "
@@ -131,7 +131,7 @@ def erase_command(
 
 
 def _stored(settings: Settings, name: str) -> str:
-    key = stored_key(name, settings.tenant) if settings.tenant else session_key(name)
+    key = operator_key(name, settings.tenant)
     if is_own(key):
         raise UnknownSession(key)
     return key

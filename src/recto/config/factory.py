@@ -44,7 +44,8 @@ from recto.tokens.model_card import ModelCard
 from recto.tokens.model_registry import Registry
 from recto.tokens.tokenizers import Tokenizers
 from recto.transcript.protocols import Clock, Replica, TranscriptStore
-from recto.transcript.session_keys import agent_of, is_memory_session, stored_key, tenant_of
+from recto.transcript.session_keys import agent_of, is_memory_session, tenant_of
+from recto.transcript.tenancy import TenantStore, store_behind
 
 if TYPE_CHECKING:
     from recto.context.compaction.writer import SummaryWriter
@@ -169,22 +170,23 @@ def open_session(
     budget = Budget.for_model(
         card, window_settings.profile, reserve=window_settings.reserve or None, enforced=window_settings.enforced
     )
-    key = stored_key(settings.session, settings.tenant)
+    view = TenantStore(opened, settings.tenant)
+    key = view.key(settings.session)
     rules = make_relief_rules(settings, budget, card)
 
     def recall() -> RecallService:
         return make_recall(settings, opened, key, indexer)
 
-    delegator = _make_delegator(settings, opened, key, meter, dispatcher) if dispatcher else None
+    delegator = _make_delegator(settings, view, key, meter, dispatcher) if dispatcher else None
 
     def compressor(material: PromptBuilder) -> Compactor:
         from recto.engine.compactor import Compactor  # noqa: PLC0415
 
         writer = make_writer(settings, meter, model)
-        return Compactor(opened, key, material, writer, delegator, ahead=settings.compress.background)
+        return Compactor(view, key, material, writer, delegator, ahead=settings.compress.background)
 
     window = Window(
-        opened,
+        view,
         key,
         meter=meter,
         clock=clock,
@@ -196,7 +198,7 @@ def open_session(
     )
     window.standing = make_standing_context(settings, meter, budget.input_budget)
     session = Session(
-        opened,
+        view,
         key,
         meter=meter,
         clock=clock,
@@ -207,7 +209,7 @@ def open_session(
     )
     session.memory_for = partial(open_memory, settings, opened)
     if settings.health.enabled:
-        session.measured_by(make_monitor(settings, opened, key, sinks))
+        session.measured_by(make_monitor(settings, view, key, sinks))
     return session
 
 
@@ -316,7 +318,7 @@ def uses_postgres(settings: Settings) -> bool:
 
 def is_persistent(store: TranscriptStore) -> bool:
     """Whether the store and its index outlive the process."""
-    return not isinstance(store, MemoryStore)
+    return not isinstance(store_behind(store), MemoryStore)
 
 
 def upgrade_database(settings: Settings, *, finish: bool) -> list[str]:
@@ -349,7 +351,7 @@ def derived_folders(settings: Settings, store: TranscriptStore, sessions: Iterab
 
 def _sidecar_prefix(store: TranscriptStore) -> str:
     """The path that files next to a store's file begin with; empty if the store is not a file."""
-    return store.location if isinstance(store, SqliteStore) else ""
+    return store.location if isinstance(store_behind(store), SqliteStore) else ""
 
 
 def make_writer(settings: Settings, meter: Meter, model: ChatModel | None = None) -> SummaryWriter:
@@ -438,6 +440,7 @@ def open_index(settings: Settings, store: TranscriptStore) -> RecallIndex:
     from recto.stores.memory import MemoryIndex  # noqa: PLC0415
     from recto.stores.sqlite.index import SqliteIndex  # noqa: PLC0415
 
+    store = store_behind(store)
     timeout = min(settings.limits.lock_seconds, settings.recall.index_seconds)
     if isinstance(store, SqliteStore):
         return SqliteIndex(f"{store.location}-recall", lock_timeout=timeout)
@@ -463,7 +466,9 @@ def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: I
         index_seconds=recall_settings.index_seconds,
     )
     searcher = Searcher(
-        indexer or make_indexer(settings, store), weights=RankingWeights(half_life_days=recall_settings.half_life_days)
+        indexer or make_indexer(settings, store),
+        weights=RankingWeights(half_life_days=recall_settings.half_life_days),
+        store=TenantStore(store, settings.tenant),
     )
     authority = make_memory_authority(settings, store)
     return RecallService(searcher, key, rules=rules, owns_indexer=indexer is None, authority=authority)
@@ -473,7 +478,8 @@ def open_memory(settings: Settings, store: TranscriptStore) -> Memories:
     """Open the durable memory of the settings' agent."""
     from recto.continuity.memory.manager import Memories, MemoryRules  # noqa: PLC0415
 
-    key = stored_key(settings.session, settings.tenant)
+    view = TenantStore(store, settings.tenant)
+    key = view.key(settings.session)
     folder, memory_settings = memory_folder(settings, store, key), settings.memory
     if folder is None:
         raise SettingsError("memory.folder", "this store is not a file, so say where memory is kept")
@@ -485,7 +491,7 @@ def open_memory(settings: Settings, store: TranscriptStore) -> Memories:
         proposals=memory_settings.proposals,
         every_hours=memory_settings.every_hours,
     )
-    return Memories(store, key, folder, clock=SystemClock(), meter=make_meter(settings), rules=rules)
+    return Memories(view, key, folder, clock=SystemClock(), meter=make_meter(settings), rules=rules)
 
 
 def memory_folder(settings: Settings, store: TranscriptStore, key: str) -> MemoryFolder | None:
@@ -510,7 +516,7 @@ def make_memory_authority(settings: Settings, store: TranscriptStore) -> MemoryA
     """Build what tells recall which messages are approved memory."""
     from recto.continuity.memory.authority import MemoryAuthority  # noqa: PLC0415
 
-    return MemoryAuthority(store, partial(memory_folder, settings, store))
+    return MemoryAuthority(TenantStore(store, settings.tenant), partial(memory_folder, settings, store))
 
 
 def make_consolidator(

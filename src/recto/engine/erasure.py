@@ -20,13 +20,14 @@ from recto.transcript.entries import Entry, Head
 from recto.transcript.events import event
 from recto.transcript.hash_chain import EMPTY
 from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.session_keys import stored_key
+from recto.transcript.session_keys import ERASURES, record_key, tenant_prefix
+from recto.transcript.tenancy import TenantStore
 
-SESSION: Final = "recto:erasures"
+SESSION: Final = ERASURES
 ERASED: Final = "session_erased"
 FINISHED: Final = "erasure_finished"
-_LINEAGE = "recto:lineage/"
-"""What the names of the notes begin with by which a gateway finds the conversations of a tenant."""
+_LINEAGE = "lineage"
+"""The records by which a gateway finds the conversations of a tenant."""
 _PAGE = 500
 _TRIES = 8
 """How often a session may grow between its record and its end."""
@@ -61,7 +62,7 @@ class Erasure:
 def erasures(store: TranscriptStore) -> dict[str, list[Erasure]]:
     """Everything that was ever erased from a store, or begun to be, by session, oldest first."""
     found: dict[str, list[Erasure]] = {}
-    for entry in store.read(SESSION):
+    for entry in store.erasure_log() if isinstance(store, TenantStore) else store.read(SESSION):
         try:
             if entry.kind == ERASED:
                 one = _erasure(entry)
@@ -76,7 +77,7 @@ def erasures(store: TranscriptStore) -> dict[str, list[Erasure]]:
 
 def sessions_of(store: TranscriptStore, tenant: str) -> list[str]:
     """Every session of a tenant and the notes about them, and those whose erasure was begun. Raises `InputError`."""
-    begins = stored_key("x", tenant).removesuffix("x"), f"{_LINEAGE}{tenant}/"
+    begins = tenant_prefix(tenant), record_key(_LINEAGE, tenant)
     gone = {name: all(one.is_finished for one in of) for name, of in erasures(store).items() if name.startswith(begins)}
     found = {name for start in begins for name in _beginning(store, start)}
     if not found and not gone:

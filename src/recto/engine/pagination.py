@@ -1,5 +1,4 @@
-"""A transcript a page at a time, for people and screens: its entries and its decisions, wherever they are now; and
-the sessions of a tenant, by name.
+"""A transcript a page at a time, for people and screens: its entries and its decisions, wherever they are now.
 
 Whatever the length of a session, a page reads a bounded number of its entries and says where the next one begins.
 """
@@ -17,9 +16,8 @@ from recto.engine.report import came_back, decided_in
 from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats.entry_text import text_of
-from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry, SessionSummary
-from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import parse_pointer, stored_key, within
+from recto.transcript.entries import MESSAGE, Entry
+from recto.transcript.session_keys import parse_pointer
 
 Place = Literal["in", "trimmed", "out", "recalled", "event"]
 """Where a message is now: in the prompt, in it and made shorter, not in it, or not in it and quoted for this turn."""
@@ -29,9 +27,6 @@ LOOKED_AT = 2_000
 _UNDONE = 10_000
 """Entries back from the end in which it is looked for whether a decision was undone."""
 _CHUNK = 200
-_TENANTS = "tenant:"
-_PAST_TENANTS = f"{_TENANTS}\U0010ffff"
-"""Behind every key of a tenant: no name holds this character."""
 _LONGEST = 2_000
 """Characters of a text on a page."""
 
@@ -143,23 +138,6 @@ def decisions_before(
         undone |= {json.loads(entry.content)["decision"] for entry in later if entry.kind == RESTORED}
     told = (decided_in(entry, undone=entry.seq in undone, scores=scores) for entry in made)
     return DecisionPage(decisions=tuple(told), next=following)
-
-
-def sessions_after(store: TranscriptStore, tenant: str, after: str, most: int) -> Iterator[SessionSummary]:
-    """A tenant's sessions by name, from the first after one; other tenants' are passed over in one step."""
-    own = f"{_TENANTS}{tenant}/" if tenant else ""
-    reach = within(stored_key(DEFAULT_SESSION, tenant), "tenant")
-    at, count = own + after, 0
-    while page := store.sessions(at, most):
-        at = page[-1].session
-        for one in page:
-            if reach.holds(one.session) and count < most:
-                count += 1
-                yield one
-        if count >= most or (own and not at.startswith(own)):
-            return
-        if not own and at.startswith(_TENANTS):
-            at = _PAST_TENANTS
 
 
 def _walk(window: Window, start: int | None, *, newest_first: bool) -> Iterator[Entry]:

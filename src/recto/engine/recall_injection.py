@@ -172,7 +172,7 @@ class RecallInjection:
     ) -> tuple[Injection | None, SearchResult]:
         wire = self._material.wire_of(state)
         text = self._material.text_of(question)
-        said_at = next(iter(self.recall.indexer.store.read(self.recall.session, question, question))).ts
+        said_at = next(iter(self.recall.searcher.store.read(self.recall.session, question, question))).ts
         task = (
             self._material.text_of(state.task_seq)
             if state.task_seq in state.messages and state.task_seq != question

@@ -41,7 +41,7 @@ from recto.tokens.meter import Meter
 from recto.transcript.entries import Draft, Entry, Head, session_key
 from recto.transcript.events import event, new_id, to_json
 from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.session_keys import Scope, stored_key, tenant_of
+from recto.transcript.session_keys import Scope, sibling_key
 
 if TYPE_CHECKING:
     from recto.context.compaction.fidelity import JudgedFidelity, Question
@@ -396,7 +396,7 @@ class Session:
 
         Returns the event in the copy that says where they parted.
         """
-        target = stored_key(name, tenant_of(self.key))
+        target = sibling_key(self.key, name)
         return fork(self.store, self.key, target, clock=self._clock, at=None if at is None else self._seq(at))
 
     def _seq(self, entry: int | str) -> int:

@@ -16,9 +16,11 @@ from typing import Any
 
 from recto.errors import AppendConflict, KeyReused
 from recto.transcript.events import event
-from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.protocols import Clock
+from recto.transcript.tenancy import TenantStore
 
 _NOTED = "lineage"
+_AREA = "lineage"
 _TRIES = 4
 _TOGETHER = 8
 """Notes that are handed in at once, beside those of the threads that turns run on."""
@@ -41,40 +43,39 @@ def seed_of(tenant: str, agent: str, named: str, wire: str) -> bytes:
 class Lineage:
     """What is noted of which history is where."""
 
-    def __init__(self, store: TranscriptStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._together = ThreadPoolExecutor(max_workers=_TOGETHER, thread_name_prefix="recto-lineage")
 
-    def find(self, tenant: str, name: bytes | str) -> LineagePoint | None:
+    def find(self, store: TenantStore, name: bytes | str) -> LineagePoint | None:
         """Where a history is, by its hash, or by the id under which a client was told of it."""
         key = _key(name)
-        entry = self._store.find(_shelf(tenant, key), key)
+        entry = store.find_record(_AREA, _shard(key), key)
         if entry is None:
             return None
         about: dict[str, Any] = json.loads(entry.content)
         place = LineagePoint(session=about["session"], seq=about["seq"])
         # A session that was erased on purpose is nobody's past any more, though the note of it is still there.
-        return place if place.seq <= self._store.head(place.session).seq else None
+        return place if place.seq <= store.head(place.session).seq else None
 
-    def note(self, tenant: str, name: bytes | str, place: LineagePoint) -> None:
+    def note(self, store: TenantStore, name: bytes | str, place: LineagePoint) -> None:
         """Notes where a history is. The first word stands: the same history is not noted twice."""
         key = _key(name)
         draft = event(self._clock, _NOTED, {"session": place.session, "seq": place.seq}, key, surface="gateway")
         for _ in range(_TRIES):
             try:
-                self._store.append(_shelf(tenant, key), [draft])
+                store.append_record(_AREA, _shard(key), [draft])
             except KeyReused:
                 return
             except AppendConflict:
                 continue
             return
 
-    def note_all(self, tenant: str, names: Sequence[bytes | str], place: LineagePoint) -> None:
+    def note_all(self, store: TenantStore, names: Sequence[bytes | str], place: LineagePoint) -> None:
         """Notes one place under several names. Given to the store at once they need one commit, not one each."""
-        others = [self._together.submit(self.note, tenant, name, place) for name in names[1:]]
+        others = [self._together.submit(self.note, store, name, place) for name in names[1:]]
         for name in names[:1]:
-            self.note(tenant, name, place)
+            self.note(store, name, place)
         for other in others:
             other.result()
 
@@ -94,5 +95,5 @@ def _key(name: bytes | str) -> str:
     return name.hex() if isinstance(name, bytes) else f"id/{hashlib.sha256(name.encode()).hexdigest()}"
 
 
-def _shelf(tenant: str, key: str) -> str:
-    return f"recto:lineage/{tenant}/{key.removeprefix('id/')[:2]}"
+def _shard(key: str) -> str:
+    return key.removeprefix("id/")[:2]

@@ -20,7 +20,6 @@ from recto.gateway.middleware.auth import Rule
 from recto.gateway.session_id import own_name
 from recto.mcp.context import McpContext
 from recto.mcp.http import Mounted
-from recto.transcript.session_keys import stored_key
 
 RULES: tuple[Rule, ...] = (Rule("POST", MCP_PATH, "read"),) if find_spec("mcp_types") else ()
 """Reading is enough to come in; a tool that changes something asks for the right to."""
@@ -44,18 +43,18 @@ class McpDoor:
     def _desk(self, request: Request) -> McpContext:
         key: Key = request.scope["recto.key"]
         named = own_name(request.headers)
+        store = self._on.sessions.view(key)
 
         @contextmanager
         def use(name: str) -> Iterator[Session]:
-            model = self._on.model_of(stored_key(name, key.tenant))
+            model = self._on.model_of(store, store.key(name))
             with self._on.sessions.use(key, name, model) as session:
                 yield session
 
         return McpContext(
-            store=self._on.store,
+            store=store,
             use=use,
             own=named if named.startswith("agent:") else f"agent:{key.agent}:{named or 'main'}",
-            tenant=key.tenant,
             who=f"{key.name} (key {key.id})",
             may_change="change" in key.rights,
         )

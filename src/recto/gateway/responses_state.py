@@ -24,8 +24,8 @@ from recto.gateway.session_resolver import COMPACTED, Named, compacted_in
 from recto.gateway.turn import TurnRunner
 from recto.transcript.entries import MESSAGE
 from recto.transcript.events import event
-from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.session_keys import session_in, stored_key
+from recto.transcript.protocols import Clock
+from recto.transcript.tenancy import TenantStore
 
 _OPENED = "conversation_opened"
 _PAGE = 100
@@ -34,16 +34,16 @@ _PAGE = 100
 class Holding:
     """Counts, compacts and holds histories. Everything here blocks, and runs on threads."""
 
-    def __init__(self, store: TranscriptStore, sessions: SessionPool, turns: TurnRunner, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, sessions: SessionPool, turns: TurnRunner, clock: Clock) -> None:
         self._sessions = sessions
         self._turns = turns
         self._clock = clock
 
     def tokens(self, key: Key, asked: ClientRequest) -> int:
         """What the prompt of a request would cost: never more than the room, whatever its history."""
-        held = self._held(key, asked)
-        name = session_in(held.session) if held else f"agent:{key.agent}:main"
+        store = self._sessions.view(key)
+        held = self._held(store, asked)
+        name = store.name(held.session) if held else f"agent:{key.agent}:main"
         with self._sessions.use(key, name, asked.model) as session:
             tokens = session.meter.prompt(
                 [read(raw, asked.wire) for raw in asked.messages], asked.tools.decode()
@@ -64,7 +64,7 @@ class Holding:
         finally:
             self._turns.end(turn)
         id = f"cmp_{secrets.token_hex(16)}"
-        self._turns.placing.lineage.note(key.tenant, f"compaction/{id}", place)
+        self._turns.placing.lineage.note(turn.store, f"compaction/{id}", place)
         spoken = [json.loads(raw) for raw in asked.messages if role_of(fields_of(raw), RESPONSES) == "user"]
         item = {"id": id, "type": "compaction", "encrypted_content": f"{COMPACTED}{id}"}
         usage = {
@@ -89,39 +89,42 @@ class Holding:
             raise InputError("a conversation has 'metadata' and at most 20 'items' to begin with")
         id = f"conv_{secrets.token_hex(16)}"
         name = f"agent:{key.agent}:{id}"
-        stored = stored_key(name, key.tenant)
+        store = self._sessions.view(key)
+        stored = store.key(name)
         about = {"id": id, "metadata": metadata}
-        opened = self._store.append(stored, [event(self._clock, _OPENED, about, _OPENED, surface="gateway")])[0]
+        opened = store.append(stored, [event(self._clock, _OPENED, about, _OPENED, surface="gateway")])[0]
         if items:
             with self._sessions.use(key, name) as session:
                 session.append_all(
                     [json.dumps(item).encode() for item in items], surface=SURFACES[RESPONSES], wire=RESPONSES
                 )
-        self._turns.placing.lineage.note(key.tenant, f"conversation/{id}", LineagePoint(session=stored, seq=0))
+        self._turns.placing.lineage.note(store, f"conversation/{id}", LineagePoint(session=stored, seq=0))
         return _conversation(id, opened.ts, metadata)
 
     def conversation(self, key: Key, id: str) -> dict[str, Any]:
         """What is known of a conversation. Raises `NotHeld`."""
-        place = self._conversation(key, id)
-        entry = self._store.find(place.session, _OPENED)
+        store = self._sessions.view(key)
+        place = self._conversation(store, id)
+        entry = store.find(place.session, _OPENED)
         if entry is None:
             raise NotHeld(f"Conversation '{id:.80}' not found.")
         return _conversation(id, entry.ts, json.loads(entry.content)["metadata"])
 
     def items(self, key: Key, id: str, *, after: str = "", limit: int = 20, order: str = "desc") -> dict[str, Any]:
         """A page of what was said in a conversation."""
-        place = self._conversation(key, id)
+        store = self._sessions.view(key)
+        place = self._conversation(store, id)
         most = min(max(limit, 1), _PAGE)
-        start = self._store.get(place.session, after) if after else None
+        start = store.get(place.session, after) if after else None
         if after and start is None:
             raise NotHeld(f"Item '{after:.80}' not found.")
-        head = self._store.head(place.session).seq
+        head = store.head(place.session).seq
         found: list[dict[str, Any]] = []
         ascending = order == "asc"
         at = start.seq if start else 0 if ascending else head + 1
         while len(found) <= most and (at < head if ascending else at > 1):
             at += 1 if ascending else -1
-            entry = next(iter(self._store.read(place.session, at, at)), None)
+            entry = next(iter(store.read(place.session, at, at)), None)
             if entry is not None and entry.kind == MESSAGE:
                 fields = json.loads(entry.content)
                 found.append({"type": "message", **fields, "id": entry.id})
@@ -134,17 +137,17 @@ class Holding:
             "has_more": len(found) > most,
         }
 
-    def _conversation(self, key: Key, id: str) -> LineagePoint:
-        place = self._turns.placing.lineage.find(key.tenant, f"conversation/{id}")
+    def _conversation(self, store: TenantStore, id: str) -> LineagePoint:
+        place = self._turns.placing.lineage.find(store, f"conversation/{id}")
         if place is None:
             raise NotHeld(f"Conversation '{id:.80}' not found.")
         return place
 
-    def _held(self, key: Key, asked: ClientRequest) -> LineagePoint | None:
+    def _held(self, store: TenantStore, asked: ClientRequest) -> LineagePoint | None:
         before = text_in(asked.fields.get("previous_response_id"))
         _, compacted = compacted_in(asked.messages) if asked.wire == RESPONSES else (-1, "")
         name = f"compaction/{compacted}" if compacted else f"response/{before}" if before else ""
-        return self._turns.placing.lineage.find(key.tenant, name) if name else None
+        return self._turns.placing.lineage.find(store, name) if name else None
 
 
 def _conversation(id: str, ts: int, metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from recto.config import Settings
-from recto.config.factory import open_session
+from recto.config.factory import open_memory, open_session
+from recto.continuity.memory.manager import Memories
 from recto.engine.session import Session
 from recto.gateway.api_keys import Key
 from recto.health.protocols import HealthSink
@@ -22,7 +23,7 @@ from recto.recall.index.cache import BoundedCache
 from recto.recall.indexer import Indexer
 from recto.tokens.limits import ModelLimits
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import stored_key
+from recto.transcript.tenancy import TenantStore
 
 _MODELS = 1_000
 """Models of which it is remembered what an upstream said; clients name them."""
@@ -48,7 +49,7 @@ class SessionPool:
         *,
         sinks: Sequence[HealthSink] = (),
     ) -> None:
-        self.store = store
+        self._store = store
         self._settings = settings
         self._indexer = indexer
         self._sinks = sinks
@@ -56,13 +57,22 @@ class SessionPool:
         self._learned: BoundedCache[dict[str, int]] = BoundedCache(_MODELS)
         self._lock = threading.Lock()
 
+    def view(self, key: Key) -> TenantStore:
+        """The store as the holder of an API key may see it: the one place where the gateway binds a tenant."""
+        return TenantStore(self._store, key.tenant)
+
+    def memories(self, key: Key, agent: str = "") -> Memories:
+        """The memory of one of the tenant's agents; without a name, of the key's agent."""
+        settings = replace(self._settings, session=f"agent:{agent or key.agent}:main", tenant=key.tenant)
+        return open_memory(settings, self._store)
+
     @contextmanager
     def use(self, key: Key, session: str, model: str = "") -> Iterator[Session]:
         """A session as a key's holder names it, for as long as it is used. Raises `InputError` for no session's name.
 
         Nothing is stored by opening it; whether there is anything in it tells `len`.
         """
-        name = stored_key(session, key.tenant), model or self._settings.model, key.profile
+        name = self.view(key).key(session), model or self._settings.model, key.profile
         held = self._taken(name, session, key)
         try:
             yield held.session
@@ -124,7 +134,7 @@ class SessionPool:
         window = replace(given.window, profile=key.profile) if key.profile else given.window
         models = {**given.models, name[1]: _agreed(given.models.get(name[1], {}), self._learned.get(name[1]) or {})}
         settings = replace(given, session=session, tenant=key.tenant, model=name[1], window=window, models=models)
-        return open_session(settings, self.store, self._indexer, sinks=self._sinks)
+        return open_session(settings, self._store, self._indexer, sinks=self._sinks)
 
 
 def _agreed(given: Mapping[str, Any], learned: Mapping[str, int]) -> dict[str, Any]:

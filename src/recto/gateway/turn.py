@@ -32,7 +32,8 @@ from recto.gateway.session_resolver import Named, Placed, Placing
 from recto.tokens.limits import limits_in_error
 from recto.transcript.entries import Entry
 from recto.transcript.events import event
-from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.protocols import Clock
+from recto.transcript.tenancy import TenantStore
 
 INSTRUCTIONS, TOOLS = "instructions_given", "tools_offered"
 CUT, FAILED = "reply_cut", "upstream_failed"
@@ -48,6 +49,7 @@ class GatewayTurn:
     """One request on its way."""
 
     key: Key
+    store: TenantStore
     asked: ClientRequest
     model: str
     """The model whose window and tokenizer count."""
@@ -79,9 +81,8 @@ class GatewayTurn:
 class TurnRunner:
     """Begins and ends turns."""
 
-    def __init__(self, store: TranscriptStore, sessions: SessionPool, clock: Clock) -> None:
-        self.placing = Placing(store, clock)
-        self._store = store
+    def __init__(self, sessions: SessionPool, clock: Clock) -> None:
+        self.placing = Placing(clock)
         self._sessions = sessions
         self._clock = clock
         self._busy: dict[str, int] = {}
@@ -96,25 +97,26 @@ class TurnRunner:
         `TurnTaken`. One that brings its history does not wait: it opens a branch.
         """
         _refuse_empty(asked)
-        waits_for = self.placing.held_in(key, asked, named)
+        store = self._sessions.view(key)
+        waits_for = self.placing.held_in(key, store, asked, named)
         elsewhere: set[str] = set()
         said = False
         for _ in range(_TRIES):
             with ExitStack() as held:
                 if waits_for:
-                    held.enter_context(self._store.turn(waits_for, patience=patience))
-                placed = self.placing.place(key, asked, named, frozenset(self._busy) | elsewhere)
+                    held.enter_context(store.turn(waits_for, patience=patience))
+                placed = self.placing.place(key, store, asked, named, frozenset(self._busy) | elsewhere)
                 if not self._claimed(placed):
                     continue  # another request of the same conversation was quicker
                 held.callback(self._free, placed)
                 try:
                     if placed.stored != waits_for:
-                        held.enter_context(self._store.turn(placed.stored, patience=0))
+                        held.enter_context(store.turn(placed.stored, patience=0))
                     name = asked.model if model is None else model
                     session = held.enter_context(self._sessions.use(key, placed.session, name))
-                    self._say(session, key, asked, placed)
+                    self._say(session, store, asked, placed)
                     said = placed.turns
-                    return self._begun(key, asked, placed, name, session, held)
+                    return self._begun(key, store, asked, placed, name, session, held)
                 except TurnTaken:
                     elsewhere.add(placed.stored)
                 except AppendConflict:  # somebody wrote there meanwhile: it may belong elsewhere now
@@ -124,7 +126,7 @@ class TurnRunner:
 
     def lane(self, key: Key, asked: ClientRequest, named: Named) -> str:
         """Requests of one lane wait for each other, because their history is held here; empty: it is in none."""
-        return self.placing.lane(key, asked, named)
+        return self.placing.lane(key, self._sessions.view(key), asked, named)
 
     def tighter(self, turn: GatewayTurn, error: Mapping[str, Any] | str) -> GatewayTurn | None:
         """The same turn with a tighter prompt, where an upstream said that it was too long; None for another error."""
@@ -169,15 +171,23 @@ class TurnRunner:
             turn.held.close()
 
     def _begun(
-        self, key: Key, asked: ClientRequest, placed: Placed, model: str, session: Session, held: ExitStack
+        self,
+        key: Key,
+        store: TenantStore,
+        asked: ClientRequest,
+        placed: Placed,
+        model: str,
+        session: Session,
+        held: ExitStack,
     ) -> GatewayTurn:
-        given = self._given(placed.stored, asked)
+        given = self._given(store, placed.stored, asked)
         session.window.material.usual_wire = asked.wire
         prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
         if not prompt.raw and not asked.front and not asked.fields.get("prompt"):
             raise MalformedMessage("nothing is said in it")
         return GatewayTurn(
             key=key,
+            store=store,
             asked=asked,
             model=model,
             placed=placed,
@@ -189,7 +199,7 @@ class TurnRunner:
             held=held.pop_all(),
         )
 
-    def _say(self, session: Session, key: Key, asked: ClientRequest, placed: Placed) -> None:
+    def _say(self, session: Session, store: TenantStore, asked: ClientRequest, placed: Placed) -> None:
         """Stores what is new. Raises `AppendConflict` where the session is not as it was when this was found out."""
         fresh = [_plain(raw, asked.wire) for raw in placed.fresh] if placed.turns else placed.fresh
         wire = None if placed.turns else asked.wire
@@ -201,7 +211,7 @@ class TurnRunner:
             noted = bool(asked.replies) and len(placed.fresh) < len(asked.messages) - asked.replies[-1]
             if placed.chain is not None and not noted:
                 place = LineagePoint(session=placed.stored, seq=entries[-1].seq)
-                self.placing.lineage.note(key.tenant, placed.chain, place)
+                self.placing.lineage.note(store, placed.chain, place)
         elif after is not None and (last := session.head.seq) != after:
             raise AppendConflict(placed.stored, after, last)  # it was asked before, and is answered by now
 
@@ -222,16 +232,16 @@ class TurnRunner:
                 after = after if after is None else stored[-1].seq
         return after
 
-    def _given(self, stored: str, asked: ClientRequest) -> str:
+    def _given(self, store: TenantStore, stored: str, asked: ClientRequest) -> str:
         """Keeps what stands beside the conversation, once for each content; the answer's entry names it."""
         names: list[str] = []
         for kind, content in ((INSTRUCTIONS, asked.beside), (TOOLS, asked.tools)):
             if content:
                 digest = hashlib.sha256(content).hexdigest()[:32]
                 names.append(f"{kind}/{digest}")
-                if self._store.find(stored, names[-1]) is None:
+                if store.find(stored, names[-1]) is None:
                     about = {"text": content.decode()}
-                    self._store.append(stored, [event(self._clock, kind, about, names[-1], surface="gateway")])
+                    store.append(stored, [event(self._clock, kind, about, names[-1], surface="gateway")])
         return " ".join(names)
 
     def _stored(self, turn: GatewayTurn, reply: ProviderReply, about: dict[str, Any]) -> list[Entry]:
@@ -257,10 +267,10 @@ class TurnRunner:
             told = (*turn.asked.messages, *reply.messages)
             if len(told) >= _TRIMMABLE:
                 names.append(self.placing.ending(turn.placed.seed, told, turn.asked.wire))
-        self.placing.lineage.note_all(turn.key.tenant, names, place)
+        self.placing.lineage.note_all(turn.store, names, place)
 
     def _record(self, turn: GatewayTurn, kind: str, about: Mapping[str, Any]) -> None:
-        self._store.append(turn.placed.stored, [event(self._clock, kind, about, surface="gateway")])
+        turn.store.append(turn.placed.stored, [event(self._clock, kind, about, surface="gateway")])
 
     def _claimed(self, placed: Placed) -> bool:
         with self._lock:

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
-from recto.engine.pagination import sessions_after
 from recto.engine.session import Session
 from recto.errors import InputError, RequestRefused
 from recto.transcript.entries import Entry, SessionSummary, session_key
 from recto.transcript.events import asked_by
-from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_memory_session, parse_pointer, session_in, stored_key, within
+from recto.transcript.session_keys import is_memory_session, parse_pointer
+from recto.transcript.tenancy import TenantStore
 
 SURFACE = "mcp"
 """The way in that changes are told to have come by."""
@@ -26,12 +25,12 @@ SURFACE = "mcp"
 class McpContext:
     """What one request works at."""
 
-    store: TranscriptStore
+    store: TenantStore
+    """The sessions of the caller's tenant."""
     use: Callable[[str], AbstractContextManager[Session]]
     """Opens a session by the name that its tenant has for it."""
     own: str
     """The session that is meant where none is named."""
-    tenant: str = ""
     who: str = ""
     """Who asks, as it is kept with what is changed."""
     may_change: bool = True
@@ -39,7 +38,7 @@ class McpContext:
     @contextmanager
     def opened(self, name: str) -> Iterator[Session]:
         """The session with a name; the one that is meant without, where it is empty."""
-        with self.use(session_in(self.stored(name))) as session:
+        with self.use(self.store.name(self.stored(name))) as session:
             yield session
 
     @contextmanager
@@ -55,9 +54,9 @@ class McpContext:
 
     def stored(self, name: str) -> str:
         """The stored key of a session that is there, or of the one that is meant without a name."""
-        own = stored_key(self.own, self.tenant)
+        own = self.store.key(self.own)
         try:
-            key = stored_key(name, self.tenant) if name else own
+            key = self.store.key(name) if name else own
         except InputError:
             key = ""
         if not key or (key != own and not self.store.head(key).seq):
@@ -66,13 +65,13 @@ class McpContext:
 
     def listed(self, after: str, most: int) -> list[SessionSummary]:
         """Sessions by name, from the first after one."""
-        return list(sessions_after(self.store, self.tenant, after, most))
+        return self.store.sessions(self.store.prefix + after, most)
 
     def entries(self, pointer: str, around: int = 0) -> tuple[str, int, list[Entry]]:
         """The stored key and the number that a pointer names, and that entry with its neighbours."""
         named, seq = parse_pointer(pointer)
         for key in (named, self._in_tenant(named)):
-            if key and within(stored_key(self.own, self.tenant), "tenant").holds(key):
+            if key and self.store.owns(key):
                 found = list(self.store.read(key, max(seq - around, 1), seq + around))
                 if any(entry.seq == seq for entry in found):
                     return key, seq, found
@@ -82,6 +81,6 @@ class McpContext:
     def _in_tenant(self, named: str) -> str:
         """A session as its tenant names it: whoever puts a pointer together from a list has no other name."""
         try:
-            return stored_key(session_key(named), self.tenant)
+            return self.store.key(session_key(named))
         except InputError:
             return ""

@@ -20,6 +20,7 @@ from recto.mcp.context import McpContext
 from recto.mcp.server import server_for
 from recto.recall.indexer import Indexer
 from recto.transcript.protocols import TranscriptStore
+from recto.transcript.tenancy import TenantStore
 
 
 def serve(settings: Settings, *, read_only: bool = False) -> None:
@@ -38,7 +39,11 @@ def desk_for(settings: Settings, store: TranscriptStore, indexer: Indexer, *, ma
             yield session
 
     return McpContext(
-        store=store, use=use, own=settings.session, tenant=settings.tenant, who=_user(), may_change=may_change
+        store=TenantStore(store, settings.tenant),
+        use=use,
+        own=settings.session,
+        who=_user(),
+        may_change=may_change,
     )
 
 

@@ -72,7 +72,7 @@ class RecallService:
         self.rules = rules
         self._owns_indexer = owns_indexer
         self._remembers = authority is not None
-        self._messages = MessageReader(searcher.indexer, authority)
+        self._messages = MessageReader(searcher, authority)
 
     @property
     def indexer(self) -> Indexer:
@@ -149,7 +149,7 @@ class RecallService:
         session, seq = parse_pointer(pointer)
         entries: list[Entry] = []
         if within(self.session, self.rules.scope).holds(session) or session in self._memory():
-            entries = list(self.indexer.store.read(session, max(seq - around, 1), seq + around))
+            entries = list(self.searcher.store.read(session, max(seq - around, 1), seq + around))
         if not any(entry.seq == seq for entry in entries):
             raise InputError(f"there is nothing at '{pointer:.300}'")
         return entries
@@ -173,7 +173,7 @@ class RecallService:
     def _memory(self) -> list[str]:
         """The session that holds what this session's agent remembers for good: within its reach, whatever the scope."""
         key = memory_session(self.session)
-        head = self.indexer.store.head(key).seq if self._remembers and key != self.session else 0
+        head = self.searcher.store.head(key).seq if self._remembers and key != self.session else 0
         if head:
             self.indexer.take_words(key, head, self.rules.index_seconds)
         return [key] if head else []

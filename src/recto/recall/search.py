@@ -34,6 +34,7 @@ from recto.recall.ranking import (
 from recto.recall.types import Query
 from recto.text.dates import DateSpan, spans_in
 from recto.transcript.entries import MAX_SEQ, Entry
+from recto.transcript.protocols import TranscriptStore
 
 if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
@@ -109,8 +110,17 @@ class Ranking:
 class Searcher:
     """Searches what an indexer has taken in."""
 
-    def __init__(self, indexer: Indexer, *, weights: RankingWeights | None = None, patience: float = 10.0) -> None:
+    def __init__(
+        self,
+        indexer: Indexer,
+        *,
+        weights: RankingWeights | None = None,
+        patience: float = 10.0,
+        store: TranscriptStore | None = None,
+    ) -> None:
         self.indexer = indexer
+        self.store = store or indexer.store
+        """Where texts are read: the view of one tenant, where the indexer serves several."""
         self.patience = patience
         """Seconds that an embedder may take over a question before words alone are searched."""
         given, embedder = weights or RankingWeights(), indexer.embedder
@@ -277,9 +287,7 @@ class Searcher:
         for one in candidates:
             wanted.setdefault(one.session, []).append(one.seq)
         return {
-            (session, entry.seq): entry
-            for session, seqs in wanted.items()
-            for entry in self.indexer.store.pick(session, seqs)
+            (session, entry.seq): entry for session, seqs in wanted.items() for entry in self.store.pick(session, seqs)
         }
 
     def _whole(self, search: _SearchState) -> dict[Hashable, float]:

@@ -12,11 +12,10 @@ from functools import cache
 from recto.context.facts.classifier import supersedes
 from recto.context.facts.types import Mark
 from recto.formats.entry_text import text_of
-from recto.recall.indexer import Indexer
 from recto.recall.neighbors import Neighborhood
 from recto.recall.protocols import Authority
 from recto.recall.ranking import Candidate, Ranked
-from recto.recall.search import MAX_RERANKED, EntryKey, Ranking
+from recto.recall.search import MAX_RERANKED, EntryKey, Ranking, Searcher
 from recto.recall.types import Hit
 from recto.text.similarity import cosine, vector
 from recto.transcript.entries import MAX_SEQ, MESSAGE, Entry
@@ -40,13 +39,14 @@ _SIMILAR_PENALTY = -1.0
 class MessageReader:
     """The messages that may be shown: of a store, without memory that nobody stands for any more."""
 
-    def __init__(self, indexer: Indexer, authority: Authority | None) -> None:
-        self.indexer = indexer
+    def __init__(self, searcher: Searcher, authority: Authority | None) -> None:
+        self.indexer = searcher.indexer
+        self.store = searcher.store
         self._authority = authority
 
     def at(self, session: str, seq: int) -> Entry | None:
         """The message at a place; None where there is none that may be shown."""
-        return self.shown(next(iter(self.indexer.store.read(session, seq, seq)), None))
+        return self.shown(next(iter(self.store.read(session, seq, seq)), None))
 
     def shown(self, entry: Entry | None) -> Entry | None:
         """The entry, if it is a message that may be shown."""
@@ -191,7 +191,7 @@ class Selection:
         found = {}
         for session, seq in first.items():
             marked = self._facts(session).marked(Mark.CORRECTION, after=seq)[:_MAX_CORRECTIONS].tolist()
-            read = self._messages.indexer.store.pick(session, marked) if marked else []
+            read = self._messages.store.pick(session, marked) if marked else []
             shown = (self._messages.shown(entry) for entry in reversed(read))
             found[session] = [(one, text_of(one)) for one in shown if one is not None and one.role == "user"]
         return found

@@ -1,9 +1,11 @@
-"""Which sessions belong together: tenants, agents, and the pointers that name one entry.
+"""The format of stored session keys: tenants, agents, and the pointers that name one entry.
 
 A session key is `agent:<agent>:<rest>`, or any other text, which then belongs to no agent. With a tenant the stored key
-begins with `tenant:<tenant>/`, and nobody without that tenant can name it. What begins with `recto:` is Recto's own
-(the keys of the gateway): nobody can name it, and nothing reaches it. Keys are compared character by character: no case
-is folded and no pattern is read into them.
+begins with `tenant:<tenant>/`; only callers of that tenant can name it. Keys that begin with `recto:` hold Recto's own
+records (such as API keys): no caller can name them and no search reaches them. Keys are compared character by
+character: no case folding, no patterns.
+
+Code below a door does not form keys with a tenant in them: it holds a `tenancy.TenantStore`.
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ from recto.transcript.entries import MAX_SEQ, session_key
 Scope = Literal["session", "agent", "tenant"]
 """Where recall searches: this session, all sessions of its agent, or all of its tenant's."""
 
-_TENANT = "tenant:"
+TENANT = "tenant:"
+PAST_TENANTS = f"{TENANT}\U0010ffff"
+"""Sorts after every key of a tenant: no tenant's name contains this character."""
 _OWN = "recto:"
+ERASURES = "recto:erasures"
+"""The records of what was erased from the store, of all tenants."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _STORED = re.compile(r"tenant:([A-Za-z0-9._-]{1,64})/", re.ASCII)
 _AGENT = re.compile(r"agent:[^:]+:")
@@ -49,18 +55,33 @@ class Reach:
 def stored_key(session: str, tenant: str = "") -> str:
     """The key a session is stored under. Raises `InputError` for one that reaches into a tenant or is Recto's own."""
     key = session_key(session)
-    if key.startswith(_TENANT):
+    if key.startswith(TENANT):
         raise InputError(
             f"session {key!r:.80}: keys that begin with 'tenant:' are made by Recto. Name the session as its tenant "
             "does, and the tenant beside it."
         )
     if is_own(key):
         raise InputError(f"session {key!r:.80}: keys that begin with '{_OWN}' are Recto's own. Choose another name.")
+    return session_key(tenant_prefix(tenant) + key)
+
+
+def tenant_prefix(tenant: str) -> str:
+    """What every stored key of a tenant begins with; empty without a tenant. Raises `InputError` for a bad name."""
     if not tenant:
-        return key
+        return ""
     if not _NAME.fullmatch(tenant):
         raise InputError(f"tenant {tenant!r:.80}: a name is 1 to 64 of the characters A-Z a-z 0-9 . _ -")
-    return session_key(f"{_TENANT}{tenant}/{key}")
+    return f"{TENANT}{tenant}/"
+
+
+def record_key(area: str, tenant: str, shard: str = "") -> str:
+    """The stored key of records that Recto keeps for a tenant; without a shard, what those keys begin with."""
+    return f"{_OWN}{area}/{tenant}/{shard}"
+
+
+def sibling_key(key: str, name: str) -> str:
+    """The stored key of a session by name, in the tenant that another stored key belongs to."""
+    return stored_key(name, tenant_of(key))
 
 
 def is_own(key: str) -> bool:
@@ -82,7 +103,7 @@ def session_in(key: str) -> str:
 
 def _realm(key: str) -> tuple[bool, bool, str]:
     """What two keys must share to be of one tenant. A broken tenant key is not that of a session without tenant."""
-    return key.startswith(_TENANT), is_own(key), tenant_of(key)
+    return key.startswith(TENANT), is_own(key), tenant_of(key)
 
 
 def within(key: str, scope: Scope) -> Reach:
@@ -90,8 +111,8 @@ def within(key: str, scope: Scope) -> Reach:
     if is_own(key):
         return Reach(prefix=key, key=key, exact=True)
     tenant = tenant_of(key)
-    start = f"{_TENANT}{tenant}/" if tenant else ""
-    if scope == "tenant" and (tenant or not key.startswith(_TENANT)):
+    start = tenant_prefix(tenant)
+    if scope == "tenant" and (tenant or not key.startswith(TENANT)):
         return Reach(prefix=start, key=key, exact=False)
     agent = _AGENT.match(key, len(start))
     if scope == "agent" and agent:
@@ -120,7 +141,7 @@ def agent_of(key: str) -> str:
 
 def memory_session(key: str) -> str:
     """The stored key of the session that holds the memory of a session's agent."""
-    return stored_key(f"agent:{agent_of(key)}:memory", tenant_of(key))
+    return sibling_key(key, f"agent:{agent_of(key)}:memory")
 
 
 def is_memory_session(key: str) -> bool:

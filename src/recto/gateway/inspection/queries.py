@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from recto.config import Settings
-from recto.config.factory import open_memory
 from recto.context.window.report import Report
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.continuity.checkpoints.schema import checkpoint_from
@@ -26,7 +25,6 @@ from recto.engine.pagination import (
     EntryPositions,
     decisions_before,
     entries_from,
-    sessions_after,
 )
 from recto.engine.projection import CHECKPOINT, checkpoint_key
 from recto.engine.prompt_diff import Comparison, compare, prompt_after
@@ -60,7 +58,8 @@ from recto.health.trends import HealthReport
 from recto.transcript.audit import AuditFilter
 from recto.transcript.entries import Entry, SessionSummary
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import agent_of, is_memory_session, session_in, stored_key
+from recto.transcript.session_keys import agent_of, is_memory_session, session_in
+from recto.transcript.tenancy import TenantStore
 from recto.version import __version__
 
 _MOST_PINS = 200
@@ -80,14 +79,13 @@ class Inspection:
 
     def __init__(self, sessions: SessionPool, settings: Settings) -> None:
         self.sessions = sessions
-        self.store = sessions.store
         self.settings = settings
 
     @contextmanager
     def opened(self, call: ParsedCall) -> Iterator[Session]:
         """The session a request is about, as the model sees it that was asked last. It must be there."""
-        stored = self.stored(call)
-        with self.sessions.use(call.key, session_in(stored), self.model_of(stored)) as session:
+        store, stored = self.sessions.view(call.key), self.stored(call)
+        with self.sessions.use(call.key, store.name(stored), self.model_of(store, stored)) as session:
             yield session
 
     def over(self, store: TranscriptStore) -> Inspection:
@@ -97,14 +95,14 @@ class Inspection:
     def named(self, call: ParsedCall) -> str:
         """The key under which the session would be stored that a request is about; empty where there is none."""
         try:
-            return stored_key(call.session, call.key.tenant) if "session" in call.query else ""
+            return self.sessions.view(call.key).key(call.session) if "session" in call.query else ""
         except InputError:
             return ""
 
     def stored(self, call: ParsedCall) -> str:
         """The stored key of the session a request is about. It must be there."""
         key = self.named(call)
-        if not key or not self.store.head(key).seq:
+        if not key or not self.sessions.view(call.key).head(key).seq:
             raise not_there("session", "GET /api/v1/sessions")
         return key
 
@@ -117,12 +115,11 @@ class Inspection:
 
     def memories(self, call: ParsedCall) -> Memories:
         """The memory of an agent: the one that is named, else the key's."""
-        name = f"agent:{call.query['agent'] or call.key.agent}:main"
-        return open_memory(replace(self.settings, session=name, tenant=call.key.tenant), self.store)
+        return self.sessions.memories(call.key, call.query["agent"])
 
-    def model_of(self, stored: str) -> str:
+    def model_of(self, store: TenantStore, stored: str) -> str:
         """The model that a session was last asked with; empty where nobody knows."""
-        recent = (composition_in(entry) for entry in reversed(self.store.tail(stored, _MODEL_REACH)))
+        recent = (composition_in(entry) for entry in reversed(store.tail(stored, _MODEL_REACH)))
         model = next((about.get("model") for about in recent if about), "")
         return model if isinstance(model, str) else ""
 
@@ -145,7 +142,8 @@ def asker(on: Inspection, call: ParsedCall) -> Caller:
 def sessions(on: Inspection, call: ParsedCall) -> SessionPage:
     """A page of the key's tenant's sessions."""
     limit: int = call.query["limit"]
-    found = list(sessions_after(on.store, call.key.tenant, call.query["after"], limit + 1))
+    store = on.sessions.view(call.key)
+    found = store.sessions(store.prefix + call.query["after"], limit + 1)
     shown = tuple(_line(one) for one in found[:limit])
     return SessionPage(sessions=shown, next=shown[-1].session if len(found) > limit else None)
 
@@ -296,7 +294,7 @@ def audited(on: Inspection, call: ParsedCall) -> AuditPage:
     key, start = on.stored(call), call.query["from"]
     kinds = (call.query["kind"],) if call.query["kind"] else ()
     asked = AuditFilter(newest=True, kinds=kinds, past=None if start is None else start + 1)
-    lines, following = audited_back(on.store, key, asked, limit=call.query["limit"])
+    lines, following = audited_back(on.sessions.view(call.key), key, asked, limit=call.query["limit"])
     name = session_in(key)
     return AuditPage(lines=tuple(replace(line, session=name) for line in lines), next=following or None)
 

@@ -27,7 +27,7 @@ from recto.config import Settings, load
 from recto.config.factory import open_session
 from recto.engine.session import Session
 from recto.formats import read
-from recto.formats.message import CHAT
+from recto.formats.openai_chat import CHAT
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Embedder
 from recto.recall.stemmer import PorterLexicon

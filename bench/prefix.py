@@ -23,8 +23,8 @@ from recto.context.window.units import WindowMessage
 from recto.engine.prompt_builder import PromptBuilder
 from recto.errors import WindowOverflow
 from recto.formats import read
+from recto.formats.anthropic import ANTHROPIC
 from recto.formats.edits import render_arrangement
-from recto.formats.message import ANTHROPIC
 from recto.formats.ordering import arrange
 from recto.formats.session_files import read_file
 from recto.formats.validation import problems

@@ -34,7 +34,7 @@ from bench.recall_data import (
     recall_any,
     share,
 )
-from recto.formats.message import CHAT
+from recto.formats.openai_chat import CHAT
 from recto.models.embedders import EmbedderChoice, embedder_for
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Embedder

@@ -25,7 +25,7 @@ from rich.progress import track
 
 from bench.measure import percentile, progress, row, seconds
 from recto.context.facts.types import Mark
-from recto.formats.message import CHAT
+from recto.formats.openai_chat import CHAT
 from recto.models.embedders import EmbedderChoice, embedder_for
 from recto.recall.index.rows import CoveredRange
 from recto.recall.indexer import Indexer

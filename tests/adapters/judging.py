@@ -15,7 +15,7 @@ from recto.config import Settings
 from recto.config.factory import make_meter
 from recto.engine.session import Session
 from recto.formats import read
-from recto.formats.message import CHAT
+from recto.formats.openai_chat import CHAT
 from recto.formats.validation import problems
 from recto.transcript.entries import MESSAGE
 

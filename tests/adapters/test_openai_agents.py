@@ -18,7 +18,7 @@ from tests.adapters.judging import NAMES, Script, fence, knows, question_about, 
 import recto
 from recto.adapters.openai_agents import RectoInputFilter, RectoSession
 from recto.errors import SettingsError, StoreError
-from recto.formats.message import RESPONSES
+from recto.formats.openai_responses import RESPONSES
 from recto.formats.validation import problems
 
 SYSTEM = "You look after a warehouse."

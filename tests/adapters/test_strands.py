@@ -19,7 +19,7 @@ from tests.adapters.judging import NAMES, Script, fence, knows, question_about, 
 import recto
 from recto.adapters.strands import RectoConversationManager, read, written
 from recto.errors import SettingsError, StoreError, WindowOverflow
-from recto.formats.message import ANTHROPIC
+from recto.formats.anthropic import ANTHROPIC
 from recto.formats.validation import problems
 
 SYSTEM = "You look after a warehouse."

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 
 PATHS: Mapping[str, str] = {
     "/v1/chat/completions": CHAT,

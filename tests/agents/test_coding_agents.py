@@ -10,7 +10,8 @@ from tests.agents.scripts import ANSWER, FACT, QUESTION, REPORT, Script, output_
 
 from recto.engine.verification import verify
 from recto.formats import read
-from recto.formats.message import CHAT, Message
+from recto.formats.message import Message
+from recto.formats.openai_chat import CHAT
 from recto.gateway.request import open_request
 from recto.tokens.model_registry import Registry
 from recto.tokens.tokenizers import Tokenizers

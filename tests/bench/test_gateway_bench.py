@@ -10,7 +10,7 @@ from bench.gateway_load import Load, Talk, Took, measured
 from bench.gateway_upstream import Canned, answer, reply_text
 
 from bench import gateway, gateway_peer
-from recto.formats.message import CHAT
+from recto.formats.openai_chat import CHAT
 from recto.formats.validation import problems
 
 

@@ -17,7 +17,9 @@ import recto
 from recto.config.factory import make_meter
 from recto.errors import InputError, StoreUnavailable
 from recto.formats import read
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 from recto.transcript.entries import MESSAGE
 
 WINDOW = 6_000

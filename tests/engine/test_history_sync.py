@@ -13,7 +13,7 @@ import pytest
 
 import recto
 from recto.errors import SettingsError
-from recto.formats.message import CHAT
+from recto.formats.openai_chat import CHAT
 from recto.formats.validation import problems
 from recto.testing import scripted_session
 from recto.transcript.entries import MESSAGE

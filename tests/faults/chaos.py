@@ -22,7 +22,9 @@ from tests.gateway.upstream import Asked, ScriptedUpstream
 
 from recto.config import load
 from recto.config.factory import open_store
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 from recto.gateway.api_keys import Key
 from recto.gateway.app import Gateway
 

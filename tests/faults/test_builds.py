@@ -21,7 +21,9 @@ from recto.context.policies.trim import TrimResults
 from recto.context.window.plan import Plan
 from recto.context.window.state import Protection, WindowState
 from recto.engine.prompt_builder import PromptBuilder
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 from recto.formats.validation import problems
 from recto.tokens.meter import Frame, Meter
 

@@ -25,7 +25,7 @@ from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 
 from recto.config.factory import SystemClock
 from recto.engine.verification import verify
-from recto.formats.message import CHAT
+from recto.formats.openai_chat import CHAT
 from recto.gateway.api_keys import Key, Keys
 from recto.stores.sqlite import SqliteStore
 

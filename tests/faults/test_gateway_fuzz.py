@@ -17,7 +17,9 @@ import pytest
 from chaos import PATHS, TOOLS, Answered, Direct, Provider, direct, is_refusal
 from tests.gateway.upstream import Says, ScriptedUpstream
 
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 from recto.gateway import proxy, turn
 from recto.gateway.request import open_request
 

@@ -22,7 +22,9 @@ from chaos import PATHS, TOOLS, Line, Provider, Reply
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 from witness import findings
 
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.entries import MESSAGE
 

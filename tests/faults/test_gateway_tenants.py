@@ -20,7 +20,7 @@ from chaos import PATHS, TOOLS, Answered, Direct, Provider, direct
 from tests.gateway.inspecting import example
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 
-from recto.formats.message import RESPONSES
+from recto.formats.openai_responses import RESPONSES
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX
 from recto.transcript import tenancy
 

@@ -37,7 +37,9 @@ from chaos import (
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream
 
 from recto.engine.verification import verify
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 from recto.formats.sse import SseReader
 from recto.gateway import responses
 from recto.gateway.turn import TurnRunner

@@ -29,7 +29,9 @@ from tests.postgres import database
 from witness import findings
 
 from recto.config.factory import SystemClock
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 from recto.gateway.api_keys import Key, Keys
 from recto.stores.postgres import PostgresStore
 from recto.transcript.entries import MESSAGE

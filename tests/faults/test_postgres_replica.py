@@ -25,7 +25,7 @@ from tests.gateway.inspecting import example
 from tests.gateway.upstream import Says, ScriptedUpstream, running
 
 from recto.errors import StoreReadOnly
-from recto.formats.message import CHAT
+from recto.formats.openai_chat import CHAT
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX, STALENESS
 from recto.stores.postgres import PostgresReplica, PostgresStore
 from recto.stores.sqlite import SqliteStore

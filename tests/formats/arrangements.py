@@ -9,11 +9,10 @@ from itertools import count
 from hypothesis import strategies as st
 
 from recto.context.window.units import WindowMessage
-from recto.formats import role_of
+from recto.formats import format_named
 from recto.formats.edits import render_arrangement
 from recto.formats.message import fields_of
 from recto.formats.ordering import Arrangement, arrange
-from recto.formats.validation import ties
 
 CHAT, RESPONSES, ANTHROPIC = WIRES = ("openai.chat", "openai.responses", "anthropic.messages")
 ADJACENCY = {CHAT: "strict", RESPONSES: "anywhere", ANTHROPIC: "merging"}
@@ -63,8 +62,8 @@ def lines_of(messages: Sequence[bytes], wire: str) -> list[WindowMessage]:
     lines = []
     for seq, raw in enumerate(messages, 1):
         fields = fields_of(raw)
-        calls, answers = ties(fields, wire)
-        role = role_of(fields, wire)
+        calls, answers = format_named(wire).validation.tool_call_ids(fields)
+        role = format_named(wire).messages.role_of(fields)
         lines.append(
             WindowMessage(seq=seq, id=str(seq), role=role, tokens=1, calls=calls, answers=answers, tools=("look",))
         )

@@ -9,9 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from recto.errors import MalformedMessage
-from recto.formats.convert.stream_events import AnthropicEvents, ChatEvents, ResponsesEvents, pieces
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.anthropic.convert_stream import AnthropicEvents
+from recto.formats.convert.stream_types import text_chunks
 from recto.formats.json_spans import Json, array_of, member_at, parse, text_of
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, object_in, text_in
+from recto.formats.message import object_in, text_in
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_chat.convert_stream import ChatEvents
+from recto.formats.openai_responses import RESPONSES
+from recto.formats.openai_responses.convert_stream import ResponsesEvents
 
 _Read = tuple[str, dict[str, Json]]
 _ORDER: Final = {"reasoning_content": 0, "reasoning": 0, "reasoning_details": 0, "content": 1, "tool_calls": 3}
@@ -48,7 +54,7 @@ def _chat_events(events: ChatEvents, message: dict[str, Json], finish: str, usag
     yield events.delta({"role": message.get("role", "assistant")})
     for key, value in sorted(message.items(), key=lambda member: _ORDER.get(member[0], 2)):
         if key in _TEXTS and isinstance(value, str) and value:
-            yield from (events.delta({key: piece}) for piece in pieces(value))
+            yield from (events.delta({key: piece}) for piece in text_chunks(value))
         elif key == "tool_calls" and isinstance(value, list):
             for place, call in enumerate(value):
                 yield events.delta({key: [{**object_in(call), "index": place}]})

@@ -14,30 +14,30 @@ from tests.formats.answer_strategies import ANTHROPIC, ARGUMENTS, CHAT, NAMES, P
 from tests.formats.replies_as_streams import as_stream
 
 from recto.errors import CannotCross, InputError
-from recto.formats import canonical, open_body, read_reply
-from recto.formats.convert import Ids, StreamCrossing, cross_reply, cross_request
+from recto.formats import canonical, format_named, open_body, read_reply
+from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
+from recto.formats.convert.types import ResponseIds
 from recto.formats.sse import SseReader, sse
-from recto.formats.streaming import capture_for
 from recto.formats.validation import problems
 
 WIRES = [CHAT, RESPONSES, ANTHROPIC]
 ROADS = [(source, target) for source in WIRES for target in WIRES if source != target]
-IDS = Ids(reply="r_7", created=5)
+IDS = ResponseIds(reply="r_7", created=5)
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 PIXEL = "iVBORw0KGgo="
 
 
 def crossed(body, source, target, **more):
-    return json.loads(cross_request(json.dumps(body).encode(), source, target, **more))
+    return json.loads(convert_request(json.dumps(body).encode(), source, target, **more))
 
 
 def replied(body, source, target):
-    return json.loads(cross_reply(json.dumps(body).encode(), source, target, ids=IDS))
+    return json.loads(convert_response(json.dumps(body).encode(), source, target, ids=IDS))
 
 
 def streamed(reply, source, target, *, include_usage=True):
     """A reply, told as a stream and crossed event by event."""
-    crossing, reader = StreamCrossing(source, target, ids=IDS, include_usage=include_usage), SseReader()
+    crossing, reader = ConvertedStream(source, target, ids=IDS, include_usage=include_usage), SseReader()
     told = []
     for chunk in as_stream(json.dumps(reply).encode(), source, include_usage=True):
         for event in reader.feed(chunk):
@@ -46,7 +46,7 @@ def streamed(reply, source, target, *, include_usage=True):
 
 
 def captured(stream, wire):
-    capture = capture_for(wire)
+    capture = format_named(wire).capture()
     for event in SseReader().feed(stream):
         capture.take(event)
     return capture
@@ -178,8 +178,8 @@ def test_an_agents_whole_request_arrives(source, target):
 
 def test_a_request_in_the_same_format_is_not_touched():
     raw = b'{"messages" : [ ], "anything": 1e2}'
-    assert cross_request(raw, CHAT, CHAT) == raw
-    assert cross_reply(raw, CHAT, CHAT, ids=IDS) == raw
+    assert convert_request(raw, CHAT, CHAT) == raw
+    assert convert_response(raw, CHAT, CHAT, ids=IDS) == raw
 
 
 TEXTS = WORDS.filter(str.strip)
@@ -529,7 +529,7 @@ def test_arguments_told_at_the_same_time_arrive_one_after_the_other():
         + sse(None, "[DONE]")
     )
     for target, kinds in ((ANTHROPIC, ["tool_use", "tool_use", "text"]), (RESPONSES, None)):
-        crossing = StreamCrossing(CHAT, target, ids=IDS)
+        crossing = ConvertedStream(CHAT, target, ids=IDS)
         told = b"".join(event for one in SseReader().feed(stream) for event in crossing.feed(one))
         reply = captured(told, target).reply()
         assert sorted(_called(reply, target)) == [("a", "f", {"x": 1}), ("b", "g", {"y": 2})]
@@ -656,7 +656,9 @@ def test_a_response_repeats_what_was_asked_for():
     tools = [{"type": "function", "name": "f", "parameters": SCHEMA}]
     request = json.dumps({"input": "x", "tools": tools, "temperature": 0.5, "metadata": {"a": "b"}}).encode()
     raw = json.dumps(chat_reply(ANSWERS["text"])).encode()
-    found = json.loads(cross_reply(raw, CHAT, RESPONSES, ids=Ids(reply="resp_1", created=7, request=request)))
+    found = json.loads(
+        convert_response(raw, CHAT, RESPONSES, ids=ResponseIds(reply="resp_1", created=7, request=request))
+    )
     assert (found["temperature"], found["metadata"], found["top_p"], found["created_at"]) == (0.5, {"a": "b"}, 1.0, 7)
     assert found["tools"] == [{**tools[0], "description": None, "strict": None}]
     assert found["output"][0]["id"] == "msg_1_0"
@@ -667,7 +669,7 @@ def test_a_stream_that_breaks_off_ends_with_an_error(source, target):
     reply = {CHAT: chat_reply(ANSWERS["text"])}
     reply = reply.get(source) or replied(reply[CHAT], CHAT, source)
     events = SseReader().feed(b"".join(as_stream(json.dumps(reply).encode(), source)))
-    crossing = StreamCrossing(source, target, ids=IDS)
+    crossing = ConvertedStream(source, target, ids=IDS)
     told = [one for event in events[:2] for one in crossing.feed(event)] + crossing.finish()
     assert captured(b"".join(told), target).failed == "The model's answer broke off."
     assert crossing.ended
@@ -685,7 +687,7 @@ PIECES = st.recursive(
 def test_no_garbage_makes_a_stream_raise(data, road):
     source, target = road
     events = SseReader().feed(b"".join(as_stream(json.dumps(data.draw(REPLIES[source])).encode(), source)))
-    crossing = StreamCrossing(source, target, ids=IDS)
+    crossing = ConvertedStream(source, target, ids=IDS)
     told = []
     for event in events:
         found = event.data
@@ -717,7 +719,7 @@ def test_a_damaged_request_crosses_or_is_refused_by_type(data, road):
         body = _damaged(body, data.draw)
     raw = json.dumps(body).encode()
     try:
-        found = json.loads(cross_request(raw, source, target))
+        found = json.loads(convert_request(raw, source, target))
     except InputError:
         return
     assert isinstance(found, dict)

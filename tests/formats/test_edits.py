@@ -21,20 +21,9 @@ from tests.formats.arrangements import (
 )
 from tests.formats.format_strategies import BLOCKS, ITEMS, MESSAGES
 
-from recto.formats import read
-from recto.formats.edits import (
-    cache_marks,
-    newest_marks,
-    only_answers,
-    render_arrangement,
-    result_message,
-    text_message,
-    with_cache_mark,
-    with_results,
-    without_cache_marks,
-    without_thinking,
-    without_thinking_after,
-)
+from recto.formats import format_named, read
+from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark, without_cache_marks
+from recto.formats.edits import render_arrangement
 from recto.formats.ordering import SyntheticResult, arrange
 from recto.formats.session_files import read_file
 from recto.formats.validation import problems
@@ -166,17 +155,20 @@ def test_a_message_with_a_strangers_result_keeps_its_words_exactly():
     raw = (
         b'{"role":"user","content":[ {"type":"tool_result","tool_use_id":"x"} ,\t{"type":"text","text":"\\u0041 go"} ]}'
     )
-    assert only_answers(raw, ANTHROPIC, set()) == b'{"role":"user","content":[ {"type":"text","text":"\\u0041 go"} ]}'
-    assert only_answers(raw, ANTHROPIC, {"x"}) == raw
-    assert only_answers(raw, ANTHROPIC, set(), rest=False) is None
-    assert only_answers(raw, ANTHROPIC, {"x"}, rest=False) == (
+    assert (
+        format_named(ANTHROPIC).edits.only_answers(raw, set())
+        == b'{"role":"user","content":[ {"type":"text","text":"\\u0041 go"} ]}'
+    )
+    assert format_named(ANTHROPIC).edits.only_answers(raw, {"x"}) == raw
+    assert format_named(ANTHROPIC).edits.only_answers(raw, set(), rest=False) is None
+    assert format_named(ANTHROPIC).edits.only_answers(raw, {"x"}, rest=False) == (
         b'{"role":"user","content":[ {"type":"tool_result","tool_use_id":"x"} ]}'
     )
 
 
 def test_of_two_results_for_one_call_in_one_message_the_first_stays():
     raw = written([("results", ["c1", "c1"], "")], ANTHROPIC)[0]
-    kept = only_answers(raw, ANTHROPIC, {"c1"})
+    kept = format_named(ANTHROPIC).edits.only_answers(raw, {"c1"})
     assert b"gave-0." in kept
     assert b"gave-1." not in kept
 
@@ -185,15 +177,15 @@ def test_of_two_results_for_one_call_in_one_message_the_first_stays():
 @given(text=st.text(alphabet=st.characters(exclude_categories=[])), name=st.text(max_size=5))
 @example(text="\ud800", name="")
 def test_made_messages_say_what_they_were_given_even_lone_surrogates(wire, text, name):
-    assert read(text_message("user", text, wire), wire).parts[0].text == text
-    assert read(text_message("assistant", text, wire), wire).role == "assistant"
-    (result,) = read(result_message("c 1", name, text, wire), wire).results
+    assert read(format_named(wire).text_message("user", text), wire).parts[0].text == text
+    assert read(format_named(wire).text_message("assistant", text), wire).role == "assistant"
+    (result,) = read(format_named(wire).edits.result_message("c 1", name, text), wire).results
     assert (result.call_id, result.text) == ("c 1", text)
 
 
 def test_the_systems_word_among_anthropic_messages_is_the_users():
-    assert read(text_message("system", "x", ANTHROPIC), ANTHROPIC).role == "user"
-    assert read(text_message("system", "x", CHAT), CHAT).role == "system"
+    assert read(format_named(ANTHROPIC).text_message("system", "x"), ANTHROPIC).role == "user"
+    assert read(format_named(CHAT).text_message("system", "x"), CHAT).role == "system"
 
 
 @pytest.mark.parametrize("kind", ["function_call", "custom_tool_call", "shell_call", "apply_patch_call"])
@@ -226,8 +218,8 @@ def test_a_new_text_for_a_result_changes_nothing_around_it(wire, before, after):
         before, after = ('{"role":"tool",' + text[1:] for text in (before, after))
     else:
         after = re.sub(r'"output":(\[1\]|"x")', '"output":"é"', before)
-    assert with_results(before.encode(), wire, {"c": "é", "other": "no"}) == after.encode()
-    assert with_results(before.encode(), wire, {"other": "no"}) == before.encode()
+    assert format_named(wire).edits.with_results(before.encode(), {"c": "é", "other": "no"}) == after.encode()
+    assert format_named(wire).edits.with_results(before.encode(), {"other": "no"}) == before.encode()
 
 
 def test_a_new_text_for_an_anthropic_result_keeps_its_ties_marks_and_neighbours():
@@ -236,38 +228,28 @@ def test_a_new_text_for_an_anthropic_result_keeps_its_ties_marks_and_neighbours(
     frame = '{"role":"user", "content":[%s,  %s, {"type":"text","text":"\\u00e9"}]}'
     before = frame % (one % '[{"type":"text","text":"long"}]', bare)
     after = frame % (one % '"short"', '{"type":"tool_result", "tool_use_id":"c2", "content": "none"}')
-    assert with_results(before.encode(), ANTHROPIC, {"c1": "short", "c2": "none"}) == after.encode()
+    assert format_named(ANTHROPIC).edits.with_results(before.encode(), {"c1": "short", "c2": "none"}) == after.encode()
 
 
 def test_a_shell_result_keeps_its_shape_and_a_screenshot_is_left_alone():
     outcome = {"type": "exit", "exit_code": 3}
     shell = {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "x" * 99, "outcome": outcome}]}
-    short = json.loads(with_results(json.dumps(shell).encode(), RESPONSES, {"c": "short"}))
+    short = json.loads(format_named(RESPONSES).edits.with_results(json.dumps(shell).encode(), {"c": "short"}))
     assert short["output"] == [{"stdout": "short", "stderr": "", "outcome": outcome}]
     screen = b'{"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot"}}'
-    assert with_results(screen, RESPONSES, {"c": "short"}) == screen
+    assert format_named(RESPONSES).edits.with_results(screen, {"c": "short"}) == screen
 
 
 def test_thinking_leaves_and_the_rest_stays_byte_for_byte():
     words = b'{"type":"text" ,"text":"x"}'
     raw = b'{"role":"assistant","content":[{"type":"thinking"}, %s,{"type":"redacted_thinking"}]}' % words
-    assert without_thinking(raw, ANTHROPIC) == b'{"role":"assistant","content":[%s]}' % words
-    assert without_thinking(b'{"role":"assistant","content":[{"type":"thinking"}]}', ANTHROPIC) is None
-    assert without_thinking(b'{"role":"assistant","content":"on thinking"}', ANTHROPIC) is not None
+    assert format_named(ANTHROPIC).edits.without_thinking(raw) == b'{"role":"assistant","content":[%s]}' % words
+    assert (
+        format_named(ANTHROPIC).edits.without_thinking(b'{"role":"assistant","content":[{"type":"thinking"}]}') is None
+    )
+    assert format_named(ANTHROPIC).edits.without_thinking(b'{"role":"assistant","content":"on thinking"}') is not None
     chat = b'{"role":"assistant","content":"x","reasoning_content":"thinking"}'
-    assert without_thinking(chat, CHAT) == chat
-
-
-def test_after_an_edit_thinking_leaves_every_turn_but_the_one_whose_results_are_awaited():
-    step = [("assistant", ["c1"], "thinks"), ("results", ["c1"], "")]
-    messages = written([("user",), *step, ("user",), *step, *step], ANTHROPIC)
-    thinking = [b'"thinking"' in raw for raw in without_thinking_after(messages, 4, ANTHROPIC)]
-    assert thinking == [False, True, False, False, False, False, True, False]
-    closed = [*messages, *written([("user",)], ANTHROPIC)]
-    assert not any(b'"thinking"' in raw for raw in without_thinking_after(closed, 1, ANTHROPIC))
-    ended = [*messages, *written([("assistant", [], "thinks and speaks")], ANTHROPIC)]
-    assert not any(b'"thinking"' in raw for raw in without_thinking_after(ended, 1, ANTHROPIC))
-    assert without_thinking_after(messages, 0, CHAT) == messages
+    assert format_named(CHAT).edits.without_thinking(chat) == chat
 
 
 @pytest.mark.parametrize(
@@ -337,7 +319,7 @@ def test_of_too_many_marks_the_newest_stay():
 def test_thinking_and_marks_of_real_messages_leave_and_nothing_else(data):
     for wire, messages in real_sessions(data):
         for raw in messages[:: len(messages) // 20 + 1]:
-            bare = without_thinking(raw, wire)
+            bare = format_named(wire).edits.without_thinking(raw)
             if bare is not None:
                 before, after = json.loads(raw), json.loads(bare)
                 blocks = before["content"]
@@ -355,9 +337,9 @@ def test_no_message_however_odd_breaks_a_change(wire, fields, blocks):
     for content in (fields.get("content"), blocks):
         raw = json.dumps({**fields, "content": content}).encode()
         changed = [
-            with_results(raw, wire, {"": "x"}),
-            only_answers(raw, wire, {""}),
-            without_thinking(raw, wire),
+            format_named(wire).edits.with_results(raw, {"": "x"}),
+            format_named(wire).edits.only_answers(raw, {""}),
+            format_named(wire).edits.without_thinking(raw),
             without_cache_marks(raw, wire),
             with_cache_mark(raw, wire, MARK),
         ]

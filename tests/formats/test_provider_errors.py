@@ -9,9 +9,10 @@ import httpx2
 import openai
 import pytest
 
-from recto.formats import errors
-from recto.formats.errors import overflow, refusal, status_for, stream_refusal, thread_unsupported
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats import errors, format_named
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 from recto.formats.sse import SseReader, sse
 
 WIRES = [CHAT, RESPONSES, ANTHROPIC]
@@ -57,8 +58,10 @@ def client_error(wire, status, body, kind="application/json", *, stream=False):
 )
 @pytest.mark.parametrize("wire", WIRES)
 def test_the_clients_raise_their_own_errors(wire, code, name):
-    status = status_for(wire, code)
-    error = client_error(wire, status, refusal(wire, status, code, "not so", param="model", request_id="r1"))
+    status = format_named(wire).errors.status_for(code)
+    error = client_error(
+        wire, status, format_named(wire).errors.error_body(status, code, "not so", param="model", request_id="r1")
+    )
     assert name is None or type(error).__name__ == name
     assert error.status_code == status
     assert "not so" in str(error)
@@ -70,13 +73,19 @@ def test_the_clients_raise_their_own_errors(wire, code, name):
 
 
 def test_anthropic_overload_has_its_own_status():
-    assert (status_for(ANTHROPIC, errors.OVERLOADED), status_for(CHAT, errors.OVERLOADED)) == (529, 503)
-    assert json.loads(refusal(ANTHROPIC, 529, errors.OVERLOADED, "x"))["error"]["type"] == "overloaded_error"
+    assert (
+        format_named(ANTHROPIC).errors.status_for(errors.OVERLOADED),
+        format_named(CHAT).errors.status_for(errors.OVERLOADED),
+    ) == (529, 503)
+    assert (
+        json.loads(format_named(ANTHROPIC).errors.error_body(529, errors.OVERLOADED, "x"))["error"]["type"]
+        == "overloaded_error"
+    )
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_an_overflow_is_told_in_the_words_that_clients_look_for(wire):
-    status, body = overflow(wire, 250_000, 200_000, told="Pinned text holds it.")
+    status, body = format_named(wire).errors.overflow(250_000, 200_000, detail="Pinned text holds it.")
     error = client_error(wire, status, body)
     if wire == ANTHROPIC:
         assert "prompt is too long: 250000 tokens > 200000 maximum" in str(error)
@@ -95,7 +104,7 @@ def test_a_refused_thread_makes_the_client_send_everything_again():
         body = json.loads(request.content)
         asked.append(body)
         if "thread" in body:
-            status, refused = thread_unsupported()
+            status, refused = format_named(ANTHROPIC).errors.unsupported_request(body, "")
             return httpx2.Response(status, content=refused, headers={"content-type": "application/json"})
         block = {"type": "text", "text": "done"}
         message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [block]}
@@ -120,7 +129,7 @@ def test_an_error_in_a_stream_that_has_begun_is_raised_by_the_client(wire):
         if wire == CHAT
         else sse("message_start", '{"type":"message_start","message":{"id":"m","content":[],"usage":{}}}')
     )
-    body = begun + stream_refusal(wire, errors.UPSTREAM_FAILED, "it broke")
+    body = begun + format_named(wire).errors.stream_error(errors.UPSTREAM_FAILED, "it broke")
     error = client_error(wire, 200, body, EVENTS, stream=True)
     assert "it broke" in str(error)
 
@@ -129,7 +138,7 @@ def test_a_responses_stream_that_fails_ends_as_one():
     response = {"id": "resp", "object": "response", "output": [], "status": "in_progress"}
     created = {"type": "response.created", "sequence_number": 0, "response": response}
     begun = sse("response.created", json.dumps(created))
-    body = begun + stream_refusal(RESPONSES, errors.OVERLOADED, "it broke", 1, response=response)
+    body = begun + format_named(RESPONSES).errors.stream_error(errors.OVERLOADED, "it broke", 1, response=response)
     found = client_error(RESPONSES, 200, body, EVENTS, stream=True)
     assert [event.type for event in found] == ["response.created", "error", "response.failed"]
     assert [event.sequence_number for event in found] == [0, 1, 2]

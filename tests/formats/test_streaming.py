@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 from tests.formats.answer_strategies import ANTHROPIC, CHAT, REPLIES, RESPONSES
 from tests.formats.replies_as_streams import as_stream
 
-from recto.formats import FORMATS, canonical, read_reply
+from recto.formats import FORMATS, canonical, format_named, read_reply
 from recto.formats.json_spans import text_of
 from recto.formats.response import Usage
 from recto.formats.sse import SseEvent, SseReader, sse
-from recto.formats.streaming import capture_for
-from recto.formats.validation import problems, ties
+from recto.formats.validation import problems
 
 ASKED = {"role": "user", "content": "go"}
 
 
 def captured(raw, wire, cuts=()):
-    reader, capture = SseReader(), capture_for(wire)
+    reader, capture = SseReader(), format_named(wire).capture()
     places = sorted({min(cut, len(raw)) for cut in cuts} | {0, len(raw)})
     for start, end in pairwise(places):
         for event in reader.feed(raw[start:end]):
@@ -55,14 +54,18 @@ def test_what_a_cut_stream_leaves_can_be_sent_again_once_its_calls_are_answered(
     stream = b"".join(as_stream(reply, wire))[:end]
     messages = list(captured(stream, wire).partial().messages)
     whole = [canonical(message, wire) for message in read_reply(reply, wire).messages]
-    calls = {call for message in messages for call in ties(json.loads(message), wire).calls}
+    calls = {
+        call for message in messages for call in format_named(wire).validation.tool_call_ids(json.loads(message)).calls
+    }
     for message in messages:
         fields = json.loads(message)
         for call in fields.get("tool_calls", []):
             json.loads(call["function"]["arguments"])
         if fields.get("type") == "function_call":
             assert canonical(message, wire) in whole
-    if len(calls) == sum(len(ties(json.loads(message), wire).calls) for message in messages):
+    if len(calls) == sum(
+        len(format_named(wire).validation.tool_call_ids(json.loads(message)).calls) for message in messages
+    ):
         answers = [_answer(call, wire) for call in calls]
         if wire == ANTHROPIC and answers:
             answers = [{"role": "user", "content": [block for answer in answers for block in answer["content"]]}]
@@ -280,7 +283,7 @@ def test_an_error_in_the_stream_is_told(wire, event):
 
 @pytest.mark.parametrize("wire", FORMATS)
 def test_a_stream_without_end_stops_growing_and_says_so(wire):
-    capture = capture_for(wire, most=10_000)
+    capture = format_named(wire).capture(max_bytes=10_000)
     reply = {CHAT: _long_chat(), RESPONSES: _long_responses(), ANTHROPIC: _long_anthropic()}[wire]
     for _ in range(100):
         for event in SseReader().feed(events(*reply)):
@@ -309,6 +312,6 @@ def _long_anthropic():
 
 
 def test_an_event_that_is_no_json_is_passed_over():
-    capture = capture_for(CHAT)
+    capture = format_named(CHAT).capture()
     capture.take(SseEvent(name="", data="{not json", raw=b""))
     assert capture.reply().messages == ()

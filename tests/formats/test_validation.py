@@ -8,8 +8,9 @@ import pytest
 from tests.formats.arrangements import ANTHROPIC, CHAT, RESPONSES, WIRES, written
 
 from recto.errors import MalformedMessage
+from recto.formats import format_named
 from recto.formats.message import fields_of
-from recto.formats.validation import problems, ties
+from recto.formats.validation import problems
 
 USER = ("user",)
 CALLS = ("assistant", ["c1", "c2"], "speaks")
@@ -140,9 +141,9 @@ def test_what_the_provider_runs_itself_ties_nothing():
     found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
     raw = json.dumps({"role": "assistant", "content": [search, found, {"type": "text", "text": "x"}]}).encode()
     assert problems([*written([USER], ANTHROPIC), raw], ANTHROPIC) == []
-    assert ties(fields_of(raw), ANTHROPIC) == ((), ())
-    assert ties({"type": "web_search_call", "id": "ws_1"}, RESPONSES) == ((), ())
-    assert ties({"type": "tool_search_output", "call_id": None}, RESPONSES) == ((), ())
+    assert format_named(ANTHROPIC).validation.tool_call_ids(fields_of(raw)) == ((), ())
+    assert format_named(RESPONSES).validation.tool_call_ids({"type": "web_search_call", "id": "ws_1"}) == ((), ())
+    assert format_named(RESPONSES).validation.tool_call_ids({"type": "tool_search_output", "call_id": None}) == ((), ())
 
 
 def test_bytes_that_are_no_message_are_a_problem_and_an_unknown_format_is_an_error():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recto.formats.edits import settled
-from recto.formats.message import CHAT
+from recto.formats import format_named
+from recto.formats.openai_chat import CHAT
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from recto.formats.message import CHAT
     ],
 )
 def test_an_assistant_that_said_nothing_is_left_out(raw):
-    assert settled([raw], CHAT) == []
+    assert format_named(CHAT).edits.settle([raw]) == []
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_an_assistant_that_said_nothing_is_left_out(raw):
     ],
 )
 def test_whatever_else_there_is_stays_as_it_is(raw):
-    assert settled([raw], CHAT) == [raw]
+    assert format_named(CHAT).edits.settle([raw]) == [raw]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.gateway.gateways import gateway
 
-from recto.formats.message import CHAT
+from recto.formats.openai_chat import CHAT, OPENAI_CHAT
 from recto.gateway.api_keys import Key
 from recto.gateway.request import open_request
 from recto.gateway.responses import Streamed
@@ -59,7 +59,7 @@ def test_what_is_kept_of_an_answer_that_nobody_waited_for(tmp_path, leaves, role
         turn = turns.begin(Key(id="", name="test"), asked, Named(name="", own=False))
         answer = UpstreamResponse(status=200, headers=[], pieces=pieces(), close=close)
         heard: list[bytes] = []
-        streamed = Streamed(turn=turn, turns=turns, answer=answer, wire=CHAT, headers=[])
+        streamed = Streamed(turn=turn, turns=turns, answer=answer, format=OPENAI_CHAT, headers=[])
         asyncio.run(answered(streamed, heard, leaves))
         entries = list(gw.store.read(turn.placed.session))
         assert [entry.role for entry in entries if entry.kind == MESSAGE] == roles

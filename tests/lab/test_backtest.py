@@ -19,7 +19,8 @@ from recto.config.factory import make_importer, make_indexer, make_meter, model_
 from recto.context.window.cache_cost import DEFAULT_CACHE_MINIMUM, cached_tokens, call_price, rates_for
 from recto.engine.session import Session
 from recto.formats import read
-from recto.formats.message import CHAT, RESPONSES
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 from recto.health.regret import Regret
 from recto.lab.backtest import Backtest, ReplayedTurn, backtest
 from recto.lab.replay import steps

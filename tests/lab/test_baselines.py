@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from recto.formats import read
+from recto.formats import format_named, read
 from recto.formats.message import fields_of
-from recto.formats.validation import ties
 from recto.lab.baselines import BaselineMessage, Trimming, backtest_baseline
 from recto.lab.results import MOST_POINTS, PromptSizes, VariantOutcome, Way, best, did_not_fit, difference, standings
 from recto.stores.memory import MemoryStore
@@ -134,7 +133,7 @@ def test_trimming_never_splits_a_call_from_its_result_and_fits(seed):
     taken: dict[int, tuple[tuple[str, ...], tuple[str, ...], int]] = {}
     for seq, message in enumerate(scripted_session(seed=seed, exchanges=12), 1):
         raw = json.dumps(message).encode()
-        tied = ties(fields_of(raw), "openai.chat")
+        tied = format_named("openai.chat").validation.tool_call_ids(fields_of(raw))
         tokens = METER.message(read(raw, "openai.chat"))
         is_system = message["role"] == "system"
         calls, answers = tuple(tied.calls), tuple(tied.answers)

@@ -10,8 +10,10 @@ from recto.config import load
 from recto.config.factory import open_session
 from recto.engine.prompt import Prompt
 from recto.errors import WindowOverflow
-from recto.formats.edits import text_message
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats import format_named
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 from recto.formats.validation import problems
 from recto.lab.probes import Fared, KnownTurn, Need, Walked, together, walk
 from recto.lab.simulation import AGENTS, simulate
@@ -76,7 +78,7 @@ def test_every_mode_is_bounded(mode):
 
 
 def said(number: int, role, text: str) -> Draft:
-    return Draft(id=f"m{number}", ts=number, role=role, content=text_message(role, text, CHAT), wire=CHAT)
+    return Draft(id=f"m{number}", ts=number, role=role, content=format_named(CHAT).text_message(role, text), wire=CHAT)
 
 
 def test_a_need_is_looked_for_where_it_is_due_and_the_question_is_stored_once():

@@ -16,8 +16,7 @@ from recto.engine.compactor import Compactor
 from recto.engine.prompt_builder import PromptBuilder
 from recto.engine.window import Window
 from recto.errors import WindowOverflow
-from recto.formats import read
-from recto.formats.edits import settled
+from recto.formats import format_named, read
 from recto.formats.session_files import read_file
 from recto.formats.validation import problems
 from recto.stores.memory import MemoryStore
@@ -94,7 +93,7 @@ def check(prompt, window, meter) -> None:
     changed = [raw for seq in protected if (raw := window.material.raws[seq]) not in prompt.raw]
     # Only what a provider refuses may differ, and real sessions have both: blank text blocks, and a result with words
     # behind it whose parallel results come in the next message (results have to come first, so it stands in two).
-    assert [raw for raw in changed if settled([raw], wire) == [raw] and not mixed(raw)] == []
+    assert [raw for raw in changed if format_named(wire).edits.settle([raw]) == [raw] and not mixed(raw)] == []
 
 
 def mixed(raw: bytes) -> bool:

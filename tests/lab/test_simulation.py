@@ -10,7 +10,9 @@ import pytest
 
 from recto.errors import InputError
 from recto.formats import read
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.openai_chat import CHAT
+from recto.formats.openai_responses import RESPONSES
 from recto.formats.validation import problems
 from recto.lab.probes import NEED_KINDS, KnownTurn
 from recto.lab.simulation import AGENTS, shortened, simulate

@@ -15,7 +15,7 @@ from typing import Any
 from recto.adapters.conversations import Conversations, follow
 from recto.engine.history_sync import ChatMessage, Following
 from recto.errors import InputError, SettingsError
-from recto.formats.response import read_reply
+from recto.formats import read_reply
 from recto.transcript.entries import MESSAGE
 from recto.transcript.session_keys import session_in
 

@@ -26,7 +26,7 @@ from recto.context.window.budget import Budget
 from recto.engine.history_sync import ChatMessage, Following
 from recto.engine.session import Session
 from recto.errors import InputError
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats import DEFAULT_FORMAT, FORMATS
 from recto.tokens.meter import Meter
 from recto.transcript.entries import DEFAULT_SESSION
 from recto.transcript.protocols import TranscriptStore
@@ -52,7 +52,7 @@ class Conversations:
         meter: Meter | None = None,
         pin: Callable[[ChatMessage], bool] | None = None,
         surface: str = "library",
-        wire: str = CHAT,
+        wire: str = DEFAULT_FORMAT.name,
     ) -> None:
         self.settings = settings
         self.wire = wire
@@ -144,7 +144,7 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
     summarizer: Callable[[str], str] | ChatModel | None = None,
     pin: Callable[[ChatMessage], bool] | None = None,
     surface: str = "library",
-    wire: str = CHAT,
+    wire: str = DEFAULT_FORMAT.name,
     **more: Mapping[str, Any],
 ) -> Conversations:
     """Follows conversations that an application keeps itself; see `Conversations.of` and `Following`.
@@ -155,8 +155,8 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
     `wire` is the format of the messages where it is not that of OpenAI Chat: `"anthropic.messages"`,
     `"openai.responses"`.
     """
-    if wire not in (CHAT, RESPONSES, ANTHROPIC):
-        raise InputError(f"'{wire}' is not a wire format; known are {CHAT}, {RESPONSES}, {ANTHROPIC}")
+    if wire not in FORMATS:
+        raise InputError(f"'{wire}' is not a wire format; known are {', '.join(FORMATS)}")
     named, opened = (store, None) if store is None or isinstance(store, str | os.PathLike) else (None, store)
     wishes = ConversationOptions(
         trigger=trigger,

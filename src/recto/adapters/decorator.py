@@ -24,7 +24,7 @@ from recto.adapters.conversations import Conversations, follow
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import Following
 from recto.errors import InputError
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats import DEFAULT_FORMAT, format_named
 from recto.transcript.protocols import TranscriptStore
 
 
@@ -61,15 +61,12 @@ def name_of_list(signature: inspect.Signature, usual: str) -> str:
     return usual if usual in signature.parameters or open_ended else next(iter(signature.parameters), usual)
 
 
-_SYSTEM = {ANTHROPIC: "system", RESPONSES: "instructions"}
-
-
 def bounded(
     store: str | os.PathLike[str] | TranscriptStore | None = None,
     *,
     argument: str = "",
     session_id: str | Callable[[Mapping[str, Any]], str] = "",
-    wire: str = CHAT,
+    wire: str = DEFAULT_FORMAT.name,
     conversations: Conversations | None = None,
     **names: Any,  # noqa: ANN401  # as `follow` takes them
 ) -> Callable[[Callable[..., Any]], Any]:
@@ -84,7 +81,7 @@ def bounded(
 
     def decorate(function: Callable[..., Any]) -> Any:  # noqa: ANN401  # the same kind of function
         signature = inspect.signature(function)
-        name = argument or name_of_list(signature, "input" if kept.wire == RESPONSES else "messages")
+        name = argument or name_of_list(signature, format_named(kept.wire).body.messages)
         found = _wrapper(_Loop(function, signature, kept, name, session_id))
         found.conversations = kept
         found.compact = lambda focus="", session_id=usual: kept.of(session_id).compact(focus)
@@ -124,7 +121,7 @@ class _Call:
     def fit(self) -> None:
         """Puts a working set in the place of the list."""
         given, name = self.arguments.named, self.loop.argument
-        beside, tools = given.get(_SYSTEM.get(self.following.wire, "")), given.get("tools")
+        beside, tools = given.get(format_named(self.following.wire).body.system or ""), given.get("tools")
         sent = self.following.working_set(
             list(given[name]),
             lambda one: [plain(one)],

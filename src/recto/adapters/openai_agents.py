@@ -20,7 +20,7 @@ from recto.adapters._messages import move, place_of, speaking, told_in
 from recto.adapters.conversations import Conversations
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import Following
-from recto.formats.message import RESPONSES
+from recto.formats.openai_responses import OPENAI_RESPONSES
 
 Item: TypeAlias = dict[str, Any]
 
@@ -39,7 +39,7 @@ class RectoInputFilter(RunHooks[Any]):
         conversations: Conversations | None = None,
         **names: Any,  # noqa: ANN401  # those of `recto.follow`
     ) -> None:
-        self.conversations = speaking(RESPONSES, conversations, store=store, **names)
+        self.conversations = speaking(OPENAI_RESPONSES.name, conversations, store=store, **names)
         self._session_id = session_id
 
     def of(self, context: object) -> Following:
@@ -95,7 +95,7 @@ class RectoSession:
     ) -> None:
         self.session_id = session_id
         self.session_settings = session_settings
-        self.conversations = speaking(RESPONSES, conversations, store=store, **names)
+        self.conversations = speaking(OPENAI_RESPONSES.name, conversations, store=store, **names)
         self._ahead: list[Item] = []
         """Items that came with a call of the model before the SDK added them."""
 

@@ -21,7 +21,7 @@ from recto.adapters._messages import as_text, speaking
 from recto.adapters.conversations import Conversations
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import ChatMessage, Following
-from recto.formats.message import ANTHROPIC
+from recto.formats.anthropic import ANTHROPIC_MESSAGES
 
 Message = dict[str, Any]
 _FILES = {"image": "image", "document": "application", "video": "video", "audio": "audio"}
@@ -130,7 +130,7 @@ class RectoConversationManager(ConversationManager):
         **names: Any,  # noqa: ANN401  # those of `recto.follow`
     ) -> None:
         super().__init__()
-        self.conversations = speaking(ANTHROPIC, conversations, store=store, **names)
+        self.conversations = speaking(ANTHROPIC_MESSAGES.name, conversations, store=store, **names)
         self._session_id = session_id
 
     def conversation(self, agent: Any) -> Following:  # noqa: ANN401  # an agent of theirs

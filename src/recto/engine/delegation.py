@@ -17,8 +17,7 @@ from recto.context.compaction.protocols import Delegated, Delegation, Dispatcher
 from recto.context.compaction.writer import Attempt, WrittenSummary, held, sources_of
 from recto.context.facts.types import MessageView
 from recto.errors import DelegationFailed
-from recto.formats.edits import text_message
-from recto.formats.message import CHAT
+from recto.formats import DEFAULT_FORMAT
 from recto.text.truncation import clamp
 from recto.tokens.meter import Meter
 from recto.transcript.entries import Draft, Entry
@@ -93,13 +92,13 @@ class Delegator:
         return self._store.append(session, drafts)
 
     def _message(self, role: Literal["user", "assistant"], text: str) -> Draft:
-        raw = text_message(role, text, CHAT)
+        raw = DEFAULT_FORMAT.text_message(role, text)
         return Draft(
             id=new_id(self._clock),
             ts=self._clock.now(),
             role=role,
             content=raw,
-            wire=CHAT,
+            wire=DEFAULT_FORMAT.name,
             surface="window",
             tokens=self._meter.text(text),
             counter="",

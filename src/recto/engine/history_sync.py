@@ -23,7 +23,7 @@ from recto.engine.fingerprints import Fingerprints
 from recto.engine.prompt import Prompt
 from recto.engine.session import Session
 from recto.errors import AppendConflict
-from recto.formats.message import CHAT
+from recto.formats import DEFAULT_FORMAT
 from recto.formats.response import usage_in
 from recto.text.secrets import masked
 from recto.tokens.limits import limits_in_error
@@ -53,7 +53,7 @@ class Following:
         *,
         pin: Callable[[ChatMessage], bool] | None = None,
         surface: str = "library",
-        wire: str = CHAT,
+        wire: str = DEFAULT_FORMAT.name,
     ) -> None:
         self.wire = wire
         """The format of the messages."""

@@ -15,20 +15,11 @@ from recto.context.window.plan import PolicyView, ToolResult
 from recto.context.window.state import Protection, WindowState, in_flight, split_units
 from recto.context.window.units import WindowMessage
 from recto.errors import InputError
-from recto.formats import read
-from recto.formats.edits import (
-    cache_marks,
-    newest_marks,
-    render_arrangement,
-    result_message,
-    text_message,
-    with_cache_mark,
-    with_results,
-    without_thinking,
-)
-from recto.formats.message import ANTHROPIC, CACHE_MARKS, CHAT, RESPONSES, Message, fields_of
+from recto.formats import DEFAULT_FORMAT, format_named, read
+from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
+from recto.formats.edits import render_arrangement
+from recto.formats.message import CACHE_MARKS, Message, fields_of
 from recto.formats.ordering import Adjacency, Arrangement, Keep, SyntheticResult, arrange
-from recto.formats.validation import ties
 from recto.health.metrics import call_fingerprint
 from recto.text.truncation import clamp
 from recto.tokens.meter import Meter
@@ -39,7 +30,6 @@ RECALLED = -2
 """The number of the message that quotes what came back for this prompt."""
 HANDOFF = -3
 """The number of the message that says where the work stood before the last compaction."""
-_ADJACENCY: dict[str, Adjacency] = {CHAT: "strict", ANTHROPIC: "merging", RESPONSES: "anywhere"}
 _MARKS = tuple(name.encode() for name in CACHE_MARKS)
 _SEQ = attrgetter("seq")
 _OTHER_RESULT = "[Left out together with the result before.]"
@@ -79,7 +69,7 @@ class PromptBuilder:
     """What is said in place of what has left."""
     mark: str = ""
     """A message whose text holds this never leaves."""
-    usual_wire: str = CHAT
+    usual_wire: str = DEFAULT_FORMAT.name
     """The wire format of a prompt whose messages are the same in all."""
     binds_thinking: bool = False
     """Whether thinking is refused once anything before it was edited."""
@@ -118,12 +108,14 @@ class PromptBuilder:
 
     def take(self, seq: int, id: str, raw: bytes, wire: str, tokens: int | None = None) -> WindowMessage:
         """Takes a message in; its line is what the state wants to know of it."""
-        message = read(raw, wire)
+        format = format_named(wire)
+        message = format.messages.read(raw)
         self.raws[seq], self.wires[seq] = raw, wire
         if any(name in raw for name in _MARKS):
             self._cached.add(seq)
         fields = fields_of(raw)
-        tied = ties(fields, wire)  # not every call of a message: some tools the provider runs and answers itself
+        # not every call of a message: some tools the provider runs and answers itself
+        tied = format.validation.tool_call_ids(fields)
         names = {part.call_id: part.name for part in message.parts if part.kind in ("call", "result")}
         return WindowMessage(
             seq=seq,
@@ -134,8 +126,8 @@ class PromptBuilder:
             answers=tuple(tied.answers),
             tools=tuple(names.get(call, "") for call in (*tied.calls, *tied.answers)),
             marked=bool(self.mark) and self.mark in message.text,
-            wire="" if wire == CHAT else wire,
-            leads=wire == RESPONSES and fields.get("type") == "reasoning",
+            wire="" if format is DEFAULT_FORMAT else wire,
+            leads=format.validation.leads_on(fields),
         )
 
     def forget(self, seqs: Iterable[int]) -> None:
@@ -160,7 +152,7 @@ class PromptBuilder:
         wire = self.wire_of(state)
         self._arrange(self._lines(state)[0], wire)
         made = sum(self._count_made("answer", piece.call_id + piece.tool, wire) for piece in self._answers)
-        opening = 0 if state.messages and wire != ANTHROPIC else 24
+        opening = 0 if state.messages and not format_named(wire).user_first else 24
         quoted = sum(text.tokens for text in (self.handoff, self.recalled) if text)
         before, said = self.foreword_cost(wire), self.marker_cost(state)
         return self.fixed + before + state.tokens + made + opening + said + quoted + state.planned_text_tokens
@@ -245,11 +237,12 @@ class PromptBuilder:
 
     def cost_of_text(self, text: str, wire: str) -> int:
         """What a message costs that only says this."""
-        return self.meter.message(read(text_message("user", text, wire), wire))
+        return self.meter.message(read(format_named(wire).text_message("user", text), wire))
 
     def build(self, state: WindowState) -> BuiltPrompt:
         """The prompt of a state, with what came back for it."""
         wire = self.wire_of(state)
+        format = format_named(wire)
         lines, marker = self._lines(state)
         contents: dict[int, bytes | None] = {}
         costs: dict[bytes, int] = {}
@@ -257,11 +250,11 @@ class PromptBuilder:
             contents[line.seq] = raw = self._content(state, line.seq, marker, wire)
             costs[raw] = self._count_made("marker", marker, wire) if line.seq == MARKER else state.cost(line.seq)
         contents |= {seq: self._without_thinking(seq) for seq in self._unbound(state, wire)}
-        apart = [line.seq for line in lines if line.role == "system" and wire == ANTHROPIC and line.seq != MARKER]
+        apart = [line.seq for line in lines if line.role == "system" and format.system_apart and line.seq != MARKER]
         arrangement = self._arrange([line for line in lines if line.seq not in apart], wire)
         for seq, standing in ((RECALLED, self.recalled), (HANDOFF, self.handoff)):
             if standing is not None:
-                contents[seq] = text_message("user", standing.text, wire)
+                contents[seq] = format.text_message("user", standing.text)
                 arrangement = _with_standing(arrangement, seq, standing.question)
         messages = render_arrangement(arrangement, contents, wire)
         spent = tuple(costs[raw] if raw in costs else self.meter.message(read(raw, wire)) for raw in messages)
@@ -270,8 +263,8 @@ class PromptBuilder:
         system = tuple(self.raws[seq] for seq in apart)
         beside = sum(state.cost(seq) for seq in apart)
         if self.foreword:
-            raw, cost = text_message("system", self.foreword, CHAT), self.foreword_cost(wire)
-            if wire == ANTHROPIC:
+            raw, cost = DEFAULT_FORMAT.text_message("system", self.foreword), self.foreword_cost(wire)
+            if format.system_apart:
                 system, beside = (raw, *system), beside + cost
             else:
                 messages, spent = [raw, *messages], (cost, *spent)
@@ -295,7 +288,7 @@ class PromptBuilder:
 
     def _arrange(self, lines: list[WindowMessage], wire: str) -> Arrangement:
         """Entries never change, so their numbers tell whether the lines are the same."""
-        seqs, adjacency = tuple(map(_SEQ, lines)), _ADJACENCY[wire]
+        seqs, adjacency = tuple(map(_SEQ, lines)), format_named(wire).adjacency
         if self._arranged is None or self._arranged[:2] != (seqs, adjacency):
             self._arranged = seqs, adjacency, arrange(lines, adjacency)
             self._answers = [piece for piece in self._arranged[2].pieces if isinstance(piece, SyntheticResult)]
@@ -306,7 +299,7 @@ class PromptBuilder:
 
         What the model said after the last edit is bound to the prompt as it is now. In flight nothing may be touched.
         """
-        if not self.binds_thinking or wire != ANTHROPIC or not state.last_edit:
+        if not self.binds_thinking or not format_named(wire).signs_thinking or not state.last_edit:
             return []
         first = min([state.first_evicted or state.last_edit, *state.shortened])
         flying = in_flight(state)
@@ -318,12 +311,12 @@ class PromptBuilder:
 
     def _without_thinking(self, seq: int) -> bytes | None:
         if seq not in self._bare:
-            self._bare[seq] = without_thinking(self.raws[seq], self.wires[seq])
+            self._bare[seq] = format_named(self.wires[seq]).edits.without_thinking(self.raws[seq])
         return self._bare[seq]
 
     def _content(self, state: WindowState, seq: int, marker: str, wire: str) -> bytes:
         if seq == MARKER:
-            made = text_message("user", marker, wire)
+            made = format_named(wire).text_message("user", marker)
             return with_cache_mark(made, wire, state.cache_mark.encode()) if state.cache_mark else made
         shrink = state.shortened.get(seq)
         return self.raws[seq] if shrink is None else self._shrunk(seq, shrink.text)
@@ -334,7 +327,7 @@ class PromptBuilder:
             return known[1]
         calls = [part.call_id for part in self._read(seq).results]
         texts = dict.fromkeys(calls, _OTHER_RESULT) | ({calls[0]: text} if calls else {})
-        raw = with_results(self.raws[seq], self.wires[seq], texts)
+        raw = format_named(self.wires[seq]).edits.with_results(self.raws[seq], texts)
         self._short[seq] = text, raw
         return raw
 
@@ -345,10 +338,11 @@ class PromptBuilder:
         """What a message costs that Recto makes itself; the same ones come again and again."""
         key = (kind, text, wire)
         if key not in self._made:
+            format = format_named(wire)
             if kind in ("marker", "foreword"):
-                raw = text_message("user" if kind == "marker" else "system", text, wire)
+                raw = format.text_message("user" if kind == "marker" else "system", text)
             else:
-                raw = result_message(text, text, "[No result yet: the call is still running.]", wire)
+                raw = format.edits.result_message(text, text, "[No result yet: the call is still running.]")
             if len(self._made) > 1000:
                 self._made.clear()
             self._made[key] = self.meter.message(read(raw, wire))

@@ -20,7 +20,7 @@ from recto.engine.recall_injection import INJECTED
 from recto.engine.timeline import MOST, material_like
 from recto.engine.window import Window
 from recto.errors import InputError
-from recto.formats.edits import text_message
+from recto.formats import format_named
 from recto.formats.entry_text import text_of
 from recto.recall.chunking import excerpt
 from recto.recall.quoting import Excerpt, render_quotation
@@ -192,7 +192,7 @@ def _excerpts(window: Window, pointers: list[str], tokens: int) -> Iterator[Exce
 
 def _as_told(built: BuiltPrompt, recalled: TurnNote) -> BuiltPrompt:
     """The prompt with the cost of what was recalled as it was told then: the quotation then had other cuts."""
-    raw = text_message("user", recalled.text, built.wire)
+    raw = format_named(built.wire).text_message("user", recalled.text)
     if raw not in built.messages:
         return built
     place = built.messages.index(raw)

@@ -46,7 +46,7 @@ from recto.engine.recall_injection import RecallInjection
 from recto.engine.relief import ReliefExecutor
 from recto.engine.standing_context import STANDING, StandingContext
 from recto.errors import AppendConflict, InputError, KeyReused, WindowOverflow
-from recto.formats.message import ANTHROPIC, CHAT
+from recto.formats import DEFAULT_FORMAT, format_of_provider
 from recto.health.metrics import PromptComposition
 from recto.recall.types import Hit, Query, SearchResult
 from recto.tokens.meter import Meter
@@ -121,7 +121,7 @@ class Window:
             pointer_of=self.pointer,
             marker_of=marker,
             mark=rules.mark,
-            usual_wire=ANTHROPIC if rules.card is not None and rules.card.provider == "anthropic" else CHAT,
+            usual_wire=(format_of_provider(rules.card.provider) if rules.card is not None else DEFAULT_FORMAT).name,
             binds_thinking=rules.card is not None and rules.card.binds_thinking,
         )
         self.cached = 0

@@ -1,12 +1,12 @@
-"""Marks with which a caller steers a provider's cache: where they are, how one is put on a message, how they leave.
+"""Cache marks, with which a caller controls the provider's prompt cache: finds, adds and removes them.
 
-A mark stands on a message, on a block of its content, or on a block of a result's content; never inside the arguments
-of a call, where the same word is somebody's data.
+A mark is a member of a message, of a content block, or of a block inside a tool result. The arguments of a call are not
+searched: there, the same key is the caller's data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -24,94 +24,80 @@ from recto.formats.json_spans import (
     text_of,
     value_at,
 )
-from recto.formats.message import ANTHROPIC, CACHE_MARKS, CHAT, RESPONSES, fields_of, stated_role
-from recto.formats.validation import MAX_CACHE_MARKS, THINKING, is_blank
+from recto.formats.message import CACHE_MARKS, MAX_CACHE_MARKS, THINKING, fields_of, is_blank
+from recto.formats.registry import format_named
 
-_HOLDS_BLOCKS: Final[Mapping[str, tuple[str, ...]]] = {
-    CHAT: ("content",),
-    RESPONSES: ("content", "output"),
-    ANTHROPIC: ("content",),
-}
+_MARK_KEYS: Final = tuple(key.encode() for key in CACHE_MARKS)
 
 
 def cache_marks(raw: bytes, wire: str) -> list[bytes]:
-    """The exact source of every mark on a message, in order."""
+    """Returns the exact JSON of every mark on a message, in order."""
     text = text_of(raw)
     return [
         text[member.value.start : member.value.end].encode()
-        for held in _holders(text, _start(text), _HOLDS_BLOCKS[wire])
-        for member in held
+        for holder in _holders(text, _start(text), format_named(wire).block_keys)
+        for member in holder
         if member.key in CACHE_MARKS and member.value.value is not None
     ]
 
 
 def without_cache_marks(raw: bytes, wire: str) -> bytes:
-    """The message with no mark on it."""
-    if not any(key.encode() in raw for key in CACHE_MARKS):
+    """Removes all marks from a message."""
+    if not any(key in raw for key in _MARK_KEYS):
         return raw
     text = text_of(raw)
     edits: list[TextEdit] = []
-    for held in _holders(text, _start(text), _HOLDS_BLOCKS[wire]):
-        spans = [(member.start, member.value.end) for member in held]
-        edits += taken_out(spans, [member.key in CACHE_MARKS for member in held])
+    for holder in _holders(text, _start(text), format_named(wire).block_keys):
+        spans = [(member.start, member.value.end) for member in holder]
+        edits += taken_out(spans, [member.key in CACHE_MARKS for member in holder])
     return spliced(text, edits).encode()
 
 
 def with_cache_mark(raw: bytes, wire: str, mark: bytes) -> bytes:
-    """The message with a mark on its last block. A text becomes one block; what cannot carry a mark stays as it is."""
-    text = text_of(raw)
-    held = next(filter(None, (member_at(text, 0, key) for key in _HOLDS_BLOCKS[wire])), None)
-    if held is None:
+    """Adds a mark to the last block that can carry one. A string becomes one block with the mark."""
+    format, text = format_named(wire), text_of(raw)
+    content = next(filter(None, (member_at(text, 0, key) for key in format.block_keys)), None)
+    if content is None:
         return raw
-    name = _name(wire, mark)
-    if isinstance(held.value.value, str):
-        if not held.value.value.strip():
+    # routers to Claude accept Anthropic's marks in Chat messages too; such a mark has a `type`
+    name = "cache_control" if "type" in fields_of(mark) else format.cache_mark
+    if isinstance(content.value.value, str):
+        if not content.value.value.strip():
             return raw
-        kind = _text_kind(raw, wire, held.key)
-        words = text[held.value.start : held.value.end]
-        block = f'[{{"type": "{kind}", "text": {words}, "{name}": {mark.decode()}}}]'
-        return spliced(text, [TextEdit(held.value.start, held.value.end, block)]).encode()
-    for span in reversed(array_of(text, held.value)):
+        kind = format.edits.text_block_type(raw, content.key)
+        string = text[content.value.start : content.value.end]
+        block = f'[{{"type": "{kind}", "text": {string}, "{name}": {mark.decode()}}}]'
+        return spliced(text, [TextEdit(content.value.start, content.value.end, block)]).encode()
+    for span in reversed(array_of(text, content.value)):
         if _can_carry(span.value):
             return spliced(text, [put_member(text, span.start, name, mark.decode())]).encode()
     return raw
 
 
 def newest_marks(messages: Sequence[bytes], wire: str, at_most: int = MAX_CACHE_MARKS) -> list[bytes]:
-    """The messages with marks on no more than so many of the newest that have any; an older client left the others."""
-    kept: list[bytes] = []
-    left = at_most
+    """Keeps at most so many marks, on the newest messages that have any. Older ones are leftovers of past requests."""
+    bounded: list[bytes] = []
+    remaining = at_most
     for raw in reversed(messages):
-        marks = len(cache_marks(raw, wire)) if any(key.encode() in raw for key in CACHE_MARKS) else 0
-        left -= marks
-        kept.append(raw if left >= 0 or not marks else without_cache_marks(raw, wire))
-    return kept[::-1]
+        marks = len(cache_marks(raw, wire)) if any(key in raw for key in _MARK_KEYS) else 0
+        remaining -= marks
+        bounded.append(raw if remaining >= 0 or not marks else without_cache_marks(raw, wire))
+    return bounded[::-1]
 
 
 def _holders(text: str, at: JsonSpan, keys: tuple[str, ...]) -> Iterator[list[Member]]:
-    """The members of every object that may carry a mark, from the outside inwards."""
+    """Yields the members of every object that may carry a mark, from the outside in."""
     if not isinstance(at.value, dict):
         return
-    held = list(members(text, at.start))
-    yield held
-    inner = (array_of(text, member.value) for member in held if member.key in keys)
+    holder = list(members(text, at.start))
+    yield holder
+    inner = (array_of(text, member.value) for member in holder if member.key in keys)
     for span in chain.from_iterable(inner):
         yield from _holders(text, span, keys)
 
 
 def _start(text: str) -> JsonSpan:
     return value_at(text, len(text) - len(text.lstrip(" \t\r\n")))
-
-
-def _name(wire: str, mark: bytes) -> str:
-    # gateways in front of Claude take Anthropic's marks in Chat messages too; they tell themselves apart
-    return "cache_control" if wire == ANTHROPIC or "type" in fields_of(mark) else "prompt_cache_breakpoint"
-
-
-def _text_kind(raw: bytes, wire: str, key: str) -> str:
-    if wire != RESPONSES:
-        return "text"
-    return "output_text" if key == "content" and stated_role(fields_of(raw)) == "assistant" else "input_text"
 
 
 def _can_carry(block: Json) -> bool:

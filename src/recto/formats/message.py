@@ -1,6 +1,7 @@
-"""What the three formats share: how a text, an image or something unknown becomes a `Part`.
+"""Parsed messages, and the helpers that all formats parse with.
 
-It knows no format. What nobody here understands is still weighed, so that no tokens are missed.
+This module knows no format. Content that no parser understands still becomes a `Part` with its size, so that no tokens
+are missed.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
 from recto.errors import MalformedJson, MalformedMessage
 from recto.formats.image_size import size_of_base64
-from recto.formats.json_spans import Json, parse, text_of
+from recto.formats.json_spans import Json, array_of, member_at, parse, spliced, taken_out, text_of
 from recto.transcript.entries import Role
 
 PartKind = Literal["text", "thinking", "call", "result", "image", "media", "other"]
@@ -28,51 +29,46 @@ class Part:
 
     kind: PartKind
     text: str = ""
-    """What a person or a search would read: prose, a call's arguments, a result's output."""
+    """The readable content: prose, a call's arguments, a result's output."""
     name: str = ""
-    """The tool, for a call (and for a result, where the format says it)."""
+    """The tool of a call (and of a result, if the format names it)."""
     call_id: str = ""
-    """What ties a result to its call."""
+    """The id that links a result to its call."""
     size: tuple[int, int] | None = None
-    """Width and height of an image in pixels, where the data is at hand."""
+    """Width and height of an image in pixels, if the image data is in the message."""
     detail: str = ""
-    """The detail level asked for an image."""
+    """The requested detail level of an image."""
     weight: int = 0
     """Bytes of opaque data that are sent with the part (signatures, encrypted reasoning, base64)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message, read."""
+    """One message, parsed."""
 
     role: Role
     parts: tuple[Part, ...]
     name: str = ""
-    """The speaker's name, where the format carries one."""
+    """The author's name, if the format carries one."""
 
     @property
     def calls(self) -> tuple[Part, ...]:
-        """The tool calls it makes."""
+        """The tool calls in the message."""
         return tuple(part for part in self.parts if part.kind == "call")
 
     @property
     def results(self) -> tuple[Part, ...]:
-        """The tool results it carries."""
+        """The tool results in the message."""
         return tuple(part for part in self.parts if part.kind == "result")
 
     @property
     def text(self) -> str:
-        """What search sees: every piece of text, tool names and arguments included."""
+        """The searchable text: every text part, including tool names and arguments."""
         return "\n".join(
             f"{part.name} {part.text}".strip()
             for part in self.parts
             if part.text or (part.name and part.kind == "call")
         )
-
-
-CHAT: Final = "openai.chat"
-RESPONSES: Final = "openai.responses"
-ANTHROPIC: Final = "anthropic.messages"
 
 
 ROLES: Final[dict[str, Role]] = {
@@ -85,71 +81,82 @@ ROLES: Final[dict[str, Role]] = {
     "tool": "tool",
     "function": "tool",
 }
-"""The roles people write, in Recto's words."""
+"""Maps the roles of all formats to Recto's roles."""
 
 CACHE_MARKS: Final = frozenset({"cache_control", "prompt_cache_breakpoint"})
-"""Members that only steer a provider's cache: they say nothing and cost nothing."""
+"""Members that only control a provider's cache. They carry no content and cost no tokens."""
+
+MAX_CACHE_MARKS: Final = 4
+"""Cache marks that a provider accepts in one request."""
+
+THINKING: Final = ("thinking", "redacted_thinking")
+"""Types of blocks that hold thinking. A tuple, because a `type` from outside may be unhashable."""
+
+REPLY_ONLY: Final = frozenset(
+    {"id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container", "context_management"}
+)
+"""Members of an Anthropic response that are not part of the message: clients do not send them back."""
 
 _OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{256,}")
 
 
-_SHORT, _SMALL = 1024, 16 * 1024
-"""Bytes up to which a message that was read is remembered, among many or among few: a prompt is looked at again with
-every call, and one that is longer than what is remembered finds nothing of it."""
+_SHORT, _MEDIUM = 1024, 16 * 1024
+"""Sizes in bytes up to which parsed messages are cached: many short ones, fewer medium ones. Every model call parses
+the messages of the same prompt again. A prompt with more messages than a cache holds would evict all of its own."""
 
 
 def fields_of(raw: bytes) -> dict[str, Json]:
-    """The members of the one object that the bytes are. To be read, never changed: others may hold the same one."""
+    """Parses a JSON object. The result is shared through a cache: do not modify it."""
     if len(raw) <= _SHORT:
-        return _short(raw)
-    return _longer(raw) if len(raw) <= _SMALL else _fields(raw)
+        return _short_fields(raw)
+    return _medium_fields(raw) if len(raw) <= _MEDIUM else _parse_fields(raw)
 
 
-def _fields(raw: bytes) -> dict[str, Json]:
+def _parse_fields(raw: bytes) -> dict[str, Json]:
     value = parse(text_of(raw))
     if not isinstance(value, dict):
-        raise MalformedMessage(f"it is {_a_kind_of(value)}, not an object")
+        raise MalformedMessage(f"it is {_json_type(value)}, not an object")
     return value
 
 
-_short = lru_cache(maxsize=16_384)(_fields)
-_longer = lru_cache(maxsize=1024)(_fields)
+_short_fields = lru_cache(maxsize=16_384)(_parse_fields)
+_medium_fields = lru_cache(maxsize=1024)(_parse_fields)
 
 
 def stated_role(fields: dict[str, Json]) -> Role:
-    """The role an object gives itself. A word nobody knows is taken for someone outside: a user."""
+    """Returns the role in the member `role`. An unknown role counts as the user's, the least trusted one."""
     role = fields.get("role")
     if role is None:
         raise MalformedMessage("it has no 'role'")
     if not isinstance(role, str):
-        raise MalformedMessage(f"its 'role' is {_a_kind_of(role)}, not a word")
+        raise MalformedMessage(f"its 'role' is {_json_type(role)}, not a word")
     return ROLES.get(role, "user")
 
 
 def text_in(value: Json) -> str:
-    """The value where it is text, else nothing."""
+    """Returns the value if it is a string, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def object_in(value: Json) -> dict[str, Json]:
-    """The value where it is an object, else an empty one."""
+    """Returns the value if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def weight_in(value: Json) -> int:
-    """Bytes of an opaque value."""
+    """Returns the size of an opaque value in bytes."""
     if value is None or isinstance(value, bool | int | float):
         return 0
     return len(value) if isinstance(value, str) else len(as_json(value))
 
 
 def as_json(value: Json) -> str:
-    """A value as text, for looking at: never sent, never stored."""
+    """Serialises a value for display. The result may not be encodable: it is neither sent nor stored."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def image(source: Json, detail: Json = "") -> Part:
-    """An image given as a data URL, as bare base64 or as an address."""
+def image_part(source: Json, detail: Json = "") -> Part:
+    """Creates a part for an image from a data URL, bare base64, or an address."""
     url = text_in(source)
     if url.startswith("data:"):
         url = url[url.find(",") + 1 :]
@@ -158,21 +165,21 @@ def image(source: Json, detail: Json = "") -> Part:
     return Part(kind="image", size=size_of_base64(url), detail=text_in(detail), weight=len(url))
 
 
-def other(value: Json) -> Part:
-    """Something nobody here understands: its words as text, its long encoded strings as weight."""
+def unknown_part(value: Json) -> Part:
+    """Creates a part for unknown content: its readable strings as text, long encoded strings as weight."""
     readable, weight = _without_opaque(value)
     text = readable if isinstance(readable, str) else as_json(readable)
     return Part(kind="other", text=text, weight=weight)
 
 
-def leftovers(fields: dict[str, Json], known: frozenset[str]) -> Iterable[Part]:
-    """Members the format does not know. They are weighed and not read: labels are not what a message says."""
+def unknown_members(fields: dict[str, Json], known: frozenset[str]) -> Iterable[Part]:
+    """Creates a part with the size of members that the format does not know. They are not indexed as text."""
     weight = sum(weight_in(value) for key, value in fields.items() if key not in known and value)
     return (Part(kind="other", weight=weight),) if weight else ()
 
 
-def result(call_id: str, name: str, content: Iterable[Part]) -> list[Part]:
-    """A tool's result: its text in one part, its images and files each in one of their own."""
+def result_parts(call_id: str, name: str, content: Iterable[Part]) -> list[Part]:
+    """Creates the parts of a tool result: one for all of its text, and one for each image or file."""
     texts, rest, weight = [], [], 0
     for part in content:
         if part.kind in ("image", "media"):
@@ -191,13 +198,13 @@ def _without_opaque(value: Json) -> tuple[Json, int]:
             pairs = [_without_opaque(item) for item in value]
             return [item for item, _ in pairs], sum(weight for _, weight in pairs)
         case dict():
-            found = {key: _without_opaque(item) for key, item in value.items() if key not in CACHE_MARKS}
-            return {key: item for key, (item, _) in found.items()}, sum(weight for _, weight in found.values())
+            split = {key: _without_opaque(item) for key, item in value.items() if key not in CACHE_MARKS}
+            return {key: item for key, (item, _) in split.items()}, sum(weight for _, weight in split.values())
         case _:
             return value, 0
 
 
-def _a_kind_of(value: Json) -> str:
+def _json_type(value: Json) -> str:
     match value:
         case None:
             return "null"
@@ -214,7 +221,7 @@ def _a_kind_of(value: Json) -> str:
 
 
 def json_of(value: Json) -> str:
-    """A value as JSON that can be encoded: lone surrogates are escaped, a number beyond every float is the largest."""
+    """Serialises a value so that it can be encoded: escapes lone surrogates, replaces infinity by the largest float."""
     try:
         source = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
@@ -227,7 +234,7 @@ def json_of(value: Json) -> str:
 
 
 def value_in(text: str) -> Json:
-    """The one JSON value that a text is. Raises `MalformedJson` where it is none."""
+    """Parses one JSON value. Raises `MalformedJson`."""
     try:
         raw = text.encode()
     except UnicodeEncodeError:
@@ -236,7 +243,7 @@ def value_in(text: str) -> Json:
 
 
 def is_object(text: str) -> bool:
-    """Whether a text is one JSON object and nothing else. One that is complete cannot go on."""
+    """Whether a text is one complete JSON object and nothing else."""
     try:
         return isinstance(value_in(text), dict)
     except MalformedJson:
@@ -253,3 +260,43 @@ def _finite(value: Json) -> Json:
             return {key: _finite(item) for key, item in value.items()}
         case _:
             return value
+
+
+def content_blocks(fields: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """Returns the content blocks of a message. Content that is a string counts as one text block."""
+    content = fields.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def is_blank(block: Json) -> bool:
+    """Whether a block is text without visible characters, which Anthropic rejects."""
+    return isinstance(block, dict) and block.get("type") == "text" and not text_in(block.get("text")).strip()
+
+
+def without_blocks(raw: bytes, goes: Callable[[Json], bool]) -> bytes | None:
+    """Removes the content blocks for which `goes` is true; returns `None` if none remains.
+
+    A message whose content is a string is returned as it is.
+    """
+    text = text_of(raw)
+    content = member_at(text, 0, "content")
+    spans = [] if content is None else array_of(text, content.value)
+    if not spans:
+        return raw
+    gone = [goes(span.value) for span in spans]
+    if all(gone):
+        return None
+    if not any(gone):
+        return raw
+    return spliced(text, taken_out([(span.start, span.end) for span in spans], gone)).encode()
+
+
+def content_defect(fields: Mapping[str, Json]) -> str:
+    """Returns why no provider accepts the `content` of a message; empty if one might."""
+    content = fields.get("content")
+    parts = content if isinstance(content, list) else []
+    if not isinstance(content, str | list | None) or not all(isinstance(part, dict) for part in parts):
+        return "its 'content' is neither a text nor a list of parts"
+    return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -18,8 +18,8 @@ from recto.config import Settings
 from recto.config.factory import SystemClock, make_embedded_model, make_indexer, make_metrics, make_sinks, open_replica
 from recto.engine.async_session import on_a_thread
 from recto.errors import InputError, RectoError
+from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.formats.errors import TIMED_OUT, UPSTREAM_FAILED
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
 from recto.gateway.api_keys import SESSION as KEYS_SESSION
 from recto.gateway.api_keys import Key, Keys
 from recto.gateway.errors import refused, said_no
@@ -130,28 +130,30 @@ class Gateway:
 
     def _routes(self) -> list[Route]:
         lanes = Lanes()
-        proxied = {
-            wire: Proxy(wire, self.turns, self.upstreams, lanes, self._over) for wire in (CHAT, RESPONSES, ANTHROPIC)
-        }
         return [
             *StaticFiles().routes(),
             Route("/healthz", self._healthy),
             Route("/readyz", self._ready),
             Route("/metrics", self._metrics),
-            Route("/v1/chat/completions", proxied[CHAT], methods=["POST"]),
-            Route("/v1/responses", proxied[RESPONSES], methods=["POST"]),
-            Route("/v1/messages", proxied[ANTHROPIC], methods=["POST"]),
-            Route("/v1/messages/count_tokens", self._answer(ANTHROPIC, self._count_messages), methods=["POST"]),
-            Route("/v1/responses/input_tokens", self._answer(RESPONSES, self._count_input), methods=["POST"]),
-            Route("/v1/responses/compact", self._answer(RESPONSES, self._compact), methods=["POST"]),
-            Route("/v1/conversations", self._answer(RESPONSES, self._open_conversation), methods=["POST"]),
-            Route("/v1/conversations/{id}", self._answer(RESPONSES, self._conversation)),
-            Route("/v1/conversations/{id}/items", self._answer(RESPONSES, self._items)),
-            Route("/v1/models", self._answer(CHAT, self._models)),
-            Route("/v1/embeddings", self._answer(CHAT, self._embeddings), methods=["POST"]),
+            *(route for format in FORMATS.values() for route in self._routes_of(format, lanes)),
+            Route("/v1/models", self._answer(DEFAULT_FORMAT, self._models)),
+            Route("/v1/embeddings", self._answer(DEFAULT_FORMAT, self._embeddings), methods=["POST"]),
             *inspection_routes(self._sources),
             *self._mcp.routes(),
         ]
+
+    def _routes_of(self, format: Format, lanes: Lanes) -> Iterator[Route]:
+        """The routes of one wire format."""
+        api = format.api
+        yield Route(api.path, Proxy(format, self.turns, self.upstreams, lanes, self._over), methods=["POST"])
+        if api.count_tokens_path:
+            yield Route(api.count_tokens_path, self._answer(format, partial(self._count, format)), methods=["POST"])
+        if api.compact_path:
+            yield Route(api.compact_path, self._answer(format, partial(self._compact, format)), methods=["POST"])
+        if path := api.conversations_path:
+            yield Route(path, self._answer(format, partial(self._open_conversation, format)), methods=["POST"])
+            yield Route(f"{path}/{{id}}", self._answer(format, self._conversation))
+            yield Route(f"{path}/{{id}}/items", self._answer(format, self._items))
 
     def _over(self, asking: Asking) -> None:
         """A request to a model is over."""
@@ -160,16 +162,16 @@ class Gateway:
             if callable(took := getattr(sink, "took", None)):
                 took(asking.model, asking.seconds, "" if asking.outcome == "ok" else asking.outcome)
 
-    def _answer(self, wire: str, handler: _Handler) -> _Handler:
+    def _answer(self, format: Format, handler: _Handler) -> _Handler:
         """A handler whose typed errors are answered in its protocol's shape."""
 
         async def answered(request: Request) -> Response:
             try:
                 return await handler(request)
             except RectoError as error:
-                return refused(error, wire, "")
+                return refused(error, format, "")
             except UpstreamUnreachable as error:
-                return said_no(wire, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), "")
+                return said_no(format, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), "")
 
         return answered
 
@@ -189,24 +191,20 @@ class Gateway:
         body, kind = await on_a_thread(self.metrics.exposition)
         return Response(body, media_type=kind)
 
-    async def _count_messages(self, request: Request) -> Response:
-        asked = await on_a_thread(open_request, await request.body(), ANTHROPIC)
-        return JSONResponse({"input_tokens": await on_a_thread(self.holding.tokens, _key(request), asked)})
-
-    async def _count_input(self, request: Request) -> Response:
-        asked = await on_a_thread(open_request, await request.body(), RESPONSES)
+    async def _count(self, format: Format, request: Request) -> Response:
+        asked = await on_a_thread(open_request, await request.body(), format.name)
         tokens = await on_a_thread(self.holding.tokens, _key(request), asked)
-        return JSONResponse({"object": "response.input_tokens", "input_tokens": tokens})
+        return JSONResponse(format.api.token_count(tokens))
 
-    async def _compact(self, request: Request) -> Response:
-        asked = await on_a_thread(open_request, await request.body(), RESPONSES)
+    async def _compact(self, format: Format, request: Request) -> Response:
+        asked = await on_a_thread(open_request, await request.body(), format.name)
         headers = dict(request.headers)
         named = Named(name=named_session(headers, asked), own=OWN_HEADER in headers)
         return JSONResponse(await on_a_thread(self.holding.compact, _key(request), asked, named))
 
-    async def _open_conversation(self, request: Request) -> Response:
+    async def _open_conversation(self, format: Format, request: Request) -> Response:
         given = _object(await request.body() or b"{}")
-        return JSONResponse(await on_a_thread(self.holding.open_conversation, _key(request), given))
+        return JSONResponse(await on_a_thread(self.holding.open_conversation, _key(request), given, format))
 
     async def _conversation(self, request: Request) -> Response:
         id = request.path_params["id"]

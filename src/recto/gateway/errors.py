@@ -21,6 +21,7 @@ from recto.errors import (
     UpstreamsWrong,
     WindowOverflow,
 )
+from recto.formats import Format, format_at
 from recto.formats.errors import (
     CANNOT_CROSS,
     INTERNAL,
@@ -28,11 +29,7 @@ from recto.formats.errors import (
     NOT_FOUND,
     OVERLOADED,
     TOO_LARGE,
-    overflow,
-    refusal,
-    status_for,
 )
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
 from recto.gateway.responses import WholeResponse
 
 _CODES: Final[tuple[tuple[type[RectoError], str], ...]] = (
@@ -47,19 +44,22 @@ _CODES: Final[tuple[tuple[type[RectoError], str], ...]] = (
 )
 
 
-def refused(error: RectoError, wire: str, id: str, headers: Mapping[str, str] | None = None) -> WholeResponse:
+def refused(error: RectoError, format: Format, id: str, headers: Mapping[str, str] | None = None) -> WholeResponse:
     """What a typed error becomes. An overflow is told as one only where asking again would not help."""
     if isinstance(error, WindowOverflow) and not error.kept_by:
-        status, body = overflow(wire, error.tokens, error.room, told=str(error), request_id=id)
+        status, body = format.errors.overflow(error.tokens, error.room, detail=str(error), request_id=id)
         return WholeResponse(status, body, answer_headers(headers or {}, id))
     code = next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)
-    return said_no(wire, code, str(error), id, headers)
+    return said_no(format, code, str(error), id, headers)
 
 
-def said_no(wire: str, code: str, message: str, id: str, headers: Mapping[str, str] | None = None) -> WholeResponse:
+def said_no(
+    format: Format, code: str, message: str, id: str, headers: Mapping[str, str] | None = None
+) -> WholeResponse:
     """A refusal by its code."""
-    status = status_for(wire, code)
-    return WholeResponse(status, refusal(wire, status, code, message, request_id=id), answer_headers(headers or {}, id))
+    status = format.errors.status_for(code)
+    body = format.errors.error_body(status, code, message, request_id=id)
+    return WholeResponse(status, body, answer_headers(headers or {}, id))
 
 
 def answer_headers(ours: Mapping[str, str], id: str) -> list[tuple[str, str]]:
@@ -78,17 +78,10 @@ _INVALID_REQUEST = -32600
 """The number that JSON-RPC has for a request that is not taken."""
 
 
-def wire_of(path: str) -> str:
-    """The protocol that is spoken at a path; where none is, errors have the shape that most clients know."""
-    if path.startswith("/v1/messages"):
-        return ANTHROPIC
-    return RESPONSES if path.startswith("/v1/responses") else CHAT
-
-
 def denied(path: str, refused: RequestRefused) -> Response:
     """The answer to a request that is not taken."""
-    wire = wire_of(path)
-    status = status_for(wire, OVERLOADED) if refused.code == OVERLOADED else refused.status
+    errors = format_at(path).errors
+    status = errors.status_for(OVERLOADED) if refused.code == OVERLOADED else refused.status
     headers = {} if refused.retry_after is None else {"retry-after": str(refused.retry_after)}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
@@ -98,5 +91,5 @@ def denied(path: str, refused: RequestRefused) -> Response:
         error = {"code": _INVALID_REQUEST, "message": refused.message}
         body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
     else:
-        body = refusal(wire, status, refused.code, refused.message)
+        body = errors.error_body(status, refused.code, refused.message)
     return Response(body, status, headers=headers, media_type="application/json")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from recto.engine.async_session import on_a_thread
 from recto.errors import EmbedderFailed, InputError, UpstreamsWrong
-from recto.formats.message import ANTHROPIC, CHAT
+from recto.formats import format_of_client
 from recto.gateway.api_keys import Key
 from recto.gateway.responses import WholeResponse, whole_body
 from recto.gateway.session_pool import SessionPool
@@ -38,15 +38,10 @@ class Listing:
 
     async def models(self, headers: Mapping[str, str], key: Key) -> dict[str, Any]:
         """Every model that a key can ask, in the shape that the client's protocol has for lists."""
-        anthropic = "anthropic-version" in headers
         names = [key.upstream] if key.upstream else list(self._upstreams.by_name)
         asked = [self._models_of(name, headers) for name in names if name in self._upstreams.by_name]
         found = {str(one["id"]): one for many in await asyncio.gather(*asked) for one in many}
-        data = [_as_anthropic(one) if anthropic else _as_openai(one) for one in found.values()]
-        if not anthropic:
-            return {"object": "list", "data": data}
-        ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": None, "last_id": None}
-        return {"data": data, "has_more": False, **ends}
+        return format_of_client(headers).api.model_list(list(found.values()))
 
     async def _models_of(self, name: str, headers: Mapping[str, str]) -> list[dict[str, Any]]:
         upstream = self._upstreams.by_name[name]
@@ -54,11 +49,10 @@ class Listing:
         found = [{"id": model, "owned_by": name} for model in listed]
         if not isinstance(upstream, HttpUpstream):
             return found or [{"id": upstream.name, "owned_by": "recto"}]
-        wire = ANTHROPIC if upstream.speaks[0] == ANTHROPIC else CHAT
+        format = upstream.speaks[0]
         try:
             async with asyncio.timeout(_SECONDS):
-                path = "/v1/models" if wire == ANTHROPIC else "/models"
-                answer = await upstream.send("GET", path, b"", headers, wire=wire)
+                answer = await upstream.send("GET", format.api.upstream_models_path, b"", headers, format=format)
                 body = json.loads(await whole_body(answer, _LIST))
         except (UpstreamUnreachable, TimeoutError, ValueError, RecursionError):
             return found
@@ -118,11 +112,3 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError("the body is not an object")
     return found
-
-
-def _as_openai(one: Mapping[str, Any]) -> dict[str, Any]:
-    return {"object": "model", "created": 0, "owned_by": "upstream", **one}
-
-
-def _as_anthropic(one: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "model", "display_name": one["id"], "created_at": "1970-01-01T00:00:00Z", **one}

@@ -18,10 +18,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recto.engine.async_session import on_a_thread
 from recto.errors import CannotCross, InputError, RectoError, TurnTaken
-from recto.formats import ProviderReply, read_reply
-from recto.formats.convert import Ids, StreamCrossing, cross_reply, cross_request
-from recto.formats.errors import MALFORMED, OVERFLOW, TIMED_OUT, UPSTREAM_FAILED, refusal, thread_unsupported
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, object_in
+from recto.formats import Format, ProviderReply, read_reply
+from recto.formats.convert.converter import ConvertedStream, convert_request, convert_response
+from recto.formats.convert.types import ResponseIds
+from recto.formats.errors import OVERFLOW, TIMED_OUT, UPSTREAM_FAILED
+from recto.formats.message import object_in
 from recto.gateway.api_keys import Key
 from recto.gateway.errors import answer_headers, refused, said_no, spelled
 from recto.gateway.request import ClientRequest, open_request
@@ -118,13 +119,13 @@ class Proxy:
 
     def __init__(
         self,
-        wire: str,
+        format: Format,
         turns: TurnRunner,
         upstreams: Upstreams,
         lanes: Lanes,
         told: Callable[[Asking], None] = lambda asking: None,
     ) -> None:
-        self._wire = wire
+        self._format = format
         self._turns = turns
         self._upstreams = upstreams
         self._lanes = lanes
@@ -139,7 +140,7 @@ class Proxy:
             with self._lanes.request(key.id):
                 await self._through(request, key, id, send)
         except RectoError as error:
-            await refused(error, self._wire, id)(scope, receive, send)
+            await refused(error, self._format, id)(scope, receive, send)
         except ClientDisconnect:
             raise
         except Exception as error:
@@ -149,7 +150,7 @@ class Proxy:
 
     async def _through(self, request: Request, key: Key, id: str, send: Send) -> None:
         body = await request.body()
-        asked = await self._lanes.turnstile(len(body)).work(key.id, open_request, body, self._wire)
+        asked = await self._lanes.turnstile(len(body)).work(key.id, open_request, body, self._format.name)
         refusal_of = _unsupported(asked, id)
         if refusal_of is not None:
             await refusal_of(request.scope, request.receive, send)
@@ -165,39 +166,39 @@ class Proxy:
         self, request: Request, asked: ClientRequest, named: Named, upstream: Upstream, id: str
     ) -> ASGIApp:
         begun = time.monotonic()
-        if self._wire not in upstream.speaks:  # what cannot cross over is refused before anything is stored
+        if self._format not in upstream.speaks:  # what cannot cross over is refused before anything is stored
             told = asked.with_prompt(asked.messages[compacted_in(asked.messages)[0] + 1 :])
-            await on_a_thread(cross_request, told, self._wire, upstream.speaks[0])
+            await on_a_thread(convert_request, told, self._format.name, upstream.speaks[0].name)
         turn, waited = await self._begun(request, asked, named, upstream.counted_as(asked.model))
         ours = time.monotonic() - begun - waited
 
         def over(outcome: str) -> None:
             seconds = time.monotonic() - begun
             about = Asking(
-                wire=self._wire, model=asked.model, upstream=upstream.name, outcome=outcome, seconds=seconds, ours=ours
+                wire=asked.wire, model=asked.model, upstream=upstream.name, outcome=outcome, seconds=seconds, ours=ours
             )
             self._told(about)
 
         try:
             asking = self._sent(turn, upstream, _headers(request), request.url.query)
-            wire, answer = await unless_gone(asking, request.receive)
+            format, answer = await unless_gone(asking, request.receive)
             if answer.status >= 400:
                 over("upstream_error")
-                return await self._failed(turn, upstream, wire, answer, id)
+                return await self._failed(turn, upstream, format, answer, id)
             if answer.status not in (200, 201):
                 await answer.close()
                 raise UpstreamUnreachable(f"upstream '{upstream.name}' answered with status {answer.status}")
             if answer.streams and asked.stream:
-                return self._streamed(turn, wire, answer, id, over)
-            response = await unless_gone(self._whole(turn, wire, answer, id), request.receive)
+                return self._streamed(turn, format, answer, id, over)
+            response = await unless_gone(self._whole(turn, format, answer, id), request.receive)
         except UpstreamUnreachable as error:
             over("upstream_error")
             await on_a_thread(self._turns.failed, turn, upstream.name, 0)
-            return said_no(self._wire, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), id, turn.headers)
+            return said_no(self._format, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), id, turn.headers)
         except RectoError as error:
             over("refused")
             await finished(on_a_thread(self._turns.end, turn))
-            return refused(error, self._wire, id, turn.headers)
+            return refused(error, self._format, id, turn.headers)
         except (ClientDisconnect, asyncio.CancelledError) as error:
             over("cut")
             why = GONE if isinstance(error, ClientDisconnect) else STOPPED
@@ -241,57 +242,61 @@ class Proxy:
 
     async def _sent(
         self, turn: GatewayTurn, upstream: Upstream, headers: Mapping[str, str], query: str
-    ) -> tuple[str, UpstreamResponse]:
+    ) -> tuple[Format, UpstreamResponse]:
         """Asks the upstream, and once more with a tighter prompt where it says that this one is too long."""
-        wire = self._wire if self._wire in upstream.speaks else upstream.speaks[0]
-        body = await self._crossed(turn, wire)
-        answer = await upstream.ask(wire, body, headers, query if wire == self._wire else "")
+        format = self._format if self._format in upstream.speaks else upstream.speaks[0]
+        query = query if format is self._format else ""
+        body = await self._crossed(turn, format)
+        answer = await upstream.ask(format, body, headers, query)
         if answer.status not in (400, 413, 422):
-            return wire, answer
+            return format, answer
         said = await _read_error(answer)
         told = _told(said)
         if limits_in_error(told) is None or await on_a_thread(self._turns.tighter, turn, told) is None:
-            return wire, _again(answer, said)
-        body = await self._crossed(turn, wire)
-        return wire, await upstream.ask(wire, body, headers, query if wire == self._wire else "")
+            return format, _again(answer, said)
+        body = await self._crossed(turn, format)
+        return format, await upstream.ask(format, body, headers, query)
 
-    async def _crossed(self, turn: GatewayTurn, wire: str) -> bytes:
-        if wire == self._wire:
+    async def _crossed(self, turn: GatewayTurn, format: Format) -> bytes:
+        if format is self._format:
             return turn.body
-        return await on_a_thread(cross_request, turn.body, self._wire, wire, max_tokens=_ANSWER_TOKENS)
+        source, target = self._format.name, format.name
+        return await on_a_thread(convert_request, turn.body, source, target, max_tokens=_ANSWER_TOKENS)
 
     def _streamed(
-        self, turn: GatewayTurn, wire: str, answer: UpstreamResponse, id: str, told: Callable[[str], None]
+        self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, id: str, told: Callable[[str], None]
     ) -> Streamed:
         crossing: Crossing | None = None
         if names := held_names(turn.asked):
             crossing = Naming(names)
-        if wire != self._wire:
-            crossing = StreamCrossing(wire, self._wire, ids=_ids(turn, id), include_usage=_with_usage(turn.asked))
+        if format is not self._format:
+            source, target = format.name, self._format.name
+            crossing = ConvertedStream(source, target, ids=_ids(turn, id), include_usage=_with_usage(turn.asked))
         kept = [one for one in answer.headers if one[0] != "content-length"]
         return Streamed(
             turn=turn,
             turns=self._turns,
             ending=self._lanes.ending,
             answer=answer,
-            wire=self._wire,
+            format=self._format,
             headers=[*kept, *spelled(turn.headers)],
             crossing=crossing,
             about={"request": id},
             ended=told,
         )
 
-    async def _whole(self, turn: GatewayTurn, wire: str, answer: UpstreamResponse, id: str) -> WholeResponse:
+    async def _whole(self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, id: str) -> WholeResponse:
         try:
             raw = await whole_body(answer, _WHOLE)
         finally:
             await answer.close()
         try:
-            if wire != self._wire:
-                raw = await on_a_thread(cross_reply, raw, wire, self._wire, ids=_ids(turn, id))
+            if format is not self._format:
+                source, target = format.name, self._format.name
+                raw = await on_a_thread(convert_response, raw, source, target, ids=_ids(turn, id))
             raw = with_names(raw, held_names(turn.asked))
-            reply = await on_a_thread(read_reply, raw, self._wire)
-            refuse_defects(reply.messages, self._wire)
+            reply = await on_a_thread(read_reply, raw, self._format.name)
+            refuse_defects(reply.messages, self._format)
         except CannotCross:
             raise
         except InputError as error:
@@ -301,27 +306,24 @@ class Proxy:
         return WholeResponse(answer.status, raw, [*kept, *spelled(turn.headers)])
 
     async def _failed(
-        self, turn: GatewayTurn, upstream: Upstream, wire: str, answer: UpstreamResponse, id: str
+        self, turn: GatewayTurn, upstream: Upstream, format: Format, answer: UpstreamResponse, id: str
     ) -> WholeResponse:
         """Passes an upstream's refusal on: as it is, or in the client's own shape."""
         raw = await _error_body(answer)
         await on_a_thread(self._turns.failed, turn, upstream.name, answer.status)
         kept = [one for one in answer.headers if one[0] not in ("content-length", "transfer-encoding")]
-        if wire != self._wire or isinstance(_told(raw), str):  # also a page of whoever stands before the upstream
-            raw = refusal(self._wire, answer.status, *_crossed_error(raw), request_id=id)
+        if format is not self._format or isinstance(
+            _told(raw), str
+        ):  # also a page of whoever stands before the upstream
+            raw = self._format.errors.error_body(answer.status, *_crossed_error(raw), request_id=id)
             kept = [("content-type", "application/json"), *(one for one in kept if one[0] == "retry-after")]
         return WholeResponse(answer.status, raw, [*kept, *spelled(turn.headers)])
 
 
 def _unsupported(asked: ClientRequest, id: str) -> WholeResponse | None:
     """What no gateway that holds histories can pass on."""
-    if asked.wire == ANTHROPIC and asked.fields.get("thread") is not None:
-        status, body = thread_unsupported(request_id=id)
-        return WholeResponse(status, body, answer_headers({}, id))
-    if asked.wire == RESPONSES and asked.fields.get("background") is True:
-        message = "'background' answers are not kept here; ask for a stream instead."
-        return said_no(asked.wire, MALFORMED, message, id)
-    return None
+    unsupported = asked.format.errors.unsupported_request(asked.fields, id)
+    return WholeResponse(*unsupported, answer_headers({}, id)) if unsupported else None
 
 
 async def _read_error(answer: UpstreamResponse) -> bytes:
@@ -385,10 +387,12 @@ def _id_in(raw: bytes) -> str:
     return given if isinstance(given, str) else ""
 
 
-def _ids(turn: GatewayTurn, id: str) -> Ids:
+def _ids(turn: GatewayTurn, id: str) -> ResponseIds:
     """What an answer is called in the client's format: a crossing has neither a clock nor chance of its own."""
-    start = {CHAT: "chatcmpl", RESPONSES: "resp", ANTHROPIC: "msg"}[turn.asked.wire]
-    return Ids(reply=f"{start}_{id.removeprefix('req_')}", created=int(time.time()), request=turn.asked.body.raw)
+    start = turn.asked.format.api.response_id_prefix
+    return ResponseIds(
+        reply=f"{start}_{id.removeprefix('req_')}", created=int(time.time()), request=turn.asked.body.raw
+    )
 
 
 def _with_usage(asked: ClientRequest) -> bool:

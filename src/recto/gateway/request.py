@@ -8,33 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from recto.formats import Body, open_body
+from recto.formats import Body, Format, open_body
 from recto.formats.cache_control import newest_marks
 from recto.formats.json_spans import Json, TextEdit, members, put_member, quoted, spliced, taken_out
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, object_in, text_in
-from recto.formats.validation import MAX_CACHE_MARKS
+from recto.formats.message import MAX_CACHE_MARKS
 
-SURFACES: Final[Mapping[str, str]] = {
-    CHAT: "gateway chat",
-    RESPONSES: "gateway responses",
-    ANTHROPIC: "gateway messages",
-}
-_ANSWER_LIMITS: Final[Mapping[str, tuple[str, ...]]] = {
-    CHAT: ("max_completion_tokens", "max_tokens"),
-    RESPONSES: ("max_output_tokens",),
-    ANTHROPIC: ("max_tokens",),
-}
-_HELD_HERE = frozenset({"previous_response_id", "conversation"})
-"""Members that name history which the gateway holds: an upstream would not find it."""
+
+def surface_of(format: Format) -> str:
+    """Returns the surface of messages that arrive at the gateway in this format."""
+    return f"gateway {format.short_name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
     """One request, opened."""
 
-    wire: str
     body: Body
     fields: Mapping[str, Json]
     """Its members, but for the messages."""
@@ -50,6 +39,16 @@ class ClientRequest:
     """Which of them the assistant said."""
 
     @property
+    def format(self) -> Format:
+        """The wire format of the request."""
+        return self.body.format
+
+    @property
+    def wire(self) -> str:
+        """The name of its wire format, as entries carry it."""
+        return self.body.format.name
+
+    @property
     def model(self) -> str:
         """The model that is asked for."""
         return self.body.model
@@ -62,7 +61,7 @@ class ClientRequest:
     @property
     def answer(self) -> int:
         """Tokens that the answer may have; 0 where the client does not say."""
-        for name in _ANSWER_LIMITS[self.wire]:
+        for name in self.format.body.output_limits:
             value = self.fields.get(name)
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 return value
@@ -86,7 +85,7 @@ class ClientRequest:
     def with_prompt(self, messages: tuple[bytes, ...], system: str = "") -> bytes:
         """The body to send on: as it came, with the messages of a prompt, and with more system text where given."""
         body = self.body.with_messages((*self.front, *self._marked(messages), *self.back))
-        gone = _HELD_HERE & self.fields.keys() if self.wire == RESPONSES else frozenset()
+        gone = self.format.body.stored_history & self.fields.keys()
         if not gone and not system:
             return body
         text = body.decode()
@@ -100,7 +99,7 @@ class ClientRequest:
 
     def _marked(self, messages: tuple[bytes, ...]) -> Sequence[bytes]:
         """The messages with no more cache marks than a provider takes: those beside them count too."""
-        name = b'"cache_control"' if self.wire == ANTHROPIC else b'"prompt_cache_breakpoint"'
+        name = f'"{self.format.cache_mark}"'.encode()
         beside = self.beside.count(name) + self.tools.count(name) + ("cache_control" in self.fields)
         if not beside or not any(name in raw for raw in messages):
             return messages
@@ -127,7 +126,6 @@ def open_request(raw: bytes, wire: str) -> ClientRequest:
     spoken = [place for place, role in enumerate(roles) if role != "system"]
     front, back = (spoken[0], spoken[-1] + 1) if spoken else (len(roles), len(roles))
     return ClientRequest(
-        wire=wire,
         body=body,
         fields=body.fields,
         front=body.messages[:front],
@@ -136,9 +134,3 @@ def open_request(raw: bytes, wire: str) -> ClientRequest:
         messages=tuple(body.messages[place] for place in spoken),
         replies=tuple(at for at, place in enumerate(spoken) if roles[place] == "assistant"),
     )
-
-
-def conversation_of(asked: ClientRequest) -> str:
-    """The conversation that a Responses request names; empty where it names none."""
-    given = asked.fields.get("conversation")
-    return text_in(given) or text_in(object_in(given).get("id"))

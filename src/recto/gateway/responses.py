@@ -18,9 +18,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from recto.engine.async_session import on_a_thread
 from recto.errors import CannotCross, MalformedMessage, RectoError, StoreError
-from recto.formats.errors import OVERLOADED, TIMED_OUT, UPSTREAM_FAILED, stream_refusal
+from recto.formats import Format
+from recto.formats.errors import OVERLOADED, TIMED_OUT, UPSTREAM_FAILED
 from recto.formats.sse import DONE, SseEvent, SseReader
-from recto.formats.streaming import Capture, capture_for
+from recto.formats.streaming import Capture
 from recto.gateway.scheduler import Turnstile
 from recto.gateway.turn import GatewayTurn, TurnRunner, refuse_defects
 from recto.gateway.upstreams.http import UpstreamResponse, UpstreamUnreachable
@@ -55,7 +56,7 @@ class Streamed:
     turn: GatewayTurn
     turns: TurnRunner
     answer: UpstreamResponse
-    wire: str
+    format: Format
     """The client's format, in which the answer is kept."""
     headers: Sequence[tuple[str, str]]
     crossing: Crossing | None = None
@@ -69,7 +70,7 @@ class Streamed:
     _stored: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._capture = capture_for(self.wire)
+        self._capture = self.format.capture()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes the answer on."""
@@ -138,7 +139,7 @@ class Streamed:
 
     async def _store(self) -> None:
         reply, response = self._capture.reply(), self._capture.id
-        refuse_defects(reply.messages, self.wire)
+        refuse_defects(reply.messages, self.format)
         await on_a_thread(self.turns.finish, self.turn, reply, response=response, about=self.about)
         self._stored = True
 
@@ -205,7 +206,7 @@ class Streamed:
 
     async def _broken(self, send: Send, code: str, message: str) -> str:
         await self._keep_part(message)
-        await self._send(send, stream_refusal(self.wire, code, message, self._sent))
+        await self._send(send, self.format.errors.stream_error(code, message, self._sent))
         return "upstream_error"
 
     async def _keep_part(self, why: str) -> None:

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from recto.errors import InputError, NotHeld
-from recto.formats import read, role_of
+from recto.formats import Format, read
 from recto.formats.json_spans import Json, member_at, put_member, spliced, text_of
-from recto.formats.message import RESPONSES, fields_of, text_in
+from recto.formats.message import fields_of, text_in
 from recto.formats.sse import SseEvent, sse
 from recto.gateway.api_keys import Key
 from recto.gateway.lineage import LineagePoint
-from recto.gateway.request import SURFACES, ClientRequest, conversation_of
+from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import COMPACTED, Named, compacted_in
 from recto.gateway.turn import TurnRunner
@@ -65,7 +65,7 @@ class Holding:
             self._turns.end(turn)
         id = f"cmp_{secrets.token_hex(16)}"
         self._turns.placing.lineage.note(turn.store, f"compaction/{id}", place)
-        spoken = [json.loads(raw) for raw in asked.messages if role_of(fields_of(raw), RESPONSES) == "user"]
+        spoken = [json.loads(raw) for raw in asked.messages if asked.format.messages.role_of(fields_of(raw)) == "user"]
         item = {"id": id, "type": "compaction", "encrypted_content": f"{COMPACTED}{id}"}
         usage = {
             "input_tokens": before,
@@ -82,7 +82,7 @@ class Holding:
             "usage": usage,
         }
 
-    def open_conversation(self, key: Key, given: Mapping[str, Any]) -> dict[str, Any]:
+    def open_conversation(self, key: Key, given: Mapping[str, Any], format: Format) -> dict[str, Any]:
         """A conversation that is held here, with the items it begins with."""
         metadata, items = given.get("metadata") or {}, given.get("items") or []
         if not isinstance(metadata, dict) or not isinstance(items, list) or len(items) > 20:
@@ -96,7 +96,7 @@ class Holding:
         if items:
             with self._sessions.use(key, name) as session:
                 session.append_all(
-                    [json.dumps(item).encode() for item in items], surface=SURFACES[RESPONSES], wire=RESPONSES
+                    [json.dumps(item).encode() for item in items], surface=surface_of(format), wire=format.name
                 )
         self._turns.placing.lineage.note(store, f"conversation/{id}", LineagePoint(session=stored, seq=0))
         return _conversation(id, opened.ts, metadata)
@@ -145,7 +145,7 @@ class Holding:
 
     def _held(self, store: TenantStore, asked: ClientRequest) -> LineagePoint | None:
         before = text_in(asked.fields.get("previous_response_id"))
-        _, compacted = compacted_in(asked.messages) if asked.wire == RESPONSES else (-1, "")
+        _, compacted = compacted_in(asked.messages) if asked.format.body.stored_history else (-1, "")
         name = f"compaction/{compacted}" if compacted else f"response/{before}" if before else ""
         return self._turns.placing.lineage.find(store, name) if name else None
 
@@ -161,12 +161,12 @@ _WITH_RESPONSE: Final = frozenset(
 
 def held_names(asked: ClientRequest) -> dict[str, Json]:
     """What an answer shall repeat of a request's names for histories that are held here; empty where it has none."""
-    if asked.wire != RESPONSES:
+    if not asked.format.body.stored_history:
         return {}
     found: dict[str, Json] = {}
     if before := text_in(asked.fields.get("previous_response_id")):
         found["previous_response_id"] = before
-    if conversation := conversation_of(asked):
+    if conversation := asked.format.request.conversation_id(asked.fields):
         found["conversation"] = {"id": conversation}
     return found
 

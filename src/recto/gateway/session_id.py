@@ -6,13 +6,11 @@ What names a person is no session: `user` and `safety_identifier` are not looked
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from typing import Final
 
-from recto.formats.json_spans import Json
-from recto.formats.message import ANTHROPIC, RESPONSES, object_in, text_in
+from recto.formats.message import text_in
 from recto.gateway.request import ClientRequest
 
 OWN_HEADER: Final = "x-recto-session-id"
@@ -30,7 +28,6 @@ _HEADERS: Final = (
 )
 """What agents call it, the surest first."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,119}", re.ASCII)
-_OLDER_USER = re.compile(r"_session_([0-9a-fA-F-]{8,64})$", re.ASCII)
 
 
 def named_session(headers: Mapping[str, str], asked: ClientRequest) -> str:
@@ -53,27 +50,7 @@ def own_name(headers: Mapping[str, str]) -> str:
 
 
 def _in_body(asked: ClientRequest) -> str:
-    fields = asked.fields
-    if cached := text_in(fields.get("prompt_cache_key")):
-        return cached
-    metadata = object_in(fields.get("metadata"))
-    if asked.wire == ANTHROPIC:
-        return _of_user(text_in(metadata.get("user_id")))
-    if asked.wire == RESPONSES and (found := text_in(object_in(fields.get("client_metadata")).get("session_id"))):
-        return found
-    return text_in(metadata.get("session_id"))
-
-
-def _of_user(user: str) -> str:
-    """Claude Code names its session inside the user's id: as JSON, and before that at its end."""
-    if user.startswith("{") and len(user) <= 2_000:
-        try:
-            held: Json = json.loads(user)
-        except (ValueError, RecursionError):
-            return ""
-        return text_in(object_in(held).get("session_id"))
-    found = _OLDER_USER.search(user[:500])
-    return found[1] if found else ""
+    return text_in(asked.fields.get("prompt_cache_key")) or asked.format.request.session_id(asked.fields)
 
 
 def _hashed(name: str) -> str:

@@ -13,10 +13,10 @@ from itertools import islice
 from recto.engine.fingerprints import Fingerprints
 from recto.engine.fork import BRANCH, fork
 from recto.errors import InputError, NotHeld
-from recto.formats.message import RESPONSES, fields_of, text_in
+from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
 from recto.gateway.lineage import Lineage, LineagePoint, longest, seed_of
-from recto.gateway.request import ClientRequest, conversation_of
+from recto.gateway.request import ClientRequest
 from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry
 from recto.transcript.events import event, new_id
 from recto.transcript.protocols import Clock
@@ -72,7 +72,7 @@ class Placing:
 
     def place(self, key: Key, store: TenantStore, asked: ClientRequest, named: Named, busy: Collection[str]) -> Placed:
         """Where a request belongs. `busy` are stored sessions in which a turn is under way. Raises `NotHeld`."""
-        if asked.wire == RESPONSES and (held := self._held(store, asked)):
+        if asked.format.body.stored_history and (held := self._held(store, asked)):
             place, fresh = held
             return self._behind(store, place, fresh, asked, busy)
         base = _base(key, named)
@@ -99,7 +99,7 @@ class Placing:
 
     def lane(self, key: Key, store: TenantStore, asked: ClientRequest, named: Named) -> str:
         """What requests wait for each other by, where the client does not tell its history; empty where it does."""
-        if asked.wire == RESPONSES and (conversation := conversation_of(asked)):
+        if conversation := asked.format.request.conversation_id(asked.fields):
             return f"conversation/{key.tenant}/{conversation}"
         if asked.replies or not (named.own or (asked.is_bare and not named.name and key.canonical)):
             return ""
@@ -107,7 +107,7 @@ class Placing:
 
     def held_in(self, key: Key, store: TenantStore, asked: ClientRequest, named: Named) -> str:
         """The stored session whose turn requests of a lane wait for, over all processes; empty where they do not."""
-        if asked.wire == RESPONSES and (conversation := conversation_of(asked)):
+        if conversation := asked.format.request.conversation_id(asked.fields):
             place = self.lineage.find(store, f"conversation/{conversation}")
             return place.session if place else ""
         return self.lane(key, store, asked, named)
@@ -215,7 +215,7 @@ class Placing:
         if before:
             says = f"Previous response with id '{before:.80}' not found."
             return self._noted(store, f"response/{before}", says), asked.messages
-        conversation = conversation_of(asked)
+        conversation = asked.format.request.conversation_id(asked.fields)
         if not conversation:
             return None
         begun = self._noted(store, f"conversation/{conversation}", f"Conversation '{conversation:.80}' not found.")

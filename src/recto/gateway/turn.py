@@ -18,15 +18,13 @@ from typing import Any, Literal
 from recto.engine.prompt import Prompt
 from recto.engine.session import Session
 from recto.errors import AppendConflict, MalformedMessage, TurnTaken
-from recto.formats import ProviderReply, open_body, read, render
-from recto.formats.convert import cross_request
-from recto.formats.edits import text_message
+from recto.formats import DEFAULT_FORMAT, Format, ProviderReply, format_named, open_body, render
+from recto.formats.convert.converter import convert_request
 from recto.formats.json_spans import quoted
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES, fields_of, text_in
-from recto.formats.validation import defect
+from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
 from recto.gateway.lineage import LineagePoint
-from recto.gateway.request import SURFACES, ClientRequest
+from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import Named, Placed, Placing
 from recto.tokens.limits import limits_in_error
@@ -201,12 +199,12 @@ class TurnRunner:
 
     def _say(self, session: Session, store: TenantStore, asked: ClientRequest, placed: Placed) -> None:
         """Stores what is new. Raises `AppendConflict` where the session is not as it was when this was found out."""
-        fresh = [_plain(raw, asked.wire) for raw in placed.fresh] if placed.turns else placed.fresh
+        fresh = [_plain(raw, asked.format) for raw in placed.fresh] if placed.turns else placed.fresh
         wire = None if placed.turns else asked.wire
         after = self._told_amid(session, asked, placed.after)
         if fresh:
-            refuse_defects(fresh, asked.wire)
-            entries = session.append_all(fresh, expect=after, surface=SURFACES[asked.wire], wire=wire)
+            refuse_defects(fresh, asked.format)
+            entries = session.append_all(fresh, expect=after, surface=surface_of(asked.format), wire=wire)
             # an answer that was given is noted already; what came in without one would not be known again
             noted = bool(asked.replies) and len(placed.fresh) < len(asked.messages) - asked.replies[-1]
             if placed.chain is not None and not noted:
@@ -227,7 +225,7 @@ class TurnRunner:
             name = f"amid/{hashlib.sha256(raw).hexdigest()[:32]}"
             if session.find(name) is None:
                 stored = session.append_all(
-                    [raw], key=name, expect=after, surface=SURFACES[asked.wire], wire=asked.wire
+                    [raw], key=name, expect=after, surface=surface_of(asked.format), wire=asked.wire
                 )
                 after = after if after is None else stored[-1].seq
         return after
@@ -252,9 +250,9 @@ class TurnRunner:
             if usage is not None:
                 turn.session.observed(turn.prompt.tokens, usage)
             return []
-        messages = [_plain(raw, asked.wire) for raw in reply.messages] if turn.placed.turns else reply.messages
+        messages = [_plain(raw, asked.format) for raw in reply.messages] if turn.placed.turns else reply.messages
         wire = None if turn.placed.turns else asked.wire
-        return turn.session.append_all(messages, meta=meta, surface=SURFACES[asked.wire], wire=wire, usage=usage)
+        return turn.session.append_all(messages, meta=meta, surface=surface_of(asked.format), wire=wire, usage=usage)
 
     def _note(self, turn: GatewayTurn, reply: ProviderReply, entries: Sequence[Entry], response: str) -> None:
         """Notes under which histories the answer will come again."""
@@ -293,17 +291,16 @@ def _body(asked: ClientRequest, prompt: Prompt) -> bytes:
 
     A session may be gone on with in another format than it holds: its messages cross over then.
     """
-    source, wire = prompt.built.wire, asked.wire
-    if source == wire:
+    source, target = format_named(prompt.built.wire), asked.format
+    if source is target:
         return asked.with_prompt(prompt.raw, prompt.system)
-    member = "input" if source == RESPONSES else "messages"
-    beside = f'"system": {quoted(prompt.system)}, ' if prompt.system else ""
-    told = f'{{"model": "", {beside}"{member}": '.encode() + render(prompt.raw) + b"}"
-    crossed = open_body(cross_request(told, source, wire), wire)
+    beside = f'"{source.body.system}": {quoted(prompt.system)}, ' if prompt.system else ""
+    told = f'{{"model": "", {beside}"{source.body.messages}": '.encode() + render(prompt.raw) + b"}"
+    crossed = open_body(convert_request(told, source.name, target.name), target.name)
     system = _text_of(json.loads(crossed.system or b'""'))
-    if not system or wire == ANTHROPIC:
+    if not system or target.system_apart:
         return asked.with_prompt(crossed.messages, system)
-    return asked.with_prompt((text_message("system", system, CHAT), *crossed.messages))
+    return asked.with_prompt((target.text_message("system", system), *crossed.messages))
 
 
 def _text_of(system: Any) -> str:  # noqa: ANN401  # JSON
@@ -313,26 +310,27 @@ def _text_of(system: Any) -> str:  # noqa: ANN401  # JSON
 
 def _refuse_empty(asked: ClientRequest) -> None:
     """Raises `MalformedMessage` for a conversation that no upstream could answer."""
-    named = asked.wire == RESPONSES and any(map(asked.fields.get, ("previous_response_id", "conversation", "prompt")))
-    if not asked.messages and not named and not (asked.wire == CHAT and asked.front):
+    format = asked.format
+    named = format.request.names_history(asked.fields)
+    if not asked.messages and not named and not (format.system_alone and asked.front):
         raise MalformedMessage("nothing is said in it")
-    if asked.wire == ANTHROPIC and 0 in asked.replies:
+    if format.user_first and 0 in asked.replies:
         raise MalformedMessage("the user has to speak first")
 
 
-def refuse_defects(messages: Sequence[bytes], wire: str) -> None:
+def refuse_defects(messages: Sequence[bytes], format: Format) -> None:
     """Raises `MalformedMessage` for a message that no provider takes: nothing of the request or answer is stored."""
     for raw in messages:
-        if why := defect(fields_of(raw), wire):
+        if why := format.validation.defect(fields_of(raw)):
             raise MalformedMessage(why)
 
 
-def _plain(raw: bytes, wire: str) -> bytes:
+def _plain(raw: bytes, format: Format) -> bytes:
     """A message that only says something, in the words that all formats share; any other as it is.
 
     Sessions whose history is held here are entered through all of them.
     """
-    fields, message = fields_of(raw), read(raw, wire)
+    fields, message = fields_of(raw), format.messages.read(raw)
     if isinstance(fields.get("content"), str) and fields.keys() == {"role", "content"}:
         return raw
     if message.role not in ("user", "assistant") or not message.parts:
@@ -340,4 +338,4 @@ def _plain(raw: bytes, wire: str) -> bytes:
     if any(part.kind != "text" for part in message.parts):
         return raw
     role: Literal["user", "assistant"] = "user" if message.role == "user" else "assistant"
-    return text_message(role, "\n".join(part.text for part in message.parts), CHAT)
+    return DEFAULT_FORMAT.text_message(role, "\n".join(part.text for part in message.parts))

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from recto.formats import read
-from recto.formats.message import ANTHROPIC, CHAT, fields_of
-from recto.formats.validation import ties
+from recto.formats import DEFAULT_FORMAT, format_named, format_of_provider, read
+from recto.formats.message import fields_of
 from recto.health.regret import RegretTracker
 from recto.lab.backtest import Backtest, ReplayedTurn
 from recto.tokens.meter import Meter
@@ -195,11 +194,12 @@ def _goes_beside(entry: Entry, card: ModelCard) -> bool:
     """Whether it is system text where that has a place of its own: as in a window's prompt, no part of the list."""
     if entry.role != "system":
         return False
-    return entry.wire == ANTHROPIC or (entry.wire in ("", CHAT) and card.provider == "anthropic")
+    format = format_named(entry.wire) if entry.wire else DEFAULT_FORMAT
+    return (format_of_provider(card.provider) if format is DEFAULT_FORMAT else format).system_apart
 
 
 def _said(entry: Entry, tokens: int) -> BaselineMessage:
-    tied = ties(fields_of(entry.content), entry.wire)
+    tied = format_named(entry.wire).validation.tool_call_ids(fields_of(entry.content))
     return BaselineMessage(
         seq=entry.seq,
         tokens=tokens,

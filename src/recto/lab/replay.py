@@ -15,9 +15,7 @@ from recto.context.compaction.protocols import ChatModel
 from recto.engine.projection import NOTE
 from recto.engine.session import Session
 from recto.errors import WindowOverflow
-from recto.formats import read
-from recto.formats.edits import text_message
-from recto.formats.message import CHAT
+from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.lab.readability import Case, ProbeOutcome, Where, outcome
 from recto.transcript.entries import MESSAGE, Draft, Entry
 
@@ -115,8 +113,8 @@ def ask(session: Session, case: Case, places: Mapping[int, int], judge: ChatMode
 
 def _append_question(session: Session, text: str) -> None:
     last = next((entry for entry in reversed(session.tail(500)) if entry.kind == MESSAGE), None)
-    wire = last.wire if last is not None and last.wire else CHAT
-    raw = text_message("user", text, wire)
+    wire = last.wire if last is not None and last.wire else DEFAULT_FORMAT.name
+    raw = format_named(wire).text_message("user", text)
     draft = Draft(
         id=f"question-{len(session)}",
         ts=(last.ts if last is not None else 0) + _LATER,

@@ -30,8 +30,7 @@ from recto.continuity.memory.markdown import amended, essence, read_page
 from recto.continuity.memory.model import Memory, MemoryKind, is_known
 from recto.continuity.memory.proposals import Proposal, Proposing, Suggestion, checked_page, proposal_at
 from recto.errors import ApprovalRefused, InputError, KeyReused, MalformedMemory, ProposalRefused
-from recto.formats import read
-from recto.formats.message import CHAT
+from recto.formats import DEFAULT_FORMAT
 from recto.text.unicode import plain
 from recto.tokens.meter import Meter
 from recto.transcript.entries import Draft, Entry
@@ -364,9 +363,9 @@ class Memories:
             ts=memory.created,
             role="user",
             content=raw,
-            wire=CHAT,
+            wire=DEFAULT_FORMAT.name,
             surface="memory",
-            tokens=self._meter.message(read(raw, CHAT)),
+            tokens=self._meter.message(DEFAULT_FORMAT.messages.read(raw)),
             counter=self._meter.name,
             meta=to_json({"memory": memory.id, "kind": memory.kind, "sources": list(memory.sources)}),
         )

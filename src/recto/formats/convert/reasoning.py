@@ -1,8 +1,8 @@
-"""Reasoning that a model signed or sealed, carried through other formats and back without a byte changed.
+"""Signed or encrypted reasoning, carried through other formats and back without changing a byte.
 
-Whoever wrote it wants it back unchanged, and to everybody else it says nothing. Clients of Responses keep
-`encrypted_content` unread, clients of Anthropic keep signatures; Chat has `reasoning_details`, as routers write it and
-their clients send it back.
+The provider that issued it requires it back unchanged; no other can read it. Clients of Responses store
+`encrypted_content` unread, and clients of Anthropic store signatures. Chat has `reasoning_details`, as routers such as
+OpenRouter write them and their clients send them back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from recto.errors import InputError
-from recto.formats.convert.types import Road, Thought
+from recto.formats.convert.types import Conversion, Thought
 from recto.formats.json_spans import Json
 from recto.formats.message import json_of, text_in, value_in
 
@@ -23,12 +23,12 @@ _RESPONSES: Final = "openai-responses-v1"
 
 
 def seal(block: Mapping[str, Json]) -> str:
-    """A block or an item as one opaque text."""
+    """Encodes a block or an item as one opaque string."""
     return _MARK + base64.urlsafe_b64encode(json_of(dict(block)).encode()).decode()
 
 
 def unseal(text: str) -> dict[str, Json] | None:
-    """The block or item that an opaque text holds; nothing where the text is not ours."""
+    """Decodes the block or item of an opaque string; `None` if `seal` did not create it."""
     if not text.startswith(_MARK):
         return None
     try:
@@ -39,34 +39,37 @@ def unseal(text: str) -> dict[str, Json] | None:
 
 
 def sealed_in(item: Mapping[str, Json]) -> Mapping[str, Json] | None:
-    """What has to go back of an item of reasoning: what is sealed in it, or itself; nothing where nothing is."""
+    """Returns what must be sent back for a reasoning item: the block sealed in it, or the item; `None` if neither."""
     sealed = text_in(item.get("encrypted_content"))
     if not sealed:
         return None
     return unseal(sealed) or {key: value for key, value in item.items() if key != "status"}
 
 
-def detail(block: Mapping[str, Json], index: int) -> dict[str, Json]:
-    """A block or an item as one of Chat's reasoning details."""
+def write_detail(block: Mapping[str, Json], index: int) -> dict[str, Json]:
+    """Writes a block or an item as one of Chat's reasoning details."""
     if block.get("type") == "reasoning":
-        told: dict[str, Json] = {"data": block.get("encrypted_content"), "id": block.get("id")}
-        return {"type": "reasoning.encrypted", **told, "format": _RESPONSES, "index": index}
-    made: dict[str, Json] = {"format": _ANTHROPIC, "index": index}
+        encrypted: dict[str, Json] = {"data": block.get("encrypted_content"), "id": block.get("id")}
+        return {"type": "reasoning.encrypted", **encrypted, "format": _RESPONSES, "index": index}
+    origin: dict[str, Json] = {"format": _ANTHROPIC, "index": index}
     if block.get("type") == "redacted_thinking":
-        return {"type": "reasoning.encrypted", "data": block.get("data"), **made}
-    return {"type": "reasoning.text", "text": block.get("thinking"), "signature": block.get("signature"), **made}
+        return {"type": "reasoning.encrypted", "data": block.get("data"), **origin}
+    return {"type": "reasoning.text", "text": block.get("thinking"), "signature": block.get("signature"), **origin}
 
 
-def unsaid(found: Mapping[str, Json]) -> bool:
-    """Whether a detail has a signature and the text that is signed came before it."""
-    return bool(found.get("signature")) and not found.get("text")
+def signs_earlier_text(fields: Mapping[str, Json]) -> bool:
+    """Whether a detail is only a signature, of text that came in earlier details."""
+    return bool(fields.get("signature")) and not fields.get("text")
 
 
-def thought(found: Mapping[str, Json], road: Road, where: str, before: str = "") -> Thought:
-    """One of Chat's reasoning details, read. What a vendor sealed who is neither of these two is refused."""
-    text = before + (text_in(found.get("text")) or text_in(found.get("summary")))
-    signature, data = text_in(found.get("signature")), text_in(found.get("data"))
-    match found.get("format"):
+def read_detail(fields: Mapping[str, Json], conversion: Conversion, where: str, before: str = "") -> Thought:
+    """Reads one of Chat's reasoning details. Raises `CannotCross` for reasoning sealed by any other vendor.
+
+    `before` is the text of earlier details that this one signs.
+    """
+    text = before + (text_in(fields.get("text")) or text_in(fields.get("summary")))
+    signature, data = text_in(fields.get("signature")), text_in(fields.get("data"))
+    match fields.get("format"):
         case _ if not signature and not data:
             return Thought(text=text)
         case "anthropic-claude-v1" if data:
@@ -74,7 +77,7 @@ def thought(found: Mapping[str, Json], road: Road, where: str, before: str = "")
         case "anthropic-claude-v1":
             return Thought(text=text, block={"type": "thinking", "thinking": text, "signature": signature})
         case "openai-responses-v1" if data:
-            named: dict[str, Json] = {"id": found["id"]} if found.get("id") else {}
+            named: dict[str, Json] = {"id": fields["id"]} if fields.get("id") else {}
             return Thought(text="", block={"type": "reasoning", **named, "summary": [], "encrypted_content": data})
         case _:
-            raise road.lost(where)
+            raise conversion.unsupported(where)

@@ -1,32 +1,33 @@
-"""What a request or a reply means, whichever format it came in: the ground on which formats cross.
+"""Neutral types for requests and responses: every format is read into them and written from them.
 
-Each format is read into these values and written from them. A reader names what they cannot hold, a writer what its
-format cannot; so nothing is lost in silence on any of the six roads.
+A reader raises `CannotCross` for what these types cannot hold, and a writer for what its format cannot, so no
+conversion drops content silently.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from recto.errors import CannotCross, MalformedMessage
 from recto.formats.json_spans import Json
-from recto.formats.message import object_in
+from recto.formats.message import object_in, text_in
 from recto.formats.response import Usage, usage_in
 
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """Words."""
+    """Text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """An image: its data in base64, or its address."""
+    """An image: base64 data, or a URL."""
 
     media_type: str = ""
     data: str = ""
@@ -36,7 +37,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePart:
-    """A file: its data in base64, or its address."""
+    """A file: base64 data, or a URL."""
 
     media_type: str = ""
     data: str = ""
@@ -50,19 +51,19 @@ class Thought:
 
     text: str
     block: Mapping[str, Json] | None = None
-    """Where its model signed or sealed it: Anthropic's block or Responses' item, which has to go back unchanged."""
+    """The signed or encrypted block (Anthropic) or item (Responses), which must be sent back unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusalPart:
-    """The words with which a model declines."""
+    """The text with which a model declines."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallPart:
-    """A call of a tool, its arguments as JSON text."""
+    """A tool call; the arguments are JSON text."""
 
     id: str
     name: str
@@ -71,23 +72,23 @@ class CallPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultPart:
-    """What a tool gave back."""
+    """The result of a tool call."""
 
     call_id: str
-    parts: tuple[Part, ...]
+    parts: tuple[ContentPart, ...]
     failed: bool = False
 
 
-Part: TypeAlias = TextPart | Picture | FilePart | Thought | RefusalPart | CallPart | ResultPart
-Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
+ContentPart: TypeAlias = TextPart | Picture | FilePart | Thought | RefusalPart | CallPart | ResultPart
+TurnRole: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTurn:
-    """What one side said. The parts of a tool's turn are results, and only theirs are."""
+    """Consecutive content of one role. Results are only ever in turns of the role `tool`, which hold nothing else."""
 
-    role: Role
-    parts: tuple[Part, ...]
+    role: TurnRole
+    parts: tuple[ContentPart, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +103,15 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolChoice:
-    """Whether the model has to call a tool, and which."""
+    """Whether the model must call a tool, and which one."""
 
     kind: Literal["auto", "none", "any", "tool"]
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """The JSON that the answer has to be. Without a schema, any object."""
+class OutputSchema:
+    """The JSON schema that the output must follow; without a schema, any object."""
 
     schema: Json = None
     name: str = ""
@@ -120,23 +121,23 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """What a client asks for."""
+    """A request to a model."""
 
     model: str
     turns: tuple[ChatTurn, ...]
     tools: tuple[ToolDefinition, ...] = ()
     choice: ToolChoice | None = None
     parallel: bool | None = None
-    most_tokens: int | None = None
+    max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     stop: tuple[str, ...] = ()
     stream: bool = False
     effort: str = ""
     verbosity: str = ""
-    shape: Shape | None = None
+    output_schema: OutputSchema | None = None
     hints: Mapping[str, Json] = field(default_factory=dict)
-    """Members that change no word of the answer and mean the same in both of OpenAI's formats."""
+    """Members that do not change the output and mean the same in both of OpenAI's formats."""
 
 
 Stop: TypeAlias = Literal["ended", "length", "calls", "filtered", "sequence"]
@@ -144,7 +145,7 @@ Stop: TypeAlias = Literal["ended", "length", "calls", "filtered", "sequence"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Tokens of an answer."""
+    """Token usage of a response."""
 
     usage: Usage
     reasoning: int = 0
@@ -152,72 +153,72 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """Why an answer ended, and what it cost."""
+    """Why a response ended, and its token usage."""
 
     stop: Stop = "ended"
     sequence: str = ""
-    """What it ended at, where that was a stop sequence."""
+    """The stop sequence that ended it, if one did."""
     cost: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What a model said."""
+    """A model's response."""
 
     model: str
-    parts: tuple[Part, ...]
+    parts: tuple[ContentPart, ...]
     ending: Ending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ids:
-    """What an answer is called in the format it crosses into. Pure code has no clock and draws no numbers."""
+class ResponseIds:
+    """Ids and time of a converted response. The caller provides them, because conversion is pure."""
 
     reply: str
     created: int = 0
     request: bytes = b""
-    """The client's own request, where the format repeats it in its answers."""
+    """The client's request, for formats that repeat its members in their responses."""
 
     def item(self, kind: str, place: int) -> str:
-        """The id of one item of the answer."""
+        """Returns the id of one item of the response."""
         return f"{kind}_{self.reply.rpartition('_')[2] or 'r'}_{place}"
 
 
 SHARED_HINTS: Final = frozenset(
     {"metadata", "user", "safety_identifier", "service_tier", "prompt_cache_key", "prompt_cache_options"}
 ) | frozenset({"prompt_cache_retention"})
-"""Both of OpenAI's formats have them and mean the same; Anthropic has other words for some and needs none of them."""
+"""Members that both of OpenAI's formats share. Anthropic has other names for some and requires none of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Road:
-    """From which format into which. It is asked wherever something has no place."""
+class Conversion:
+    """The direction of a conversion, and the errors for what it cannot convert."""
 
     source: str
     target: str
     reply: bool = False
-    """Whether what crosses goes to a client, who gives back what it got, and not to a model."""
+    """Whether a response is converted for a client, which sends it back later, and not a request for a model."""
 
-    def lost(self, what: str) -> CannotCross:
-        """The error that names what would be lost."""
+    def unsupported(self, what: str) -> CannotCross:
+        """Returns the error that names what the target format cannot hold."""
         return CannotCross(what, self.source, self.target)
 
-    def only(self, fields: Mapping[str, Json], known: Collection[str], where: str = "") -> None:
-        """Refuses members that nobody here knows. Null says nothing, and neither does an empty list or object."""
+    def allow_only(self, fields: Mapping[str, Json], known: Collection[str], where: str = "") -> None:
+        """Raises `CannotCross` for unknown members. Null and empty lists or objects are ignored."""
         for key, value in fields.items():
             if key not in known and value is not None and value not in ([], {}):
-                raise self.lost(f"{where}.{key}" if where else f"'{key}'")
+                raise self.unsupported(f"{where}.{key}" if where else f"'{key}'")
 
-    def plain(self, fields: Mapping[str, Json], usual: Mapping[str, Collection[Json]]) -> None:
-        """Refuses members that ask for something unusual."""
-        for key, values in usual.items():
+    def require_defaults(self, fields: Mapping[str, Json], defaults: Mapping[str, Collection[Json]]) -> None:
+        """Raises `CannotCross` for members whose value is not one of its defaults."""
+        for key, values in defaults.items():
             value = fields.get(key)
             if value is not None and value not in ([], {}) and value not in values:
-                raise self.lost(f"'{key}'")
+                raise self.unsupported(f"'{key}'")
 
 
 def number(fields: Mapping[str, Json], key: str) -> float | None:
-    """A number, or nothing where there is none."""
+    """Returns a number; `None` if the member is missing or null. Raises `MalformedMessage`."""
     value = fields.get(key)
     if value is None:
         return None
@@ -227,7 +228,7 @@ def number(fields: Mapping[str, Json], key: str) -> float | None:
 
 
 def count(fields: Mapping[str, Json], key: str) -> int | None:
-    """A whole number, or nothing where there is none."""
+    """Returns an integer; `None` if the member is missing or null. Raises `MalformedMessage`."""
     value = number(fields, key)
     if value is not None and not math.isfinite(value):
         raise MalformedMessage(f"'{key}' is not a number")
@@ -235,57 +236,88 @@ def count(fields: Mapping[str, Json], key: str) -> int | None:
 
 
 def tokens(value: Json) -> int:
-    """A count of tokens; none where there is no count."""
+    """Returns a token count; 0 if the value is none."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def flag(fields: Mapping[str, Json], key: str) -> bool | None:
-    """Yes or no, or nothing where nothing is said."""
+    """Returns a boolean; `None` if the member is missing or null. Raises `MalformedMessage`."""
     value = fields.get(key)
     if value is None or isinstance(value, bool):
         return value
     raise MalformedMessage(f"'{key}' is neither true nor false")
 
 
-def objects(value: Json, where: str) -> list[dict[str, Json]]:
-    """The objects of a list. What is no list of objects is refused."""
-    found: list[dict[str, Json]] = []
+def object_list(value: Json, where: str) -> list[dict[str, Json]]:
+    """Returns the objects of a list. Raises `MalformedMessage` for anything else in it."""
+    checked: list[dict[str, Json]] = []
     for item in value if isinstance(value, list) else [value]:
         if not isinstance(item, dict):
             raise MalformedMessage(f"'{where}' is not a list of objects")
-        found.append(item)
-    return found
+        checked.append(item)
+    return checked
 
 
-def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The parts of an answer, with neighbouring texts as one: where an answer is cut into texts says nothing."""
-    found: list[Part] = []
+def objects_in(body: Mapping[str, Json], key: str) -> list[dict[str, Json]]:
+    """Returns the objects of a list member that may be missing."""
+    return [] if body.get(key) is None else object_list(body[key], key)
+
+
+def merge_texts(parts: Iterable[ContentPart]) -> tuple[ContentPart, ...]:
+    """Merges adjacent texts of a response and drops empty ones: where a text is split carries no meaning."""
+    merged: list[ContentPart] = []
     for part in parts:
-        if isinstance(part, TextPart) and found and isinstance(found[-1], TextPart):
-            found[-1] = TextPart(found[-1].text + part.text)
+        if isinstance(part, TextPart) and merged and isinstance(merged[-1], TextPart):
+            merged[-1] = TextPart(merged[-1].text + part.text)
         elif not (isinstance(part, TextPart) and not part.text):
-            found.append(part)
-    return tuple(found)
+            merged.append(part)
+    return tuple(merged)
 
 
-def stopped_for(parts: Iterable[Part], stop: Stop) -> Stop:
-    """Why an answer ended, by what is in it: formats that do not say so end at calls all the same."""
+def stop_for(parts: Iterable[ContentPart], stop: Stop) -> Stop:
+    """Returns the stop reason; `calls` if the response has calls, also from formats that do not report it."""
     return "calls" if stop == "ended" and any(isinstance(part, CallPart) for part in parts) else stop
 
 
-def cost_in(value: Json, details: str, reasoning: str = "reasoning_tokens") -> Cost | None:
-    """What an answer cost, by a provider's `usage`; in `details` it says under a name how much of it was reasoning."""
+def cost_from_usage(value: Json, details: str, reasoning: str = "reasoning_tokens") -> Cost | None:
+    """Reads a `usage` object. Its member `details` holds the reasoning tokens in its member `reasoning`."""
     usage = usage_in(value)
-    told = object_in(object_in(value).get(details))
-    return None if usage is None else Cost(usage=usage, reasoning=tokens(told.get(reasoning)))
+    counts = object_in(object_in(value).get(details))
+    return None if usage is None else Cost(usage=usage, reasoning=tokens(counts.get(reasoning)))
 
 
-def written_content(parts: Sequence[Part], road: Road, write: Callable[[Part, Road], Json]) -> Json:
-    """The content of a message in OpenAI's formats: one text as it is, anything else part by part."""
+def write_content(
+    parts: Sequence[ContentPart], conversion: Conversion, write: Callable[[ContentPart, Conversion], Json]
+) -> Json:
+    """Writes the content of a message in OpenAI's formats: a single text as a string, anything else as parts."""
     match parts:
         case [TextPart(text)]:
             return text
         case []:
             return ""
         case _:
-            return [write(part, road) for part in parts]
+            return [write(part, conversion) for part in parts]
+
+
+FAILED: Final = "[The call failed.]"
+"""Starts the result of a failed call in formats without a flag for it."""
+
+_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,", re.IGNORECASE)
+
+
+def data_url(part: Picture | FilePart) -> str:
+    """Returns the URL of a file, or its data as a data URL."""
+    return part.url or f"data:{part.media_type};base64,{part.data}"
+
+
+def split_url(url: str) -> tuple[str, str, str]:
+    """Returns media type, data and an empty URL for a data URL; for any other, two empty strings and the URL."""
+    match = _DATA_URL.match(url)
+    return (match[1], url[match.end() :], "") if match else ("", "", url)
+
+
+def read_output_schema(fields: Mapping[str, Json], conversion: Conversion, where: str) -> OutputSchema:
+    """Reads a named schema of OpenAI's formats."""
+    conversion.allow_only(fields, {"type", "schema", "name", "description", "strict"}, where)
+    name, description = text_in(fields.get("name")), text_in(fields.get("description"))
+    return OutputSchema(schema=fields.get("schema"), name=name, description=description, strict=flag(fields, "strict"))

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import Final
 
 from recto.errors import InputError, MalformedFile, MalformedJson, UnknownFormat
-from recto.formats import mark_of
 from recto.formats.json_spans import Json, members, parse
+from recto.formats.registry import FORMATS, own_format
 from recto.formats.session_files import claude_code, codex, flat_jsonl, message_arrays, recto_jsonl
 from recto.formats.session_files.jsonl import JsonlLine, Take, lines_of, reason_of, take_lines
 from recto.formats.session_files.types import (
@@ -36,9 +36,10 @@ __all__ = [
     "source_of",
 ]
 
+_TITLES = [format.title for format in FORMATS.values()]
 KNOWN: Final = (
-    "Claude Code sessions, Codex rollouts, neutral session lines, JSON or JSONL with messages of OpenAI Chat, "
-    "OpenAI Responses or Anthropic Messages, and its own JSONL"
+    "Claude Code sessions, Codex rollouts, neutral session lines, JSON or JSONL with messages of "
+    f"{', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
 )
 _ENOUGH = 1 << 16
 """Bytes of a file that tell its format, if they hold one whole line."""
@@ -133,7 +134,7 @@ def _look(head: bytes, source: str) -> _Look:
                 return _Look(format=name, session=_session(format.session_in, seen))
     if not any(line.lstrip()[0] in "[{" for line in lines):
         raise UnknownFormat(source, KNOWN, "this is none of the formats that are known" if text else "it is empty")
-    wire = next((wire for fields in seen if (wire := mark_of(fields))), None)
+    wire = next((own.name for fields in seen if (own := own_format(fields))), None)
     return _Look(format=message_arrays.NAME, wire=wire, is_document=_is_document(lines))
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from recto.formats import anthropic
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.anthropic.message import role_of
 from recto.formats.json_spans import Json, text_of
-from recto.formats.message import ANTHROPIC, object_in
+from recto.formats.message import object_in
 from recto.formats.request_body import envelope
 from recto.formats.session_files.jsonl import JsonlLine, Take
 from recto.formats.session_files.types import SourceEntry, microseconds, session_name, told
@@ -50,7 +51,7 @@ def reader(session: str) -> Take:
         meta |= told(message, "model", "usage", "stop_reason")
         if isinstance(message_id := message.get("id"), str):
             meta |= told({"message_id": message_id}, "message_id")
-        role = anthropic.role_of(message)
+        role = role_of(message)
         span = members["message"].value
         return [line.as_message(name, text, span, role=role, wire=ANTHROPIC, ts=ts, meta=meta)]
 

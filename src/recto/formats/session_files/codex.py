@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from recto.formats import openai_responses
 from recto.formats.json_spans import Json, JsonSpan, text_of
-from recto.formats.message import RESPONSES, object_in, text_in
+from recto.formats.message import object_in, text_in
+from recto.formats.openai_responses import RESPONSES
+from recto.formats.openai_responses.message import is_item, role_of
 from recto.formats.request_body import envelope
 from recto.formats.session_files.jsonl import JsonlLine, Take
 from recto.formats.session_files.types import SourceEntry, microseconds, told
@@ -56,7 +57,7 @@ def reader(session: str) -> Take:
             payload = fields
         else:
             return [line.as_event(session, ts=ts)]
-        role = openai_responses.role_of(payload)
+        role = role_of(payload)
         meta = told({"model": model, "item_id": text_in(payload.get("id")) or None}, "model", "item_id")
         return [line.as_message(session, text, span, role=role, wire=RESPONSES, ts=ts, meta=meta)]
 
@@ -72,5 +73,5 @@ def _is_sent(item: dict[str, Json]) -> bool:
 
 def _is_bare_item(fields: dict[str, Json]) -> bool:
     return "payload" not in fields and (
-        openai_responses.is_item(fields.get("type")) or (fields.get("type") == "message" and _is_sent(fields))
+        is_item(fields.get("type")) or (fields.get("type") == "message" and _is_sent(fields))
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from recto.formats import anthropic
+from recto.formats.anthropic import ANTHROPIC
+from recto.formats.anthropic.message import role_of
 from recto.formats.json_spans import Json, Member, text_of
-from recto.formats.message import ANTHROPIC
 from recto.formats.request_body import envelope
 from recto.formats.session_files.jsonl import JsonlLine, Take
 from recto.formats.session_files.types import Piece, SourceEntry, layout_of, microseconds, told
@@ -49,7 +49,7 @@ def reader(session: str) -> Take:
         return [
             SourceEntry(
                 session=session,
-                role=anthropic.role_of(fields),
+                role=role_of(fields),
                 kind=MESSAGE,
                 wire=ANTHROPIC,
                 content=content,

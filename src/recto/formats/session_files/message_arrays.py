@@ -11,11 +11,12 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, TypeAlias
 
-from recto.formats import mark_of, openai_responses, role_of
 from recto.formats.json_spans import Json, parse, text_of, value_at
-from recto.formats.message import CHAT, ROLES, object_in
+from recto.formats.message import ROLES, object_in
+from recto.formats.registry import DEFAULT_FORMAT, FORMATS, format_named, own_format
 from recto.formats.session_files.jsonl import JsonlLine, Take
 from recto.formats.session_files.types import IMPORTED_LINE, SourceEntry, layout_of, microseconds, session_name, told
 from recto.transcript.entries import MESSAGE
@@ -104,14 +105,15 @@ def find_arrays(text: str) -> list[MessageArray]:
 def reader(session: str, wire: str | None = None) -> Take:
     """Reads lines that are each a message, or each hold conversations. `wire` is what the first lines are in."""
     names = _Names()
-    wire = wire or CHAT
+    wire = wire or DEFAULT_FORMAT.name
 
     def take(line: JsonlLine) -> list[SourceEntry]:
         nonlocal wire
         text = text_of(line.body)
         whole = parse(text)
         if isinstance(whole, dict) and looks_like_message(whole):
-            wire = mark_of(whole) or wire
+            own = own_format(whole)
+            wire = own.name if own else wire
             start, end = text.index("{"), text.rindex("}") + 1
             return _entries(line, text, [(session, [(start, end)])], wire)
         arrays = find_arrays(text)
@@ -135,7 +137,13 @@ def read_document(line: JsonlLine, session: str) -> list[SourceEntry]:
 
 
 def _is_message(role: str, kind: str, has_body: bool) -> bool:
-    return (has_body and role in ROLES) or openai_responses.is_item(kind)
+    return (has_body and role in ROLES) or (bool(kind) and _is_item_type(kind))
+
+
+@lru_cache(maxsize=256)
+def _is_item_type(kind: str) -> bool:
+    """Whether objects of this `type` are messages without a role in some format."""
+    return any(format.messages.is_own_message({"type": kind}) for format in FORMATS.values())
 
 
 def _note(top: _Open, string: str) -> None:
@@ -187,12 +195,12 @@ def _entry(
 ) -> SourceEntry:
     is_message = looks_like_message(fields)
     ts = next((ts for key in _TIME_KEYS if (ts := microseconds(fields.get(key))) is not None), None)
-    own = (mark_of(fields) or wire) if is_message else ""
+    format = (own_format(fields) or format_named(wire)) if is_message else None
     return SourceEntry(
         session=session,
-        role=role_of(fields, own) if is_message else "event",
-        kind=MESSAGE if is_message else IMPORTED_LINE,
-        wire=own,
+        role=format.messages.role_of(fields) if format else "event",
+        kind=MESSAGE if format else IMPORTED_LINE,
+        wire=format.name if format else "",
         content=content,
         ts=ts,
         meta={"line": number, **told(fields, "id", "model", "usage")},
@@ -202,7 +210,7 @@ def _entry(
 
 def _wire_of(values: Sequence[dict[str, Json]]) -> str:
     """What a conversation is in: what the first message that could be in one format only is in."""
-    return next((wire for fields in values if (wire := mark_of(fields))), CHAT)
+    return next((own.name for fields in values if (own := own_format(fields))), DEFAULT_FORMAT.name)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused, StoreError
+from recto.formats import FORMATS
 from recto.formats.errors import FORBIDDEN, MALFORMED, NOT_FOUND, OVERLOADED, UNAUTHORISED
 from recto.gateway.api_keys import PREFIX, Key, Keys, Lookup, Right
 from recto.gateway.errors import denied
@@ -52,15 +53,7 @@ TABLE: tuple[Rule, ...] = (
     Rule("GET", "/metrics", "read"),
     Rule("GET", "/v1/models", "ask"),
     Rule("POST", "/v1/embeddings", "ask"),
-    Rule("POST", "/v1/chat/completions", "ask"),
-    Rule("POST", "/v1/messages", "ask"),
-    Rule("POST", "/v1/messages/count_tokens", "ask"),
-    Rule("POST", "/v1/responses", "ask"),
-    Rule("POST", "/v1/responses/compact", "ask"),
-    Rule("POST", "/v1/responses/input_tokens", "ask"),
-    Rule("POST", "/v1/conversations", "ask"),
-    Rule("GET", "/v1/conversations/{id}", "ask"),
-    Rule("GET", "/v1/conversations/{id}/items", "ask"),
+    *(Rule(method, path, "ask") for format in FORMATS.values() for method, path in format.api.routes),
 )
 """The routes of the protocols and of operations. Those of the inspection API stand beside their handlers."""
 

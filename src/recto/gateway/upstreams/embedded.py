@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from recto.engine.async_session import on_a_thread
 from recto.errors import ModelFailed
-from recto.formats.message import CHAT
+from recto.formats import Format
+from recto.formats.openai_chat import OPENAI_CHAT
 from recto.formats.sse import SseReader, sse
-from recto.formats.streaming import capture_for
 from recto.gateway.upstreams.http import UpstreamResponse, UpstreamUnreachable
 from recto.models.chat.llama_cpp import EmbeddedModel
 
@@ -25,7 +25,7 @@ class EmbeddedUpstream:
     """Answers one request at a time; others wait for their turn."""
 
     name = "embedded"
-    speaks = (CHAT,)
+    speaks = (OPENAI_CHAT,)
 
     def __init__(self, model: EmbeddedModel) -> None:
         self.model = model
@@ -34,7 +34,7 @@ class EmbeddedUpstream:
         """Itself, whatever it is called."""
         return self.model.name
 
-    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
+    async def ask(self, format: Format, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
         """Begins an answer."""
         asked = json.loads(body)
         pieces = _Writing(self.model, asked)
@@ -74,7 +74,7 @@ class _Writing:
 
     async def whole(self) -> AsyncIterator[bytes]:
         """The answer when it is written."""
-        capture, reader, usage, last = capture_for(CHAT), SseReader(), None, {}
+        capture, reader, usage, last = OPENAI_CHAT.capture(), SseReader(), None, {}
         async for chunk in self._chunks():
             for event in reader.feed(sse(None, json.dumps(chunk))):
                 capture.take(event)

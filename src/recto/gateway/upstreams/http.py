@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from recto.config import Settings
 from recto.errors import SettingsError, UpstreamsWrong
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.gateway.api_keys import Key
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from recto.gateway.upstreams.connections import Lines
 
-WIRES: Final[Mapping[str, str]] = {"chat": CHAT, "responses": RESPONSES, "messages": ANTHROPIC}
+_FORMATS: Final[Mapping[str, Format]] = {format.short_name: format for format in FORMATS.values()}
 """What an upstream speaks, as settings name it."""
-_PATHS: Final[Mapping[str, str]] = {CHAT: "/chat/completions", RESPONSES: "/responses", ANTHROPIC: "/v1/messages"}
+_LIST_HEADERS: Final = frozenset().union(*(format.api.list_headers for format in FORMATS.values()))
 _MEMBERS: Final = ("url", "speaks", "key", "key_env", "models", "headers", "auth")
 _NOT_FORWARDED: Final = frozenset(
     {
@@ -51,7 +51,6 @@ _NOT_FORWARDED: Final = frozenset(
     }
 )
 _KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key"})
-_BETAS: Final = "anthropic-beta"
 _OURS: Final = ("x-recto-", "sec-", "x-forwarded-", "access-control-")
 
 
@@ -79,7 +78,7 @@ class Upstream(Protocol):
         ...
 
     @property
-    def speaks(self) -> tuple[str, ...]:
+    def speaks(self) -> tuple[Format, ...]:
         """The wire formats it takes, its own first."""
         ...
 
@@ -87,7 +86,7 @@ class Upstream(Protocol):
         """The model whose window and tokenizer count when a client asks for that one."""
         ...
 
-    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
+    async def ask(self, format: Format, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
         """Sends a request on. Raises `UpstreamUnreachable`."""
         ...
 
@@ -110,7 +109,7 @@ class HttpUpstream:
 
     name: str
     url: str
-    speaks: tuple[str, ...]
+    speaks: tuple[Format, ...]
     key: str = field(default="", repr=False)
     auth: Literal["own", "client"] = "own"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -122,9 +121,9 @@ class HttpUpstream:
         """The one that is asked for."""
         return model
 
-    async def ask(self, wire: str, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
+    async def ask(self, format: Format, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
         """Sends a request on. Raises `UpstreamUnreachable`."""
-        return await self.send("POST", _PATHS[wire], body, headers, query=query, wire=wire)
+        return await self.send("POST", format.api.upstream_path, body, headers, query=query, format=format)
 
     async def send(  # the parts of a request
         self,
@@ -134,7 +133,7 @@ class HttpUpstream:
         headers: Mapping[str, str],
         *,
         query: str = "",
-        wire: str = CHAT,
+        format: Format = DEFAULT_FORMAT,
     ) -> UpstreamResponse:
         """Sends any request on. Raises `UpstreamUnreachable`."""
         import httpcore2  # noqa: PLC0415  # only for who has endpoints
@@ -144,7 +143,8 @@ class HttpUpstream:
         url = f"{self._base(path)}{path}{f'?{query}' if query else ''}"
         # As bytes: a client's header may hold any of them, and texts would have to be ASCII.
         given = [
-            (name.encode(), value.encode("latin-1", "replace")) for name, value in self._headers(headers, wire).items()
+            (name.encode(), value.encode("latin-1", "replace"))
+            for name, value in self._headers(headers, format).items()
         ]
         try:
             answer, over = await self._connected().ask(method, url, given, body)
@@ -190,7 +190,7 @@ class HttpUpstream:
         base = self.url.rstrip("/")
         return base.removesuffix("/v1") if path.startswith("/v1/") else base
 
-    def _headers(self, given: Mapping[str, str], wire: str) -> dict[str, str]:
+    def _headers(self, given: Mapping[str, str], format: Format) -> dict[str, str]:
         own = self.auth == "own"
         found = {"accept": "*/*", "user-agent": "recto"} | {
             name: value
@@ -200,16 +200,14 @@ class HttpUpstream:
         # Not compressed: what is read is what is captured, and so many bytes on the wire are so many in memory.
         found |= {"accept-encoding": "identity", "content-type": "application/json"}
         settled = {name.lower(): value for name, value in self.headers.items()}
-        if _BETAS in found and _BETAS in settled:  # what a client relies on is never dropped
-            betas = f"{found[_BETAS]},{settled[_BETAS]}".split(",")
-            settled[_BETAS] = ",".join(dict.fromkeys(beta.strip() for beta in betas))
+        for name in _LIST_HEADERS & found.keys() & settled.keys():  # what a client relies on is never dropped
+            values = f"{found[name]},{settled[name]}".split(",")
+            settled[name] = ",".join(dict.fromkeys(value.strip() for value in values))
         found |= settled
         if own and self.key:
-            if wire == ANTHROPIC:
-                found["x-api-key"] = self.key
-                found.setdefault("anthropic-version", "2023-06-01")
-            else:
-                found["authorization"] = f"Bearer {self.key}"
+            found[format.api.key_header] = f"{format.api.key_scheme}{self.key}"
+            for name, value in format.api.default_headers.items():
+                found.setdefault(name, value)
         return found
 
     def _connected(self) -> Lines:
@@ -293,11 +291,11 @@ def _http(settings: Settings, name: str, about: Mapping[str, Any]) -> HttpUpstre
     )
 
 
-def _spoken(where: str, given: object) -> tuple[str, ...]:
+def _spoken(where: str, given: object) -> tuple[Format, ...]:
     named = [given] if isinstance(given, str) else given
-    if not isinstance(named, list | tuple) or not named or not all(one in WIRES for one in named):
-        raise SettingsError(f"{where}.speaks", f"is a list of {', '.join(WIRES)}")
-    return tuple(WIRES[one] for one in named)
+    if not isinstance(named, list | tuple) or not named or not all(one in _FORMATS for one in named):
+        raise SettingsError(f"{where}.speaks", f"is a list of {', '.join(_FORMATS)}")
+    return tuple(_FORMATS[one] for one in named)
 
 
 def _key(where: str, about: Mapping[str, Any]) -> str:

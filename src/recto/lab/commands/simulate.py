@@ -17,7 +17,7 @@ from recto.cli.console import out, progress
 from recto.cli.import_export import write_out
 from recto.config import Settings
 from recto.config.factory import make_indexer, open_session
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats import DEFAULT_FORMAT, FORMATS
 from recto.lab.commands.replay import Size
 from recto.lab.isolation import apart
 from recto.lab.probes import NEED_KINDS, Fared, KnownTurn, together
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from recto.lab.probes import Walked
 
 EXIT_FOUND = 1
-_WIRES = {"chat": CHAT, "responses": RESPONSES, "messages": ANTHROPIC}
+_WIRES = {format.short_name: format.name for format in FORMATS.values()}
 _TURNS = 100
 _WINDOW = 16_000
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -55,7 +55,13 @@ class Wanted:
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Another one, another session.")
 @click.option("--turns", type=click.IntRange(1), metavar="N", help=f"So many turns. [default: {_TURNS}]")
 @click.option("--tokens", type=Size(), metavar="N", help="Instead: about so many tokens, such as 200k.")
-@click.option("--wire", type=click.Choice(list(_WIRES)), default="chat", show_default=True, help="As these messages.")
+@click.option(
+    "--wire",
+    type=click.Choice(list(_WIRES)),
+    default=DEFAULT_FORMAT.short_name,
+    show_default=True,
+    help="As these messages.",
+)
 @click.option("-o", "--output", type=_FILE, help="Into this file, and not onto the screen.")
 @click.option("--needs", "needs_file", type=_FILE, help="What is needed when, into this file: a JSON object a line.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from recto.errors import InputError
-from recto.formats.message import ANTHROPIC, CHAT, RESPONSES
+from recto.formats import DEFAULT_FORMAT, FORMATS
 from recto.lab.probes import KnownTurn, Need
 from recto.lab.simulation.agent import Agent, Scene
-from recto.lab.simulation.chat import CHAT as _CHAT_AGENT
+from recto.lab.simulation.chat import CHAT_AGENT
 from recto.lab.simulation.code_review import REVIEW
 from recto.lab.simulation.messages import Exchange, Life, SimulatedQuestion, SimulatedStep, written
 from recto.lab.simulation.monitoring import MONITORING
@@ -24,7 +24,7 @@ from recto.transcript.entries import Draft
 __all__ = ["AGENTS", "shortened", "simulate"]
 
 AGENTS: Final[Mapping[str, Agent]] = {
-    "chat": _CHAT_AGENT,
+    "chat": CHAT_AGENT,
     "review": REVIEW,
     "research": RESEARCH,
     "monitoring": MONITORING,
@@ -38,12 +38,14 @@ _MOST_OPEN: Final = 512
 """Facts that wait for their question at one time."""
 
 
-def simulate(kind: str, *, seed: int = 1, turns: int | None = None, wire: str = CHAT) -> Iterator[KnownTurn]:
+def simulate(
+    kind: str, *, seed: int = 1, turns: int | None = None, wire: str = DEFAULT_FORMAT.name
+) -> Iterator[KnownTurn]:
     """The turns of a made-up session, so many or without end, as messages of a wire format."""
     if kind not in AGENTS:
         raise InputError(f"there is no agent '{kind:.40}'; there are {', '.join(AGENTS)}")
-    if wire not in (CHAT, RESPONSES, ANTHROPIC):
-        raise InputError(f"'{wire:.40}' is not a wire format; known are {CHAT}, {RESPONSES}, {ANTHROPIC}")
+    if wire not in FORMATS:
+        raise InputError(f"'{wire:.40}' is not a wire format; known are {', '.join(FORMATS)}")
     return _turns(AGENTS[kind], kind, seed, turns, wire)
 
 

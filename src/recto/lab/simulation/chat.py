@@ -103,7 +103,7 @@ def _working(scene: Scene) -> tuple[SimulatedStep, ...]:
     return (assistant("", SimulatedCall(tool="calendar", given=(("day", day),), output=output)),)
 
 
-CHAT: Final = Agent(
+CHAT_AGENT: Final = Agent(
     system="You are a friend with a good memory. Answer briefly, and never invent what you were not told.",
     pause=900,
     busy=14,

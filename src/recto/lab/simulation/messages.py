@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from recto.formats.edits import result_message, text_message
-from recto.formats.message import ANTHROPIC, CHAT
+from recto.formats import format_named
+from recto.formats.tool_calls import ToolCall
 from recto.lab.probes import NeedKind
 from recto.transcript.entries import Role
 
@@ -78,51 +77,17 @@ class SimulatedMessage(NamedTuple):
 
 def written(said: SimulatedStep, wire: str, name: str) -> Iterator[SimulatedMessage]:
     """The messages of something that was said, with the results of its calls. `name` begins the ids of the calls."""
+    format = format_named(wire)
     if not said.calls:
-        if said.by != "system" or wire != ANTHROPIC:  # which has another place for it than its messages
-            yield SimulatedMessage(said.by, text_message(said.by, said.text, wire), said.fact)
+        if said.by != "system" or not format.system_apart:
+            yield SimulatedMessage(said.by, format.text_message(said.by, said.text), said.fact)
         return
     calls = [(f"{name}_{place}", call) for place, call in enumerate(said.calls)]
-    if wire == CHAT:
-        yield from _chat(said, calls)
-    elif wire == ANTHROPIC:
-        yield from _anthropic(said, calls)
-    else:
-        yield from _responses(said, calls)
-
-
-def _chat(said: SimulatedStep, calls: list[tuple[str, SimulatedCall]]) -> Iterator[SimulatedMessage]:
-    listed = [
-        {"id": name, "type": "function", "function": {"name": call.tool, "arguments": json.dumps(dict(call.given))}}
-        for name, call in calls
-    ]
-    yield SimulatedMessage(
-        "assistant", _json({"role": "assistant", "content": said.text or None, "tool_calls": listed}), 0
-    )
-    for name, call in calls:
-        yield SimulatedMessage("tool", result_message(name, "", call.output, CHAT), call.fact)
-
-
-def _anthropic(said: SimulatedStep, calls: list[tuple[str, SimulatedCall]]) -> Iterator[SimulatedMessage]:
-    blocks: list[dict[str, object]] = [{"type": "text", "text": said.text}] if said.text else []
-    blocks += [{"type": "tool_use", "id": name, "name": call.tool, "input": dict(call.given)} for name, call in calls]
-    yield SimulatedMessage("assistant", _json({"role": "assistant", "content": blocks}), 0)
-    results = [{"type": "tool_result", "tool_use_id": name, "content": call.output} for name, call in calls]
-    fact = next((call.fact for _, call in calls if call.fact), 0)
-    yield SimulatedMessage("tool", _json({"role": "user", "content": results}), fact)
-
-
-def _responses(said: SimulatedStep, calls: list[tuple[str, SimulatedCall]]) -> Iterator[SimulatedMessage]:
-    if said.text:
-        yield SimulatedMessage("assistant", _json({"role": "assistant", "content": said.text}), 0)
-    for name, call in calls:
-        arguments = json.dumps(dict(call.given))
-        item = {"type": "function_call", "call_id": name, "name": call.tool, "arguments": arguments}
-        yield SimulatedMessage("assistant", _json(item), 0)
-    for name, call in calls:
-        item = {"type": "function_call_output", "call_id": name, "output": call.output}
-        yield SimulatedMessage("tool", _json(item), call.fact)
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode()
+    for raw in format.edits.call_messages(said.text, [ToolCall(id, call.tool, dict(call.given)) for id, call in calls]):
+        yield SimulatedMessage("assistant", raw, 0)
+    results = format.edits.result_messages([(id, call.output) for id, call in calls])
+    facts = [call.fact for call in said.calls]
+    if len(results) < len(facts):  # the format puts all results into one message
+        facts = [next(filter(None, facts), 0)]
+    for raw, fact in zip(results, facts, strict=True):
+        yield SimulatedMessage("tool", raw, fact)

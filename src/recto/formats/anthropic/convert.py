@@ -1,4 +1,4 @@
-"""Anthropic's Messages, read into meaning and written from it."""
+"""Anthropic's Messages API, converted to and from neutral requests and responses."""
 
 from __future__ import annotations
 
@@ -9,38 +9,37 @@ from itertools import groupby
 from typing import Final
 
 from recto.errors import MalformedJson, MalformedMessage
-from recto.formats.convert.openai_chat import objects_in
 from recto.formats.convert.reasoning import seal, unseal
 from recto.formats.convert.types import (
     CallPart,
     ChatTurn,
     Completion,
     CompletionRequest,
+    ContentPart,
+    Conversion,
     Cost,
     Ending,
     FilePart,
-    Ids,
-    Part,
+    OutputSchema,
     Picture,
     RefusalPart,
+    ResponseIds,
     ResultPart,
-    Road,
-    Shape,
     Stop,
     TextPart,
     Thought,
     ToolChoice,
     ToolDefinition,
-    cost_in,
+    cost_from_usage,
     count,
     flag,
-    joined,
+    merge_texts,
     number,
-    objects,
+    object_list,
+    objects_in,
 )
 from recto.formats.json_spans import Json
-from recto.formats.message import CACHE_MARKS, json_of, object_in, text_in, value_in
-from recto.formats.validation import THINKING
+from recto.formats.message import CACHE_MARKS, THINKING, json_of, object_in, text_in, value_in
 
 STOP_REASONS: Final[Mapping[Stop, str]] = {
     "ended": "end_turn",
@@ -79,52 +78,52 @@ _KNOWN: Final = CACHE_MARKS | {
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def read_request(body: Mapping[str, Json], road: Road) -> CompletionRequest:
-    """What a request body asks for."""
-    road.only(body, _KNOWN)
+def read_request(body: Mapping[str, Json], conversion: Conversion) -> CompletionRequest:
+    """Reads a request body."""
+    conversion.allow_only(body, _KNOWN)
     if object_in(body.get("thinking")).get("type", "adaptive") not in ("adaptive", "disabled"):
-        raise road.lost("'thinking'")
+        raise conversion.unsupported("'thinking'")
     config, choice = object_in(body.get("output_config")), object_in(body.get("tool_choice"))
-    road.only(config, {"effort", "format"}, "output_config")
-    alone = flag(choice, "disable_parallel_tool_use")
+    conversion.allow_only(config, {"effort", "format"}, "output_config")
+    no_parallel = flag(choice, "disable_parallel_tool_use")
     stops = body.get("stop_sequences")
-    turns = tuple(_read_turns(objects(body.get("messages"), "messages"), road))
+    turns = tuple(_read_turns(object_list(body.get("messages"), "messages"), conversion))
     if turns and turns[-1].role == "assistant":
-        raise road.lost("the assistant's message at the end, which the model would go on with,")
+        raise conversion.unsupported("the assistant's message at the end, which the model would go on with,")
     return CompletionRequest(
         model=text_in(body.get("model")),
-        turns=(*_system(body.get("system"), road), *turns),
-        tools=tuple(_read_tool(tool, road, f"tools[{n}]") for n, tool in enumerate(objects_in(body, "tools"))),
-        choice=_read_choice(choice, road),
-        parallel=None if alone is None else not alone,
-        most_tokens=count(body, "max_tokens"),
+        turns=(*_system(body.get("system"), conversion), *turns),
+        tools=tuple(_read_tool(tool, conversion, f"tools[{n}]") for n, tool in enumerate(objects_in(body, "tools"))),
+        choice=_read_choice(choice, conversion),
+        parallel=None if no_parallel is None else not no_parallel,
+        max_tokens=count(body, "max_tokens"),
         temperature=number(body, "temperature"),
         top_p=number(body, "top_p"),
-        stop=tuple(text_in(word) for word in stops) if isinstance(stops, list) else (),
+        stop=tuple(text_in(sequence) for sequence in stops) if isinstance(stops, list) else (),
         stream=bool(body.get("stream")),
         effort=text_in(config.get("effort")),
-        shape=_read_shape(config.get("format"), road),
+        output_schema=_read_schema(config.get("format"), conversion),
     )
 
 
-def write_request(request: CompletionRequest, road: Road, max_tokens: int) -> dict[str, Json]:
-    """A request body. How long the answer may be has to be said here, whether the client did or not."""
-    _refuse_foreign(request, road)
-    most = max_tokens if request.most_tokens is None else request.most_tokens
-    body: dict[str, Json] = {"model": request.model, "max_tokens": most}
+def write_request(request: CompletionRequest, conversion: Conversion, max_tokens: int) -> dict[str, Json]:
+    """Writes a request body. This format requires an output limit, so `max_tokens` applies if the request has none."""
+    _refuse_unsupported(request, conversion)
+    limit = max_tokens if request.max_tokens is None else request.max_tokens
+    body: dict[str, Json] = {"model": request.model, "max_tokens": limit}
     start = 0
     while start < len(request.turns) and request.turns[start].role in ("system", "developer"):
         start += 1
     system = [part for turn in request.turns[:start] for part in turn.parts]
-    if blocks := list(_write_blocks(system, road)):
+    if blocks := list(_write_blocks(system, conversion)):
         body["system"] = blocks
-    body["messages"] = list(_write_turns(request.turns[start:], road))
+    body["messages"] = list(_write_turns(request.turns[start:], conversion))
     if request.tools:
         body["tools"] = [_write_tool(tool) for tool in request.tools]
     config: dict[str, Json] = {"effort": request.effort} if request.effort else {}
-    if request.shape is not None:
-        config["format"] = {"type": "json_schema", "schema": request.shape.schema}
-    given: dict[str, Json] = {
+    if request.output_schema is not None:
+        config["format"] = {"type": "json_schema", "schema": request.output_schema.schema}
+    optional: dict[str, Json] = {
         "tool_choice": _write_choice(request),
         "temperature": request.temperature,
         "top_p": request.top_p,
@@ -132,57 +131,57 @@ def write_request(request: CompletionRequest, road: Road, max_tokens: int) -> di
         "stream": request.stream or None,
         "output_config": config or None,
     }
-    return body | {key: value for key, value in given.items() if value is not None}
+    return body | {key: value for key, value in optional.items() if value is not None}
 
 
-def read_answer(body: Mapping[str, Json], road: Road) -> Completion:
-    """What a reply says."""
+def read_completion(body: Mapping[str, Json], conversion: Conversion) -> Completion:
+    """Reads a response body."""
     content = body.get("content")
     if not isinstance(content, list):
         raise MalformedMessage("the reply has no content")
-    parts = joined(_spoken(content, road, "content"))
-    ending = read_ending(text_in(body.get("stop_reason")), body, body.get("usage"), road)
+    parts = merge_texts(_assistant_parts(content, conversion, "content"))
+    ending = read_ending(text_in(body.get("stop_reason")), body, body.get("usage"), conversion)
     return Completion(model=text_in(body.get("model")), parts=parts, ending=ending)
 
 
-def read_ending(reason: str, told: Mapping[str, Json], usage: Json, road: Road) -> Ending:
-    """How an answer ended."""
+def read_ending(reason: str, fields: Mapping[str, Json], usage: Json, conversion: Conversion) -> Ending:
+    """Reads how a response ended."""
     stop = _STOPS.get(reason)
     if stop is None:
-        raise road.lost(f"an answer that stopped for '{reason}'")
-    return Ending(stop=stop, sequence=text_in(told.get("stop_sequence")), cost=read_cost(usage))
+        raise conversion.unsupported(f"an answer that stopped for '{reason}'")
+    return Ending(stop=stop, sequence=text_in(fields.get("stop_sequence")), cost=read_cost(usage))
 
 
-def write_answer(answer: Completion, ids: Ids, road: Road) -> dict[str, Json]:
-    """A reply."""
-    parts = [TextPart(part.text) if isinstance(part, RefusalPart) else part for part in answer.parts]
-    return envelope(ids, answer.model) | {
-        "content": list(_write_blocks(parts, road)),
-        "stop_reason": stop_reason(answer.ending, answer.parts),
-        "stop_sequence": answer.ending.sequence or None,
-        "usage": write_cost(answer.ending.cost),
+def write_completion(completion: Completion, ids: ResponseIds, conversion: Conversion) -> dict[str, Json]:
+    """Writes a response body."""
+    parts = [TextPart(part.text) if isinstance(part, RefusalPart) else part for part in completion.parts]
+    return envelope(ids, completion.model) | {
+        "content": list(_write_blocks(parts, conversion)),
+        "stop_reason": stop_reason(completion.ending, completion.parts),
+        "stop_sequence": completion.ending.sequence or None,
+        "usage": write_cost(completion.ending.cost),
     }
 
 
-def envelope(ids: Ids, model: str) -> dict[str, Json]:
-    """A message that has begun."""
+def envelope(ids: ResponseIds, model: str) -> dict[str, Json]:
+    """Writes a message that has started."""
     head: dict[str, Json] = {"id": ids.reply, "type": "message", "role": "assistant", "model": model, "content": []}
     return head | {"stop_reason": None, "stop_sequence": None, "usage": write_cost(None)}
 
 
-def stop_reason(ending: Ending, parts: Iterable[Part]) -> str:
-    """Why the answer ended. A model that declines is told apart here, and by its words elsewhere."""
+def stop_reason(ending: Ending, parts: Iterable[ContentPart]) -> str:
+    """Returns the stop reason. This format has one for refusals, where others have a refusal part."""
     refused = ending.stop == "ended" and any(isinstance(part, RefusalPart) for part in parts)
     return "refusal" if refused else STOP_REASONS[ending.stop]
 
 
 def read_cost(value: Json) -> Cost | None:
-    """What an answer cost, where it is told."""
-    return cost_in(value, "output_tokens_details", "thinking_tokens")
+    """Reads a `usage` object."""
+    return cost_from_usage(value, "output_tokens_details", "thinking_tokens")
 
 
 def write_cost(cost: Cost | None) -> dict[str, Json]:
-    """The usage of a reply: what came from the cache is counted apart."""
+    """Writes a `usage` object. It counts cached tokens separately."""
     if cost is None:
         return {"input_tokens": 0, "output_tokens": 0}
     usage = cost.usage
@@ -196,73 +195,75 @@ def write_cost(cost: Cost | None) -> dict[str, Json]:
 
 
 def safe_id(call_id: str) -> str:
-    """An id as Anthropic takes it; another in its place, always the same, where it would be refused."""
+    """Returns an id that Anthropic accepts: the same one, or a stable hash of it."""
     return (
         call_id if _ID.fullmatch(call_id) else "id_" + hashlib.sha256(call_id.encode(errors="replace")).hexdigest()[:32]
     )
 
 
-def input_of(call: CallPart, road: Road) -> dict[str, Json]:
-    """The arguments of a call, which have to be an object here."""
+def input_of(call: CallPart, conversion: Conversion) -> dict[str, Json]:
+    """Parses the arguments of a call. Raises `CannotCross` unless they are an object, as this format requires."""
     try:
         value = value_in(call.arguments) if call.arguments.strip() else {}
     except MalformedJson:
         value = None
     if not isinstance(value, dict):
-        raise road.lost(f"a call of '{call.name}' whose arguments are no JSON object")
+        raise conversion.unsupported(f"a call of '{call.name}' whose arguments are no JSON object")
     return value
 
 
-def _refuse_foreign(request: CompletionRequest, road: Road) -> None:
+def _refuse_unsupported(request: CompletionRequest, conversion: Conversion) -> None:
     if request.temperature is not None and request.temperature > 1:
-        raise road.lost("a 'temperature' above 1")
+        raise conversion.unsupported("a 'temperature' above 1")
     if request.effort and request.effort not in _EFFORTS:
-        raise road.lost(f"the reasoning effort '{request.effort}'")
+        raise conversion.unsupported(f"the reasoning effort '{request.effort}'")
     if request.verbosity not in ("", "medium"):
-        raise road.lost("'verbosity'")
-    if request.shape is not None and request.shape.schema is None:
-        raise road.lost("an answer that has to be JSON of no given schema")
+        raise conversion.unsupported("'verbosity'")
+    if request.output_schema is not None and request.output_schema.schema is None:
+        raise conversion.unsupported("an answer that has to be JSON of no given schema")
 
 
-def _system(value: Json, road: Road) -> Iterator[ChatTurn]:
+def _system(value: Json, conversion: Conversion) -> Iterator[ChatTurn]:
     if isinstance(value, str):
         yield ChatTurn(role="system", parts=(TextPart(value),))
     elif value:
-        yield ChatTurn(role="system", parts=tuple(_content(value, road, "system")))
+        yield ChatTurn(role="system", parts=tuple(_content(value, conversion, "system")))
 
 
-def _read_turns(messages: Sequence[dict[str, Json]], road: Road) -> Iterator[ChatTurn]:
+def _read_turns(messages: Sequence[dict[str, Json]], conversion: Conversion) -> Iterator[ChatTurn]:
     for n, message in enumerate(messages):
         where = f"messages[{n}]"
-        road.only(message, {"role", "content"} | CACHE_MARKS, where)
+        conversion.allow_only(message, {"role", "content"} | CACHE_MARKS, where)
         match message.get("role"):
             case "assistant":
-                yield ChatTurn(role="assistant", parts=tuple(_spoken(message.get("content"), road, where)))
+                yield ChatTurn(
+                    role="assistant", parts=tuple(_assistant_parts(message.get("content"), conversion, where))
+                )
             case "system":
-                yield ChatTurn(role="system", parts=tuple(_content(message.get("content"), road, where)))
+                yield ChatTurn(role="system", parts=tuple(_content(message.get("content"), conversion, where)))
             case "user":
-                parts = list(_content(message.get("content"), road, where))
+                parts = list(_content(message.get("content"), conversion, where))
                 if results := tuple(part for part in parts if isinstance(part, ResultPart)):
                     yield ChatTurn(role="tool", parts=results)
                 if rest := tuple(part for part in parts if not isinstance(part, ResultPart)):
                     yield ChatTurn(role="user", parts=rest)
             case _:
-                raise road.lost(f"{where}.role")
+                raise conversion.unsupported(f"{where}.role")
 
 
-def _spoken(content: Json, road: Road, where: str) -> Iterator[Part]:
+def _assistant_parts(content: Json, conversion: Conversion, where: str) -> Iterator[ContentPart]:
     if isinstance(content, str):
         yield TextPart(content)
         return
-    for n, block in enumerate(objects(content, "content")):
-        yield read_block(block, road, f"{where}[{n}]")
+    for n, block in enumerate(object_list(content, "content")):
+        yield read_block(block, conversion, f"{where}[{n}]")
 
 
-def read_block(block: Mapping[str, Json], road: Road, where: str) -> Part:
-    """A block that the assistant said."""
+def read_block(block: Mapping[str, Json], conversion: Conversion, where: str) -> ContentPart:
+    """Reads a block of the assistant."""
     match block:
         case {"type": "text", "text": str(text)}:
-            road.only(block, {"type", "text"} | CACHE_MARKS, where)
+            conversion.allow_only(block, {"type", "text"} | CACHE_MARKS, where)
             return TextPart(text)
         case {"type": "thinking", "thinking": str(text)}:
             return Thought(text=text, block=sealed_block(block))
@@ -270,65 +271,65 @@ def read_block(block: Mapping[str, Json], road: Road, where: str) -> Part:
             return Thought(text="", block=sealed_block(block))
         case {"type": "tool_use", "id": str(call_id), "name": str(name)}:
             if object_in(block.get("caller")).get("type", "direct") != "direct":
-                raise road.lost(f"{where}.caller")
-            road.only(block, {"type", "id", "name", "input", "caller"} | CACHE_MARKS, where)
+                raise conversion.unsupported(f"{where}.caller")
+            conversion.allow_only(block, {"type", "id", "name", "input", "caller"} | CACHE_MARKS, where)
             return CallPart(id=call_id, name=name, arguments=json_of(object_in(block.get("input"))))
         case _:
-            raise road.lost(f"{where} ({text_in(block.get('type'))})")
+            raise conversion.unsupported(f"{where} ({text_in(block.get('type'))})")
 
 
-def _content(content: Json, road: Road, where: str) -> Iterator[Part]:
+def _content(content: Json, conversion: Conversion, where: str) -> Iterator[ContentPart]:
     if isinstance(content, str):
         yield TextPart(content)
         return
-    for n, block in enumerate([] if content is None else objects(content, "content")):
+    for n, block in enumerate([] if content is None else object_list(content, "content")):
         here = f"{where}[{n}]"
         match block:
             case {"type": "text", "text": str(text)}:
-                road.only(block, {"type", "text"} | CACHE_MARKS, here)
+                conversion.allow_only(block, {"type", "text"} | CACHE_MARKS, here)
                 yield TextPart(text)
             case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
                 yield Picture(media_type=kind, data=data)
             case {"type": "image", "source": {"type": "url", "url": str(url)}}:
                 yield Picture(url=url)
             case {"type": "document", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
-                road.only(block, {"type", "source", "title"} | CACHE_MARKS, here)
+                conversion.allow_only(block, {"type", "source", "title"} | CACHE_MARKS, here)
                 yield FilePart(media_type=kind, data=data, name=text_in(block.get("title")))
             case {"type": "document", "source": {"type": "url", "url": str(url)}}:
-                road.only(block, {"type", "source", "title"} | CACHE_MARKS, here)
+                conversion.allow_only(block, {"type", "source", "title"} | CACHE_MARKS, here)
                 yield FilePart(url=url, name=text_in(block.get("title")))
             case {"type": "tool_result", "tool_use_id": str(call_id)}:
-                road.only(block, {"type", "tool_use_id", "content", "is_error"} | CACHE_MARKS, here)
-                parts = tuple(_content(block.get("content"), road, here))
+                conversion.allow_only(block, {"type", "tool_use_id", "content", "is_error"} | CACHE_MARKS, here)
+                parts = tuple(_content(block.get("content"), conversion, here))
                 yield ResultPart(call_id=call_id, parts=parts, failed=bool(block.get("is_error")))
             case _:
-                raise road.lost(f"{here} ({text_in(block.get('type'))})")
+                raise conversion.unsupported(f"{here} ({text_in(block.get('type'))})")
 
 
-def _write_turns(turns: Iterable[ChatTurn], road: Road) -> Iterator[Json]:
-    """Neighbours of one side become one message: read as one they are anyway, and some take no other."""
+def _write_turns(turns: Iterable[ChatTurn], conversion: Conversion) -> Iterator[Json]:
+    """Merges adjacent turns of one role: the API does so anyway, and some endpoints require it."""
     sides = {"tool": "user", "developer": "system"}
     for side, group in groupby(turns, key=lambda turn: sides.get(turn.role, turn.role)):
-        blocks = list(_write_blocks([part for turn in group for part in turn.parts], road))
+        blocks = list(_write_blocks([part for turn in group for part in turn.parts], conversion))
         if blocks:
             yield {"role": side, "content": blocks}
 
 
-def _write_blocks(parts: Iterable[Part], road: Road) -> Iterator[Json]:
-    """Parts as blocks. Text that says nothing is left out: it is refused here, and often stands beside calls."""
+def _write_blocks(parts: Iterable[ContentPart], conversion: Conversion) -> Iterator[Json]:
+    """Writes parts as blocks. Blank text, which often comes with calls, is dropped, because the API rejects it."""
     for part in parts:
         match part:
             case TextPart(text):
-                if text.strip() or road.reply:
+                if text.strip() or conversion.reply:
                     yield {"type": "text", "text": text}
             case Thought():
-                yield from _write_thought(part, road)
+                yield from _write_thought(part, conversion)
             case CallPart():
-                call_id = part.id if road.reply else safe_id(part.id)
-                yield {"type": "tool_use", "id": call_id, "name": part.name, "input": input_of(part, road)}
+                call_id = part.id if conversion.reply else safe_id(part.id)
+                yield {"type": "tool_use", "id": call_id, "name": part.name, "input": input_of(part, conversion)}
             case ResultPart():
                 failed: dict[str, Json] = {"is_error": True} if part.failed else {}
-                content = list(_write_blocks(part.parts, road))
+                content = list(_write_blocks(part.parts, conversion))
                 yield {"type": "tool_result", "tool_use_id": safe_id(part.call_id), "content": content, **failed}
             case Picture():
                 yield {"type": "image", "source": _source(part)}
@@ -339,11 +340,11 @@ def _write_blocks(parts: Iterable[Part], road: Road) -> Iterator[Json]:
                 yield {"type": "text", "text": text}
 
 
-def _write_thought(part: Thought, road: Road) -> Iterator[Json]:
+def _write_thought(part: Thought, conversion: Conversion) -> Iterator[Json]:
     if part.block and part.block.get("type") in THINKING:
         yield dict(part.block)
-    elif (part.block or part.text) and not road.reply:
-        raise road.lost("reasoning that Anthropic did not sign")
+    elif (part.block or part.text) and not conversion.reply:
+        raise conversion.unsupported("reasoning that Anthropic did not sign")
     elif part.text:
         yield {"type": "thinking", "thinking": part.text, "signature": seal(part.block) if part.block else ""}
     elif part.block:
@@ -351,7 +352,7 @@ def _write_thought(part: Thought, road: Road) -> Iterator[Json]:
 
 
 def sealed_block(block: Mapping[str, Json]) -> Mapping[str, Json] | None:
-    """What has to go back of a block of thinking: what is sealed in it, or the block; nothing where nothing is."""
+    """Returns what must be sent back for a thinking block: the item sealed in it, or the block; `None` if neither."""
     sealed = text_in(block.get("signature")) or text_in(block.get("data"))
     return unseal(sealed) or block if sealed else None
 
@@ -362,26 +363,26 @@ def _source(part: Picture | FilePart) -> Json:
     return {"type": "base64", "media_type": part.media_type, "data": part.data}
 
 
-def _read_tool(tool: Mapping[str, Json], road: Road, where: str) -> ToolDefinition:
+def _read_tool(tool: Mapping[str, Json], conversion: Conversion, where: str) -> ToolDefinition:
     if tool.get("type", "custom") not in ("custom", None):
-        raise road.lost(f"{where} ({tool.get('type')})")
+        raise conversion.unsupported(f"{where} ({tool.get('type')})")
     if tool.get("defer_loading") is True:
-        raise road.lost(f"{where}.defer_loading")
+        raise conversion.unsupported(f"{where}.defer_loading")
     hints = {"defer_loading", "eager_input_streaming"} | CACHE_MARKS
-    road.only(tool, hints | {"type", "name", "description", "input_schema", "strict"}, where)
+    conversion.allow_only(tool, hints | {"type", "name", "description", "input_schema", "strict"}, where)
     description = text_in(tool.get("description"))
     schema, strict = tool.get("input_schema"), flag(tool, "strict")
     return ToolDefinition(name=text_in(tool.get("name")), description=description, schema=schema, strict=strict)
 
 
 def _write_tool(tool: ToolDefinition) -> Json:
-    told: dict[str, Json] = {"description": tool.description} if tool.description else {}
+    description: dict[str, Json] = {"description": tool.description} if tool.description else {}
     strict: dict[str, Json] = {"strict": True} if tool.strict else {}
     schema: dict[str, Json] = tool.schema if isinstance(tool.schema, dict) else {"properties": {}}
-    return {"name": tool.name, **told, "input_schema": {"type": "object", **schema}, **strict}
+    return {"name": tool.name, **description, "input_schema": {"type": "object", **schema}, **strict}
 
 
-def _read_choice(value: Mapping[str, Json], road: Road) -> ToolChoice | None:
+def _read_choice(value: Mapping[str, Json], conversion: Conversion) -> ToolChoice | None:
     match value.get("type"):
         case None:
             return None
@@ -390,7 +391,7 @@ def _read_choice(value: Mapping[str, Json], road: Road) -> ToolChoice | None:
         case "tool":
             return ToolChoice(kind="tool", name=text_in(value.get("name")))
         case _:
-            raise road.lost("'tool_choice'")
+            raise conversion.unsupported("'tool_choice'")
 
 
 def _write_choice(request: CompletionRequest) -> Json:
@@ -398,17 +399,17 @@ def _write_choice(request: CompletionRequest) -> Json:
         return None
     choice = request.choice or ToolChoice(kind="auto")
     name: dict[str, Json] = {"name": choice.name} if choice.kind == "tool" else {}
-    alone: dict[str, Json] = {}
+    parallel: dict[str, Json] = {}
     if request.parallel is not None and choice.kind != "none":
-        alone["disable_parallel_tool_use"] = not request.parallel
-    return {"type": choice.kind, **name, **alone}
+        parallel["disable_parallel_tool_use"] = not request.parallel
+    return {"type": choice.kind, **name, **parallel}
 
 
-def _read_shape(value: Json, road: Road) -> Shape | None:
+def _read_schema(value: Json, conversion: Conversion) -> OutputSchema | None:
     match value:
         case None:
             return None
         case {"type": "json_schema", "schema": schema}:
-            return Shape(schema=schema, strict=True)
+            return OutputSchema(schema=schema, strict=True)
         case _:
-            raise road.lost("'output_config.format'")
+            raise conversion.unsupported("'output_config.format'")

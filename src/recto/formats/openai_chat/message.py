@@ -1,4 +1,4 @@
-"""Messages of OpenAI's Chat Completions, and of the many who speak it with fields of their own."""
+"""Messages of OpenAI's Chat Completions, and of vendors that extend it with members of their own."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from recto.formats.message import (
     Part,
     as_json,
     fields_of,
-    image,
-    leftovers,
+    image_part,
     object_in,
-    other,
-    result,
+    result_parts,
     stated_role,
     text_in,
+    unknown_members,
+    unknown_part,
     weight_in,
 )
+from recto.transcript.entries import Role
 
 _KNOWN = (
     frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio", "id"})
@@ -29,13 +30,13 @@ _KNOWN = (
 
 
 def read(raw: bytes) -> Message:
-    """What a message says."""
+    """Parses a message."""
     fields = fields_of(raw)
     role = stated_role(fields)
     parts: list[Part] = []
     if role == "tool":
         call_id, name = text_in(fields.get("tool_call_id")), text_in(fields.get("name"))
-        parts += result(call_id, name, content_parts(fields.get("content")))
+        parts += result_parts(call_id, name, content_parts(fields.get("content")))
     else:
         parts += _thinking(fields)
         parts += content_parts(fields.get("content"))
@@ -44,34 +45,65 @@ def read(raw: bytes) -> Message:
     parts += _calls(fields)
     if audio := fields.get("audio"):
         parts.append(_audio(audio))
-    parts += leftovers(fields, _KNOWN)
+    parts += unknown_members(fields, _KNOWN)
     return Message(role=role, parts=tuple(parts), name=text_in(fields.get("name")))
 
 
+def role_of(fields: dict[str, Json]) -> Role:
+    """Returns the role of a message."""
+    return stated_role(fields)
+
+
+def is_own_message(fields: dict[str, Json]) -> bool:
+    """Whether only Chat has such a message: one with tool calls or a role of its own, and no `type`."""
+    return fields.get("type") is None and has_chat_members(fields)
+
+
+def has_chat_members(fields: dict[str, Json]) -> bool:
+    """Whether a message has the tool members or the roles that OpenAI's formats have and Anthropic's does not."""
+    own_role = fields.get("role") in ("tool", "function", "developer")
+    return own_role or "tool_calls" in fields or "tool_call_id" in fields
+
+
+def is_own_block(block: dict[str, Json]) -> bool:
+    """Whether only Chat has such a content part."""
+    return block.get("type") in ("image_url", "input_audio", "file")
+
+
+def is_own_wrapper(fields: dict[str, Json]) -> bool:
+    """Never: Chat messages have no `type`."""
+    return False
+
+
+def canonical_fields(fields: dict[str, Json]) -> dict[str, Json]:
+    """Returns all members: in Chat, none of them may differ between two copies of a message."""
+    return fields
+
+
 def content_parts(content: Json) -> Iterator[Part]:
-    """The parts of a message's content, which is a text, a list of parts, or nothing."""
+    """Parses the content of a message: a string, a list of parts, or null."""
     if isinstance(content, str):
         yield Part(kind="text", text=content)
     elif isinstance(content, list):
         for item in content:
             yield _content_part(item)
     elif content is not None:
-        yield other(content)
+        yield unknown_part(content)
 
 
 def _content_part(item: Json) -> Part:
     if isinstance(item, str):
         return Part(kind="text", text=item)
     if not isinstance(item, dict):
-        return other(item)
+        return unknown_part(item)
     match item:
         case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
             return Part(kind="text", text=text)
         case {"type": "image_url", "image_url": dict()}:
-            given = object_in(item["image_url"])
-            return image(given.get("url"), given.get("detail"))
+            source = object_in(item["image_url"])
+            return image_part(source.get("url"), source.get("detail"))
         case {"type": "image_url", "image_url": str(url)}:
-            return image(url)
+            return image_part(url)
         case {"type": "input_audio", "input_audio": {"data": data}}:
             return Part(kind="media", weight=weight_in(data))
         case {"type": "file", "file": dict()}:
@@ -82,11 +114,11 @@ def _content_part(item: Json) -> Part:
             texts = (part.text for part in content_parts(thinking))
             return Part(kind="thinking", text="\n".join(texts), weight=weight_in(item.get("signature")))
         case _:
-            return other(item)
+            return unknown_part(item)
 
 
 def _thinking(fields: dict[str, Json]) -> Iterator[Part]:
-    """Reasoning as vendors send it: one text, a list of details, or the same text in both."""
+    """Parses reasoning as vendors send it: one text, a list of details, or the same text in both."""
     seen: set[str] = set()
     for key in ("reasoning_content", "reasoning"):
         value = fields.get(key)
@@ -95,7 +127,7 @@ def _thinking(fields: dict[str, Json]) -> Iterator[Part]:
                 seen.add(value)
                 yield Part(kind="thinking", text=value)
         elif value:
-            yield Part(kind="thinking", text=other(value).text, weight=other(value).weight)
+            yield Part(kind="thinking", text=unknown_part(value).text, weight=unknown_part(value).weight)
     details = fields.get("reasoning_details")
     for detail in details if isinstance(details, list) else []:
         part = _detail(detail)
@@ -105,7 +137,7 @@ def _thinking(fields: dict[str, Json]) -> Iterator[Part]:
 
 def _detail(detail: Json) -> Part:
     if not isinstance(detail, dict):
-        return other(detail)
+        return unknown_part(detail)
     text = text_in(detail.get("text")) or text_in(detail.get("summary"))
     return Part(kind="thinking", text=text, weight=weight_in(detail.get("data")) + weight_in(detail.get("signature")))
 
@@ -116,20 +148,19 @@ def _calls(fields: dict[str, Json]) -> Iterator[Part]:
         if isinstance(call, dict):
             yield _call(call)
         else:
-            yield other(call)
-    old = fields.get("function_call")
-    if isinstance(old, dict):
-        yield Part(kind="call", name=text_in(old.get("name")), text=_arguments(old.get("arguments")))
+            yield unknown_part(call)
+    deprecated = fields.get("function_call")
+    if isinstance(deprecated, dict):
+        yield Part(kind="call", name=text_in(deprecated.get("name")), text=_arguments(deprecated.get("arguments")))
 
 
 def _call(call: dict[str, Json]) -> Part:
     # `custom` calls carry free text; `extra_content` carries Gemini's thought signature
-    function = call.get("function") or call.get("custom")
-    given = object_in(function)
+    function = object_in(call.get("function") or call.get("custom"))
     return Part(
         kind="call",
-        name=text_in(given.get("name")),
-        text=_arguments(given.get("arguments", given.get("input"))),
+        name=text_in(function.get("name")),
+        text=_arguments(function.get("arguments", function.get("input"))),
         call_id=text_in(call.get("id")),
         weight=weight_in(call.get("extra_content")),
     )
@@ -142,5 +173,5 @@ def _arguments(value: Json) -> str:
 
 
 def _audio(audio: Json) -> Part:
-    given = object_in(audio)
-    return Part(kind="media", text=text_in(given.get("transcript")), weight=weight_in(given.get("data")))
+    fields = object_in(audio)
+    return Part(kind="media", text=text_in(fields.get("transcript")), weight=weight_in(fields.get("data")))

@@ -1,4 +1,4 @@
-"""Messages of Anthropic's Messages API: a role and blocks, with tool results inside user messages."""
+"""Messages of Anthropic's Messages API: a role and content blocks, with tool results inside user messages."""
 
 from __future__ import annotations
 
@@ -8,38 +8,35 @@ from typing import Final
 from recto.formats.json_spans import Json
 from recto.formats.message import (
     CACHE_MARKS,
+    REPLY_ONLY,
     Message,
     Part,
     as_json,
     fields_of,
-    image,
-    leftovers,
+    image_part,
     object_in,
-    other,
-    result,
+    result_parts,
     stated_role,
     text_in,
+    unknown_members,
+    unknown_part,
     weight_in,
 )
 from recto.transcript.entries import Role
 
-REPLY_ONLY: Final = frozenset(
-    {"id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container", "context_management"}
-)
-"""Members of a reply that are not part of the message: nobody sends them back."""
-
+_OWN_BLOCKS: Final = ("tool_use", "tool_result", "redacted_thinking", "server_tool_use", "document")
 _KNOWN = frozenset({"role", "content", "clear_at"}) | REPLY_ONLY | CACHE_MARKS
 
 
 def read(raw: bytes) -> Message:
-    """What a message says."""
+    """Parses a message."""
     fields = fields_of(raw)
-    parts = [*content_parts(fields.get("content")), *leftovers(fields, _KNOWN)]
+    parts = [*content_parts(fields.get("content")), *unknown_members(fields, _KNOWN)]
     return Message(role=role_of(fields), parts=tuple(parts))
 
 
 def role_of(fields: dict[str, Json]) -> Role:
-    """A user message with a tool's result in it is the tool's."""
+    """Returns the role of a message; `tool` for a user message with a tool result in it."""
     role = stated_role(fields)
     content = fields.get("content")
     if role == "user" and isinstance(content, list):
@@ -49,8 +46,32 @@ def role_of(fields: dict[str, Json]) -> Role:
     return role
 
 
+def is_own_message(fields: dict[str, Json]) -> bool:
+    """Never: outside its content, a message has no members that other formats lack."""
+    return False
+
+
+def is_own_block(block: dict[str, Json]) -> bool:
+    """Whether only Anthropic has such a block."""
+    match block:
+        case {"type": "thinking", "thinking": str()} | {"type": "image", "source": {}}:
+            return True
+        case _:
+            return block.get("type") in _OWN_BLOCKS
+
+
+def is_own_wrapper(fields: dict[str, Json]) -> bool:
+    """Whether a message with `"type": "message"` has other members that only a response has."""
+    return bool(REPLY_ONLY & (fields.keys() - {"id", "type"}))
+
+
+def canonical_fields(fields: dict[str, Json]) -> dict[str, Json]:
+    """Drops the members of a response that are not part of the message."""
+    return {key: value for key, value in fields.items() if key not in REPLY_ONLY}
+
+
 def content_parts(content: Json) -> Iterator[Part]:
-    """The parts of a message's content, which is a text, a list of blocks, or nothing."""
+    """Parses the content of a message: a string, a list of blocks, or null."""
     if isinstance(content, str):
         yield Part(kind="text", text=content)
     elif isinstance(content, list):
@@ -65,7 +86,7 @@ def _block_parts(block: Json) -> Iterator[Part]:
         yield Part(kind="text", text=block)
         return
     if not isinstance(block, dict):
-        yield other(block)
+        yield unknown_part(block)
         return
     match block:
         case {"type": "text", "text": str(text)}:
@@ -75,7 +96,7 @@ def _block_parts(block: Json) -> Iterator[Part]:
         case {"type": "redacted_thinking"}:
             yield Part(kind="thinking", weight=weight_in(block.get("data")))
         case {"type": str(kind), "tool_use_id": call_id} if kind.endswith("tool_result"):
-            yield from result(text_in(call_id), "", content_parts(block.get("content")))
+            yield from result_parts(text_in(call_id), "", content_parts(block.get("content")))
         case {"type": str(kind), "name": str(name)} if kind.endswith("tool_use"):
             arguments = as_json(block.get("input")) if "input" in block else ""
             yield Part(kind="call", name=name, text=arguments, call_id=text_in(block.get("id")))
@@ -90,15 +111,15 @@ def _block_parts(block: Json) -> Iterator[Part]:
             sealed = weight_in(block.get("encrypted_content")) + weight_in(block.get("signature"))
             yield Part(kind="text", text=text_in(block.get("content")), weight=sealed)
         case _:
-            yield other(block)
+            yield unknown_part(block)
 
 
 def _image(source: dict[str, Json]) -> Part:
     match source:
         case {"type": "base64", "data": data}:
-            return image(data)
+            return image_part(data)
         case {"type": "url", "url": url}:
-            return image(url)
+            return image_part(url)
         case _:
             return Part(kind="image", text=text_in(source.get("file_id")))
 

@@ -1,6 +1,6 @@
-"""Items of OpenAI's Responses API (and of Open Responses): messages, calls, results and reasoning, each by itself.
+"""Items of OpenAI's Responses API (and of Open Responses): messages, calls, results and reasoning are separate items.
 
-New kinds of items appear every few months. A kind not known here is read by the shape of its name and weighed in full.
+OpenAI adds item types every few months. An unknown type is parsed by the form of its name, and its full size counts.
 """
 
 from __future__ import annotations
@@ -11,45 +11,48 @@ from recto.errors import MalformedMessage
 from recto.formats.json_spans import Json
 from recto.formats.message import (
     CACHE_MARKS,
+    REPLY_ONLY,
     Message,
     Part,
     as_json,
     fields_of,
-    image,
-    leftovers,
-    other,
-    result,
+    image_part,
+    result_parts,
     stated_role,
     text_in,
+    unknown_members,
+    unknown_part,
     weight_in,
 )
+from recto.formats.openai_chat.message import has_chat_members
 from recto.transcript.entries import Role
 
 _PLAIN_ITEMS = frozenset(
     {"reasoning", "compaction", "compaction_trigger", "item_reference", "program", "additional_tools"}
 ) | frozenset({"configuration_update", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"})
+_OWN_PARTS = ("input_text", "output_text", "input_image", "input_file")
 _KNOWN = frozenset({"type", "role", "content", "id", "status", "phase", "name"}) | CACHE_MARKS
 _CALL_KNOWN = frozenset({"type", "id", "call_id", "status", "name", "namespace"}) | CACHE_MARKS
 
 
 def is_item(kind: Json) -> bool:
-    """Whether this is the `type` of an item that only this format has."""
+    """Whether a `type` is an item type that only this format has."""
     return isinstance(kind, str) and (kind in _PLAIN_ITEMS or kind.endswith(("_call", "_output")))
 
 
 def read(raw: bytes) -> Message:
-    """What an item says."""
+    """Parses an item."""
     fields = fields_of(raw)
     role = role_of(fields)
     kind = fields.get("type", "message")
     if kind == "message":
-        parts = [*content_parts(fields.get("content")), *leftovers(fields, _KNOWN)]
+        parts = [*content_parts(fields.get("content")), *unknown_members(fields, _KNOWN)]
         return Message(role=role, parts=tuple(parts), name=text_in(fields.get("name")))
     return Message(role=role, parts=tuple(_item_parts(str(kind), fields)))
 
 
 def role_of(fields: dict[str, Json]) -> Role:
-    """Who an item comes from: its own role, the tool for what a tool gave back, else the assistant."""
+    """Returns the role of an item: its own one, `tool` for outputs of calls, else `assistant`."""
     kind = fields.get("type")
     if kind is None or kind == "message":
         return stated_role(fields)
@@ -62,8 +65,35 @@ def role_of(fields: dict[str, Json]) -> Role:
     return stated_role(fields) if isinstance(fields.get("role"), str) else "assistant"
 
 
+def is_own_message(fields: dict[str, Json]) -> bool:
+    """Whether only Responses has such an item: one of its types, or a Chat role together with a `type`."""
+    kind = fields.get("type")
+    return is_item(kind) or (kind is not None and has_chat_members(fields))
+
+
+def is_own_block(block: dict[str, Json]) -> bool:
+    """Whether only Responses has such a content part."""
+    return block.get("type") in _OWN_PARTS
+
+
+def is_own_wrapper(fields: dict[str, Json]) -> bool:
+    """Whether a message with `"type": "message"` is an item and not an Anthropic response."""
+    return not REPLY_ONLY & (fields.keys() - {"id", "type"})
+
+
+def canonical_fields(fields: dict[str, Json]) -> dict[str, Json]:
+    """Drops the status, and the id unless it is the only link to a call or the only content."""
+    kind = fields.get("type", "message")
+    dropped = {"status"}
+    if kind == "message":
+        dropped |= {"type", "id"}
+    elif "call_id" in fields or not str(kind).endswith(("_output", "_reference")):
+        dropped |= {"id"}
+    return {key: value for key, value in fields.items() if key not in dropped}
+
+
 def content_parts(content: Json) -> Iterator[Part]:
-    """The parts of a message's content or of a call's output: a text, a list of parts, or nothing."""
+    """Parses the content of a message or the output of a call: a string, a list of parts, or null."""
     if isinstance(content, str):
         yield Part(kind="text", text=content)
     elif isinstance(content, list):
@@ -77,11 +107,11 @@ def _content_part(item: Json) -> Part:
     if isinstance(item, str):
         return Part(kind="text", text=item)
     if not isinstance(item, dict):
-        return other(item)
+        return unknown_part(item)
     match item:
         case {"type": "input_image" | "computer_screenshot"}:
             source = item.get("image_url") or item.get("file_id")
-            return image(source, item.get("detail"))
+            return image_part(source, item.get("detail"))
         case {"type": "input_file"}:
             label = text_in(item.get("filename")) or text_in(item.get("file_url")) or text_in(item.get("file_id"))
             return Part(kind="media", text=label, weight=weight_in(item.get("file_data")))
@@ -90,7 +120,7 @@ def _content_part(item: Json) -> Part:
         case {"type": "refusal", "refusal": str(text)} | {"type": str(), "text": str(text)}:
             return Part(kind="text", text=text)
         case _:
-            return other(item)
+            return unknown_part(item)
 
 
 def _item_parts(kind: str, fields: dict[str, Json]) -> Iterator[Part]:
@@ -99,29 +129,28 @@ def _item_parts(kind: str, fields: dict[str, Json]) -> Iterator[Part]:
     elif kind == "compaction":
         yield Part(kind="other", weight=weight_in(fields.get("encrypted_content")))
     elif kind == "image_generation_call":
-        yield image(fields.get("result"))
+        yield image_part(fields.get("result"))
     elif kind.endswith("_output"):
         call_id = text_in(fields.get("call_id")) or text_in(fields.get("id"))
-        yield from result(call_id, text_in(fields.get("name")), content_parts(fields.get("output")))
-        yield from leftovers(fields, _CALL_KNOWN | {"output"})
-    elif kind in ("function_call", "custom_tool_call") or _asks_for_output(kind, fields):
+        yield from result_parts(call_id, text_in(fields.get("name")), content_parts(fields.get("output")))
+        yield from unknown_members(fields, _CALL_KNOWN | {"output"})
+    elif kind in ("function_call", "custom_tool_call") or _expects_output(kind, fields):
         yield _call(kind, fields)
     else:
-        # Run by the provider, or unknown: question and answer are in one item, so it needs no partner.
-        yield other({key: value for key, value in fields.items() if key not in ("id", "status", "role")})
+        # Run by the provider, or unknown: call and result are in one item, so it needs no partner.
+        yield unknown_part({key: value for key, value in fields.items() if key not in ("id", "status", "role")})
 
 
-def _asks_for_output(kind: str, fields: dict[str, Json]) -> bool:
+def _expects_output(kind: str, fields: dict[str, Json]) -> bool:
     return kind.endswith("_call") and isinstance(fields.get("call_id"), str)
 
 
 def _call(kind: str, fields: dict[str, Json]) -> Part:
     name = text_in(fields.get("name")) or kind.removesuffix("_call")
-    given = fields.get("arguments", fields.get("input"))
-    if given is None:
-        given = {key: value for key, value in fields.items() if key not in _CALL_KNOWN}
-        given = given or ""
-    text = given if isinstance(given, str) else as_json(given)
+    arguments = fields.get("arguments", fields.get("input"))
+    if arguments is None:
+        arguments = {key: value for key, value in fields.items() if key not in _CALL_KNOWN} or ""
+    text = arguments if isinstance(arguments, str) else as_json(arguments)
     return Part(kind="call", name=name, text=text, call_id=text_in(fields.get("call_id")))
 
 

@@ -1,4 +1,4 @@
-"""The Responses API, read into meaning and written from it."""
+"""The Responses API, converted to and from neutral requests and responses."""
 
 from __future__ import annotations
 
@@ -6,38 +6,42 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from recto.errors import InputError, MalformedMessage
-from recto.formats.convert.openai_chat import FAILED, data_url, objects_in, read_shape, read_url
 from recto.formats.convert.reasoning import seal, sealed_in
 from recto.formats.convert.types import (
+    FAILED,
     SHARED_HINTS,
     CallPart,
     ChatTurn,
     Completion,
     CompletionRequest,
+    ContentPart,
+    Conversion,
     Cost,
     Ending,
     FilePart,
-    Ids,
-    Part,
+    OutputSchema,
     Picture,
     RefusalPart,
+    ResponseIds,
     ResultPart,
-    Road,
-    Role,
-    Shape,
     Stop,
     TextPart,
     Thought,
     ToolChoice,
     ToolDefinition,
-    cost_in,
+    TurnRole,
+    cost_from_usage,
     count,
+    data_url,
     flag,
-    joined,
+    merge_texts,
     number,
-    objects,
-    stopped_for,
-    written_content,
+    object_list,
+    objects_in,
+    read_output_schema,
+    split_url,
+    stop_for,
+    write_content,
 )
 from recto.formats.json_spans import Json
 from recto.formats.message import CACHE_MARKS, fields_of, object_in, text_in
@@ -60,16 +64,16 @@ _KNOWN: Final = SHARED_HINTS | {
     "store",
     "client_metadata",
 }
-_USUAL: Final[Mapping[str, tuple[Json, ...]]] = {
+_DEFAULTS: Final[Mapping[str, tuple[Json, ...]]] = {
     "background": (False,),
     "top_logprobs": (0,),
-    "truncation": ("disabled", "auto"),  # whoever bounds the prompt has done so already
+    "truncation": ("disabled", "auto"),  # the prompt is within its budget already
     "include": (["reasoning.encrypted_content"],),
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
 }
 _ITEM: Final = frozenset({"type", "id", "status", "phase"}) | CACHE_MARKS
-_ROLES: Final[Mapping[str, Role]] = {
+_ROLES: Final[Mapping[str, TurnRole]] = {
     "system": "system",
     "developer": "developer",
     "user": "user",
@@ -77,53 +81,56 @@ _ROLES: Final[Mapping[str, Role]] = {
 }
 
 
-def read_request(body: Mapping[str, Json], road: Road) -> CompletionRequest:
-    """What a request body asks for."""
-    road.only(body, _KNOWN | _USUAL.keys())
-    road.plain(body, _USUAL)
+def read_request(body: Mapping[str, Json], conversion: Conversion) -> CompletionRequest:
+    """Reads a request body."""
+    conversion.allow_only(body, _KNOWN | _DEFAULTS.keys())
+    conversion.require_defaults(body, _DEFAULTS)
     reasoning, text = object_in(body.get("reasoning")), object_in(body.get("text"))
-    road.only(reasoning, {"effort", "summary", "generate_summary"}, "reasoning")
-    road.only(text, {"format", "verbosity"}, "text")
+    conversion.allow_only(reasoning, {"effort", "summary", "generate_summary"}, "reasoning")
+    conversion.allow_only(text, {"format", "verbosity"}, "text")
     return CompletionRequest(
         model=text_in(body.get("model")),
-        turns=(*_instructions(body.get("instructions"), road), *read_turns(_items(body.get("input")), road)),
-        tools=tuple(_read_tool(tool, road, f"tools[{n}]") for n, tool in enumerate(objects_in(body, "tools"))),
-        choice=_read_choice(body.get("tool_choice"), road),
+        turns=(
+            *_instructions(body.get("instructions"), conversion),
+            *read_turns(_items(body.get("input")), conversion),
+        ),
+        tools=tuple(_read_tool(tool, conversion, f"tools[{n}]") for n, tool in enumerate(objects_in(body, "tools"))),
+        choice=_read_choice(body.get("tool_choice"), conversion),
         parallel=flag(body, "parallel_tool_calls"),
-        most_tokens=count(body, "max_output_tokens"),
+        max_tokens=count(body, "max_output_tokens"),
         temperature=number(body, "temperature"),
         top_p=number(body, "top_p"),
         stream=bool(body.get("stream")),
         effort=text_in(reasoning.get("effort")),
         verbosity=text_in(text.get("verbosity")),
-        shape=_read_shape(text.get("format"), road),
+        output_schema=_read_schema(text.get("format"), conversion),
         hints={key: value for key, value in body.items() if key in SHARED_HINTS},
     )
 
 
-def write_request(request: CompletionRequest, road: Road) -> dict[str, Json]:
-    """A request body. Nothing is left with the provider: the formats that cross into this one leave nothing either."""
+def write_request(request: CompletionRequest, conversion: Conversion, max_tokens: int) -> dict[str, Json]:
+    """Writes a request body with `"store": false`: in the formats it comes from, the provider stores nothing either."""
     if request.stop:
-        raise road.lost("stop sequences")
+        raise conversion.unsupported("stop sequences")
     body: dict[str, Json] = {"model": request.model}
     turns = request.turns
     match turns:
         case (ChatTurn(role="system", parts=(TextPart(text=instructions),)), *_):
             body["instructions"] = instructions
             turns = turns[1:]
-    body["input"] = list(write_turns(turns, road))
+    body["input"] = list(write_turns(turns, conversion))
     if request.tools:
         body["tools"] = [_write_tool(tool) for tool in request.tools]
     if request.choice is not None:
         body["tool_choice"] = _write_choice(request.choice)
     text: dict[str, Json] = {}
-    if request.shape is not None:
-        text["format"] = _write_shape(request.shape)
+    if request.output_schema is not None:
+        text["format"] = _write_schema(request.output_schema)
     if request.verbosity:
         text["verbosity"] = request.verbosity
-    given: dict[str, Json] = {
+    optional: dict[str, Json] = {
         "parallel_tool_calls": request.parallel,
-        "max_output_tokens": request.most_tokens,
+        "max_output_tokens": request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
         "reasoning": {"effort": request.effort} if request.effort else None,
@@ -132,32 +139,32 @@ def write_request(request: CompletionRequest, road: Road) -> dict[str, Json]:
         "store": False,
         **request.hints,
     }
-    return body | {key: value for key, value in given.items() if value is not None}
+    return body | {key: value for key, value in optional.items() if value is not None}
 
 
-def reasoning_item(part: Thought, road: Road) -> dict[str, Json]:
-    """Reasoning as an item: its own, or one that keeps for a client what another model sealed."""
+def reasoning_item(part: Thought, conversion: Conversion) -> dict[str, Json]:
+    """Writes a reasoning item: the original one, or one that seals another format's reasoning for the client."""
     if part.block and part.block.get("type") == "reasoning":
         return dict(part.block)
-    if part.block and not road.reply:
-        raise road.lost("reasoning that its model signed or sealed")
+    if part.block and not conversion.reply:
+        raise conversion.unsupported("reasoning that its model signed or sealed")
     summary: list[Json] = [{"type": "summary_text", "text": part.text}] if part.text else []
     sealed: dict[str, Json] = {"encrypted_content": seal(part.block)} if part.block else {}
     return {"type": "reasoning", "summary": summary, **sealed}
 
 
 def call_item(call: CallPart) -> dict[str, Json]:
-    """A call as an item."""
+    """Writes a call item."""
     return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments or "{}"}
 
 
 def read_cost(value: Json) -> Cost | None:
-    """What an answer cost, where it is told."""
-    return cost_in(value, "output_tokens_details")
+    """Reads a `usage` object."""
+    return cost_from_usage(value, "output_tokens_details")
 
 
 def write_cost(cost: Cost | None) -> Json:
-    """The usage of a reply."""
+    """Writes a `usage` object."""
     if cost is None:
         return None
     usage = cost.usage
@@ -170,26 +177,26 @@ def write_cost(cost: Cost | None) -> Json:
     }
 
 
-def _instructions(value: Json, road: Road) -> Iterator[ChatTurn]:
+def _instructions(value: Json, conversion: Conversion) -> Iterator[ChatTurn]:
     if isinstance(value, str):
         if value:
             yield ChatTurn(role="system", parts=(TextPart(value),))
     elif value is not None:
-        raise road.lost("'instructions' that are not text")
+        raise conversion.unsupported("'instructions' that are not text")
 
 
 def _items(value: Json) -> list[dict[str, Json]]:
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
-    return [] if value is None else objects(value, "input")
+    return [] if value is None else object_list(value, "input")
 
 
-def read_turns(items: Iterable[dict[str, Json]], road: Road, where: str = "input") -> Iterator[ChatTurn]:
-    """What items say. Those of one side that follow each other are one turn."""
-    role: Role | None = None
-    parts: list[Part] = []
+def read_turns(items: Iterable[dict[str, Json]], conversion: Conversion, where: str = "input") -> Iterator[ChatTurn]:
+    """Reads items. Adjacent items of the assistant, or of tools, are one turn."""
+    role: TurnRole | None = None
+    parts: list[ContentPart] = []
     for n, item in enumerate(items):
-        side, found = _read_item(item, road, f"{where}[{n}]")
+        side, found = _read_item(item, conversion, f"{where}[{n}]")
         if side != role or side not in ("assistant", "tool"):
             if role is not None:
                 yield ChatTurn(role=role, parts=tuple(parts))
@@ -199,27 +206,27 @@ def read_turns(items: Iterable[dict[str, Json]], road: Road, where: str = "input
         yield ChatTurn(role=role, parts=tuple(parts))
 
 
-def _read_item(item: Mapping[str, Json], road: Road, where: str) -> tuple[Role, list[Part]]:
+def _read_item(item: Mapping[str, Json], conversion: Conversion, where: str) -> tuple[TurnRole, list[ContentPart]]:
     match item.get("type", "message"):
         case "message":
-            road.only(item, _ITEM | {"role", "content"}, where)
+            conversion.allow_only(item, _ITEM | {"role", "content"}, where)
             role = _ROLES.get(text_in(item.get("role")))
             if role is None:
-                raise road.lost(f"{where}.role")
-            return role, list(_content(item.get("content"), road, where))
+                raise conversion.unsupported(f"{where}.role")
+            return role, list(_content(item.get("content"), conversion, where))
         case "reasoning":
-            road.only(item, _ITEM | {"summary", "content", "encrypted_content"}, where)
+            conversion.allow_only(item, _ITEM | {"summary", "content", "encrypted_content"}, where)
             return "assistant", [_thought(item)]
         case "function_call":
-            road.only(item, _ITEM | {"call_id", "name", "arguments"}, where)
+            conversion.allow_only(item, _ITEM | {"call_id", "name", "arguments"}, where)
             name, arguments = text_in(item.get("name")), text_in(item.get("arguments"))
             return "assistant", [CallPart(id=text_in(item.get("call_id")), name=name, arguments=arguments)]
         case "function_call_output":
-            road.only(item, _ITEM | {"call_id", "output"}, where)
-            parts = tuple(_content(item.get("output"), road, where))
+            conversion.allow_only(item, _ITEM | {"call_id", "output"}, where)
+            parts = tuple(_content(item.get("output"), conversion, where))
             return "tool", [ResultPart(call_id=text_in(item.get("call_id")), parts=parts)]
         case kind:
-            raise road.lost(f"{where} ({kind})")
+            raise conversion.unsupported(f"{where} ({kind})")
 
 
 def _thought(item: Mapping[str, Json]) -> Thought:
@@ -227,83 +234,85 @@ def _thought(item: Mapping[str, Json]) -> Thought:
     return Thought(text="\n\n".join(texts), block=sealed_in(item))
 
 
-def _content(content: Json, road: Road, where: str) -> Iterator[Part]:
+def _content(content: Json, conversion: Conversion, where: str) -> Iterator[ContentPart]:
     if isinstance(content, str):
         yield TextPart(content)
         return
-    for n, part in enumerate([] if content is None else objects(content, "content")):
+    for n, part in enumerate([] if content is None else object_list(content, "content")):
         here = f"{where}.content[{n}]"
         match part:
             case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
-                road.only(part, {"type", "text", "logprobs"} | CACHE_MARKS, here)
+                conversion.allow_only(part, {"type", "text", "logprobs"} | CACHE_MARKS, here)
                 yield TextPart(text)
             case {"type": "refusal", "refusal": str(text)}:
                 yield RefusalPart(text)
             case {"type": "input_image", "image_url": str(url)}:
-                road.only(part, {"type", "image_url", "detail"} | CACHE_MARKS, here)
-                kind, data, address = read_url(url)
+                conversion.allow_only(part, {"type", "image_url", "detail"} | CACHE_MARKS, here)
+                kind, data, address = split_url(url)
                 yield Picture(media_type=kind, data=data, url=address, detail=text_in(part.get("detail")))
             case {"type": "input_file", "file_data": str(url)} | {"type": "input_file", "file_url": str(url)}:
-                road.only(part, {"type", "file_data", "file_url", "filename"} | CACHE_MARKS, here)
-                kind, data, address = read_url(url)
+                conversion.allow_only(part, {"type", "file_data", "file_url", "filename"} | CACHE_MARKS, here)
+                kind, data, address = split_url(url)
                 yield FilePart(media_type=kind, data=data, url=address, name=text_in(part.get("filename")))
             case _:
-                raise road.lost(f"{here} ({text_in(part.get('type'))})")
+                raise conversion.unsupported(f"{here} ({text_in(part.get('type'))})")
 
 
-def write_turns(turns: Iterable[ChatTurn], road: Road) -> Iterator[Json]:
-    """Turns as items."""
+def write_turns(turns: Iterable[ChatTurn], conversion: Conversion) -> Iterator[Json]:
+    """Writes turns as items."""
     for turn in turns:
         if turn.role not in ("assistant", "tool"):
-            yield {"type": "message", "role": turn.role, "content": written_content(turn.parts, road, _write_part)}
+            yield {"type": "message", "role": turn.role, "content": write_content(turn.parts, conversion, _write_part)}
             continue
-        said: list[TextPart | RefusalPart] = []
+        texts: list[TextPart | RefusalPart] = []
         for part in turn.parts:
             if isinstance(part, TextPart | RefusalPart):
-                if road.reply and said and type(said[-1]) is not type(part):
-                    yield from _said(said, road)  # as in a stream, where an item is closed once something else begins
-                    said = []
-                said += [part] if part.text else []
+                if conversion.reply and texts and type(texts[-1]) is not type(part):
+                    yield from _assistant_message(
+                        texts, conversion
+                    )  # as in a stream, where another kind of part ends the item
+                    texts = []
+                texts += [part] if part.text else []
                 continue
-            yield from _said(said, road)
-            said = []
-            yield from _write_item(part, road)
-        yield from _said(said, road)
+            yield from _assistant_message(texts, conversion)
+            texts = []
+            yield from _write_item(part, conversion)
+        yield from _assistant_message(texts, conversion)
 
 
-def _said(parts: Sequence[TextPart | RefusalPart], road: Road) -> Iterator[Json]:
+def _assistant_message(parts: Sequence[TextPart | RefusalPart], conversion: Conversion) -> Iterator[Json]:
     match parts:
         case []:
             return
-        case [TextPart(text)] if not road.reply:
+        case [TextPart(text)] if not conversion.reply:
             yield {"type": "message", "role": "assistant", "content": text}
         case _:
-            yield {"type": "message", "role": "assistant", "content": [said_part(part) for part in parts]}
+            yield {"type": "message", "role": "assistant", "content": [output_part(part) for part in parts]}
 
 
-def _write_item(part: Part, road: Road) -> Iterator[Json]:
+def _write_item(part: ContentPart, conversion: Conversion) -> Iterator[Json]:
     match part:
         case Thought():
             if part.text or part.block:
-                yield reasoning_item(part, road)
+                yield reasoning_item(part, conversion)
         case CallPart():
             yield call_item(part)
         case ResultPart():
             marks = [TextPart(FAILED)] if part.failed else []
-            output = written_content([*marks, *part.parts], road, _write_part)
+            output = write_content([*marks, *part.parts], conversion, _write_part)
             yield {"type": "function_call_output", "call_id": part.call_id, "output": output}
         case _:
-            raise road.lost(f"a {type(part).__name__.lower()} from the assistant")
+            raise conversion.unsupported(f"a {type(part).__name__.lower()} from the assistant")
 
 
-def said_part(part: TextPart | RefusalPart) -> dict[str, Json]:
-    """What the assistant says."""
+def output_part(part: TextPart | RefusalPart) -> dict[str, Json]:
+    """Writes an output part of the assistant."""
     if isinstance(part, RefusalPart):
         return {"type": "refusal", "refusal": part.text}
     return {"type": "output_text", "text": part.text, "annotations": [], "logprobs": []}
 
 
-def _write_part(part: Part, road: Road) -> Json:
+def _write_part(part: ContentPart, conversion: Conversion) -> Json:
     match part:
         case TextPart(text):
             return {"type": "input_text", "text": text}
@@ -313,25 +322,31 @@ def _write_part(part: Part, road: Road) -> Json:
             name: dict[str, Json] = {"filename": part.name} if part.name else {}
             return {"type": "input_file", "file_url" if part.url else "file_data": data_url(part), **name}
         case _:
-            raise road.lost(f"a {type(part).__name__.lower()} in the content of a message")
+            raise conversion.unsupported(f"a {type(part).__name__.lower()} in the content of a message")
 
 
-def _read_tool(tool: Mapping[str, Json], road: Road, where: str) -> ToolDefinition:
+def _read_tool(tool: Mapping[str, Json], conversion: Conversion, where: str) -> ToolDefinition:
     if tool.get("type") != "function":
-        raise road.lost(f"{where} ({text_in(tool.get('type'))})")
-    road.only(tool, {"type", "name", "description", "parameters", "strict"} | CACHE_MARKS, where)
+        raise conversion.unsupported(f"{where} ({text_in(tool.get('type'))})")
+    conversion.allow_only(tool, {"type", "name", "description", "parameters", "strict"} | CACHE_MARKS, where)
     description = text_in(tool.get("description"))
     schema, strict = tool.get("parameters"), flag(tool, "strict")
     return ToolDefinition(name=text_in(tool.get("name")), description=description, schema=schema, strict=strict)
 
 
 def _write_tool(tool: ToolDefinition) -> Json:
-    # where nothing is said, this format is strict and the others are not
-    told: dict[str, Json] = {"description": tool.description} if tool.description else {}
-    return {"type": "function", "name": tool.name, **told, "parameters": tool.schema, "strict": tool.strict or False}
+    # without a value, this format is strict and the others are not
+    description: dict[str, Json] = {"description": tool.description} if tool.description else {}
+    return {
+        "type": "function",
+        "name": tool.name,
+        **description,
+        "parameters": tool.schema,
+        "strict": tool.strict or False,
+    }
 
 
-def _read_choice(value: Json, road: Road) -> ToolChoice | None:
+def _read_choice(value: Json, conversion: Conversion) -> ToolChoice | None:
     match value:
         case None:
             return None
@@ -342,7 +357,7 @@ def _read_choice(value: Json, road: Road) -> ToolChoice | None:
         case {"type": "function", "name": str(name)}:
             return ToolChoice(kind="tool", name=name)
         case _:
-            raise road.lost("'tool_choice'")
+            raise conversion.unsupported("'tool_choice'")
 
 
 def _write_choice(choice: ToolChoice) -> Json:
@@ -351,24 +366,30 @@ def _write_choice(choice: ToolChoice) -> Json:
     return "required" if choice.kind == "any" else choice.kind
 
 
-def _read_shape(value: Json, road: Road) -> Shape | None:
+def _read_schema(value: Json, conversion: Conversion) -> OutputSchema | None:
     match value:
         case None | {"type": "text"}:
             return None
         case {"type": "json_object"}:
-            return Shape()
+            return OutputSchema()
         case {"type": "json_schema", "schema": dict()}:
-            return read_shape(object_in(value), road, "text.format")
+            return read_output_schema(object_in(value), conversion, "text.format")
         case _:
-            raise road.lost("'text.format'")
+            raise conversion.unsupported("'text.format'")
 
 
-def _write_shape(shape: Shape) -> Json:
-    if shape.schema is None:
+def _write_schema(output_schema: OutputSchema) -> Json:
+    if output_schema.schema is None:
         return {"type": "json_object"}
-    told: dict[str, Json] = {"description": shape.description} if shape.description else {}
-    strict: dict[str, Json] = {} if shape.strict is None else {"strict": shape.strict}
-    return {"type": "json_schema", "name": shape.name or "answer", "schema": shape.schema, **told, **strict}
+    description: dict[str, Json] = {"description": output_schema.description} if output_schema.description else {}
+    strict: dict[str, Json] = {} if output_schema.strict is None else {"strict": output_schema.strict}
+    return {
+        "type": "json_schema",
+        "name": output_schema.name or "answer",
+        "schema": output_schema.schema,
+        **description,
+        **strict,
+    }
 
 
 _INCOMPLETE: Final[Mapping[Stop, str]] = {"length": "max_output_tokens", "filtered": "content_filter"}
@@ -394,59 +415,61 @@ _ECHOED: Final[Mapping[str, Json]] = {
     "prompt_cache_key": None,
     "user": None,
 }
-"""What a response repeats of its request, and what it says where the request said nothing."""
+"""Request members that a response repeats, with their values if the request does not set them."""
 
 
-def read_answer(body: Mapping[str, Json], road: Road) -> Completion:
-    """What a reply says."""
+def read_completion(body: Mapping[str, Json], conversion: Conversion) -> Completion:
+    """Reads a response body."""
     if not isinstance(body.get("output"), list):
         raise MalformedMessage("the reply has no output")
-    parts = joined(part for turn in read_turns(objects_in(body, "output"), road, "output") for part in turn.parts)
-    return Completion(model=text_in(body.get("model")), parts=parts, ending=read_ending(body, parts, road))
+    parts = merge_texts(
+        part for turn in read_turns(objects_in(body, "output"), conversion, "output") for part in turn.parts
+    )
+    return Completion(model=text_in(body.get("model")), parts=parts, ending=read_ending(body, parts, conversion))
 
 
-def read_ending(body: Mapping[str, Json], parts: Sequence[Part], road: Road) -> Ending:
-    """How a response ended."""
+def read_ending(body: Mapping[str, Json], parts: Sequence[ContentPart], conversion: Conversion) -> Ending:
+    """Reads how a response ended."""
     reason = text_in(object_in(body.get("incomplete_details")).get("reason"))
-    found = _STOPS.get(reason)
-    if found is None:
-        raise road.lost(f"a response that is incomplete for '{reason}'")
-    return Ending(stop=stopped_for(parts, found), cost=read_cost(body.get("usage")))
+    stop = _STOPS.get(reason)
+    if stop is None:
+        raise conversion.unsupported(f"a response that is incomplete for '{reason}'")
+    return Ending(stop=stop_for(parts, stop), cost=read_cost(body.get("usage")))
 
 
-def write_answer(answer: Completion, ids: Ids, road: Road) -> dict[str, Json]:
-    """A reply."""
-    turn = ChatTurn(role="assistant", parts=answer.parts)
-    items = [with_id(object_in(item), ids, place) for place, item in enumerate(write_turns((turn,), road))]
-    return finished(ids, answer.model, items, answer.ending)
+def write_completion(completion: Completion, ids: ResponseIds, conversion: Conversion) -> dict[str, Json]:
+    """Writes a response body."""
+    turn = ChatTurn(role="assistant", parts=completion.parts)
+    items = [with_id(object_in(item), ids, place) for place, item in enumerate(write_turns((turn,), conversion))]
+    return finished(ids, completion.model, items, completion.ending)
 
 
-def envelope(ids: Ids, model: str) -> dict[str, Json]:
-    """A response that has begun: it repeats what was asked for."""
-    asked: dict[str, Json] = {}
+def envelope(ids: ResponseIds, model: str) -> dict[str, Json]:
+    """Writes a response that has started. It repeats members of the request."""
+    request: dict[str, Json] = {}
     if ids.request:
         try:
-            asked = fields_of(ids.request)
+            request = fields_of(ids.request)
         except InputError:
-            asked = {}
-    told = {key: usual if asked.get(key) is None else asked[key] for key, usual in _ECHOED.items()}
-    tools = asked.get("tools")
+            request = {}
+    echoed = {key: usual if request.get(key) is None else request[key] for key, usual in _ECHOED.items()}
+    tools = request.get("tools")
     plain: dict[str, Json] = {"description": None, "parameters": None, "strict": None}
     listed = [{**plain, **object_in(tool)} for tool in tools] if isinstance(tools, list) else []
-    reasoning: dict[str, Json] = {"effort": None, "summary": None, **object_in(asked.get("reasoning"))}
+    reasoning: dict[str, Json] = {"effort": None, "summary": None, **object_in(request.get("reasoning"))}
     head: dict[str, Json] = {"id": ids.reply, "object": "response", "created_at": ids.created, "completed_at": None}
     state: dict[str, Json] = {"status": "in_progress", "error": None, "incomplete_details": None, "model": model}
-    text: dict[str, Json] = {"format": {"type": "text"}, **object_in(asked.get("text"))}
-    held = asked.get("conversation")
-    if held:
-        told["conversation"] = {"id": held} if isinstance(held, str) else held
+    text: dict[str, Json] = {"format": {"type": "text"}, **object_in(request.get("text"))}
+    conversation = request.get("conversation")
+    if conversation:
+        echoed["conversation"] = {"id": conversation} if isinstance(conversation, str) else conversation
     return (
-        head | state | {"output": [], "usage": None, "tools": [*listed], "reasoning": reasoning, "text": text, **told}
+        head | state | {"output": [], "usage": None, "tools": [*listed], "reasoning": reasoning, "text": text, **echoed}
     )
 
 
-def finished(ids: Ids, model: str, items: Iterable[Json], ending: Ending) -> dict[str, Json]:
-    """A response that has ended."""
+def finished(ids: ResponseIds, model: str, items: Iterable[Json], ending: Ending) -> dict[str, Json]:
+    """Writes a response that has ended."""
     reason = _INCOMPLETE.get(ending.stop)
     return envelope(ids, model) | {
         "status": "incomplete" if reason else "completed",
@@ -457,8 +480,8 @@ def finished(ids: Ids, model: str, items: Iterable[Json], ending: Ending) -> dic
     }
 
 
-def with_id(item: dict[str, Json], ids: Ids, place: int) -> dict[str, Json]:
-    """An item as an answer has it: finished, and with an id."""
+def with_id(item: dict[str, Json], ids: ResponseIds, place: int) -> dict[str, Json]:
+    """Completes an item of a response: adds its id and status."""
     kind = {"message": "msg", "function_call": "fc", "reasoning": "rs"}.get(text_in(item.get("type")), "item")
     named: dict[str, Json] = {"id": ids.item(kind, place), "type": item.get("type")}
     return {**named, **item} if kind == "rs" else {**named, "status": "completed", **item}

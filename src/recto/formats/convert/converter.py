@@ -1,0 +1,120 @@
+"""Converts requests, responses and streams from one wire format to another, wherever nothing is lost.
+
+What has no equivalent in the target format raises `CannotCross` with its name; nothing is dropped silently. The
+exceptions are members that do not change the output:
+
+- cache marks, and the hints `metadata`, `user`, `safety_identifier`, `service_tier`, `prompt_cache_key`,
+  `prompt_cache_options`, `prompt_cache_retention`, `store`, `stream_options`, `client_metadata`, `diagnostics`, except
+  between OpenAI's two formats, which share most of them;
+- the detail level of images towards Anthropic, which has none; how much of its reasoning a model summarises;
+- where the text of a response is split into parts and, towards Chat, where calls and reasoning are between them;
+- the role `developer` towards Anthropic, which only has system text.
+
+Anthropic flags the result of a failed call; in the other formats such a result starts with a text that says so.
+"""
+
+from __future__ import annotations
+
+from recto.errors import CannotCross, InputError
+from recto.formats.convert.stream_types import (
+    SequentialParts,
+    StreamEnd,
+    StreamEvent,
+    StreamFailure,
+    StreamStart,
+    TextDelta,
+)
+from recto.formats.convert.types import Conversion, ResponseIds
+from recto.formats.errors import CANNOT_CROSS, UPSTREAM_FAILED
+from recto.formats.message import fields_of, json_of
+from recto.formats.registry import format_named
+from recto.formats.sse import SseEvent
+
+
+def convert_request(body: bytes, source: str, target: str, *, max_tokens: int = 8192) -> bytes:
+    """Converts a request. `max_tokens` limits the output if the client does not and the target requires a limit."""
+    reader, writer = format_named(source), format_named(target)
+    if reader is writer:
+        return body
+    conversion = Conversion(source, target)
+    request = reader.convert.read_request(fields_of(body), conversion)
+    return json_of(writer.convert.write_request(request, conversion, max_tokens)).encode()
+
+
+def convert_response(body: bytes, source: str, target: str, *, ids: ResponseIds) -> bytes:
+    """Converts a complete response."""
+    reader, writer = format_named(source), format_named(target)
+    if reader is writer:
+        return body
+    conversion = Conversion(source, target, reply=True)
+    completion = reader.convert.read_completion(fields_of(body), conversion)
+    return json_of(writer.convert.write_completion(completion, ids, conversion)).encode()
+
+
+class ConvertedStream:
+    """Converts a stream while it arrives."""
+
+    def __init__(self, source: str, target: str, *, ids: ResponseIds, include_usage: bool = False) -> None:
+        reader, writer = format_named(source), format_named(target)
+        conversion = Conversion(source, target, reply=True)
+        self.ended = False
+        """The last event was written; later input is ignored."""
+        self._reader = reader.stream_converter.reader(conversion)
+        self._writer = writer.stream_converter.writer(conversion, ids, include_usage)
+        self._sequence = None if writer.interleaves_calls else SequentialParts()
+        self._has_started = False
+
+    def feed(self, event: SseEvent) -> list[bytes]:
+        """Converts an event.
+
+        What cannot be converted ends the stream with an error event: the client already received the beginning.
+        """
+        if self.ended:
+            return []
+        written: list[bytes] = []
+        try:
+            for neutral in self._reader.read(event):
+                written += self._write(neutral)
+        except CannotCross as error:
+            written.append(self._fail(CANNOT_CROSS, str(error)))
+        except InputError as error:
+            written.append(self._fail(UPSTREAM_FAILED, str(error)))
+        return written
+
+    def finish(self) -> list[bytes]:
+        """Returns the remaining events when the input is over. A stream that was cut ends with an error event."""
+        if self.ended:
+            return []
+        written: list[bytes] = []
+        try:
+            for neutral in self._reader.finish():
+                written += self._write(neutral)
+        except CannotCross as error:
+            written.append(self._fail(CANNOT_CROSS, str(error)))
+        if not self.ended:
+            written.append(self._fail(UPSTREAM_FAILED, "The model's answer broke off."))
+        return written
+
+    def _write(self, event: StreamEvent) -> list[bytes]:
+        if self.ended:
+            return []
+        if isinstance(event, StreamFailure):
+            return [self._fail(UPSTREAM_FAILED, event.message or "The model's answer broke off.")]
+        if isinstance(event, TextDelta) and not event.text:
+            return []
+        events: list[StreamEvent] = [event]
+        if isinstance(event, StreamStart):
+            if self._has_started:
+                return []
+            self._has_started = True
+        elif not self._has_started:
+            self._has_started = True
+            events = [StreamStart(""), event]
+        in_sequence = events if self._sequence is None else self._sequence.feed(events)
+        written = [raw for neutral in in_sequence for raw in self._writer.write(neutral)]
+        self.ended = isinstance(event, StreamEnd)
+        return written
+
+    def _fail(self, code: str, message: str) -> bytes:
+        self.ended = True
+        return self._writer.fail(code, message)

@@ -1,0 +1,37 @@
+"""OpenAI's Chat Completions, and the many APIs that follow it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from recto.formats.format import BodyKeys, Format, HttpApi
+from recto.formats.openai_chat import convert, convert_stream, edits, errors, message, request, validation
+from recto.formats.openai_chat.response import read_response
+from recto.formats.openai_chat.stream import ChatCapture
+
+CHAT: Final = "openai.chat"
+
+OPENAI_CHAT: Final = Format(
+    name=CHAT,
+    short_name="chat",
+    title="OpenAI Chat",
+    providers=frozenset({"openai"}),
+    system_alone=True,
+    adjacency="strict",
+    interleaves_calls=True,
+    body=BodyKeys(output_limits=("max_completion_tokens", "max_tokens")),
+    api=HttpApi(
+        path="/v1/chat/completions",
+        upstream_path="/chat/completions",
+        response_id_prefix="chatcmpl",
+    ),
+    messages=message,
+    edits=edits,
+    validation=validation,
+    errors=errors,
+    request=request,
+    convert=convert,
+    stream_converter=convert_stream,
+    read_response=read_response,
+    capture=ChatCapture,
+)

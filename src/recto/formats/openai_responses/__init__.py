@@ -1,0 +1,52 @@
+"""OpenAI's Responses API, and Open Responses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from recto.formats.format import BodyKeys, Format, HttpApi
+from recto.formats.json_spans import Json
+from recto.formats.openai_responses import convert, convert_stream, edits, errors, message, request, validation
+from recto.formats.openai_responses.response import read_response
+from recto.formats.openai_responses.stream import ResponsesCapture
+
+RESPONSES: Final = "openai.responses"
+
+
+def _token_count(tokens: int) -> dict[str, Json]:
+    return {"object": "response.input_tokens", "input_tokens": tokens}
+
+
+OPENAI_RESPONSES: Final = Format(
+    name=RESPONSES,
+    short_name="responses",
+    title="OpenAI Responses",
+    adjacency="anywhere",
+    block_keys=("content", "output"),
+    body=BodyKeys(
+        messages="input",
+        system="instructions",
+        output_limits=("max_output_tokens",),
+        optional=True,
+        accepts_text=True,
+        stored_history=request.STORED_HISTORY,
+    ),
+    api=HttpApi(
+        path="/v1/responses",
+        upstream_path="/responses",
+        count_tokens_path="/v1/responses/input_tokens",
+        compact_path="/v1/responses/compact",
+        conversations_path="/v1/conversations",
+        response_id_prefix="resp",
+        token_count=_token_count,
+    ),
+    messages=message,
+    edits=edits,
+    validation=validation,
+    errors=errors,
+    request=request,
+    convert=convert,
+    stream_converter=convert_stream,
+    read_response=read_response,
+    capture=ResponsesCapture,
+)

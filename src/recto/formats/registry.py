@@ -1,0 +1,76 @@
+"""The wire formats that Recto knows. A new one is a package of this folder and one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from recto.errors import MalformedMessage
+from recto.formats.anthropic import ANTHROPIC_MESSAGES
+from recto.formats.format import Format
+from recto.formats.json_spans import Json
+from recto.formats.message import fields_of
+from recto.formats.openai_chat import OPENAI_CHAT
+from recto.formats.openai_responses import OPENAI_RESPONSES
+
+FORMATS: Final[Mapping[str, Format]] = {
+    format.name: format
+    for format in (
+        OPENAI_CHAT,
+        OPENAI_RESPONSES,
+        ANTHROPIC_MESSAGES,
+    )
+}
+"""The formats by name."""
+
+DEFAULT_FORMAT: Final = OPENAI_CHAT
+"""The format of messages that all formats write alike, and of requests that name no format."""
+
+
+def format_named(name: str) -> Format:
+    """Returns a format by the name that entries carry. Raises `MalformedMessage` for an unknown name."""
+    format = FORMATS.get(name)
+    if format is None:
+        raise MalformedMessage(f"'{name}' is not a wire format; known are {', '.join(FORMATS)}")
+    return format
+
+
+def format_of_provider(provider: str) -> Format:
+    """Returns the format in which the models of a provider are asked by default."""
+    return next((format for format in FORMATS.values() if provider in format.providers), DEFAULT_FORMAT)
+
+
+def format_at(path: str) -> Format:
+    """Returns the format of requests to a path of the gateway; the default one for paths that all formats share."""
+    return next((format for format in FORMATS.values() if path.startswith(format.api.path)), DEFAULT_FORMAT)
+
+
+def format_of_client(headers: Mapping[str, str]) -> Format:
+    """Returns the format that a client's headers show; the default one if they show none."""
+    own = (format for format in FORMATS.values() if format.api.client_header and format.api.client_header in headers)
+    return next(own, DEFAULT_FORMAT)
+
+
+def detect(raw: bytes) -> str:
+    """Returns the name of the format of a message. A message that all formats write alike is in the default one."""
+    fields = fields_of(raw)
+    format = own_format(fields) or DEFAULT_FORMAT
+    format.messages.role_of(fields)  # raises for what is no message
+    return format.name
+
+
+def own_format(fields: dict[str, Json]) -> Format | None:
+    """Returns the only format that a message can be in; `None` if several formats write such a message."""
+    formats = FORMATS.values()
+    for format in formats:
+        if format.messages.is_own_message(fields):
+            return format
+    content = fields.get("content")
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict):
+            for format in formats:
+                if format.messages.is_own_block(block):
+                    return format
+    if fields.get("type") == "message":
+        return next((format for format in formats if format.messages.is_own_wrapper(fields)), None)
+    return None

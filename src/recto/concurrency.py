@@ -1,6 +1,6 @@
-"""How long work waits: for its time to be over, for a lock, and for others that must be done at once too.
+"""Waiting with limits: deadlines, a fair lock, and calls on background threads.
 
-What the work is, is not known here.
+Knows nothing of the work itself.
 """
 
 from __future__ import annotations
@@ -13,128 +13,131 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-_STEPS = 30
-"""How often the time for what gets on is given again."""
+_MAX_EXTENSIONS = 30
+"""How often a deadline may be extended by its full duration."""
 
 
 @dataclass(slots=True)
 class Deadline:
-    """When it is enough."""
+    """A point in time at which work is abandoned."""
 
     at: float
     step: float = 0.0
-    """Seconds that it is put off by, from then on, when some of the work is done."""
+    """Seconds granted from now whenever progress is made."""
     end: float = 0.0
-    """When it is not put off any more."""
+    """The time after which it is not extended any more."""
 
     @classmethod
     def after(cls, seconds: float) -> Deadline:
-        """So many seconds from now."""
+        """A deadline this many seconds from now."""
         return cls(time.monotonic() + seconds)
 
     @classmethod
-    def without_a_step_for(cls, seconds: float) -> Deadline:
-        """Work that gets on is let go on, on a machine that is slow or busy too; work that does not is given up."""
+    def extending(cls, seconds: float) -> Deadline:
+        """A deadline that progress extends: slow work continues, stalled work is abandoned."""
         now = time.monotonic()
-        return cls(now + seconds, step=seconds, end=now + _STEPS * seconds)
+        return cls(now + seconds, step=seconds, end=now + _MAX_EXTENSIONS * seconds)
 
-    def moved_on(self) -> None:
-        """Some of the work is done."""
+    def extend(self) -> None:
+        """Report progress."""
         self.at = max(self.at, min(time.monotonic() + self.step, self.end))
 
     @property
-    def left(self) -> float:
-        """Seconds until then."""
+    def remaining(self) -> float:
+        """Seconds until the deadline."""
         return max(self.at - time.monotonic(), 0.0)
 
     @property
     def passed(self) -> bool:
-        """Whether it was then."""
-        return not self.left
+        """Whether it has passed."""
+        return not self.remaining
 
-    def lets_in(self, lock: threading.Lock) -> bool:
-        """Waits for a lock, but not beyond the end. Another thread may hang in an embedder that does not answer."""
-        return lock.acquire(timeout=min(self.left, threading.TIMEOUT_MAX))
+    def acquire(self, lock: threading.Lock) -> bool:
+        """Acquire a lock before the deadline. Another thread may hang in an embedder that does not respond."""
+        return lock.acquire(timeout=min(self.remaining, threading.TIMEOUT_MAX))
 
 
 class FifoLock:
-    """Sessions that must be indexed now, one after the other: at once each would take as long as all of them.
+    """Runs urgent work one at a time: in parallel, each would take as long as all together.
 
-    The time a session waits in it does not count, for as long as those in front get on.
+    Waiting time does not count as long as the work ahead makes progress.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._steps = 0
-        self._length = 0
+        self._progress = 0
+        self._waiting = 0
         self._changed = threading.Condition()
 
-    def stepped(self) -> None:
-        """Some work was done."""
-        self._steps += 1
+    def report_progress(self) -> None:
+        """Report that some work was done."""
+        self._progress += 1
 
     @contextmanager
     def turn(self, seconds: float) -> Iterator[None]:
-        """Waits for its turn; where nobody gets on for so long, it waits no more."""
-        self._grow(1)
+        """Wait for the lock; if there is no progress for `seconds`, continue without it."""
+        self._change_waiting(1)
         seen = -1
         try:
-            while not (mine := self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))) and seen != self._steps:
-                seen = self._steps
+            while (
+                not (acquired := self._lock.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)))
+                and seen != self._progress
+            ):
+                seen = self._progress
             try:
                 yield
             finally:
-                if mine:
+                if acquired:
                     self._lock.release()
         finally:
-            self._grow(-1)
+            self._change_waiting(-1)
 
-    def let_pass(self, seconds: float) -> None:
-        """Lets all of them go first, for so long at most: for work that nobody waits for."""
+    def wait_until_free(self, seconds: float) -> None:
+        """Wait until no urgent work is queued, for at most `seconds`: for work without urgency."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._length, min(seconds, threading.TIMEOUT_MAX))
+            self._changed.wait_for(lambda: not self._waiting, min(seconds, threading.TIMEOUT_MAX))
 
-    def _grow(self, by: int) -> None:
+    def _change_waiting(self, by: int) -> None:
         with self._changed:
-            self._length += by
+            self._waiting += by
             self._changed.notify_all()
 
 
 _T = TypeVar("_T")
-_PARTING = 5.0
-"""Seconds that the end of the process waits for calls nobody waits for any more."""
+_EXIT_WAIT_SECONDS = 5.0
+"""Seconds the process waits at exit for abandoned calls."""
 _RUNNING: set[threading.Event] = set()
-"""The ends of calls that have not come yet."""
+"""Completion events of running calls."""
 
 
 @atexit.register
-def _part() -> None:
-    """Waits a little for calls that were given up: a process that ends under a native runtime at work is aborted."""
-    end = time.monotonic() + _PARTING
+def _wait_at_exit() -> None:
+    """Wait briefly for abandoned calls: a process that exits while a native runtime is working is aborted."""
+    end = time.monotonic() + _EXIT_WAIT_SECONDS
     for done in list(_RUNNING):
         done.wait(max(end - time.monotonic(), 0.0))
 
 
 class BackgroundCall(Generic[_T]):
-    """One call on a thread of its own."""
+    """One call on its own thread."""
 
-    def __init__(self, ask: Callable[[], _T], name: str) -> None:
-        self._ask = ask
+    def __init__(self, function: Callable[[], _T], name: str) -> None:
+        self._function = function
         self._name = name
-        self.answers: list[_T] = []
+        self.results: list[_T] = []
         self.error: BaseException | None = None
         self.done = threading.Event()
 
-    def answered_within(self, seconds: float) -> bool:
-        """Starts it, and waits; it goes on by itself where it takes longer."""
+    def run_within(self, seconds: float) -> bool:
+        """Start the call and wait; it continues in the background if it takes longer. Returns whether it is done."""
         threading.Thread(target=self._run, name=self._name, daemon=True).start()
         return self.done.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
 
     def _run(self) -> None:
-        """Whatever comes of it is told to who waits."""
+        # The result or error is left for the waiting thread.
         _RUNNING.add(self.done)
         try:
-            self.answers.append(self._ask())
+            self.results.append(self._function())
         except BaseException as error:  # noqa: BLE001  # not ours: it may raise what it likes
             self.error = error
         self.done.set()

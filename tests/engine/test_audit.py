@@ -14,7 +14,7 @@ from recto.engine.projection import DECISIONS
 from recto.errors import InputError
 from recto.stores.memory import MemoryStore
 from recto.testing import scripted_session
-from recto.transcript.audit import AuditFilter, Closing, cells
+from recto.transcript.audit import AuditClosing, AuditFilter, table_cells
 from recto.transcript.entries import Draft
 from recto.transcript.session_keys import stored_key
 
@@ -181,10 +181,10 @@ def test_an_export_holds_also_when_the_session_went_on():
 
 def test_a_closing_comes_back_as_it_was_from_both_forms(store):
     made = closing(store.head(KEY), KEY, AuditFilter(kinds=("pin",), limit=3), 2)
-    assert Closing.of(json.loads(json.dumps(made.row()))) == made
+    assert AuditClosing.of(json.loads(json.dumps(made.row()))) == made
     from recto.transcript.audit import COLUMNS
 
-    assert Closing.of(dict(zip(COLUMNS, cells(made.row()), strict=True))) == made
+    assert AuditClosing.of(dict(zip(COLUMNS, table_cells(made.row()), strict=True))) == made
 
 
 @pytest.mark.parametrize("first", [*"=+-@\t\r\n", "＝", "＋", "－", "＠", " =", "\x00="])
@@ -192,6 +192,6 @@ def test_no_cell_begins_as_a_formula(store, first):
     line = next(iter(audit(store, KEY, AuditFilter(kinds=("decision",)))))
     hostile = f"{first}cmd|'/c calc'!A0\r\n=1+1"
     row = replace(line, reason=hostile, policy=hostile, by=hostile, details={}, scores={}).row()
-    for cell in cells(row):
+    for cell in table_cells(row):
         assert not cell.lstrip().startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠"))
         assert cell.isprintable()

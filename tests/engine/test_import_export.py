@@ -15,7 +15,7 @@ from recto.engine.verification import verify
 from recto.errors import AppendConflict, InputError, MalformedFile
 from recto.stores.memory import MemoryStore
 from recto.testing import scripted_session
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 
 SETTINGS = load(environ={}, arguments={"model": "gpt-4o"})
 
@@ -242,4 +242,4 @@ def test_verify_names_a_cut_tail_by_a_head_kept_elsewhere(store, chat):
     assert "cut off" in found.problem
     [lost] = verify(MemoryStore(), None, {session: head}).findings
     assert "missing" in lost.problem
-    assert store.head("agent:none:main") == EMPTY
+    assert store.head("agent:none:main") == EMPTY_HEAD

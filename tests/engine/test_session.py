@@ -24,7 +24,7 @@ from recto.errors import (
 from recto.formats.entry_text import text_of
 from recto.testing import FakeClock, scripted_session
 from recto.transcript.events import new_id
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 
 USER = {"role": "user", "content": "hi"}
 ASSISTANT = {"role": "assistant", "content": "hello"}
@@ -105,7 +105,7 @@ def test_a_batch_is_stored_in_its_order(session):
 def test_a_batch_with_one_bad_message_stores_nothing(session):
     with pytest.raises(InputError):
         session.append_all([USER, b"[]"])
-    assert session.head == EMPTY
+    assert session.head == EMPTY_HEAD
 
 
 def test_a_retry_under_its_key_stores_nothing(session):

@@ -19,7 +19,7 @@ from witness import Child, draft, findings
 from recto.errors import StoreFull
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.entries import Entry
-from recto.transcript.hash_chain import link
+from recto.transcript.hash_chain import link_entries
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
 
@@ -106,7 +106,7 @@ def test_a_refused_entry_that_is_taken_for_stored_would_be_seen(swift_folder):
             refused = draft("refused", bytes(100_000))
             with pytest.raises(StoreFull):
                 store.append("a", [refused])
-            believed = [*stored, *link("a", store.head("a"), [refused])]
+            believed = [*stored, *link_entries("a", store.head("a"), [refused])]
             acknowledge(str(lost(store, believed)))
 
     assert Child.running(work).end() == ["1"]

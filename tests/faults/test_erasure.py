@@ -27,7 +27,7 @@ from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
 from recto.testing import FakeClock
 from recto.transcript.entries import Head
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import stored_key
 from recto.transcript.tenancy import TenantStore
 
@@ -175,7 +175,7 @@ def test_nothing_is_erased_without_a_reason_or_a_session(pair):
         list(eraser(store, index).erase(["never was"]))
     with pytest.raises(InputError, match="tenant"):
         sessions_of(store, "nobody")
-    assert store.head(SESSION) == EMPTY
+    assert store.head(SESSION) == EMPTY_HEAD
 
 
 def test_heads_kept_elsewhere_agree_with_an_erasure_or_are_told(pair):
@@ -202,7 +202,7 @@ def test_who_removes_a_session_without_a_record_is_seen(tmp_path):
         for _ in range(2):  # also where one of that name was erased rightly before
             store.append("gone", said("one", "x")[:3])
             heads = (tmp_path / "a.db-heads").read_bytes()
-            if store.head(SESSION) == EMPTY:
+            if store.head(SESSION) == EMPTY_HEAD:
                 list(eraser(store, index).erase(["gone"]))
         store.erase("gone")
         (tmp_path / "a.db-heads").write_bytes(heads)
@@ -316,7 +316,7 @@ def test_another_process_that_has_the_store_open_sees_the_session_gone_and_goes_
         one.append("gone", [draft("old 4")])
         assert other.erase("gone").seq == 5
         other.scrub(["gone"])
-        assert one.head("gone") == EMPTY
+        assert one.head("gone") == EMPTY_HEAD
         [entry] = one.append("gone", [draft("new")])
         assert entry.seq == 1
         assert findings(one) == findings(other) == []

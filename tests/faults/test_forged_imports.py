@@ -15,7 +15,7 @@ from recto.errors import InputError
 from recto.formats.session_files import lines_of, read_file
 from recto.formats.session_files.recto_jsonl import read_copies, read_entries, write_header, write_line
 from recto.transcript.entries import Draft, Entry, Head
-from recto.transcript.hash_chain import EMPTY, entry_hash, link
+from recto.transcript.hash_chain import EMPTY_HEAD, entry_hash, link_entries
 
 PATHS = [
     "../../etc/passwd",
@@ -35,7 +35,7 @@ def transcript(session: str, size: int) -> list[Entry]:
         Draft(id=f"e{n}", ts=n, role="user", content=b'{"role":"user","content":"%d"}' % n, key=f"k{n}")
         for n in range(size)
     ]
-    return link(session, EMPTY, drafts)
+    return link_entries(session, EMPTY_HEAD, drafts)
 
 
 TRUE = [entry for pair in zip(transcript("a", 4), transcript("b", 4), strict=True) for entry in pair]

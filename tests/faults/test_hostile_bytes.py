@@ -20,7 +20,7 @@ from recto.formats.json_spans import parse, text_of
 from recto.formats.session_files import lines_of, read_file
 from recto.formats.session_files.recto_jsonl import read_entries, write_header, write_line
 from recto.transcript.entries import Draft
-from recto.transcript.hash_chain import EMPTY, link
+from recto.transcript.hash_chain import EMPTY_HEAD, link_entries
 
 WIRES = sorted(FORMATS)
 SHARDS = 4
@@ -46,7 +46,7 @@ BODIES = [
     b'{"choices":[{"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}',
     b'{"content":[{"type":"text","text":"x"}],"usage":{"input_tokens":1},"output":[{"type":"reasoning"}]}',
 ]
-_ENTRIES = link("s", EMPTY, [Draft(id=f"e{n}", ts=n, role="user", content=MESSAGES[0]) for n in range(2)])
+_ENTRIES = link_entries("s", EMPTY_HEAD, [Draft(id=f"e{n}", ts=n, role="user", content=MESSAGES[0]) for n in range(2)])
 FILES = [
     b'{"type":"user","uuid":"u","sessionId":"s","timestamp":"2026-01-02T03:04:05Z","message":{"role":"user","content":"a"}}\n',
     b'{"timestamp":"2026-01-02T03:04:05Z","type":"response_item","payload":{"type":"reasoning","summary":[]}}\r\n',

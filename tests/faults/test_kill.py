@@ -17,7 +17,7 @@ from witness import Child, draft, findings
 
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.entries import Draft, Head
-from recto.transcript.hash_chain import EMPTY, Break, follow
+from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
 
@@ -68,11 +68,11 @@ class Ledger:
         again = store.append(session, drafts)
         assert None in found or again == found
 
-    def follow(self, store: SqliteStore, session: str) -> None:
-        start = self.verified.get(session, EMPTY)
+    def verify_chain(self, store: SqliteStore, session: str) -> None:
+        start = self.verified.get(session, EMPTY_HEAD)
         entries = list(store.read(session, start.seq + 1))
-        end = follow(session, start, entries)
-        assert not isinstance(end, Break), end
+        end = verify_chain(session, start, entries)
+        assert not isinstance(end, ChainBreak), end
         assert not self.keys & {entry.key for entry in entries}, "an entry was stored twice"
         self.keys |= {entry.key for entry in entries if entry.key}
         assert store.kept_heads()[session].seq <= end.seq

@@ -36,7 +36,7 @@ from recto.gateway.api_keys import Key, Keys
 from recto.stores.postgres import PostgresStore
 from recto.transcript.entries import MESSAGE
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_own
+from recto.transcript.session_keys import is_internal
 
 pytestmark = pytest.mark.timeout(0)
 GATEWAYS = 4
@@ -200,7 +200,7 @@ def spoken_in(store: TranscriptStore) -> dict[str, Spoken]:
     """Who said what in every session, each question and answer by the question it is about."""
     found: dict[str, Spoken] = {}
     for one in store.sessions():
-        if not is_own(one.session):
+        if not is_internal(one.session):
             entries = [entry for entry in store.read(one.session) if entry.kind == MESSAGE]
             texts = [(entry.role, text_of(json.loads(entry.content))) for entry in entries]
             found[one.session] = [(role, ASKS.findall(text)[0]) for role, text in texts]

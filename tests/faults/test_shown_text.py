@@ -47,7 +47,7 @@ from recto.cli.console import one_line, out, safe
 from recto.cli.main import COMMANDS
 from recto.health.exporters.json_log import JsonLog
 from recto.health.exporters.prometheus import Metrics
-from recto.transcript.audit import COLUMNS, cells
+from recto.transcript.audit import COLUMNS, table_cells
 from recto.tui import formatting
 from recto.tui.widgets.header import PLACES
 
@@ -130,7 +130,7 @@ def test_the_hunt_sees_text_that_is_shown_as_it_is(careless):
 def row(text: str) -> list[str]:
     """A row of an export, with a text wherever one can come from outside."""
     named = dict.fromkeys(("session", "kind", "policy", "reason", "by", "surface", "text"), text)
-    return cells({"record": "line", **named, "seq": 7, "details": {text: text}, "scores": {text: {text: 1.0}}})
+    return table_cells({"record": "line", **named, "seq": 7, "details": {text: text}, "scores": {text: {text: 1.0}}})
 
 
 def computed(cell: str) -> bool:

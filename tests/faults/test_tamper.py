@@ -21,7 +21,7 @@ from witness import draft, findings
 from recto.errors import StoreError
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.entries import Draft, Head
-from recto.transcript.hash_chain import EMPTY, link
+from recto.transcript.hash_chain import EMPTY_HEAD, link_entries
 
 pytestmark = pytest.mark.timeout(0)
 NEIGHBOURS = ("", "-heads")
@@ -169,7 +169,7 @@ def rewrite(path: Path, session: str, number: int, change: Callable[[list[Draft]
     for name, _ in guards:
         connection.execute(f"DROP TRIGGER {name}")
     connection.execute("DELETE FROM entries WHERE session_no = ?", (number,))
-    for e in link(session, EMPTY, change(drafts)):
+    for e in link_entries(session, EMPTY_HEAD, change(drafts)):
         row = (number << 32 | e.seq, e.id, e.ts, e.role, e.kind, e.wire, e.surface, e.tokens, e.counter, e.key, e.meta)
         marks = ", ".join("?" * 14)
         connection.execute(f"INSERT INTO entries({COLUMNS}) VALUES ({marks})", (*row, e.prev, e.hash, e.content))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from recto.transcript.entries import Draft, Head
-from recto.transcript.hash_chain import EMPTY, Break, follow
+from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
 from recto.transcript.protocols import TranscriptStore
 
 
@@ -26,12 +26,12 @@ def findings(store: TranscriptStore, kept: Mapping[str, Head] | None = None) -> 
     names = [summary.session for summary in store.sessions()]
     found += [f"{name} is missing" for name in kept.keys() - set(names)]
     for name in names:
-        head = kept.get(name, EMPTY)
+        head = kept.get(name, EMPTY_HEAD)
         passed = head.seq == 0
-        position = EMPTY
+        position = EMPTY_HEAD
         for entry in store.read(name):
-            step = follow(name, position, [entry])
-            if isinstance(step, Break):
+            step = verify_chain(name, position, [entry])
+            if isinstance(step, ChainBreak):
                 found.append(step.reason)
                 break
             position = step

@@ -12,7 +12,7 @@ from recto.errors import FileTooNew, InputError, MalformedFile
 from recto.formats.session_files import detect_file, lines_of, read_file
 from recto.formats.session_files.recto_jsonl import read_entries, write_header, write_line
 from recto.transcript.entries import Draft, Entry, Head
-from recto.transcript.hash_chain import EMPTY, link
+from recto.transcript.hash_chain import EMPTY_HEAD, link_entries
 
 CONTENTS = [
     b'{"role": "user", "content": "\xc3\xa9"}',
@@ -49,7 +49,7 @@ def transcript(session: str = "agent:default:main", contents=CONTENTS) -> list[E
     drafts = [
         draft(number, content, key=f"k{number}" if number % 2 else None) for number, content in enumerate(contents)
     ]
-    return link(session, EMPTY, drafts)
+    return link_entries(session, EMPTY_HEAD, drafts)
 
 
 def heads_of(entries: list[Entry]) -> dict[str, Head]:
@@ -68,7 +68,7 @@ def test_what_is_written_is_read_back_entry_for_entry_and_byte_for_byte():
     back = list(read_entries(lines_of([raw]), "x.jsonl"))
     assert back == entries
     assert file_of(back) == raw
-    assert link("agent:ü:main", EMPTY, back[-len(CONTENTS) :])[-1].hash == entries[-1].hash
+    assert link_entries("agent:ü:main", EMPTY_HEAD, back[-len(CONTENTS) :])[-1].hash == entries[-1].hash
 
 
 def test_content_that_is_json_on_one_line_can_be_read_by_anyone():
@@ -99,7 +99,7 @@ DRAFTS = st.builds(
 
 @given(drafts=st.lists(DRAFTS, max_size=4), heads=st.booleans())
 def test_any_entries_survive(drafts, heads):
-    entries = link("s", EMPTY, drafts)
+    entries = link_entries("s", EMPTY_HEAD, drafts)
     raw = file_of(entries, heads)
     assert list(read_entries(lines_of([raw]), "x")) == entries
     copies = list(read_file([raw], "x"))

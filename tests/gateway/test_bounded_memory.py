@@ -292,7 +292,7 @@ class Taken:
     def acquire(self, timeout: float) -> bool:
         self.asked += 1
         if self.asked <= self.rounds and self.gets_on:
-            self.line.stepped()
+            self.line.report_progress()
         return self.asked > self.rounds
 
     def release(self) -> None:
@@ -312,7 +312,7 @@ def test_work_that_nobody_waits_for_lets_others_pass():
     line, order = FifoLock(), []
 
     def later() -> None:
-        line.let_pass(DEADLINE)
+        line.wait_until_free(DEADLINE)
         order.append("later")
 
     with line.turn(1):
@@ -324,10 +324,10 @@ def test_work_that_nobody_waits_for_lets_others_pass():
 
 
 def test_time_is_given_again_for_each_step_and_not_without_end():
-    deadline = Deadline.without_a_step_for(1_000)
-    before = deadline.left
-    deadline.moved_on()
-    assert deadline.left >= before
+    deadline = Deadline.extending(1_000)
+    before = deadline.remaining
+    deadline.extend()
+    assert deadline.remaining >= before
     gone = Deadline(at=0.0, step=1_000, end=0.0)
-    gone.moved_on()
+    gone.extend()
     assert gone.passed

@@ -14,7 +14,7 @@ from tests.gateway.inspecting import ALL, CANARIES, KEYS, MAIN, ODD, example, na
 from recto.config.factory import open_memory
 from recto.gateway.inspection.operations import PREFIX
 from recto.testing import FakeClock
-from recto.transcript.events import asked_by, event
+from recto.transcript.events import event, requested_by
 from recto.transcript.session_keys import stored_key
 
 READS = [one for one in ALL if one.right == "read"]
@@ -362,7 +362,7 @@ def test_every_change_says_which_key_asked_for_it(fresh):
 
 def test_who_asked_is_told_of_nothing_that_comes_after():
     clock = FakeClock()
-    with asked_by("ada", "gateway api"):
+    with requested_by("ada", "gateway api"):
         assert event(clock, "note", {}).metadata == {"asked_by": "ada"}
     after = event(clock, "note", {})
     assert (after.metadata, after.surface) == ({}, "window")

@@ -14,8 +14,8 @@ from recto.mcp import params, queries
 from recto.mcp.context import McpContext
 from recto.mcp.pagination import MOST
 from recto.mcp.stdio import desk_for
-from recto.text.secrets import masked
-from recto.text.unicode import harmless
+from recto.text.secrets import mask_secrets
+from recto.text.unicode import prompt_safe
 from recto.transcript.tenancy import TenantStore
 
 LARGEST, LARGEST_QUOTATION = 40_000, 24_500
@@ -70,7 +70,7 @@ def test_no_answer_is_larger_than_is_promised_whatever_was_said(desk):
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_pages_join_to_all_that_was_said(desk, text):
     said(desk, text)
-    assert whole(desk, f"recto://{desk.own}/1") == harmless(f"kestrel {text} kestrel")
+    assert whole(desk, f"recto://{desk.own}/1") == prompt_safe(f"kestrel {text} kestrel")
 
 
 @pytest.mark.parametrize("before", [MOST - distance for distance in (75, 60, 45, 30, 12, 5, 0)])
@@ -82,7 +82,7 @@ def test_no_page_cuts_a_secret_in_two(before):
         desk = McpContext(store=TenantStore(store), use=lambda _: session, own=settings.session)
         shown = whole(desk, f"recto://{desk.own}/1")
         assert HELD[:20] not in shown
-        assert shown == masked(harmless(text))
+        assert shown == mask_secrets(prompt_safe(text))
 
 
 def test_a_page_begins_nowhere_beyond_the_end(desk):

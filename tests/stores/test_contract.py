@@ -18,7 +18,7 @@ from recto.stores.memory import MemoryStore
 from recto.stores.postgres import PostgresStore
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.entries import MAX_NAME, Draft, Entry, Head, SessionSummary
-from recto.transcript.hash_chain import EMPTY, GENESIS, follow
+from recto.transcript.hash_chain import EMPTY_HEAD, GENESIS, verify_chain
 from recto.transcript.protocols import TranscriptStore
 
 STORES: dict[str, Callable[[Path], TranscriptStore]] = {
@@ -51,7 +51,7 @@ def contents(store: TranscriptStore, session: str = MAIN) -> list[bytes]:
 
 
 def test_an_empty_store_has_an_empty_head_and_nothing_to_read(store):
-    assert store.head(MAIN) == EMPTY
+    assert store.head(MAIN) == EMPTY_HEAD
     assert list(store.read(MAIN)) == store.tail(MAIN, 5) == store.sessions() == []
     assert store.get(MAIN, "id") is store.find(MAIN, "key") is None
     assert store.kept_heads() == {}
@@ -65,7 +65,7 @@ def test_entries_are_numbered_from_one_without_gaps_and_chained(store):
     assert [entry.seq for entry in entries] == [1, 2, 3]
     assert entries[0].prev == GENESIS
     assert list(store.read(MAIN)) == entries
-    assert follow(MAIN, EMPTY, store.read(MAIN)) == store.head(MAIN) == Head(3, entries[-1].hash)
+    assert verify_chain(MAIN, EMPTY_HEAD, store.read(MAIN)) == store.head(MAIN) == Head(3, entries[-1].hash)
 
 
 def test_every_field_comes_back_exactly(store):
@@ -314,7 +314,7 @@ def test_threads_on_one_session_never_interleave_inside_a_batch(store):
             assert entries[-1].seq == entries[0].seq + 3
 
     in_threads(8, work)
-    assert follow(MAIN, EMPTY, store.read(MAIN)) == store.head(MAIN) == store.kept_heads()[MAIN]
+    assert verify_chain(MAIN, EMPTY_HEAD, store.read(MAIN)) == store.head(MAIN) == store.kept_heads()[MAIN]
     assert store.head(MAIN).seq == 8 * 15 * 4
 
 
@@ -325,7 +325,7 @@ def test_threads_on_their_own_sessions_do_not_disturb_each_other(store):
 
     in_threads(8, work)
     for thread in range(8):
-        assert follow(f"s{thread}", EMPTY, store.read(f"s{thread}")) == store.head(f"s{thread}")
+        assert verify_chain(f"s{thread}", EMPTY_HEAD, store.read(f"s{thread}")) == store.head(f"s{thread}")
         assert store.head(f"s{thread}").seq == 30
 
 
@@ -345,7 +345,7 @@ def test_a_refused_append_does_not_disturb_those_beside_it(store):
     in_threads(6, work)
     assert len(refused) == 6 * 20
     assert store.head(MAIN).seq == 1 + 6 * 20
-    assert follow(MAIN, EMPTY, store.read(MAIN)) == store.head(MAIN)
+    assert verify_chain(MAIN, EMPTY_HEAD, store.read(MAIN)) == store.head(MAIN)
 
 
 def test_of_many_writers_with_the_same_expectation_one_wins(store):
@@ -365,7 +365,7 @@ def test_of_many_writers_with_the_same_expectation_one_wins(store):
 
 def test_who_has_the_turn_writes_as_ever_and_it_stores_nothing_by_itself(store):
     with store.turn(MAIN):
-        assert store.head(MAIN) == EMPTY
+        assert store.head(MAIN) == EMPTY_HEAD
         assert store.sessions() == []
         store.append(MAIN, drafts("a"), expect=0)
         store.append("another", drafts("b"))
@@ -396,13 +396,13 @@ def test_an_erased_session_is_gone_and_tells_where_it_ended(store):
     store.append("other", drafts("c"))
     head = store.head(MAIN)
     assert store.erase(MAIN) == head
-    assert store.head(MAIN) == EMPTY
+    assert store.head(MAIN) == EMPTY_HEAD
     assert list(store.read(MAIN)) == store.tail(MAIN, 3) == []
     assert store.get(MAIN, "id-a") is store.find(MAIN, "key-a") is None
     assert [line.session for line in store.sessions()] == list(store.kept_heads()) == ["other"]
     assert contents(store, "other") == [b"c"]
     assert store.damage() == []
-    assert store.erase(MAIN) == store.erase("never was") == EMPTY
+    assert store.erase(MAIN) == store.erase("never was") == EMPTY_HEAD
     store.scrub([MAIN])
     assert contents(store, "other") == [b"c"]
 
@@ -413,7 +413,7 @@ def test_the_name_of_an_erased_session_begins_a_new_one(store):
     [entry] = store.append(MAIN, drafts("a"), expect=0)
     assert (entry.seq, entry.prev) == (1, GENESIS)
     assert store.kept_heads() == {MAIN: store.head(MAIN)}
-    assert follow(MAIN, EMPTY, store.read(MAIN)) == store.head(MAIN) == Head(1, entry.hash)
+    assert verify_chain(MAIN, EMPTY_HEAD, store.read(MAIN)) == store.head(MAIN) == Head(1, entry.hash)
 
 
 def test_a_session_that_grew_is_not_erased_by_who_has_not_seen_it(store):
@@ -433,7 +433,7 @@ def test_who_writes_while_a_session_is_erased_writes_to_the_old_one_or_to_a_new_
                 store.erase(MAIN)
 
     in_threads(3, work)
-    assert follow(MAIN, EMPTY, store.read(MAIN)) == store.head(MAIN)
+    assert verify_chain(MAIN, EMPTY_HEAD, store.read(MAIN)) == store.head(MAIN)
     assert store.damage() == []
 
 
@@ -477,7 +477,7 @@ class Compared(RuleBasedStateMachine):
     @precondition(lambda self: len(self.model) > 1)
     def erase(self, session):
         entries = self.model.pop(session, [])
-        assert self.store.erase(session) == (Head(entries[-1].seq, entries[-1].hash) if entries else EMPTY)
+        assert self.store.erase(session) == (Head(entries[-1].seq, entries[-1].hash) if entries else EMPTY_HEAD)
 
     def expected(self, entries: list[Entry], batch: list[Draft], expect: int | None):
         by_key = {entry.key: entry for entry in entries if entry.key is not None}
@@ -533,7 +533,7 @@ class Compared(RuleBasedStateMachine):
     @invariant()
     def the_chain_holds(self):
         for name in self.model:
-            assert follow(name, EMPTY, self.store.read(name)) == self.store.head(name)
+            assert verify_chain(name, EMPTY_HEAD, self.store.read(name)) == self.store.head(name)
 
 
 @pytest.mark.parametrize("name", STORES)

@@ -23,7 +23,7 @@ from recto.recall.index.rows import CoveredRange, IndexRow
 from recto.stores.postgres import PostgresStore, granted, upgraded
 from recto.stores.postgres.schema import shipped_steps
 from recto.transcript.entries import Draft
-from recto.transcript.hash_chain import EMPTY, follow
+from recto.transcript.hash_chain import EMPTY_HEAD, verify_chain
 
 MAIN = "agent:default:main"
 NORTH, SOUTH = "tenant:north/agent:a:main", "tenant:south/agent:a:main"
@@ -233,7 +233,7 @@ def test_processes_of_one_session_take_turns_and_never_interleave(url):
     for first in range(0, len(said), 3):
         assert [one[-1] for one in said[first : first + 3]] == ["0", "1", "2"]
         assert len({one[:-2] for one in said[first : first + 3]}) == 1
-    assert follow(session, EMPTY, stores[0].read(session)) == stores[0].head(session)
+    assert verify_chain(session, EMPTY_HEAD, stores[0].read(session)) == stores[0].head(session)
     for store in stores:
         store.close()
 
@@ -255,7 +255,7 @@ def test_a_server_that_does_not_let_anybody_write_is_told_as_such(empty):
     with admin(empty) as connection:
         connection.execute(f"ALTER DATABASE {urlsplit(empty).path[1:]} SET default_transaction_read_only = on")
     with opened(empty) as store:
-        assert store.head(MAIN) == EMPTY
+        assert store.head(MAIN) == EMPTY_HEAD
         with pytest.raises(StoreReadOnly):
             store.append(MAIN, [draft("a")])
 

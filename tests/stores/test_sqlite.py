@@ -29,7 +29,7 @@ from recto.errors import (
 from recto.stores.sqlite import Migration, SqliteOptions, SqliteStore, shipped_migrations
 from recto.stores.sqlite.connection import connect, guard, refuse_affected_sqlite
 from recto.transcript.entries import Draft
-from recto.transcript.hash_chain import EMPTY, follow
+from recto.transcript.hash_chain import EMPTY_HEAD, verify_chain
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -372,7 +372,7 @@ def test_a_store_that_may_only_be_read_is_read(open_folder):
 
     def look() -> None:
         with SqliteStore(file) as store:
-            assert follow(MAIN, EMPTY, store.read(MAIN)) == store.head(MAIN) == store.kept_heads()[MAIN]
+            assert verify_chain(MAIN, EMPTY_HEAD, store.read(MAIN)) == store.head(MAIN) == store.kept_heads()[MAIN]
             assert store.damage() == []
             with pytest.raises(StoreReadOnly, match="can be read but not written"):
                 store.append(MAIN, [draft(3)])
@@ -640,7 +640,7 @@ def test_a_group_with_a_bad_id_is_written_without_it(path):
             thread.join()
         assert len(refused) == 5
         assert store.head(MAIN).seq == 3 + 10
-        assert follow(MAIN, EMPTY, store.read(MAIN)) == store.head(MAIN) == store.kept_heads()[MAIN]
+        assert verify_chain(MAIN, EMPTY_HEAD, store.read(MAIN)) == store.head(MAIN) == store.kept_heads()[MAIN]
 
 
 def memory(name: str) -> int:

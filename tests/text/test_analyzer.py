@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.text.analyzer import LONGEST, MOST, words_of
+from recto.text.analyzer import MAX_ANALYZED_CHARS, MAX_WORD_CHARS, words_of
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_part_finds_the_whole_and_the_whole_finds_itself_best(part, whole):
 def test_whatever_the_text_its_words_are_short_and_always_the_same(text):
     found = words_of(text)
     assert found == words_of(text)
-    assert all(0 < len(word) <= LONGEST for word in found)
+    assert all(0 < len(word) <= MAX_WORD_CHARS for word in found)
 
 
 @given(st.text(alphabet=st.characters(categories=["L", "N"]), max_size=20))
@@ -98,14 +98,14 @@ def test_every_letter_there_is_belongs_to_a_word():
     "piece", ["a", "a-", "a_", "1,", "'", "a'", "A", "/", "猫", "猫a", "\u0301\u0327", "é", "1", "://"]
 )
 def test_a_million_of_one_thing_takes_no_time(piece):
-    assert all(len(word) <= LONGEST for word in words_of(piece * (1_000_000 // len(piece))))
+    assert all(len(word) <= MAX_WORD_CHARS for word in words_of(piece * (1_000_000 // len(piece))))
 
 
 def test_of_a_very_long_text_the_beginning_and_the_end_are_found():
-    found = words_of("beginning " + "x " * MOST + " ending")
+    found = words_of("beginning " + "x " * MAX_ANALYZED_CHARS + " ending")
     assert found[0] == "beginning"
     assert found[-1] == "ending"
-    assert len(found) < MOST
+    assert len(found) < MAX_ANALYZED_CHARS
 
 
 def test_a_very_long_word_is_cut_and_what_stands_beside_it_is_found():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.text.identifiers import LONGEST, ends_of, terms
+from recto.text.identifiers import MAX_TERM_LENGTH, clip_middle, find_terms
 
 
 @pytest.mark.parametrize(
@@ -29,32 +29,32 @@ from recto.text.identifiers import LONGEST, ends_of, terms
     ],
 )
 def test_each_kind_of_name_is_found(text, found):
-    assert found <= terms(text)
+    assert found <= find_terms(text)
 
 
 def test_everybody_s_words_are_nobody_s_terms():
-    assert terms("there would be a the and of which about it is 12 or so") == frozenset()
+    assert find_terms("there would be a the and of which about it is 12 or so") == frozenset()
 
 
 def test_a_name_written_in_two_ways_of_unicode_is_one():
-    assert terms("caf\u00e9teria") == terms("cafe\u0301teria")
+    assert find_terms("caf\u00e9teria") == find_terms("cafe\u0301teria")
 
 
 @given(st.text())
 def test_whatever_the_text_its_terms_are_short_and_always_the_same(text):
     known = {}
-    found = terms(text, known=known)
-    assert found == terms(text) == terms(text, known=known)
-    assert all(0 < len(term) <= LONGEST for term in found)
+    found = find_terms(text, cache=known)
+    assert found == find_terms(text) == find_terms(text, cache=known)
+    assert all(0 < len(term) <= MAX_TERM_LENGTH for term in found)
 
 
 @given(st.text(max_size=60), st.integers(0, 80))
 def test_both_ends_are_looked_at(text, most):
-    seen = ends_of(text, most)
+    seen = clip_middle(text, most)
     assert seen == text if len(text) <= most else len(seen) == most + 1
     assert text.startswith(seen.partition("\n")[0]) or "\n" in text
 
 
 def test_of_a_very_long_text_the_beginning_and_the_end_are_known():
-    found = terms("first_name " + "x" * 5_000_000 + " last_name")
+    found = find_terms("first_name " + "x" * 5_000_000 + " last_name")
     assert found == {"first_name", "last_name"}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.text.secrets import masked, secrets_in
+from recto.text.secrets import find_secrets, mask_secrets
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "recto"
 ALNUM, HEX, WORD = string.ascii_letters + string.digits, "0123456789abcdef", string.ascii_letters + string.digits + "_-"
@@ -88,13 +88,13 @@ def test_every_known_form_is_found_however_it_is_wrapped(name):
         secret = forms(seed)[name]
         for wrapping in WRAPPINGS:
             text = wrapping.format(secret)
-            assert secrets_in(text), text
-            assert secret[-12:] not in masked(text)
-            assert secret[len(secret) // 2 :] not in masked(text)
+            assert find_secrets(text), text
+            assert secret[-12:] not in mask_secrets(text)
+            assert secret[len(secret) // 2 :] not in mask_secrets(text)
 
 
 def test_the_note_says_which_form_it_was():
-    assert masked(f"key {forms(3)['github_token']} here") == "key [secret left out: github_token] here"
+    assert mask_secrets(f"key {forms(3)['github_token']} here") == "key [secret left out: github_token] here"
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_the_note_says_which_form_it_was():
     ],
 )
 def test_what_is_said_to_be_secret_is_left_out(text, left):
-    assert masked(text) == left
+    assert mask_secrets(text) == left
 
 
 def test_a_secret_inside_another_is_left_out_once():
     key = forms(5)["github_token"]
-    assert masked(f"password={key}!x, ok") == "password=[secret left out: password], ok"
-    assert len(secrets_in(f"https://joe:{key}@example.org")) == 1
+    assert mask_secrets(f"password={key}!x, ok") == "password=[secret left out: password], ok"
+    assert len(find_secrets(f"https://joe:{key}@example.org")) == 1
 
 
 @pytest.mark.parametrize(
@@ -154,23 +154,23 @@ def test_a_secret_inside_another_is_left_out_once():
     ],
 )
 def test_what_only_looks_like_it_stays(text):
-    assert masked(text) == text
+    assert mask_secrets(text) == text
 
 
 def test_our_own_source_has_no_secrets():
     source = [file.read_text() for file in SOURCE.rglob("*.py")]
-    found = [span for text in source for span in secrets_in(text)]
+    found = [span for text in source for span in find_secrets(text)]
     assert len(found) <= sum(map(len, source)) / 100_000
 
 
 @given(st.text() | st.text(alphabet=st.sampled_from("sk-ant_ghpAKIA:=/ password0123.\"'"), max_size=300))
 def test_places_are_in_order_and_inside_the_text(text):
     at = 0
-    for start, end, name in secrets_in(text):
+    for start, end, name in find_secrets(text):
         assert at <= start < end <= len(text)
         assert name
         at = end
-    assert isinstance(masked(text), str)
+    assert isinstance(mask_secrets(text), str)
 
 
 @pytest.mark.timeout(60)
@@ -191,4 +191,4 @@ def test_places_are_in_order_and_inside_the_text(text):
     ],
 )
 def test_a_hostile_text_takes_linear_time(piece):
-    secrets_in(piece * (300_000 // len(piece)))
+    find_secrets(piece * (300_000 // len(piece)))

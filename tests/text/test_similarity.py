@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recto.formats import read
 from recto.formats.session_files import read_file
-from recto.text.similarity import cosine, vector
+from recto.text.similarity import cosine, text_vector
 
 FILE = "\n".join(
     f"def rule_{word}(order, customer):\n    return order.{word} and customer.may('{word}')"
@@ -41,28 +41,28 @@ def numbered(text: str, first: int = 1) -> str:
     ],
 )
 def test_what_says_nearly_the_same_is_alike(one, other):
-    assert cosine(vector(one), vector(other)) > 0.85
+    assert cosine(text_vector(one), text_vector(other)) > 0.85
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [(FILE, RUN), (FILE, PROSE), (RUN, PROSE), ("数据库连接失败", "今天天气很好")]
 )
 def test_what_is_about_other_things_is_not(one, other):
-    assert cosine(vector(one), vector(other)) < 0.5
+    assert cosine(text_vector(one), text_vector(other)) < 0.5
 
 
 @given(st.text(), st.text())
 def test_likeness_is_between_0_and_1_and_the_same_both_ways(one, other):
-    first, second = vector(one), vector(other)
+    first, second = text_vector(one), text_vector(other)
     assert 0 <= cosine(first, second) <= 1
     assert cosine(first, second) == pytest.approx(cosine(second, first))
     assert cosine(first, first) == pytest.approx(1 if first else 0)
 
 
 def test_a_vector_is_the_same_in_every_process():
-    script = f"from recto.text.similarity import vector; print(sorted(vector({PROSE!r}).items()))"
+    script = f"from recto.text.similarity import text_vector; print(sorted(text_vector({PROSE!r}).items()))"
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert printed.stdout.strip() == str(sorted(vector(PROSE).items()))
+    assert printed.stdout.strip() == str(sorted(text_vector(PROSE).items()))
 
 
 def test_real_files_read_twice_are_alike_and_different_files_are_not(data):
@@ -74,7 +74,7 @@ def test_real_files_read_twice_are_alike_and_different_files_are_not(data):
         calls = {part.call_id: part for message in messages for part in message.calls if part.name == "Read"}
         for part in (part for message in messages for part in message.results):
             if part.call_id in calls and len(part.text) > 400 and '"offset"' not in calls[part.call_id].text:
-                found.setdefault(calls[part.call_id].text, []).append(vector(part.text))
+                found.setdefault(calls[part.call_id].text, []).append(text_vector(part.text))
         again += [cosine(*pair) for reads in found.values() for pair in pairwise(reads)]
         firsts = [reads[0] for reads in found.values()]
         apart += [cosine(*pair) for pair in pairwise(firsts)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.tokens.calibration import ENOUGH, MARGIN, WINDOW, Calibration, prompt_tokens
+from recto.tokens.calibration import MARGIN, MAX_RATIOS, MIN_REPORTS_TO_LOWER, Calibration, prompt_tokens
 
 reports = st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)), max_size=40)
 
@@ -28,8 +28,8 @@ def test_an_estimate_that_was_too_low_is_raised_at_once():
 
 
 def test_an_estimate_is_lowered_only_on_enough_evidence():
-    assert seen(*[(1300, 1000)] * (ENOUGH - 1)).apply(1300) == 1300
-    assert 1000 <= seen(*[(1300, 1000)] * ENOUGH).apply(1300) <= 1000 * MARGIN + 1
+    assert seen(*[(1300, 1000)] * (MIN_REPORTS_TO_LOWER - 1)).apply(1300) == 1300
+    assert 1000 <= seen(*[(1300, 1000)] * MIN_REPORTS_TO_LOWER).apply(1300) <= 1000 * MARGIN + 1
 
 
 def test_an_exact_counter_never_goes_below_its_own_count():
@@ -43,8 +43,8 @@ def test_a_report_that_cannot_be_true_is_ignored(counted, reported):
 
 
 def test_only_the_last_reports_are_remembered():
-    calibration = seen((100, 300), *[(100, 100)] * WINDOW)
-    assert len(calibration.ratios) == WINDOW
+    calibration = seen((100, 300), *[(100, 100)] * MAX_RATIOS)
+    assert len(calibration.ratios) == MAX_RATIOS
     assert calibration.factor == 1.0
 
 
@@ -56,7 +56,7 @@ def test_the_error_says_how_far_raw_counts_were_off():
 @given(reports)
 def test_a_calibrated_count_is_never_below_what_was_reported_for_it(pairs):
     calibration = seen(*pairs)
-    for counted, reported in pairs[-WINDOW:]:
+    for counted, reported in pairs[-MAX_RATIOS:]:
         if 0.25 <= reported / counted <= 4:
             assert calibration.apply(counted) >= reported
 

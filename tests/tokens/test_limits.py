@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.tokens.limits import LARGEST, SMALLEST, ModelLimits, limits_in_error, limits_in_model, models_in_list
+from recto.tokens.limits import MAX_LIMIT, MIN_LIMIT, ModelLimits, limits_in_error, limits_in_model, models_in_list
 
 WINDOWS = [
     ("This model's maximum context length is 128000 tokens. However, your messages resulted in 130001.", 128000),
@@ -96,7 +96,7 @@ def test_a_long_hostile_message_is_read_in_good_time():
 @given(st.integers())
 def test_only_a_plausible_number_is_a_limit(number):
     found = limits_in_error(f"This model's maximum context length is {number} tokens.")
-    assert (found == ModelLimits(window=number)) == (SMALLEST <= number <= LARGEST)
+    assert (found == ModelLimits(window=number)) == (MIN_LIMIT <= number <= MAX_LIMIT)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recto.formats.message import Message, Part
 from recto.tokens.images import FORMULAS, image_tokens
-from recto.tokens.meter import FRAMES, WIDEST, Frame, Meter, frame_of
+from recto.tokens.meter import FRAMES, MAX_FRAME, Frame, Meter, frame_of
 
 words = Meter(name="words", count=lambda text: len(text.split()), frame=Frame(message=4, prompt=3, name=1))
 
@@ -76,7 +76,7 @@ def test_an_images_bytes_are_not_counted_as_text():
     meter = Meter(name="words", count=words.count, images="openai-tiles")
     small = Message(role="user", parts=(Part(kind="image", size=(512, 512), weight=10),))
     heavy = Message(role="user", parts=(Part(kind="image", size=(512, 512), weight=10_000_000),))
-    assert meter.message(small) == meter.message(heavy) == WIDEST.message + 85 + 170
+    assert meter.message(small) == meter.message(heavy) == MAX_FRAME.message + 85 + 170
 
 
 def test_media_is_counted_by_its_bytes():
@@ -104,12 +104,12 @@ def test_tools_that_are_not_json_are_counted_as_they_are():
 
 
 def test_an_unknown_family_gets_the_widest_frame():
-    assert frame_of("nobody") is WIDEST
+    assert frame_of("nobody") is MAX_FRAME
     for frame in FRAMES.values():
-        assert WIDEST.message >= frame.message
-        assert WIDEST.prompt >= frame.prompt
-        assert WIDEST.tools >= frame.tools
-        assert WIDEST.call + WIDEST.result >= frame.call + frame.result
+        assert MAX_FRAME.message >= frame.message
+        assert MAX_FRAME.prompt >= frame.prompt
+        assert MAX_FRAME.tools >= frame.tools
+        assert MAX_FRAME.call + MAX_FRAME.result >= frame.call + frame.result
 
 
 @pytest.mark.parametrize(

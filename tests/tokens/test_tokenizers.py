@@ -17,10 +17,10 @@ from recto.errors import SettingsError
 from recto.formats.message import Message, Part
 from recto.tokens import tokenizers
 from recto.tokens.estimates import byte_bound
-from recto.tokens.meter import FRAMES, WIDEST
+from recto.tokens.meter import FRAMES, MAX_FRAME
 from recto.tokens.model_card import ModelCard
 from recto.tokens.model_registry import Registry
-from recto.tokens.tokenizers import FAMILIES, PIECE, Counter, Tokenizers, counter_from_file, counter_named
+from recto.tokens.tokenizers import FAMILIES, PIECE_CHARS, SafeCounter, Tokenizers, counter_from_file, counter_named
 
 REFERENCE = json.loads(Path(__file__).with_name("reference_counts.json").read_text())
 """Counts made with the vendors' own vocabularies by another tokenizer."""
@@ -118,7 +118,7 @@ def test_counting_in_pieces_never_counts_less(monkeypatch, family):
     counter = counter_named(family)
     whole = counter.count(text)
     for size in (7, 64, 1000):
-        monkeypatch.setattr(tokenizers, "PIECE", size)
+        monkeypatch.setattr(tokenizers, "PIECE_CHARS", size)
         assert counter.count(text) >= whole
 
 
@@ -127,12 +127,12 @@ def test_a_token_hidden_by_a_cut_is_made_good(monkeypatch):
     counter = counter_named("o200k")
     whole = counter.count(text)
     assert counter.count(text[:12]) + counter.count(text[12:]) == whole - 1
-    monkeypatch.setattr(tokenizers, "PIECE", 12)
+    monkeypatch.setattr(tokenizers, "PIECE_CHARS", 12)
     assert counter.count(text) == whole
 
 
 def test_pieces_are_the_text():
-    for text in ("", "a", "a b " * PIECE, "x" * (2 * PIECE + 3)):
+    for text in ("", "a", "a b " * PIECE_CHARS, "x" * (2 * PIECE_CHARS + 3)):
         assert "".join(tokenizers._pieces(text)) == text
 
 
@@ -143,7 +143,7 @@ def test_a_tokenizer_that_fails_gives_way_to_the_byte_bound():
     def fails(text: str) -> int:
         raise Panic
 
-    assert Counter(name="broken", exact=True, counts=fails).count("häh") == 4 + 1
+    assert SafeCounter(name="broken", exact=True, count_text=fails).count("häh") == 4 + 1
 
 
 def test_an_interrupt_is_not_taken_for_a_failing_tokenizer():
@@ -151,7 +151,7 @@ def test_an_interrupt_is_not_taken_for_a_failing_tokenizer():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Counter(name="interrupted", exact=True, counts=interrupted).count("a")
+        SafeCounter(name="interrupted", exact=True, count_text=interrupted).count("a")
 
 
 def test_a_vocabulary_is_loaded_once_for_all_threads(monkeypatch):
@@ -256,7 +256,7 @@ def test_a_card_may_name_a_tokenizer_of_ones_own(tmp_path):
     card = ModelCard(name="mine", window=1000, max_input=1000, max_output=100, tokenizer="house")
     mine = Tokenizers({"house": str(tokenizer_file(tmp_path))})
     assert mine.counter_for(card).count("the") == 1
-    assert mine.meter_for(card).frame is WIDEST
+    assert mine.meter_for(card).frame is MAX_FRAME
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1, 2]", b"\xff\xfe", b'{"model": {"type": "BPE"}}'])

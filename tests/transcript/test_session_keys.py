@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.errors import InputError
-from recto.transcript.session_keys import parse_pointer, pointer_to, session_in, stored_key, tenant_of, within
+from recto.transcript.session_keys import parse_pointer, pointer_to, reach_of, session_in, stored_key, tenant_of
 
 PIECES = st.sampled_from(
     [
@@ -52,15 +52,15 @@ def test_nothing_ever_reaches_another_tenant(one, its, other, others, scope):
     mine, theirs = stored(one, its), stored(other, others)
     if mine is None or theirs is None:
         return
-    reach = within(mine, scope)
-    assert reach.holds(mine)
-    assert reach.holds(theirs) <= (its == others)
-    assert reach.holds(theirs) <= theirs.startswith(reach.prefix)
-    assert within(mine, "session").holds(theirs) == (mine == theirs)
-    assert within(mine, "tenant").holds(theirs) == (its == others)
-    assert within(mine, "session").holds(theirs) <= within(mine, "agent").holds(theirs)
-    assert within(mine, "agent").holds(theirs) <= within(mine, "tenant").holds(theirs)
-    assert within(mine, "agent").holds(theirs) == within(theirs, "agent").holds(mine)
+    reach = reach_of(mine, scope)
+    assert reach.contains(mine)
+    assert reach.contains(theirs) <= (its == others)
+    assert reach.contains(theirs) <= theirs.startswith(reach.prefix)
+    assert reach_of(mine, "session").contains(theirs) == (mine == theirs)
+    assert reach_of(mine, "tenant").contains(theirs) == (its == others)
+    assert reach_of(mine, "session").contains(theirs) <= reach_of(mine, "agent").contains(theirs)
+    assert reach_of(mine, "agent").contains(theirs) <= reach_of(mine, "tenant").contains(theirs)
+    assert reach_of(mine, "agent").contains(theirs) == reach_of(theirs, "agent").contains(mine)
 
 
 @given(NAMES, TENANTS)
@@ -90,9 +90,9 @@ def test_the_tenant_and_the_session_are_read_back_from_the_key(name, tenant):
     ],
 )
 def test_an_agent_reaches_its_own_sessions_alone(one, other, same):
-    assert within(one, "agent").holds(other) is same
-    assert within(f"tenant:t/{one}", "agent").holds(f"tenant:t/{other}") is same
-    assert not within(one, "agent").holds(f"tenant:t/{other}")
+    assert reach_of(one, "agent").contains(other) is same
+    assert reach_of(f"tenant:t/{one}", "agent").contains(f"tenant:t/{other}") is same
+    assert not reach_of(one, "agent").contains(f"tenant:t/{other}")
 
 
 @pytest.mark.parametrize("key", ["tenant:acme/agent:a:main", "tenant:", "tenant:x", "tenant:a b/x"])
@@ -112,20 +112,20 @@ def test_nobody_can_name_what_is_rectos_own(key, tenant):
 @pytest.mark.parametrize("own", ["recto:keys", "recto:"])
 def test_nothing_reaches_what_is_rectos_own_and_it_reaches_nothing(own):
     for scope in ("session", "agent", "tenant"):
-        assert within(own, scope).holds(own)
+        assert reach_of(own, scope).contains(own)
         for other in ("agent:a:main", "notes", "recto:other", "tenant:acme/x"):
-            assert not within(own, scope).holds(other)
-            assert not within(other, scope).holds(own)
+            assert not reach_of(own, scope).contains(other)
+            assert not reach_of(other, scope).contains(own)
     assert stored_key("recto", "") == "agent:default:main"
 
 
 @pytest.mark.parametrize("broken", ["tenant:", "tenant:a b/x", "tenant:acme", f"tenant:{'x' * 65}/y"])
 def test_a_broken_tenant_key_reaches_itself_alone_and_nobody_reaches_it(broken):
     for scope in ("session", "agent", "tenant"):
-        assert within(broken, scope).holds(broken)
-        assert not within(broken, scope).holds("agent:a:main")
-        assert not within("agent:a:main", scope).holds(broken)
-        assert not within("tenant:acme/x", scope).holds(broken)
+        assert reach_of(broken, scope).contains(broken)
+        assert not reach_of(broken, scope).contains("agent:a:main")
+        assert not reach_of("agent:a:main", scope).contains(broken)
+        assert not reach_of("tenant:acme/x", scope).contains(broken)
 
 
 @pytest.mark.parametrize("tenant", ["a/b", "a b", "é", "x" * 65, "a\n", "tenant:", "%"])

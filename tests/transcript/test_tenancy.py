@@ -16,7 +16,7 @@ from recto.errors import InputError
 from recto.recall.types import Query
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import Draft
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import pointer_to, stored_key
 from recto.transcript.tenancy import TenantStore, store_behind
 
@@ -114,7 +114,7 @@ def test_a_view_never_reads_or_writes_what_is_not_its_tenants(store, tenant, key
     view = TenantStore(store, tenant)
     own = {stored_key(name, tenant) for name in NAMES}
     if view.owns(key):
-        assert key in own or store.head(key) == EMPTY
+        assert key in own or store.head(key) == EMPTY_HEAD
         return
     assert key not in own
     before = {one.session: one.entries for one in store.sessions()}

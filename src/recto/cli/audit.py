@@ -26,7 +26,7 @@ from recto.config.factory import open_store
 from recto.engine.erasure import ERASED
 from recto.engine.erasure import SESSION as ERASURES
 from recto.errors import InputError
-from recto.transcript.audit import COLUMNS, AuditFilter, AuditLine, cells
+from recto.transcript.audit import COLUMNS, AuditFilter, AuditLine, table_cells
 from recto.transcript.entries import Head
 from recto.transcript.tenancy import operator_key
 
@@ -181,7 +181,7 @@ def _lines(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
 def _table(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
     yield _csv(COLUMNS)
     for row in rows:
-        yield _csv(cells(row))
+        yield _csv(table_cells(row))
 
 
 def _csv(values: Sequence[str]) -> bytes:
@@ -268,6 +268,6 @@ def _same(line: AuditLine, row: Mapping[str, Any]) -> bool:
     """Whether a row says what the line does; what a newer version would tell beside it does not count."""
     told = _row(line)
     if isinstance(row.get("seq"), str):
-        return [row.get(column) for column in COLUMNS] == cells(told)
+        return [row.get(column) for column in COLUMNS] == table_cells(told)
     told = json.loads(json.dumps(told))
     return all(name in told and told[name] == value for name, value in row.items())

@@ -29,9 +29,9 @@ from recto.continuity.memory.manager import Memories, Remembered
 from recto.continuity.memory.model import KINDS, MemoryKind, strength
 from recto.continuity.memory.proposals import Proposal
 from recto.errors import InputError
-from recto.text.unicode import shown
+from recto.text.unicode import reveal_invisible
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_memory_session, session_in, tenant_of, within
+from recto.transcript.session_keys import is_memory_session, reach_of, session_in, tenant_of
 from recto.transcript.tenancy import TenantStore, tenant_key
 
 _session_option = click.option(
@@ -337,8 +337,10 @@ def consolidate_command(settings: Settings, session: str | None, dry_run: bool, 
 
 
 def _reviewed(store: TranscriptStore, key: str) -> list[str]:
-    reach = within(key, "agent")
-    return [one.session for one in store.sessions() if reach.holds(one.session) and not is_memory_session(one.session)]
+    reach = reach_of(key, "agent")
+    return [
+        one.session for one in store.sessions() if reach.contains(one.session) and not is_memory_session(one.session)
+    ]
 
 
 def _consolidate(one: Consolidator, keys: list[str], *, dry_run: bool, due: bool, as_json: bool) -> None:
@@ -379,7 +381,7 @@ def print_proposal(one: Proposal) -> None:
 
 
 def _print_page(text: str) -> None:
-    out.print(Text(safe(shown(text))), soft_wrap=True)
+    out.print(Text(safe(reveal_invisible(text))), soft_wrap=True)
 
 
 def _tell(done: str, what: str, id: str, seq: int, as_json: bool) -> None:

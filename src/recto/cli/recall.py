@@ -25,7 +25,7 @@ from recto.recall.index.rows import gaps
 from recto.recall.protocols import Lexicon
 from recto.recall.types import Hit, Query, SearchResult
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import Scope, parse_pointer, session_in, tenant_of, within
+from recto.transcript.session_keys import Scope, parse_pointer, reach_of, session_in, tenant_of
 from recto.transcript.tenancy import operator_sees, tenant_key
 
 if TYPE_CHECKING:
@@ -195,8 +195,8 @@ def _unindexed(indexer: Indexer, key: str, scope: Scope) -> list[str]:
     """That other sessions of the scope are not in the index, where that is so: they are not searched whole."""
     if scope == "session":
         return []
-    reach = within(key, scope)
-    others = [one.session for one in indexer.store.sessions() if one.session != key and reach.holds(one.session)]
+    reach = reach_of(key, scope)
+    others = [one.session for one in indexer.store.sessions() if one.session != key and reach.contains(one.session)]
     count = sum(indexer.behind(other)[0] > 0 for other in others)
     return [f"not all of {_counted(count, 'other session')} is indexed; 'recto index' takes it in"] if count else []
 

@@ -25,7 +25,7 @@ from recto.errors import MalformedFile, UnknownSession
 from recto.formats.entry_text import listed, text_of
 from recto.transcript.entries import Entry, Head, SessionSummary, session_key
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_own
+from recto.transcript.session_keys import is_internal
 from recto.transcript.tenancy import operator_key
 
 _STYLES = {"system": "magenta", "user": "bold cyan", "assistant": "green", "tool": "yellow", "event": "dim"}
@@ -149,7 +149,7 @@ def print_sessions(found: Sequence[SessionSummary], current: str = "") -> None:
 def known_session(store: TranscriptStore, name: str) -> str:
     """The key of a session that exists; names the nearest one where it does not."""
     key = session_key(name)
-    if is_own(key) or not store.head(key).seq:
+    if is_internal(key) or not store.head(key).seq:
         nearest = get_close_matches(key, [summary.session for summary in listed(store, limit=10_000)], n=1)
         raise UnknownSession(key, nearest[0] if nearest else None)
     return key

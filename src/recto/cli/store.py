@@ -25,7 +25,7 @@ from recto.config.factory import (
 from recto.engine.erasure import Eraser, Erasure, sessions_of
 from recto.engine.store_copy import copy, size_of
 from recto.errors import SettingsError, UnknownSession
-from recto.transcript.session_keys import is_own
+from recto.transcript.session_keys import is_internal
 from recto.transcript.tenancy import operator_key
 
 _STAYS = (
@@ -132,7 +132,7 @@ def erase_command(
 
 def _stored(settings: Settings, name: str) -> str:
     key = operator_key(name, settings.tenant)
-    if is_own(key):
+    if is_internal(key):
         raise UnknownSession(key)
     return key
 

@@ -25,10 +25,10 @@ from recto.engine.standing_context import STANDING
 from recto.engine.verification import verify
 from recto.errors import InputError
 from recto.recall.types import USED
-from recto.transcript.audit import AuditFilter, AuditLine, Closing, Detail, Ranges, Topic
+from recto.transcript.audit import AuditClosing, AuditFilter, AuditLine, Detail, Ranges, Topic
 from recto.transcript.entries import MESSAGE, Entry, Head
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import parse_pointer, within
+from recto.transcript.session_keys import parse_pointer, reach_of
 
 _PAGE = 500
 _LOOKED_AT = 10_000
@@ -120,17 +120,17 @@ def audited_back(
     return lines, floor
 
 
-def closing(head: Head, session: str, asked: AuditFilter, lines: int) -> Closing:
+def closing(head: Head, session: str, asked: AuditFilter, lines: int) -> AuditClosing:
     """What ends the lines of a session that were read as of a head."""
-    return Closing(session=session, seq=head.seq, hash=head.hash.hex(), lines=lines, asked=asked)
+    return AuditClosing(session=session, seq=head.seq, hash=head.hash.hex(), lines=lines, filter=asked)
 
 
 def reached(store: TranscriptStore, key: str) -> Iterator[str]:
     """Every session of the tenant that a stored key belongs to, by key."""
-    reach = within(key, "tenant")
+    reach = reach_of(key, "tenant")
     after = ""
     while page := store.sessions(after, _PAGE_OF_SESSIONS):
-        yield from (summary.session for summary in page if reach.holds(summary.session))
+        yield from (summary.session for summary in page if reach.contains(summary.session))
         after = page[-1].session
 
 
@@ -185,7 +185,7 @@ def differences(
     The rows are gone through twice: for the heads that end each session, then line by line. `same` compares a line
     with a row in the form of the export.
     """
-    heads = {one.session: one for one in (Closing.of(row) for row in rows() if row.get("record") == "head")}
+    heads = {one.session: one for one in (AuditClosing.of(row) for row in rows() if row.get("record") == "head")}
     if not heads:
         raise InputError("no record of a head was found: this is no export of 'recto audit', or its end is missing")
     waiting: dict[str, Iterator[AuditLine]] = {}
@@ -199,7 +199,7 @@ def differences(
             yield Difference(session=name, seq=None, says="its lines are not ended by a head")
             return
         if name not in waiting:
-            waiting[name] = audit(store, name, head.asked, as_of=head.seq)
+            waiting[name] = audit(store, name, head.filter, as_of=head.seq)
         line = next(waiting[name], None)
         if row.get("record") == "head":
             if line is not None:
@@ -227,7 +227,7 @@ def _oldest_first(
             if undone is None and entry.kind in DECISIONS:
                 undone = _undone(store, session, entry.seq + 1, head)
             line = line_of(entry, undone_by=(undone or {}).get(entry.seq), text=asked.text)
-            if asked.wants(line):
+            if asked.matches(line):
                 yield line
         advance(min(_PAGE, head - start + 1))
 
@@ -251,7 +251,7 @@ def _newest_first(
             if entry.kind == RESTORED:
                 undone.setdefault(_decision(entry), entry.seq)
             line = line_of(entry, undone_by=undone.get(entry.seq), text=asked.text)
-            if asked.wants(line):
+            if asked.matches(line):
                 yield line
         advance(stop - start + 1)
         stop = start - 1

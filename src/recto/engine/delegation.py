@@ -59,11 +59,11 @@ class Delegator:
         self._append(child, [event(self._clock, DELEGATED_FROM, origin), self._message("user", task)])
         given = Delegation(task=task, goal=goal, told=tuple(told), max_tokens=most, session=child)
         call = BackgroundCall(lambda: self._dispatcher(given), "recto sub-agent")
-        if not call.answered_within(self._seconds):
+        if not call.run_within(self._seconds):
             raise self._failed(child, f"it has not answered within {self._seconds:g} s")
         if call.error is not None:
             raise self._failed(child, f"it broke ({type(call.error).__name__})") from call.error
-        answer = call.answers[0]
+        answer = call.results[0]
         if not isinstance(answer, str) or not answer.strip():
             raise self._failed(child, "it answered nothing")
         said = self._append(child, [self._message("assistant", answer)])[0]

@@ -175,11 +175,11 @@ def reach(addresses: Sequence[Address]) -> Iterator[CheckFinding]:
     """Whether somebody answers at the addresses that are configured, all asked at once. No key is sent."""
     calls = [(address, BackgroundCall(partial(_trouble, address), "recto doctor")) for address in addresses]
     for _, call in calls:
-        call.answered_within(0)
+        call.run_within(0)
     until = time.monotonic() + max((address.seconds for address in addresses), default=0.0) + 1.0
     for address, call in calls:
         answered = call.done.wait(max(until - time.monotonic(), 0.0))
-        trouble = (call.answers[0] if call.answers else "it could not be asked") if answered else "no answer in time"
+        trouble = (call.results[0] if call.results else "it could not be asked") if answered else "no answer in time"
         if trouble:
             cure = f"see the setting '{address.setting}', and whether that server runs and may be reached from here"
             says = f"{address.setting}: {address.shown} is not reached: {trouble}"

@@ -18,7 +18,7 @@ from recto.errors import AppendConflict, IndexCorrupt, InputError, StoreUnavaila
 from recto.recall.protocols import RecallIndex
 from recto.transcript.entries import Entry, Head
 from recto.transcript.events import event
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import ERASURES, record_key, tenant_prefix
 from recto.transcript.tenancy import TenantStore
@@ -123,7 +123,7 @@ class Eraser:
     def _erased(self, session: str) -> Erasure:
         for _ in range(_TRIES):
             head = self.store.head(session)
-            if head == EMPTY:
+            if head == EMPTY_HEAD:
                 return self._finished(session)
             recorded = self._recorded(session, head)
             self._forget(session)

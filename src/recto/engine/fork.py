@@ -17,7 +17,7 @@ from recto.errors import InputError, TurnTaken
 from recto.transcript.entries import Draft, Entry, session_key
 from recto.transcript.events import event
 from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.session_keys import is_own, tenant_of
+from recto.transcript.session_keys import is_internal, tenant_of
 
 BRANCH = "branch"
 """The event that says where a session parted from another."""
@@ -40,7 +40,7 @@ def fork(
     stop = head.seq if at is None else at
     if not 1 <= stop <= head.seq:
         raise InputError(f"session '{source}' has entries 1 to {head.seq}; it cannot be forked at {stop}")
-    if source == target or tenant_of(source) != tenant_of(target) or is_own(source) or is_own(target):
+    if source == target or tenant_of(source) != tenant_of(target) or is_internal(source) or is_internal(target):
         why = "it is the same session, another tenant's, or Recto's own"
         raise InputError(f"'{target}' cannot be a fork of '{source}': {why}")
     done = store.find(target, f"branch/{source}/{stop}")
@@ -65,7 +65,7 @@ def _taken_up(store: TranscriptStore, source: str, target: str, stop: int) -> in
     if not head.seq:
         return 0
     same = head.seq <= stop and all(
-        ours.says_the_same_as(theirs)
+        ours.is_retry_of(theirs)
         for ours, theirs in zip(store.read(source, 1, head.seq), store.read(target, 1, head.seq), strict=True)
     )
     if not same:

@@ -25,7 +25,7 @@ from recto.engine.session import Session
 from recto.errors import AppendConflict
 from recto.formats import DEFAULT_FORMAT
 from recto.formats.response import usage_in
-from recto.text.secrets import masked
+from recto.text.secrets import mask_secrets
 from recto.tokens.limits import limits_in_error
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.events import to_json
@@ -159,7 +159,7 @@ class Following:
         digest = hashlib.sha256(said).hexdigest()
         last = [entry for entry in self.session.tail(50) if entry.kind == SYSTEM_TOLD]
         if not last or json.loads(last[-1].content).get("digest") != digest:
-            self.session.record(SYSTEM_TOLD, {"digest": digest, "text": masked(text)})
+            self.session.record(SYSTEM_TOLD, {"digest": digest, "text": mask_secrets(text)})
         self._told = said
 
     def _follow(self, messages: Sequence[bytes]) -> None:

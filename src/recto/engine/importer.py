@@ -20,7 +20,7 @@ from recto.tokens.meter import Meter
 from recto.transcript.entries import MESSAGE, Draft, Entry, session_key
 from recto.transcript.events import new_id, to_json
 from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.session_keys import is_own
+from recto.transcript.session_keys import is_internal
 
 IMPORTED = "imported"
 """The event that ends an import: which file it was, and its digest."""
@@ -133,7 +133,7 @@ class Importer:
                 look.model = model if isinstance(model, str) else ""
         look.digest = digest.hexdigest()
         self._retarget(look)
-        if own := next((name for name in look.entries if is_own(name)), ""):
+        if own := next((name for name in look.entries if is_internal(name)), ""):
             # Else a file from somewhere could bring a key of the gateway with it.
             raise InputError(f"'{path.name}' names session '{own:.80}', which is Recto's own. Nothing was imported.")
         return look

@@ -24,7 +24,7 @@ from recto.formats import format_named
 from recto.formats.entry_text import text_of
 from recto.recall.chunking import excerpt
 from recto.recall.quoting import Excerpt, render_quotation
-from recto.transcript.session_keys import parse_pointer, within
+from recto.transcript.session_keys import parse_pointer, reach_of
 
 MOST_LINES = 1_000
 """Lines that one comparison tells at most."""
@@ -182,10 +182,10 @@ def _recalled(window: Window, material: PromptBuilder, state: WindowState) -> Tu
 
 def _excerpts(window: Window, pointers: list[str], tokens: int) -> Iterator[Excerpt]:
     """What pointers name, each in its share of so many tokens. A file from elsewhere may name what is not ours."""
-    share, reach = 4 * tokens // max(len(pointers), 1), within(window.session, "tenant")
+    share, reach = 4 * tokens // max(len(pointers), 1), reach_of(window.session, "tenant")
     for pointer in pointers:
         session, seq = parse_pointer(pointer)
-        entry = next(iter(window.store.read(session, seq, seq)), None) if reach.holds(session) else None
+        entry = next(iter(window.store.read(session, seq, seq)), None) if reach.contains(session) else None
         if entry is not None:
             yield Excerpt(pointer, entry.role, entry.ts, excerpt(text_of(entry), lambda _: 0.0, max(share, 80)))
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from recto.text.secrets import masked
+from recto.text.secrets import mask_secrets
 from recto.text.truncation import clamp
 
 STANDING = "standing_changed"
@@ -52,7 +52,7 @@ class StandingText:
             "cut": self.cut,
             "large": self.large,
             "digest": self.digest,
-            "text": masked(self.text),
+            "text": mask_secrets(self.text),
         }
 
 

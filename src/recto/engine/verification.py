@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from recto.engine.erasure import Erasure, erasures
 from recto.errors import StoreError, UnknownSession
 from recto.transcript.entries import Entry, Head
-from recto.transcript.hash_chain import EMPTY, Break, follow
+from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
 from recto.transcript.protocols import TranscriptStore
 
 _PAGE = 1000
@@ -68,7 +68,7 @@ def verify(
         ]
     else:
         names = [session]
-        if session not in outside and store.head(session) == EMPTY:
+        if session not in outside and store.head(session) == EMPTY_HEAD:
             if session not in kept and session not in gone:
                 raise UnknownSession(session)
             if _is_erased(gone.get(session, ()), None, kept.get(session)):
@@ -113,7 +113,7 @@ def _verify_session(
 ) -> tuple[int, list[ChainFinding]]:
     """Follows the chain from end to end, comparing it with each anchor as it passes the anchor's place."""
     findings: list[ChainFinding] = []
-    position = EMPTY
+    position = EMPTY_HEAD
     waiting = sorted(anchors, key=lambda anchor: anchor.seq)
 
     def passing(entries: Iterator[Entry]) -> Iterator[Entry]:
@@ -126,10 +126,10 @@ def _verify_session(
             yield entry
 
     try:
-        end = follow(session, position, passing(store.read(session)))
+        end = verify_chain(session, position, passing(store.read(session)))
     except StoreError as error:
         return position.seq, [*findings, ChainFinding(session, None, f"it cannot be read to its end: {error}")]
-    if isinstance(end, Break):
+    if isinstance(end, ChainBreak):
         return end.seq - 1, [*findings, ChainFinding(session, end.seq, end.reason)]
     progress(end.seq % _PAGE)
     cut = [anchor for anchor in waiting if anchor.seq > end.seq]

@@ -6,7 +6,7 @@ from recto.errors import InputError
 from recto.formats import read
 from recto.transcript.entries import MESSAGE, Entry, SessionSummary
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import is_own
+from recto.transcript.session_keys import is_internal
 
 
 def text_of(entry: Entry) -> str:
@@ -22,9 +22,9 @@ def text_of(entry: Entry) -> str:
 def listed(store: TranscriptStore, after: str = "", limit: int | None = None) -> list[SessionSummary]:
     """The sessions of a store as `store.sessions` gives them, without what Recto keeps for itself."""
     if limit is None:
-        return [one for one in store.sessions(after) if not is_own(one.session)]
+        return [one for one in store.sessions(after) if not is_internal(one.session)]
     found: list[SessionSummary] = []
     while len(found) < limit and (page := store.sessions(after, limit - len(found))):
         after = page[-1].session
-        found += [one for one in page if not is_own(one.session)]
+        found += [one for one in page if not is_internal(one.session)]
     return found

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, get_args
 from recto.errors import InputError, UnknownKey
 from recto.transcript.entries import Entry, Head
 from recto.transcript.events import event
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.protocols import Clock, TranscriptStore
 
 Right = Literal["ask", "read", "change"]
@@ -112,7 +112,7 @@ class Keys:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
-        self._head: Head = EMPTY
+        self._head: Head = EMPTY_HEAD
         self._by_id: dict[str, _Kept] = {}
         self._by_digest: dict[bytes, _Kept] = {}
         self._lent: dict[bytes, Key] = {}

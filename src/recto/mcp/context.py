@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from recto.engine.session import Session
 from recto.errors import InputError, RequestRefused
 from recto.transcript.entries import Entry, SessionSummary, session_key
-from recto.transcript.events import asked_by
+from recto.transcript.events import requested_by
 from recto.transcript.session_keys import is_memory_session, parse_pointer
 from recto.transcript.tenancy import TenantStore
 
@@ -46,7 +46,7 @@ class McpContext:
         """The same, for a change: what is stored meanwhile says who asked for it."""
         if not self.may_change:
             raise RequestRefused(403, "forbidden", "this may only read here; it has no right to change anything")
-        with self.opened(name) as session, asked_by(self.who, SURFACE):
+        with self.opened(name) as session, requested_by(self.who, SURFACE):
             if is_memory_session(session.key):
                 says = "this session holds decisions about memory, which people make: 'recto memory' shows how"
                 raise RequestRefused(409, "reserved", says)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from recto.formats.entry_text import text_of
 from recto.recall.quoting import Excerpt, format_minute
-from recto.text.secrets import masked
-from recto.text.unicode import harmless
+from recto.text.secrets import mask_secrets
+from recto.text.unicode import prompt_safe
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import pointer_to
 
@@ -44,7 +44,7 @@ class TextPage:
 
 def paged(entry: Entry, start: int = 0, most: int = MOST) -> tuple[TextPage, Excerpt]:
     """A page of an entry, and what is quoted of it."""
-    text = masked(harmless(text_of(entry)))
+    text = mask_secrets(prompt_safe(text_of(entry)))
     begin = min(start, len(text))
     end = _end(text, begin, most)
     pointer, who = pointer_to(entry.session, entry.seq), entry.role if entry.kind == MESSAGE else entry.kind

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from recto.mcp.pagination import TextPage
-from recto.text.secrets import masked
-from recto.text.unicode import harmless, one_line
+from recto.text.secrets import mask_secrets
+from recto.text.unicode import one_line, prompt_safe
 
 _LONGEST = 300
 """Characters of a name or a reason."""
@@ -236,4 +236,4 @@ class ContextBrief:
 
 def plain(text: str) -> str:
     """A name or a short text on one line, with nothing in it that hides or acts."""
-    return one_line(masked(harmless(text)), _LONGEST)
+    return one_line(mask_secrets(prompt_safe(text)), _LONGEST)

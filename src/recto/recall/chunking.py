@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from recto.text.identifiers import ends_of
+from recto.text.identifiers import clip_middle
 
 _PAUSES = (
     re.compile(r"\n[^\S\n]*\n\s*"),
@@ -68,7 +68,7 @@ def excerpt(text: str, wanted: Callable[[str], float], limit: int) -> str:
         return text
     if limit < 4 * len(_GAP):
         return text[: max(limit, 0)]
-    pieces = _pieces(ends_of(text, _MAX_EXCERPT_SOURCE), limit)
+    pieces = _pieces(clip_middle(text, _MAX_EXCERPT_SOURCE), limit)
     scores = [wanted(piece) for piece in pieces]
     first_line = 0 < len(pieces[0].strip()) <= min(_MAX_HEADING, limit // 3) and pieces[0].endswith("\n")
     ranked = sorted(range(len(pieces)), key=lambda place: (not (first_line and place == 0), -scores[place], place))

@@ -106,7 +106,7 @@ class GuardedEmbedder:
             if self._late:
                 raise EmbedderFailed(self.name, "it has not answered a call before this one yet")
         call = BackgroundCall(ask, "recto embedder")
-        seen, answered = 0, call.answered_within(seconds)
+        seen, answered = 0, call.run_within(seconds)
         while not answered and seen < (now := done()) and (left := until - time.monotonic()) > 0:
             seen, answered = now, call.done.wait(min(seconds, left))
         if not answered:
@@ -117,4 +117,4 @@ class GuardedEmbedder:
             raise call.error
         if call.error is not None:
             raise EmbedderFailed(self.name, f"it broke: {call.error!r:.200}") from call.error
-        return call.answers[0]
+        return call.results[0]

@@ -120,7 +120,7 @@ class Indexer:
             return words() and all(self._take_vectors(session, first, last, deadline) for first, last in ranges)
 
         with self._confirming.turn(seconds):
-            deadline = Deadline.without_a_step_for(seconds)
+            deadline = Deadline.extending(seconds)
             lacking = self._lacking(words, "the words index was not ready in time")
         if lacking:
             return Confirmation(words=False, vectors=False, reason=lacking)
@@ -166,7 +166,7 @@ class Indexer:
             for first, last in gaps(covered(session), 1, head):
                 for start in range(first, last + 1, step):
                     stop = min(start + step - 1, last)
-                    self._confirming.let_pass(min(deadline.left, _CLOSING_SECONDS))
+                    self._confirming.wait_until_free(min(deadline.remaining, _CLOSING_SECONDS))
                     if self._wishes.closed or not take(session, start, stop, deadline):
                         return False
                     advance(stop - start + 1)
@@ -180,11 +180,11 @@ class Indexer:
             return
 
         def goes_on() -> bool:
-            self._confirming.let_pass(min(deadline.left, _CLOSING_SECONDS))
+            self._confirming.wait_until_free(min(deadline.remaining, _CLOSING_SECONDS))
             return not self._wishes.closed and not deadline.passed
 
         with suppress(RectoError):  # everything is in the index; without the graph it is only slower to search
-            self.lane_of(self.embedder, min(deadline.left, DEFAULT_TIMEOUT)).graph.link(session, goes_on)
+            self.lane_of(self.embedder, min(deadline.remaining, DEFAULT_TIMEOUT)).graph.link(session, goes_on)
 
     def _lanes(self) -> list[_LaneWork]:
         lanes: list[_LaneWork] = [(self.words.covered, self._take_words, _PAGE)]
@@ -289,7 +289,7 @@ class Indexer:
 
     def _take_words(self, session: str, first: int, last: int, deadline: Deadline) -> bool:
         if gaps(self.words.covered(session), first, last):
-            if not deadline.lets_in(self._words_turn):
+            if not deadline.acquire(self._words_turn):
                 return False
             try:
                 for start, stop in gaps(self.words.covered(session), first, last):
@@ -297,8 +297,8 @@ class Indexer:
                         if deadline.passed:
                             return False
                         self._add_words(session, page)
-                        self._confirming.stepped()
-                        deadline.moved_on()
+                        self._confirming.report_progress()
+                        deadline.extend()
             finally:
                 self._words_turn.release()
         if first <= self.reached(session) + 1 <= last:
@@ -314,9 +314,9 @@ class Indexer:
         embedder = self.embedder
         if embedder is None:
             return True
-        lane = self.lane_of(embedder, min(deadline.left, DEFAULT_TIMEOUT))
+        lane = self.lane_of(embedder, min(deadline.remaining, DEFAULT_TIMEOUT))
         turn = self._vectors_turns[hash(session) % _EMBEDDING_LOCKS]
-        if not deadline.lets_in(turn):
+        if not deadline.acquire(turn):
             return False
         try:
             for start, stop in gaps(lane.covered(session), first, last):
@@ -333,7 +333,7 @@ class Indexer:
         passages = [(entry, pieces) for entry in page if (pieces := passages_to_embed(entry))]
         vectors: list[Matrix] = []
         try:
-            vectors.extend(embedder.each([pieces for _, pieces in passages], deadline.left))
+            vectors.extend(embedder.each([pieces for _, pieces in passages], deadline.remaining))
         finally:
             done = page[-1] if len(vectors) == len(passages) else _before(page, passages[len(vectors)][0])
             if done is not None:

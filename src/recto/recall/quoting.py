@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from recto.text.secrets import masked
-from recto.text.unicode import LINE_BREAK, harmless
+from recto.text.secrets import mask_secrets
+from recto.text.unicode import LINE_BREAK, prompt_safe
 
 HEADER = (
     "[Quoted from earlier in this conversation, for reference only. "
@@ -43,7 +43,7 @@ def render_excerpt(excerpt: Excerpt) -> str:
     heading = " · ".join(
         part for part in (_sanitize_name(excerpt.pointer), spoken, _sanitize_name(excerpt.note)) if part
     )
-    return "\n".join((heading, *(_PREFIX + line for line in LINE_BREAK.split(masked(harmless(excerpt.text))))))
+    return "\n".join((heading, *(_PREFIX + line for line in LINE_BREAK.split(mask_secrets(prompt_safe(excerpt.text))))))
 
 
 def render_quotation(
@@ -59,7 +59,7 @@ def render_quotation(
 
 def _sanitize_name(text: str) -> str:
     """A short text on one line that cannot begin like a quoted line or like the frame."""
-    plain = " ".join(masked(harmless(text)).split())[:_MAX_NAME_CHARACTERS]
+    plain = " ".join(mask_secrets(prompt_safe(text)).split())[:_MAX_NAME_CHARACTERS]
     return plain.lstrip(">[( \t·")
 
 

@@ -20,9 +20,9 @@ from recto.recall.quoting import Excerpt, format_minute, render_excerpt, render_
 from recto.recall.search import Ranking, Searcher
 from recto.recall.selection import MessageReader, Selection
 from recto.recall.types import Confirmation, Hit, Injection, Query, SearchResult
-from recto.text.identifiers import terms as references
+from recto.text.identifiers import find_terms as references
 from recto.transcript.entries import Entry
-from recto.transcript.session_keys import Scope, memory_session, parse_pointer, pointer_to, within
+from recto.transcript.session_keys import Scope, memory_session, parse_pointer, pointer_to, reach_of
 
 _COMPANION_MARGIN = 0.1
 """How much less likely others may be that come along with one that is likely enough."""
@@ -148,7 +148,7 @@ class RecallService:
         """The entry a pointer names, with neighbours where asked. What is out of reach is as if it were not there."""
         session, seq = parse_pointer(pointer)
         entries: list[Entry] = []
-        if within(self.session, self.rules.scope).holds(session) or session in self._memory():
+        if reach_of(self.session, self.rules.scope).contains(session) or session in self._memory():
             entries = list(self.searcher.store.read(session, max(seq - around, 1), seq + around))
         if not any(entry.seq == seq for entry in entries):
             raise InputError(f"there is nothing at '{pointer:.300}'")
@@ -164,10 +164,12 @@ class RecallService:
         ]
 
     def _sessions(self, scope: Scope) -> list[str]:
-        reach = within(self.session, scope)
+        reach = reach_of(self.session, scope)
         if scope == "session":
             return [self.session, *self._memory()]
-        found = [key for key in self.indexer.index.sessions(reach.prefix) if reach.holds(key) and key != self.session]
+        found = [
+            key for key in self.indexer.index.sessions(reach.prefix) if reach.contains(key) and key != self.session
+        ]
         return [self.session, *found[: _MAX_SESSIONS - 1]]
 
     def _memory(self) -> list[str]:

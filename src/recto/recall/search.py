@@ -32,7 +32,7 @@ from recto.recall.ranking import (
     group_candidates,
 )
 from recto.recall.types import Query
-from recto.text.dates import DateSpan, spans_in
+from recto.text.dates import DateSpan, find_date_spans
 from recto.transcript.entries import MAX_SEQ, Entry
 from recto.transcript.protocols import TranscriptStore
 
@@ -131,7 +131,7 @@ class Searcher:
         self, asked: Query, sessions: Sequence[str], hidden: Mapping[str, Collection[int]] | None = None
     ) -> Ranking:
         """Candidates in these sessions, best first, without the entries that are hidden."""
-        search = _SearchState(asked, sessions, hidden or {}, spans_in(asked.text, asked.now))
+        search = _SearchState(asked, sessions, hidden or {}, find_date_spans(asked.text, asked.now))
         self._by_words(search)
         self._by_meaning(search)
         self._by_date(search)

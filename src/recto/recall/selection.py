@@ -17,7 +17,7 @@ from recto.recall.protocols import Authority
 from recto.recall.ranking import Candidate, Ranked
 from recto.recall.search import MAX_RERANKED, EntryKey, Ranking, Searcher
 from recto.recall.types import Hit
-from recto.text.similarity import cosine, vector
+from recto.text.similarity import cosine, text_vector
 from recto.transcript.entries import MAX_SEQ, MESSAGE, Entry
 from recto.transcript.session_keys import pointer_to
 
@@ -245,7 +245,7 @@ class _SeenTexts:
     def __init__(self) -> None:
         self._short = _ShortTexts()
         self._long: list[str] = []
-        self._vector = cache(vector)
+        self._vector = cache(text_vector)
 
     def alike(self, text: str) -> int | None:
         """How many of them have its form; None where it is one of them, word for word or nearly so.
@@ -274,7 +274,7 @@ class _ShortTexts:
         """By feature: the texts that have it, and what it weighs there."""
 
     def alike(self, text: str) -> int | None:
-        features = vector(text)
+        features = text_vector(text)
         likeness: dict[str, float] = {}
         for feature, weight in features.items():
             for other, its in self._having.get(feature, ()):

@@ -23,7 +23,7 @@ from recto.recall.index.rows import (
     uncovered_rows,
 )
 from recto.transcript.entries import Draft, Entry, Head, SessionSummary, refuse_unstorable, session_key
-from recto.transcript.hash_chain import EMPTY, already_stored, link
+from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class _Transcript:
 
     @property
     def head(self) -> Head:
-        return Head(self.entries[-1].seq, self.entries[-1].hash) if self.entries else EMPTY
+        return Head(self.entries[-1].seq, self.entries[-1].hash) if self.entries else EMPTY_HEAD
 
     def extend(self, entries: list[Entry]) -> None:
         self.entries += entries
@@ -68,7 +68,7 @@ class MemoryStore:
                 if draft.id in transcript.by_id:
                     reason = f"id '{draft.id}' is already entry {transcript.by_id[draft.id].seq}"
                     raise AppendConflict(session, expect, transcript.head.seq, reason)
-            entries = link(session, transcript.head, new)
+            entries = link_entries(session, transcript.head, new)
             if entries:
                 transcript.extend(entries)
                 self._transcripts[session] = transcript

@@ -1,9 +1,8 @@
-"""The words a text is found by, in any script, before they are stemmed.
+"""Text analysis for word search, in any script, before stemming.
 
-Words come without case and without accents. A name made of several words is given as its parts and once more whole, so
-that a part finds it and the whole finds it first. Scripts that put no spaces between words are taken two characters at
-a time. Documents and questions go through the same function. No language is known here: what a word means, which words
-are everybody's and how they are bent is for a lexicon to say.
+Words are lower-cased and stripped of accents. A compound name yields its parts and the full name, so that a part
+matches it and the full name matches it first. Scripts without spaces are split into character pairs. Documents and
+queries go through the same function. It is language-independent: stop words and stemming belong to the lexicon.
 """
 
 from __future__ import annotations
@@ -13,24 +12,24 @@ import unicodedata
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 
-from recto.text.identifiers import ends_of
+from recto.text.identifiers import clip_middle
 
-MOST = 200_000
-"""Characters of a text that are looked at: three quarters at its beginning, the rest at its end."""
-LONGEST = 100
-"""Characters of one word; what is longer is cut."""
-_KEPT = 32_768
-"""Written words whose parts are remembered."""
+MAX_ANALYZED_CHARS = 200_000
+"""Characters of a text that are analyzed: three quarters at its beginning, the rest at its end."""
+MAX_WORD_CHARS = 100
+"""Characters of one word; longer ones are cut."""
+_CACHE_SIZE = 32_768
+"""Number of words whose analysis is cached."""
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u1049\u104c-\u109f\u1100-\u11ff\u1780-\u17d3\u17dc-\u17ff\u3005-\u3007\u3040-\u30fa"
     "\u30fc-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff"
 )
-"""Scripts without spaces between words. Korean has spaces, but its endings are written onto the word."""
+"""Scripts without spaces between words. Korean has spaces, but its endings are attached to the word."""
 _FIRST_UNSPACED = "\u0e00"
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0711\u0730-\u074a"
-"""Marks that are left out: the word is the same without them."""
+"""Marks that are dropped: the word is the same without them."""
 _MORE_MARKS = "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f"
 _LETTERS = (
     "0-9A-Z_a-z\u00aa\u00ad\u00b2\u00b3\u00b5\u00b9-\u00be\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u037d\u037f-\u0386\u0388-\u0559"
@@ -41,184 +40,186 @@ _LETTERS = (
     "\u3220-\u3229\u3248-\u324f\u3251-\u325f\u3280-\u3289\u32b1-\u32bf\ua000-\uabff\ud7b0-\ud7ff\ufb00-\ufdff\ufe00-\ufe0f\ufe20-\ufe2f\ufe70-\ufefc"
     "\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uffa0-\uffdc\U00010000-\U0001efff\U0001f100-\U0001f10c\U0001fbf0-\U0001fbf9"
 )
-"""What words of all other scripts are written with, vowel signs and joiners among it."""
+"""Letters of all other scripts, including vowel signs and joiners."""
 
 
-def _name_of(letters: str) -> str:
-    """Letters and digits, and what may join them to one name; its first character is looked at first, to be quick."""
+def _name_pattern(letters: str) -> str:
+    """Letters and digits, and what may join them to one name; the first character is checked first, for speed."""
     joint = r"(?=[.\\@:/',-])(?:[.\\@-]{1,2}|:{1,2}|:?/{1,3}|'|(?<=\d),(?=\d{3}))"
     return rf"[{letters}]++(?:{joint}[{letters}]++)*+(?:(?=[+#])(?<![^\W_]\w)(?:\+\+|\#))?+"
 
 
-_ASCII = re.compile(_name_of("A-Za-z0-9_"))
-_ANY = re.compile(rf"[{_UNSPACED}]{{1,{LONGEST}}}|{_name_of(_LETTERS)}")
+_ASCII = re.compile(_name_pattern("A-Za-z0-9_"))
+_ANY_SCRIPT = re.compile(rf"[{_UNSPACED}]{{1,{MAX_WORD_CHARS}}}|{_name_pattern(_LETTERS)}")
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _SYMBOLS = re.compile(
     "[\u00a0-\u00a9\u00ab\u00ac\u00b0\u00b7\u2000-\u200b\u2010-\u206f\u2190-\u245f\u2500-\u2775\u2794-\u2bff\U0001f200-\U0001faff]+"
 )
-"""Quotes, dashes, arrows and pictures: a text that has only these beyond ASCII is read as quickly as one without."""
-_LEFT_OUT = re.compile(f"[{_MARKS}{_MORE_MARKS}\u0640\u200c\u200d\u00ad]")
-_SAME = str.maketrans(
+"""Quotes, dashes, arrows and emoji: a text with only these beyond ASCII takes the fast ASCII path."""
+_DROPPED = re.compile(f"[{_MARKS}{_MORE_MARKS}\u0640\u200c\u200d\u00ad]")
+_EQUIVALENTS = str.maketrans(
     {
         **{"ٱ": "ا", "ى": "ي", "ی": "ي", "ې": "ي", "ة": "ه", "ک": "ك"},
         **{"ł": "l", "Ł": "L", "ø": "o", "Ø": "O", "đ": "d", "Đ": "D", "ı": "i", "ß": "ss", "ẞ": "SS"},
         **{"æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ħ": "h", "’": "'"},
     }
 )
-_HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-_RUNS = re.compile(r"[^\W_]+")
+_CAMEL_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_ALPHANUMERIC_RUN = re.compile(r"[^\W_]+")
 _HEX = re.compile(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,}")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NUMBER = re.compile(r"[vV]?[0-9]+(?:[.:,-][0-9]+)+")
-_ENDINGS = frozenset(("s", "m", "d", "re", "ve", "ll"))
+_CONTRACTIONS = frozenset(("s", "m", "d", "re", "ve", "ll"))
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in their order, each name with its parts. Never raises; linear in the length of the text."""
-    looked = ends_of(text, MOST)
-    if not looked.isascii():
-        looked = _SYMBOLS.sub(" ", looked.replace("’", "'").replace("\u2011", "-"))
-    is_plain = looked.isascii()
-    written = (_ASCII if is_plain else _ANY).findall(looked)
-    if not written:
+    """The words of a text in order, each name with its parts. Never raises; linear in the length of the text."""
+    clipped = clip_middle(text, MAX_ANALYZED_CHARS)
+    if not clipped.isascii():
+        clipped = _SYMBOLS.sub(" ", clipped.replace("’", "'").replace("\u2011", "-"))
+    is_plain = clipped.isascii()
+    tokens = (_ASCII if is_plain else _ANY_SCRIPT).findall(clipped)
+    if not tokens:
         return []
-    if max(map(len, written)) <= LONGEST and (is_plain or not _IS_UNSPACED.search(looked)):
-        return list(chain.from_iterable(map(_words_in, written)))
-    return list(chain.from_iterable(map(_in_any_script, written)))
+    if max(map(len, tokens)) <= MAX_WORD_CHARS and (is_plain or not _IS_UNSPACED.search(clipped)):
+        return list(chain.from_iterable(map(_analyze_word, tokens)))
+    return list(chain.from_iterable(map(_analyze_any_script, tokens)))
 
 
-def _short_enough(written: str) -> tuple[str, ...]:
-    """The words of one written word; of a very long one only its runs of letters and digits, each cut."""
-    if len(written) <= LONGEST:
-        return _words_in(written)
-    if len(written) <= 4 * LONGEST:
-        return tuple(word[:LONGEST] for word in _words_in.__wrapped__(written))
-    return tuple(run[:LONGEST].lower() for run in _RUNS.findall(written))
+def _bounded_words(token: str) -> tuple[str, ...]:
+    """The words of one token; of a very long one only its alphanumeric runs, each cut."""
+    if len(token) <= MAX_WORD_CHARS:
+        return _analyze_word(token)
+    if len(token) <= 4 * MAX_WORD_CHARS:
+        return tuple(word[:MAX_WORD_CHARS] for word in _analyze_word.__wrapped__(token))
+    return tuple(run[:MAX_WORD_CHARS].lower() for run in _ALPHANUMERIC_RUN.findall(token))
 
 
-def _in_any_script(written: str) -> tuple[str, ...]:
-    if written >= _FIRST_UNSPACED and _IS_UNSPACED.match(written):
-        return _pairs(written)
-    if len(written) <= LONGEST or written.isascii():
-        return _short_enough(written)
-    pieces = (written[at : at + LONGEST] for at in range(0, len(written), LONGEST))
-    return tuple(chain.from_iterable(_words_in.__wrapped__(piece) for piece in pieces))
+def _analyze_any_script(token: str) -> tuple[str, ...]:
+    if token >= _FIRST_UNSPACED and _IS_UNSPACED.match(token):
+        return _character_pairs(token)
+    if len(token) <= MAX_WORD_CHARS or token.isascii():
+        return _bounded_words(token)
+    pieces = (token[at : at + MAX_WORD_CHARS] for at in range(0, len(token), MAX_WORD_CHARS))
+    return tuple(chain.from_iterable(_analyze_word.__wrapped__(piece) for piece in pieces))
 
 
-def _pairs(run: str) -> tuple[str, ...]:
+def _character_pairs(run: str) -> tuple[str, ...]:
     plain = unicodedata.normalize("NFKC", run)
     if len(plain) <= 2:
         return (plain,)
     return tuple(first + second for first, second in pairwise(plain))
 
 
-@lru_cache(maxsize=_KEPT)
-def _words_in(written: str) -> tuple[str, ...]:
-    """What one written word is found by."""
-    if not written.isascii():
-        return _words_of_letters(written)
-    if written.isalpha() and (written.islower() or written[1:].islower() or len(written) == 1):
-        return (written.lower(),)
-    if "'" in written:
-        return _without_apostrophe(written)
-    if written[-1] in "+#":
-        return (written.lower(), written.rstrip("+#").lower())
-    if "://" in written:
-        return _address(written)
-    if "/" in written or "\\" in written:
-        return _path(written)
-    if ":" in written and not _NUMBER.fullmatch(written):
-        return _joined_by_colons(written)
-    return tuple(dict.fromkeys(_name(written)))
+@lru_cache(maxsize=_CACHE_SIZE)
+def _analyze_word(token: str) -> tuple[str, ...]:
+    """The words that one token is indexed under."""
+    if not token.isascii():
+        return _analyze_non_ascii(token)
+    if token.isalpha() and (token.islower() or token[1:].islower() or len(token) == 1):
+        return (token.lower(),)
+    if "'" in token:
+        return _split_apostrophe(token)
+    if token[-1] in "+#":
+        return (token.lower(), token.rstrip("+#").lower())
+    if "://" in token:
+        return _split_url(token)
+    if "/" in token or "\\" in token:
+        return _split_path(token)
+    if ":" in token and not _NUMBER.fullmatch(token):
+        return _split_colons(token)
+    return tuple(dict.fromkeys(_split_name(token)))
 
 
-def _words_of_letters(written: str) -> tuple[str, ...]:
-    """A word with letters beyond ASCII: accents, marks and forms of width go, then it is read anew."""
-    plain = unicodedata.normalize("NFKD", written.translate(_SAME))
-    plain = unicodedata.normalize("NFC", _LEFT_OUT.sub("", plain)).translate(_SAME)
+def _analyze_non_ascii(token: str) -> tuple[str, ...]:
+    """A token with non-ASCII letters: accents, marks and width variants are removed, then it is analyzed again."""
+    plain = unicodedata.normalize("NFKD", token.translate(_EQUIVALENTS))
+    plain = unicodedata.normalize("NFC", _DROPPED.sub("", plain)).translate(_EQUIVALENTS)
     if any(character.isdecimal() and not character.isascii() for character in plain):
-        plain = "".join(str(unicodedata.decimal(one)) if one.isdecimal() else one for one in plain)
+        plain = "".join(
+            str(unicodedata.decimal(character)) if character.isdecimal() else character for character in plain
+        )
     if plain.isascii():
-        return tuple(chain.from_iterable(_short_enough(word) for word in _ASCII.findall(plain)))
-    found: list[str] = []
-    for word in _ANY.findall(plain):
+        return tuple(chain.from_iterable(_bounded_words(word) for word in _ASCII.findall(plain)))
+    words: list[str] = []
+    for word in _ANY_SCRIPT.findall(plain):
         if word >= _FIRST_UNSPACED and _IS_UNSPACED.match(word):
-            found += _pairs(word)
+            words += _character_pairs(word)
         elif word.isascii():
-            found += _short_enough(word)
+            words += _bounded_words(word)
         else:
-            parts = [part.casefold()[:LONGEST] for part in re.split(r"[_.\\@:/'’,-]+", word) if part]
-            whole = word.casefold().strip("_")[:LONGEST]
-            found += [*parts, whole] if len(parts) > 1 else parts
-    return tuple(found)
+            parts = [part.casefold()[:MAX_WORD_CHARS] for part in re.split(r"[_.\\@:/'’,-]+", word) if part]
+            full_word = word.casefold().strip("_")[:MAX_WORD_CHARS]
+            words += [*parts, full_word] if len(parts) > 1 else parts
+    return tuple(words)
 
 
-def _without_apostrophe(written: str) -> tuple[str, ...]:
+def _split_apostrophe(token: str) -> tuple[str, ...]:
     """`don't` is do and not, `user's` is user, `l'eau` is both its parts."""
-    first, _, rest = written.partition("'")
+    first, _, rest = token.partition("'")
     if rest == "t" and first[-1:] == "n" and len(first) > 1:
         base = {"ca": "can", "wo": "will", "sha": "shall"}.get(first[:-1].lower(), first[:-1])
-        return (*_words_in(base), "not")
-    if rest.lower() in _ENDINGS:
-        return _words_in(first)
-    return tuple(chain.from_iterable(_words_in(part) for part in (first, *rest.split("'")) if part))
+        return (*_analyze_word(base), "not")
+    if rest.lower() in _CONTRACTIONS:
+        return _analyze_word(first)
+    return tuple(chain.from_iterable(_analyze_word(part) for part in (first, *rest.split("'")) if part))
 
 
-def _address(written: str) -> tuple[str, ...]:
-    """A URL: its host, each part of its path, and the whole without its scheme."""
-    rest = written.partition("://")[2]
+def _split_url(token: str) -> tuple[str, ...]:
+    """A URL: its host, each part of its path, and the full URL without its scheme."""
+    rest = token.partition("://")[2]
     host, _, path = rest.partition("/")
-    parts = [word for part in (host, path) if part for word in _words_in(part)]
+    parts = [word for part in (host, path) if part for word in _analyze_word(part)]
     return tuple(dict.fromkeys([*parts, rest.lower()]))
 
 
-def _path(written: str) -> tuple[str, ...]:
-    segments = [segment for segment in re.split(r"[/\\]+", written) if segment]
-    words = list(chain.from_iterable(_words_in(segment) for segment in segments))
-    whole = "/".join(segments).partition(":")[0].lower()
-    return tuple(dict.fromkeys([*words, whole] if len(segments) > 1 else words))
+def _split_path(token: str) -> tuple[str, ...]:
+    segments = [segment for segment in re.split(r"[/\\]+", token) if segment]
+    words = list(chain.from_iterable(_analyze_word(segment) for segment in segments))
+    full_path = "/".join(segments).partition(":")[0].lower()
+    return tuple(dict.fromkeys([*words, full_path] if len(segments) > 1 else words))
 
 
-def _joined_by_colons(written: str) -> tuple[str, ...]:
-    parts = [part for part in written.split(":") if part]
-    words = list(chain.from_iterable(_words_in(part) for part in parts))
-    return tuple(dict.fromkeys([*words, written.lower()] if "::" in written or len(parts) > 2 else words))
+def _split_colons(token: str) -> tuple[str, ...]:
+    parts = [part for part in token.split(":") if part]
+    words = list(chain.from_iterable(_analyze_word(part) for part in parts))
+    return tuple(dict.fromkeys([*words, token.lower()] if "::" in token or len(parts) > 2 else words))
 
 
-def _name(written: str) -> list[str]:
-    """A name of letters, digits, dots, dashes, underscores and at signs: its parts, then the whole."""
-    whole = written.strip("_").lower()
-    if not whole:
+def _split_name(token: str) -> list[str]:
+    """A name of letters, digits, dots, dashes, underscores and at signs: its parts, then the full name."""
+    full_name = token.strip("_").lower()
+    if not full_name:
         return []
-    if _NUMBER.fullmatch(written):
-        return _number(whole.lstrip("v"))
-    if _HEX.fullmatch(whole):
-        return [whole, whole[:7]]
-    if _UUID.fullmatch(whole):
-        return [whole, whole[:8]]
-    if whole.startswith("0x") or whole.isdigit():
-        return [whole]
-    runs = _RUNS.findall(written)
-    if len(runs) > 1 and all(len(run) == 1 and run.isalpha() for run in runs) and "." in written:
+    if _NUMBER.fullmatch(token):
+        return _split_number(full_name.lstrip("v"))
+    if _HEX.fullmatch(full_name):
+        return [full_name, full_name[:7]]
+    if _UUID.fullmatch(full_name):
+        return [full_name, full_name[:8]]
+    if full_name.startswith("0x") or full_name.isdigit():
+        return [full_name]
+    runs = _ALPHANUMERIC_RUN.findall(token)
+    if len(runs) > 1 and all(len(run) == 1 and run.isalpha() for run in runs) and "." in token:
         return ["".join(runs).lower()]
-    return [*chain.from_iterable(_humps(run) for run in runs), whole]
+    return [*chain.from_iterable(_split_camel_case(run) for run in runs), full_name]
 
 
-def _humps(run: str) -> list[str]:
-    """The words inside `fetchUserData`, `HTTPServer` and `utf8`; beside others a single letter says nothing."""
-    parts = _HUMPS.findall(run)
+def _split_camel_case(run: str) -> list[str]:
+    """The words inside `fetchUserData`, `HTTPServer` and `utf8`; single letters are dropped."""
+    parts = _CAMEL_PARTS.findall(run)
     if len(parts) < 2:
         return [run.lower()]
     return [*(part.lower() for part in parts if len(part) > 1), run.lower()]
 
 
-def _number(written: str) -> list[str]:
-    """A number, version, date or time: whole, and for versions and dates also what it begins with."""
-    if "," in written:
-        return [written.replace(",", ""), *(part for part in written.split(",") if len(part) > 2)]
-    mark = next(character for character in written if not character.isdigit())
-    parts = re.split(r"[.:,-]", written)
-    begins = list(accumulate(parts, lambda before, part: before + mark + part))
-    if mark == "." and len(parts) == 2:
-        return [written]
-    return [written, *begins[1:-1], *(part for part in parts if len(part) > 2)]
+def _split_number(token: str) -> list[str]:
+    """A number, version, date or time: in full, and for versions and dates also its prefixes."""
+    if "," in token:
+        return [token.replace(",", ""), *(part for part in token.split(",") if len(part) > 2)]
+    separator = next(character for character in token if not character.isdigit())
+    parts = re.split(r"[.:,-]", token)
+    prefixes = list(accumulate(parts, lambda before, part: before + separator + part))
+    if separator == "." and len(parts) == 2:
+        return [token]
+    return [token, *prefixes[1:-1], *(part for part in parts if len(part) > 2)]

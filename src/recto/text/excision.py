@@ -1,7 +1,7 @@
-"""Takes parts out of a text and leaves a text: whole lines, in prose whole sentences, and headings with nothing left.
+"""Remove parts of a text so that what remains is well-formed: whole lines, whole sentences in prose, empty headings.
 
-Lists are numbered anew, so that the number of an item never says anything by itself. What is taken out, and why, is not
-known here.
+Lists are renumbered, so that the number of an item carries no information. What is removed, and why, is the caller's
+decision.
 """
 
 from __future__ import annotations
@@ -11,207 +11,217 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-Span = tuple[int, int]
+TextSpan = tuple[int, int]
 
 _FENCE = re.compile(r"[ \t]*(```+|~~~+)")
 _ITEM = re.compile(r"[ \t]*(?:[-*+•>|]|\d{1,3}[.)])(?=[ \t]|$)")
 _ROW = re.compile(r"[ \t]*[|>]")
-_NUMBERED = re.compile(
+_NUMBERED_ITEM = re.compile(
     r"^([ \t]*(?:#{1,6}[ \t]+|[-*+>][ \t]+)?[*_]{0,3})(\d{1,3})(?=[.)][*_]{0,3}(?:[ \t]|$))", re.MULTILINE
 )
 _HEADING = re.compile(r"[ \t]{0,3}(#{1,6})(?:[ \t]|$)")
 _LABEL = re.compile(r"[^\n]{1,200}:(?:\*\*|__)?[ \t]*$|[ \t]*(?:\*\*|__)[^*\n]{1,160}(?:\*\*|__)[ \t]*$")
 _SENTENCE = re.compile(r"[.!?][\"')\]”*`]{0,3}[ \t\n]+(?=[\"'(\[“*`]{0,3}[^\W\d_a-z])|[。！？]")
-_GOES_ON = re.compile(r"[ \t]*[a-z0-9(`\"'$&/.]")
-_WRAPPED = 60
-"""Characters of a line from which on the next one may carry on its sentence."""
+_CONTINUATION = re.compile(r"[ \t]*[a-z0-9(`\"'$&/.]")
+_MIN_WRAPPED_CHARS = 60
+"""Minimum length of a line whose sentence may continue on the next line."""
 
 
-def markers(text: str) -> Iterator[tuple[Span, int]]:
-    """The numbers of items: where each stands, and what it is when items are counted from 1.
+def item_numbers(text: str) -> Iterator[tuple[TextSpan, int]]:
+    """The numbers of list items: the position of each, and its value when items are counted from 1.
 
-    One that says 1 begins to count anew. Items are counted together that begin the same way.
+    An item numbered 1 restarts the count. Items with the same prefix are counted together.
     """
     last: dict[str, int] = {}
-    for found in _NUMBERED.finditer(text):
-        number = 1 if found[2] == "1" else last.get(found[1], 0) + 1
-        last[found[1]] = number
-        yield found.span(2), number
+    for match in _NUMBERED_ITEM.finditer(text):
+        number = 1 if match[2] == "1" else last.get(match[1], 0) + 1
+        last[match[1]] = number
+        yield match.span(2), number
 
 
-def renumbered(text: str) -> str:
+def renumber_items(text: str) -> str:
     """The text with its items counted from 1."""
     parts, at = [], 0
-    for (start, end), number in markers(text):
+    for (start, end), number in item_numbers(text):
         parts += [text[at:start], str(number)]
         at = end
     return "".join((*parts, text[at:])) if at else text
 
 
-def without(text: str, spans: Sequence[Span]) -> str:
-    """The text without the lines and sentences in which these places are."""
+def remove_spans(text: str, spans: Sequence[TextSpan]) -> str:
+    """The text without the lines and sentences that contain these spans."""
     lines = text.split("\n")
-    gone = _gone(text, lines, sorted(spans))
-    kept = _cut(lines, gone)
-    _close_fences(lines, kept)
-    _drop_empty_headings(lines, kept)
-    shown: list[str] = []
-    removed = False
-    for line in kept:
+    removed_spans = _spans_to_remove(text, lines, sorted(spans))
+    remaining = _cut_lines(lines, removed_spans)
+    _close_fences(lines, remaining)
+    _drop_empty_headings(lines, remaining)
+    result: list[str] = []
+    follows_removal = False
+    for line in remaining:
         if line is None:
-            removed = True
-        elif line.strip() or not removed or (shown and shown[-1].strip()):
-            shown.append(line)
-            removed = removed and not line.strip()
-    return "\n".join(shown)
+            follows_removal = True
+        elif line.strip() or not follows_removal or (result and result[-1].strip()):
+            result.append(line)
+            follows_removal = follows_removal and not line.strip()
+    return "\n".join(result)
 
 
 @dataclass(slots=True)
 class _Block:
-    """Lines that are read as one: an item with what belongs to it, a paragraph, a line of code."""
+    """Lines that are read as one: an item with its continuation lines, a paragraph, a line of code."""
 
     start: int
     end: int
     ends: list[int]
     """Where its sentences end."""
-    hangs: bool
-    """Whether nothing of it may stay without its beginning."""
+    needs_start: bool
+    """Whether nothing of it may remain without its beginning."""
 
 
 def _blocks(text: str, lines: Sequence[str]) -> Iterator[_Block]:
     at, fence = 0, ""
-    begun: _Block | None = None
+    open_block: _Block | None = None
     for line in lines:
         end = at + len(line)
-        found = _FENCE.match(line)
-        alone = bool(fence or found or _HEADING.match(line) or _ROW.match(line) or not line.strip())
+        fence_match = _FENCE.match(line)
+        alone = bool(fence or fence_match or _HEADING.match(line) or _ROW.match(line) or not line.strip())
         item = not alone and _ITEM.match(line) is not None
-        if begun and (alone or item or (begun.hangs and not line.startswith((" ", "\t")))):
-            yield _with_sentences(text, begun)
-            begun = None
-        if found:
-            fence = "" if fence and found[1].startswith(fence) else fence or found[1]
+        if open_block and (alone or item or (open_block.needs_start and not line.startswith((" ", "\t")))):
+            yield _with_sentences(text, open_block)
+            open_block = None
+        if fence_match:
+            fence = "" if fence and fence_match[1].startswith(fence) else fence or fence_match[1]
         if alone:
-            yield _Block(at, end, [end], hangs=False)
-        elif begun:
-            begun.end = end
+            yield _Block(at, end, [end], needs_start=False)
+        elif open_block:
+            open_block.end = end
         else:
-            begun = _Block(at, end, [], hangs=item)
+            open_block = _Block(at, end, [], needs_start=item)
         at = end + 1
-    if begun:
-        yield _with_sentences(text, begun)
+    if open_block:
+        yield _with_sentences(text, open_block)
 
 
 def _with_sentences(text: str, block: _Block) -> _Block:
-    ends = [found.end() for found in _SENTENCE.finditer(text, block.start, block.end)]
+    ends = [match.end() for match in _SENTENCE.finditer(text, block.start, block.end)]
     start = block.start
     while (end := text.find("\n", start, block.end)) >= 0:
-        if end - start < _WRAPPED or text[end - 1] in ".!?:;。！？" or not _GOES_ON.match(text, end + 1):
+        if end - start < _MIN_WRAPPED_CHARS or text[end - 1] in ".!?:;。！？" or not _CONTINUATION.match(text, end + 1):
             ends.append(end + 1)
         start = end + 1
     block.ends = sorted({*ends, block.end})
     return block
 
 
-def _gone(text: str, lines: Sequence[str], spans: Sequence[Span]) -> list[Span]:
-    """What goes for these places to go."""
+def _spans_to_remove(text: str, lines: Sequence[str], spans: Sequence[TextSpan]) -> list[TextSpan]:
+    """The spans that have to be removed for these spans to disappear."""
     starts = [start for start, _ in spans]
-    gone: list[Span] = []
-    reach = 0
+    removed: list[TextSpan] = []
+    covered_until = 0
     for block in _blocks(text, lines):
         at = block.start
         for end in block.ends:
             first = bisect_left(starts, at)
-            if reach > at or (first < len(starts) and starts[first] < max(end, at + 1)):
-                reach = max([reach, *(stop for _, stop in spans[first : bisect_right(starts, end - 1)])])
-                if block.hangs and at == block.start:
-                    gone.append((block.start, block.end))
+            if covered_until > at or (first < len(starts) and starts[first] < max(end, at + 1)):
+                covered_until = max(
+                    [covered_until, *(stop for _, stop in spans[first : bisect_right(starts, end - 1)])]
+                )
+                if block.needs_start and at == block.start:
+                    removed.append((block.start, block.end))
                     break
-                gone.append((at, end))
+                removed.append((at, end))
             at = end
-    return gone
+    return removed
 
 
-def _cut(lines: Sequence[str], gone: Sequence[Span]) -> list[str | None]:
-    """The lines without what goes; None for a line of which nothing is left."""
-    kept: list[str | None] = []
-    at = place = 0
+def _cut_lines(lines: Sequence[str], removed: Sequence[TextSpan]) -> list[str | None]:
+    """The lines without the removed spans; None for a line of which nothing remains."""
+    remaining: list[str | None] = []
+    at = index = 0
     for line in lines:
-        end, parts, begun = at + len(line), [], at
-        while place < len(gone) and gone[place][0] <= end:
-            start, stop = max(gone[place][0], at), min(gone[place][1], end)
-            parts.append(line[begun - at : max(start, begun) - at])
-            begun = max(begun, stop)
-            if gone[place][1] > end:
+        end, parts, copied_until = at + len(line), [], at
+        while index < len(removed) and removed[index][0] <= end:
+            start, stop = max(removed[index][0], at), min(removed[index][1], end)
+            parts.append(line[copied_until - at : max(start, copied_until) - at])
+            copied_until = max(copied_until, stop)
+            if removed[index][1] > end:
                 break
-            place += 1
-        left = "".join((*parts, line[begun - at :])) if parts else line
-        if left != line and (fence := _FENCE.match(line)):
-            left = fence[0]
-        kept.append(None if parts and not left.strip() and line.strip() else left.rstrip() if left != line else line)
+            index += 1
+        rest = "".join((*parts, line[copied_until - at :])) if parts else line
+        if rest != line and (fence := _FENCE.match(line)):
+            rest = fence[0]
+        remaining.append(
+            None if parts and not rest.strip() and line.strip() else rest.rstrip() if rest != line else line
+        )
         at = end + 1
-    return kept
+    return remaining
 
 
-def _close_fences(lines: Sequence[str], kept: list[str | None]) -> None:
-    """Fences go with the last line between them."""
-    opened, had, has, fence = -1, False, False, ""
-    for place, line in enumerate(lines):
-        found = _FENCE.match(line)
-        if fence and found and found[1].startswith(fence):
-            if had and not has:
-                kept[opened : place + 1] = [None] * (place + 1 - opened)
+def _close_fences(lines: Sequence[str], remaining: list[str | None]) -> None:
+    """Remove fences when the last line between them is removed."""
+    opened, had_content, has_content, fence = -1, False, False, ""
+    for index, line in enumerate(lines):
+        match = _FENCE.match(line)
+        if fence and match and match[1].startswith(fence):
+            if had_content and not has_content:
+                remaining[opened : index + 1] = [None] * (index + 1 - opened)
             fence = ""
         elif fence:
-            had, has = had or bool(line.strip()), has or bool((kept[place] or "").strip())
-        elif found:
-            opened, had, has, fence = place, False, False, found[1]
+            had_content, has_content = (
+                had_content or bool(line.strip()),
+                has_content or bool((remaining[index] or "").strip()),
+            )
+        elif match:
+            opened, had_content, has_content, fence = index, False, False, match[1]
 
 
 @dataclass(slots=True)
-class _Open:
-    place: int
+class _OpenHeading:
+    index: int
     depth: float
-    had: bool = False
-    has: bool = False
+    had_content: bool = False
+    has_content: bool = False
 
 
-def _drop_empty_headings(lines: Sequence[str], kept: list[str | None]) -> None:
-    """Headings and lines that announce something go when all that stood under them has gone."""
-    above: list[_Open] = []
+def _drop_empty_headings(lines: Sequence[str], remaining: list[str | None]) -> None:
+    """Remove headings and introducing lines when everything under them has been removed."""
+    open_headings: list[_OpenHeading] = []
     fence = ""
 
-    def close(depth: float, *, fed: bool = False) -> None:
-        while above and (above[-1].depth > depth or (above[-1].depth == depth and (not fed or above[-1].had))):
-            done = above.pop()
-            if done.had and not done.has:
-                kept[done.place] = None
-            if above:
-                above[-1].had = True
-                above[-1].has = above[-1].has or kept[done.place] is not None
+    def close(depth: float, *, has_child: bool = False) -> None:
+        while open_headings and (
+            open_headings[-1].depth > depth
+            or (open_headings[-1].depth == depth and (not has_child or open_headings[-1].had_content))
+        ):
+            closed = open_headings.pop()
+            if closed.had_content and not closed.has_content:
+                remaining[closed.index] = None
+            if open_headings:
+                open_headings[-1].had_content = True
+                open_headings[-1].has_content = open_headings[-1].has_content or remaining[closed.index] is not None
 
-    for place, line in enumerate(lines):
-        found = _FENCE.match(line)
+    for index, line in enumerate(lines):
+        match = _FENCE.match(line)
         if not line.strip():
             continue
         inside = bool(fence)
-        if found:
-            fence = "" if fence and found[1].startswith(fence) else fence or found[1]
-        heading = None if inside or found else _HEADING.match(line)
+        if match:
+            fence = "" if fence and match[1].startswith(fence) else fence or match[1]
+        heading = None if inside or match else _HEADING.match(line)
         depth = len(heading[1]) - 10.0 if heading else _depth(line)
-        if not inside and not found and (heading or _LABEL.match(line)):
+        if not inside and not match and (heading or _LABEL.match(line)):
             close(depth)
-            above.append(_Open(place, depth))
+            open_headings.append(_OpenHeading(index, depth))
         else:
             if not inside:
-                close(depth, fed=True)
-            if above:
-                above[-1].had = True
-                above[-1].has = above[-1].has or kept[place] is not None
+                close(depth, has_child=True)
+            if open_headings:
+                open_headings[-1].had_content = True
+                open_headings[-1].has_content = open_headings[-1].has_content or remaining[index] is not None
     close(-100.0)
 
 
 def _depth(line: str) -> float:
-    """How far a line is set in; an item stands half a step below what announces it."""
+    """Indentation of a line; a list item counts as half a step deeper than the line that introduces it."""
     indent = len(line) - len(line.lstrip())
     return indent + (0.5 if _ITEM.match(line) or _FENCE.match(line) else 0.0)

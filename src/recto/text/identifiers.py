@@ -1,8 +1,7 @@
-"""What a text talks about: the names in it that would be recognised if they came up again.
+"""Distinctive terms of a text: names that would be recognized if they occurred again.
 
-Identifiers, paths, URLs, error codes, quoted names, numbers with their units, and words that are not everybody's. It is
-told by the look of each word alone: no language is known here, and no meaning. Of a very long text only its beginning
-and its end are looked at.
+Identifiers, paths, URLs, error codes, quoted names, numbers with units, and uncommon words. Terms are recognized by
+their form alone, independent of language and meaning. Of a very long text only its beginning and end are read.
 """
 
 from __future__ import annotations
@@ -12,26 +11,26 @@ import unicodedata
 from itertools import chain, pairwise
 from typing import TypeAlias
 
-MOST = 4_000
-"""Characters of a text that are looked at: three quarters at its beginning, the rest at its end."""
-LONGEST = 200
-"""Characters of one term; what is longer is data and not a name."""
+MAX_TERM_CHARS = 4_000
+"""Characters of a text that are read: three quarters at its beginning, the rest at its end."""
+MAX_TERM_LENGTH = 200
+"""Characters of one term; anything longer is data and not a name."""
 
-Known: TypeAlias = dict[str, tuple[str, ...]]
-"""The terms of each written word that was met already. Whoever reads many texts keeps one and saves the work."""
+TermCache: TypeAlias = dict[str, tuple[str, ...]]
+"""Terms by token. A caller that reads many texts keeps one cache for all of them."""
 
 _MEASURE = r"\d[\d.,]* (?:[num]?s|min|h|[kKMGT]i?B|[kcm]?m|kg|[kMG]?Hz|tokens?|px|%)(?!\w)"
-_WRITTEN = re.compile(_MEASURE + r"|[A-Za-z0-9_./:\\@%+~#$-]{3,}")
-"""A number and its unit with a space between, or what a name may be written with. A short list is quick to look for."""
-_WRITTEN_ANYHOW = re.compile(_MEASURE + r"|[\w./:\\@%+~#$-]{2,}")
+_ASCII_TOKEN = re.compile(_MEASURE + r"|[A-Za-z0-9_./:\\@%+~#$-]{3,}")
+"""A number and its unit with a space between, or the characters of a name. The small ASCII class is fast to match."""
+_ANY_TOKEN = re.compile(_MEASURE + r"|[\w./:\\@%+~#$-]{2,}")
 """The same in any script."""
 _QUOTED = re.compile(r""""([^"\n]{3,60})"|`([^`\n]{3,60})`|“([^”\n]{3,60})”|«([^»\n]{3,60})»|「([^」\n]{2,60})」""")
 _QUOTES = ('"', "`", "“", "«", "「")
-_PLACE = re.compile(r":\d+(?::\d+)?$")
-_RUN = re.compile(r"\w+")
-_INNER = re.compile(r"[a-z0-9][A-Z]|[A-Za-z]\d|\d[A-Za-z]")
+_LINE_SUFFIX = re.compile(r":\d+(?::\d+)?$")
+_WORD_RUN = re.compile(r"\w+")
+_MIXED_CASE = re.compile(r"[a-z0-9][A-Z]|[A-Za-z]\d|\d[A-Za-z]")
 
-_EVERYBODYS = frozenset(
+_COMMON_WORDS = frozenset(
     """
     about above after again against almost already always another anything because become before being below between
     cannot could doing during either enough every everything first following found further getting given going having
@@ -44,85 +43,85 @@ _EVERYBODYS = frozenset(
 )
 
 
-def terms(text: str, most: int = MOST, known: Known | None = None) -> frozenset[str]:
-    """The terms of a text. Words come without case, names as they are written."""
-    known = {} if known is None else known
-    looked = ends_of(text, most)
-    if looked.isascii():
-        written = set(_WRITTEN.findall(looked))
+def find_terms(text: str, max_chars: int = MAX_TERM_CHARS, cache: TermCache | None = None) -> frozenset[str]:
+    """The terms of a text. Words are case-folded, names are kept as written."""
+    cache = {} if cache is None else cache
+    clipped = clip_middle(text, max_chars)
+    if clipped.isascii():
+        tokens = set(_ASCII_TOKEN.findall(clipped))
     else:
-        written = set(_WRITTEN_ANYHOW.findall(unicodedata.normalize("NFC", looked)))
-    for word in written:
-        if word not in known:
-            known[word] = _told_by(word)
-    found = set(chain.from_iterable(map(known.__getitem__, written)))
-    if any(quote in looked for quote in _QUOTES):
-        found.update(_quoted(looked))
-    return frozenset(found)
+        tokens = set(_ANY_TOKEN.findall(unicodedata.normalize("NFC", clipped)))
+    for token in tokens:
+        if token not in cache:
+            cache[token] = _terms_of_token(token)
+    found_terms = set(chain.from_iterable(map(cache.__getitem__, tokens)))
+    if any(quote in clipped for quote in _QUOTES):
+        found_terms.update(_quoted_terms(clipped))
+    return frozenset(found_terms)
 
 
-def ends_of(text: str, most: int) -> str:
-    """The text, or where it is long its beginning and its end, with a break between that keeps words apart."""
-    if len(text) <= most:
+def clip_middle(text: str, max_chars: int) -> str:
+    """The text, or if it is long its beginning and end, with a line break between."""
+    if len(text) <= max_chars:
         return text
-    tail = most // 4
-    return f"{text[: most - tail]}\n{text[len(text) - tail :]}"
+    tail = max_chars // 4
+    return f"{text[: max_chars - tail]}\n{text[len(text) - tail :]}"
 
 
-def _quoted(text: str) -> set[str]:
+def _quoted_terms(text: str) -> set[str]:
     """Quoted names of several words; single words are found without their quotes."""
     quotes = ("".join(groups).strip() for groups in _QUOTED.findall(text))
     return {quote.casefold() for quote in quotes if " " in quote and quote[:1].isalnum()}
 
 
-def _told_by(written: str) -> tuple[str, ...]:
-    if len(written) > LONGEST:
+def _terms_of_token(token: str) -> tuple[str, ...]:
+    if len(token) > MAX_TERM_LENGTH:
         return ()
-    if written.isascii() and written.isalpha() and (written.islower() or written.istitle()):
-        return _word(written)
-    if " " in written:
-        return (written.replace(" ", ""),)
-    name = written.strip(".:#$@~-+\\")
+    if token.isascii() and token.isalpha() and (token.islower() or token.istitle()):
+        return _word_terms(token)
+    if " " in token:
+        return (token.replace(" ", ""),)
+    name = token.strip(".:#$@~-+\\")
     if len(name) < 2:
         return ()
     if "://" in name:
         return (name.rstrip("/"),)
     if "/" in name or "\\" in name:
-        return _path(written.rstrip(".:"))
+        return _path_terms(token.rstrip(".:"))
     if not name.isascii():
-        return tuple(term for run in _RUN.findall(name) for term in _foreign(run))
+        return tuple(term for run in _WORD_RUN.findall(name) for term in _non_ascii_terms(run))
     if "_" in name or "." in name or ":" in name:
-        return _compound(name)
+        return _compound_terms(name)
     if name.isalpha() and (name.islower() or name.istitle()):
-        return _word(name)
+        return _word_terms(name)
     if name.isdigit():
         return (name,) if len(name) >= 4 else ()
-    is_name = name.isupper() or name.endswith("%") or "-" in name or _INNER.search(name)
+    is_name = name.isupper() or name.endswith("%") or "-" in name or _MIXED_CASE.search(name)
     return (name,) if len(name) >= 3 and is_name else ()
 
 
-def _path(written: str) -> tuple[str, ...]:
-    path = _PLACE.sub("", written).rstrip("/\\")
+def _path_terms(token: str) -> tuple[str, ...]:
+    path = _LINE_SUFFIX.sub("", token).rstrip("/\\")
     last = re.split(r"[/\\]", path)[-1]
     return (path, last) if len(last) >= 4 and last != path else (path,) if len(path) >= 3 else ()
 
 
-def _compound(name: str) -> tuple[str, ...]:
-    """Dotted, coloned and snake-case names: whole, and the last part where it can stand alone."""
-    name = _PLACE.sub("", name)
+def _compound_terms(name: str) -> tuple[str, ...]:
+    """Dotted, coloned and snake-case names: in full, and the last part if it is long enough."""
+    name = _LINE_SUFFIX.sub("", name)
     if len(name) < 4:
         return ()
     last = re.split(r"[.:]+", name)[-1]
     return (name, last) if len(last) >= 5 and last != name and not last.isdigit() else (name,)
 
 
-def _word(word: str) -> tuple[str, ...]:
+def _word_terms(word: str) -> tuple[str, ...]:
     plain = word.casefold()
-    return (plain,) if len(plain) >= 5 and plain not in _EVERYBODYS else ()
+    return (plain,) if len(plain) >= 5 and plain not in _COMMON_WORDS else ()
 
 
-def _foreign(run: str) -> tuple[str, ...]:
-    """A run of letters outside ASCII. Scripts that put no spaces between words are taken two characters at a time."""
+def _non_ascii_terms(run: str) -> tuple[str, ...]:
+    """A run of non-ASCII letters. Scripts without spaces between words are split into character pairs."""
     if not any(_is_unspaced(character) for character in run):
         return (run.casefold(),) if len(run) >= 4 else ()
     if len(run) <= 2:

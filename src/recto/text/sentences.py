@@ -1,7 +1,7 @@
-"""The sentences and lines of prose in a text, each verbatim but for its white space.
+"""The sentences and prose lines of a text, verbatim except for white space.
 
-Code, tables, quoted lines and blocks between tags are left out: they are data and not said by anybody. No language is
-known here; sentences end where its marks say so.
+Code, tables, quoted lines and tagged blocks are skipped: they are data. Language-independent: sentences end at
+punctuation.
 """
 
 from __future__ import annotations
@@ -9,84 +9,84 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from recto.text.identifiers import ends_of
+from recto.text.identifiers import clip_middle
 
-LONGEST = 320
-"""Characters of one sentence; a longer one is cut where it pauses."""
-_MOST = 40_000
-"""Characters of a text that are looked at."""
-_WRAPPED = 50
-"""Characters of a line that may be followed by the rest of its sentence."""
+MAX_SENTENCE_CHARS = 320
+"""Characters of one sentence; a longer one is cut at a pause."""
+_MAX_CHARS = 40_000
+"""Characters of a text that are read."""
+_MIN_WRAPPED_CHARS = 50
+"""Minimum length of a line whose sentence may continue on the next line."""
 
 _FENCE = re.compile(r"\s{0,8}(```|~~~)")
 _TAG = re.compile(r"\s{0,40}<([a-zA-Z][\w-]{2,40})(?:\s[^<>\n]{0,200})?>")
-_MARK = re.compile(r"(?:[-*•+>]\s{1,4}|#{1,6}\s{1,4}|\d{1,2}[.)]\s{1,4}|\[[ xX]\]\s{1,4}){1,4}")
-"""What a line of a list, a heading or a quotation begins with."""
+_LIST_MARKER = re.compile(r"(?:[-*•+>]\s{1,4}|#{1,6}\s{1,4}|\d{1,2}[.)]\s{1,4}|\[[ xX]\]\s{1,4}){1,4}")
+"""Markers at the beginning of list items, headings and quotations."""
 _END = re.compile(r"[.!?…]++[\"'”’)\]*_`]*+\s++(?=[^a-z\s])|[。！？؟।]++[」』”’）]*+\s*+")
-_NO_END = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|approx|Mr|Ms|Mrs|Dr|No|St)\.$|\s[A-Za-z]\.$")
-_NUMBERED = re.compile(r"\W{0,3}(?:\d{1,3}|[A-Za-z])\.")
+_ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|approx|Mr|Ms|Mrs|Dr|No|St)\.$|\s[A-Za-z]\.$")
+_NUMBER_ONLY = re.compile(r"\W{0,3}(?:\d{1,3}|[A-Za-z])\.")
 """A piece that is only the number of what follows."""
-_GOES_ON = re.compile(r"[a-z]{1,20}(?:'[a-z]{1,3})?[ ,.)]")
-"""How a line begins that carries on the sentence of the line before."""
+_CONTINUATION = re.compile(r"[a-z]{1,20}(?:'[a-z]{1,3})?[ ,.)]")
+"""How a line begins that continues the previous line's sentence."""
 _PAUSE = re.compile(r"[;,:](?=\s)|\s[—–-](?=\s)|[，、；：،]")
-_WRITTEN = "".join(map(chr, range(0x21, 0x7F)))
-"""What words, numbers and paths are written with; other scripts may be cut anywhere."""
-_SIGNS = frozenset("{}()[]<>=;|\\$&^%#@+*_/~`")
-_CODE_ENDS = ("{", "}", ");", "};", ",}", "],", "=>", "->", "(", "[")
+_WORD_CHARS = "".join(map(chr, range(0x21, 0x7F)))
+"""Characters of words, numbers and paths; other scripts may be cut anywhere."""
+_CODE_CHARS = frozenset("{}()[]<>=;|\\$&^%#@+*_/~`")
+_CODE_LINE_ENDS = ("{", "}", ");", "};", ",}", "],", "=>", "->", "(", "[")
 _LINE_NUMBER = re.compile(r"\s*\d+(?:→|\t|\s?[|:]\s|-\s|:(?=[A-Za-z]))")
-_RULE = re.compile(r"[\s\W_]*")
+_HORIZONTAL_RULE = re.compile(r"[\s\W_]*")
 _BOX = re.compile("[\u2500-\u259f]")
 
 
-def sentences(text: str, most: int = _MOST) -> list[str]:
-    """What is said in a text, in its order. Of a long text only the beginning and the end are looked at."""
-    return [one for line in _paragraphs(ends_of(text, most)) for one in _split(line)]
+def split_sentences(text: str, max_chars: int = _MAX_CHARS) -> list[str]:
+    """The sentences of a text, in order. Of a long text only the beginning and the end are read."""
+    return [sentence for line in _paragraphs(clip_middle(text, max_chars)) for sentence in _split_line(line)]
 
 
-def one_line(text: str) -> str:
+def collapse_spaces(text: str) -> str:
     """The text with single spaces."""
     return " ".join(text.split())
 
 
-def shortened(text: str, most: int) -> str:
-    """At most so many characters from the beginning of a text, cut where it pauses, else between words.
+def shorten(text: str, max_chars: int) -> str:
+    """At most `max_chars` characters from the beginning of a text, cut at a pause, else between words.
 
-    Nothing is cut in two: half a number or half a path would be another one. What is a single word is left out whole.
+    No word is cut in two: half a number or half a path would be a different one. A single long word is dropped.
     """
-    if len(text) <= most:
+    if len(text) <= max_chars:
         return text
-    piece = text[: max(most, 0)]
-    pauses = [found.start() for found in _PAUSE.finditer(piece, most * 2 // 3)]
+    piece = text[: max(max_chars, 0)]
+    pauses = [pause.start() for pause in _PAUSE.finditer(piece, max_chars * 2 // 3)]
     if pauses:
         return piece[: pauses[-1]].rstrip()
-    if text[len(piece)] in _WRITTEN:
-        whole = piece.rstrip(_WRITTEN)
-        piece = whole if whole or not piece.isalpha() else piece
+    if text[len(piece)] in _WORD_CHARS:
+        complete = piece.rstrip(_WORD_CHARS)
+        piece = complete if complete or not piece.isalpha() else piece
     return piece.rstrip()
 
 
-def run_on(said: Iterable[str]) -> str:
-    """Sentences one after another; what has no mark at its end gets one between."""
+def join_sentences(parts: Iterable[str]) -> str:
+    """Join sentences; those without a final punctuation mark are separated by a semicolon."""
     text = ""
-    for one in said:
-        text += ("" if not text else " " if text[-1] in ".!?:;…。！？" else "; ") + one
+    for part in parts:
+        text += ("" if not text else " " if text[-1] in ".!?:;…。！？" else "; ") + part
     return text
 
 
 def is_code(line: str) -> bool:
-    """Whether a line is rather written for a machine."""
+    """Whether a line looks like code or other machine output."""
     plain = line.strip()
-    if plain.startswith("|") or plain.endswith(_CODE_ENDS) or _LINE_NUMBER.match(plain) or _BOX.search(plain[:80]):
+    if plain.startswith("|") or plain.endswith(_CODE_LINE_ENDS) or _LINE_NUMBER.match(plain) or _BOX.search(plain[:80]):
         return True
-    looked = plain[:200]
-    bare = re.sub(r"`[^`]{1,80}`|\*\*|\S*/\S*", "", looked)
-    signs = sum(character in _SIGNS for character in bare)
+    head = plain[:200]
+    bare = re.sub(r"`[^`]{1,80}`|\*\*|\S*/\S*", "", head)
+    signs = sum(character in _CODE_CHARS for character in bare)
     return signs > 3 and signs > len(bare) / 12
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Lines of prose; what was broken inside a sentence is joined again."""
-    found: list[str] = []
+    """Lines of prose; sentences that were broken across lines are joined."""
+    paragraphs: list[str] = []
     fence = tag = ""
     joins = False
     for line in text.splitlines():
@@ -96,34 +96,34 @@ def _paragraphs(text: str) -> list[str]:
         elif opened := _FENCE.match(line):
             fence = "" if fence == opened[1] else fence or opened[1]
             joins = False
-        elif fence or not line.strip() or _RULE.fullmatch(line) or is_code(line):
+        elif fence or not line.strip() or _HORIZONTAL_RULE.fullmatch(line) or is_code(line):
             joins = False
-        elif (begun := _TAG.match(line)) and (f"</{begun[1]}>" in text):
-            tag = "" if f"</{begun[1]}>" in line else begun[1]
+        elif (opened_tag := _TAG.match(line)) and (f"</{opened_tag[1]}>" in text):
+            tag = "" if f"</{opened_tag[1]}>" in line else opened_tag[1]
             joins = False
         else:
             plain = line.strip()
-            if joins and _GOES_ON.match(plain):
-                found[-1] += " " + plain
+            if joins and _CONTINUATION.match(plain):
+                paragraphs[-1] += " " + plain
             else:
-                found.append(_unmarked(plain))
-            joins = len(plain) >= _WRAPPED and plain[-1:] not in ".!?:;。！？"
-    return found
+                paragraphs.append(_strip_list_marker(plain))
+            joins = len(plain) >= _MIN_WRAPPED_CHARS and plain[-1:] not in ".!?:;。！？"
+    return paragraphs
 
 
-def _unmarked(line: str) -> str:
-    marked = _MARK.match(line)
-    return line[marked.end() :] if marked else line
+def _strip_list_marker(line: str) -> str:
+    marker = _LIST_MARKER.match(line)
+    return line[marker.end() :] if marker else line
 
 
-def _split(line: str) -> list[str]:
+def _split_line(line: str) -> list[str]:
     """The sentences of a line."""
-    found: list[str] = []
+    pieces: list[str] = []
     start = 0
     for end in _END.finditer(line):
         piece = line[start : end.end()].strip()
-        if not _NO_END.search(piece[-8:]) and not _NUMBERED.fullmatch(piece):
-            found.append(piece)
+        if not _ABBREVIATION.search(piece[-8:]) and not _NUMBER_ONLY.fullmatch(piece):
+            pieces.append(piece)
             start = end.end()
-    found.append(line[start:].strip())
-    return [short for piece in found if (short := shortened(one_line(piece), LONGEST))]
+    pieces.append(line[start:].strip())
+    return [shortened for piece in pieces if (shortened := shorten(collapse_spaces(piece), MAX_SENTENCE_CHARS))]

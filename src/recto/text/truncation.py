@@ -1,6 +1,6 @@
-"""Head and tail of one text that is too long, within a number of tokens, with a line between that says what is missing.
+"""Cut a long text to its head and tail within a token limit, with a line between that says what is missing.
 
-The text is counted whole at most once; after that only pieces about as long as what is kept are counted, so that two
+The full text is counted at most once; after that only pieces about as long as the result are counted, so that two
 megabytes take little longer than counting them.
 """
 
@@ -10,54 +10,54 @@ from collections.abc import Callable
 
 CountText = Callable[[str], int]
 
-_TRIES = 12
-"""How often a piece is counted while its best length is looked for."""
-_GOOD = 0.95
-"""The share of the allowed tokens that is near enough to stop looking."""
-_LINE = 0.8
-"""A piece ends at a line's end where one is found in its last fifth."""
+_MAX_TRIES = 12
+"""How often a piece is counted while its best length is searched."""
+_GOOD_FILL = 0.95
+"""Share of the allowed tokens at which the search stops."""
+_LINE_END_SHARE = 0.8
+"""A piece ends at a line end if there is one in its last fifth."""
 
 
 def clamp(text: str, max_tokens: int, count: CountText, pointer: str) -> str:
-    """The text where it fits, else its head and tail in equal parts.
+    """The text if it fits, else its head and tail in equal parts.
 
-    Never less than the line that says what is missing: where even that is too much, the caller has to say so.
+    The result is never less than the line that says what is missing, even if that alone exceeds the limit.
     """
-    whole = count(text)
-    if whole <= max_tokens:
+    total = count(text)
+    if total <= max_tokens:
         return text
-    room = max_tokens - count(_between(whole, pointer)) - 2
-    while room > 0:
-        made = head_and_tail(text, (room + 1) // 2, room // 2, count, pointer, whole)
-        over = count(made) - max_tokens
+    available = max_tokens - count(_omission_line(total, pointer)) - 2
+    while available > 0:
+        clamped = head_and_tail(text, (available + 1) // 2, available // 2, count, pointer, total)
+        over = count(clamped) - max_tokens
         if over <= 0:
-            return made
-        # Pieces can cost more together than apart, by a few tokens where they meet.
-        room -= max(over, room // 16, 1)
-    return _between(whole, pointer)
+            return clamped
+        # Pieces can cost a few tokens more together than apart.
+        available -= max(over, available // 16, 1)
+    return _omission_line(total, pointer)
 
 
-def head_and_tail(text: str, head: int, tail: int, count: CountText, pointer: str, whole: int) -> str:
-    """The first `head` and the last `tail` tokens of a text of `whole` tokens, or a little less of each."""
-    density = len(text) / max(1, whole)
-    first = _fitting(text, head, count, density, from_end=False)
-    last = _fitting(text[len(first) :], tail, count, density, from_end=True)
+def head_and_tail(text: str, head: int, tail: int, count: CountText, pointer: str, total: int) -> str:
+    """The first `head` and the last `tail` tokens of a text of `total` tokens, or slightly less of each."""
+    density = len(text) / max(1, total)
+    first = _longest_fitting(text, head, count, density, from_end=False)
+    last = _longest_fitting(text[len(first) :], tail, count, density, from_end=True)
     if len(first) + len(last) >= len(text):
         return text
-    left_out = max(1, whole - count(first) - count(last))
-    return "\n".join(piece for piece in (first, _between(left_out, pointer), last) if piece)
+    omitted = max(1, total - count(first) - count(last))
+    return "\n".join(piece for piece in (first, _omission_line(omitted, pointer), last) if piece)
 
 
-def _between(tokens: int, pointer: str) -> str:
+def _omission_line(tokens: int, pointer: str) -> str:
     return f"[… about {tokens:,} tokens left out here; the whole: {pointer} …]"
 
 
-def _fitting(text: str, tokens: int, count: CountText, density: float, *, from_end: bool) -> str:
-    """The longest piece at one end that has at most so many tokens, nearly."""
+def _longest_fitting(text: str, tokens: int, count: CountText, density: float, *, from_end: bool) -> str:
+    """The longest piece at one end with at most `tokens` tokens, approximately."""
     length = min(len(text), int(tokens * density) + 1)
-    # An end far thinner than the rest, such as a field of spaces, is not followed to where it would cost as much.
+    # An end much less dense than the rest, such as a run of spaces, is not extended until it costs as much.
     fits, too_long = 0, min(len(text), 2 * length) + 1
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         if tokens <= 0 or not fits < length < too_long:
             break
         used = count(_piece(text, length, from_end))
@@ -65,21 +65,21 @@ def _fitting(text: str, tokens: int, count: CountText, density: float, *, from_e
             too_long = length
         else:
             fits = length
-            if used >= _GOOD * tokens:
+            if used >= _GOOD_FILL * tokens:
                 break
-        # The density found so far, but never outside of what is known, and by halves where it leads nowhere.
-        likely = int(length * tokens * (1 + _GOOD) / 2 / max(1, used))
+        # Use the density found so far, within the known bounds; bisect if that makes no progress.
+        likely = int(length * tokens * (1 + _GOOD_FILL) / 2 / max(1, used))
         length = likely if fits < likely < too_long else (fits + too_long) // 2
-    return _at_a_line(_piece(text, fits, from_end), from_end)
+    return _cut_at_line(_piece(text, fits, from_end), from_end)
 
 
 def _piece(text: str, length: int, from_end: bool) -> str:
     return text[len(text) - length :] if from_end else text[:length]
 
 
-def _at_a_line(piece: str, from_end: bool) -> str:
+def _cut_at_line(piece: str, from_end: bool) -> str:
     if from_end:
-        end = piece.find("\n", 0, int(len(piece) * (1 - _LINE)))
+        end = piece.find("\n", 0, int(len(piece) * (1 - _LINE_END_SHARE)))
         return piece[end + 1 :] if end >= 0 else piece
-    end = piece.rfind("\n", int(len(piece) * _LINE))
+    end = piece.rfind("\n", int(len(piece) * _LINE_END_SHARE))
     return piece[:end] if end >= 0 else piece

@@ -1,8 +1,16 @@
-"""A text as a reader sees it: one form for what can be written in many, and nothing that is there but cannot be seen.
+"""Text as a reader sees it: invisible, hidden and look-alike characters made harmless.
 
-What a text claims is looked for in this form alone, so that a number in the digits of another script, with an invisible
-character or half a tag inside, is the number it looks like. Whoever checks a text gives back this form of it: what was
-checked is what is read. What the text says is not known here.
+Four views of a text, for four readers:
+
+- `strip_invisible`, `invisible_characters` and `reveal_invisible` find characters that cannot be seen. Memory is stored
+  without them and reviewed with their names.
+- `safe` and `one_line` print a text on a terminal: nothing in it can move the cursor or change colours.
+- `prompt_safe` quotes a text in a prompt: nothing in it can hide, or open a chat template.
+- `visible_text` reduces a text to one canonical form. Claims are compared in this form, so that a number in the digits
+  of another script, or with an invisible character or half a tag inside, is the number it looks like.
+
+The functions do not interpret what a text says. The sets of invisible characters differ on purpose: stored memory loses
+private-use characters too, a quotation keeps joiners and selectors, which words and emoji need.
 """
 
 from __future__ import annotations
@@ -11,52 +19,57 @@ import html
 import re
 import unicodedata
 
+LINE_BREAK = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
+"""Everything that Unicode, Python or a terminal treats as the end of a line."""
+_TERMINAL_ESCAPES = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
+    "|(?:\x1b[\\]P_^X]|[\x9d\x90])[^\x07\x1b\x9c\n\r]{0,512}(?:\x07|\x9c|\x1b\\\\)"
+)
+"""Colours, cursor movements and commands to a terminal, within one line."""
+
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     "\U0001d173-\U0001d17a\U000e0000-\U0010ffff]"
     "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])|[\u200c\u200d]{2,}"
 )
-"""Controls, direction marks, fillers, selectors, tags, surrogates, private characters; joiners where they join nothing.
-Between letters of other scripts and in pictures a joiner is part of the writing."""
-_NAMED = 5
+"""Controls, direction marks, fillers, selectors, tags, surrogates, private characters; joiners that join nothing.
+Between letters of other scripts and in emoji a joiner is part of the writing."""
+_MAX_NAMED = 5
 
 
-def plain(text: str) -> str:
-    """The text without what cannot be seen. The same for what it returns; never raises."""
+def strip_invisible(text: str) -> str:
+    """The text without invisible characters. Idempotent; never raises."""
     while _UNSEEN.search(text):
         text = _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     return text
 
 
-def unseen_in(text: str) -> list[str]:
-    """The names of characters that cannot be seen, such as `U+202E`, each once, a few at most."""
-    found = dict.fromkeys(char for one in _UNSEEN.finditer(text) for char in one[0])
-    return [f"U+{ord(char):04X}" for char in found][:_NAMED]
+def invisible_characters(text: str) -> list[str]:
+    """The names of invisible characters in a text, such as `U+202E`, each once, a few at most."""
+    characters = dict.fromkeys(char for match in _UNSEEN.finditer(text) for char in match[0])
+    return [f"U+{ord(char):04X}" for char in characters][:_MAX_NAMED]
 
 
-def shown(text: str) -> str:
-    """The text with the name of each such character in its place, so that nothing in it is hidden."""
-    return _UNSEEN.sub(lambda found: "".join(f"⟨U+{ord(char):04X}⟩" for char in found[0]), text)
-
-
-_KEPT = frozenset("\n\t")
+def reveal_invisible(text: str) -> str:
+    """The text with the name of each invisible character in its place."""
+    return _UNSEEN.sub(lambda match: "".join(f"⟨U+{ord(char):04X}⟩" for char in match[0]), text)
 
 
 def safe(text: str) -> str:
-    """The text with nothing left in it that a terminal would obey: controls, escapes, direction overrides."""
+    """The text without anything a terminal would interpret: controls, escapes, direction overrides."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char in _KEPT else _picture(char) for char in text)
+    return "".join(char if char.isprintable() or char in "\n\t" else _control_picture(char) for char in text)
 
 
 def one_line(text: str, width: int) -> str:
-    """The beginning of a text, safe and without line breaks."""
+    """The beginning of a text, safe for a terminal and without line breaks."""
     flat = " ".join(safe(text[: width * 4]).split())
     return flat if len(flat) <= width and len(text) <= width * 4 else flat[: max(width - 1, 0)] + "…"
 
 
-def _picture(char: str) -> str:
+def _control_picture(char: str) -> str:
     code = ord(char)
     if code < 0x20:
         return chr(0x2400 + code)
@@ -67,22 +80,34 @@ def _picture(char: str) -> str:
     return "\N{REPLACEMENT CHARACTER}"
 
 
-_LINES = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-_ESCAPES = re.compile(
-    "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
-    "|(?:\x1b[\\]P_^X]|[\x9d\x90])[^\x07\x1b\x9c\n]{0,512}(?:\x07|\x9c|\x1b\\\\)"
+_HIDDEN_IN_PROMPT = re.compile(
+    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]+"
 )
-_UNSEEN_VISIBLE = re.compile(
+"""Direction marks and invisible characters. Joiners stay: words and emoji need them."""
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_TEMPLATE = re.compile("<(?=[|｜])|(?<=[|｜])>")
+"""Where a tag such as `<|im_start|>` begins or ends: some backends interpret it in any text."""
+
+
+def prompt_safe(text: str) -> str:
+    """The text without hidden characters and terminal escapes; remaining control characters become �."""
+    if not (text.isascii() and text.isprintable()):
+        parts = (_HIDDEN_IN_PROMPT.sub("", _TERMINAL_ESCAPES.sub("", line)) for line in LINE_BREAK.split(text))
+        text = "\n".join(_CONTROLS.sub("\ufffd", part) for part in parts)
+    return _TEMPLATE.sub(lambda match: "< " if match[0] == "<" else " >", text)
+
+
+_IGNORED = re.compile(
     "[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
-"""Controls, marks that turn the direction of text, fillers, tags and selectors of a form."""
+"""Controls, direction marks, fillers, tags and variation selectors."""
 _JOINERS = re.compile("(?<=[!-~])[\u200c\u200d]+|[\u200c\u200d]+(?=[!-~])")
-"""Joiners make words and pictures of other scripts; beside ASCII they only hide something."""
+"""Joiners build words and emoji of other scripts; next to ASCII they only hide something."""
 _OVERLAYS = re.compile("(?<=[0-9./\\\\:_-])[\u0300-\u036f\u0483-\u0489\u20d0-\u20ff]+")
 """Marks drawn over a digit or a sign: keycaps, strokes."""
 _STACKED = re.compile(r"([^\w\s\x00-\x7f]{32})[^\w\s\x00-\x7f]+")
-"""Long runs of signs. Runs of combining marks are sorted in quadratic time when a text is normalised."""
+"""Long runs of signs. Normalization sorts runs of combining marks in quadratic time."""
 _SURROGATES = re.compile("[\ud800-\udfff]+")
 _LOOKALIKES = str.maketrans(
     {
@@ -96,63 +121,61 @@ _LOOKALIKES = str.maketrans(
         **dict.fromkeys("ˍ", "_"),
     }
 )
-_ALIKE = frozenset(map(chr, _LOOKALIKES))
-_DOTTED = frozenset("。｡·∙⋅•・ᐧ")
-_DOTS = re.compile(rf"(?<=[0-9A-Za-z])[{''.join(sorted(_DOTTED))}](?=[0-9A-Za-z])")
-"""Dots that are dots of a name or a number where letters of ASCII stand on both sides."""
+_LOOKALIKE_CHARS = frozenset(map(chr, _LOOKALIKES))
+_DOT_LOOKALIKES = frozenset("。｡·∙⋅•・ᐧ")
+_DOTS = re.compile(rf"(?<=[0-9A-Za-z])[{''.join(sorted(_DOT_LOOKALIKES))}](?=[0-9A-Za-z])")
+"""Dots between ASCII letters or digits: they are dots of a name or a number."""
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7};?|#[xX][0-9a-fA-F]{1,6};?|[A-Za-z][A-Za-z0-9]{1,31};)")
-_LAYERS = 4
-"""How often a text is unescaped; what is escaped deeper is broken up."""
+_MAX_LAYERS = 4
+"""How often a text is unescaped; deeper escapes are broken up."""
 _TAG = r"/?(?:a|abbr|b|bdi|bdo|big|code|del|em|font|i|ins|kbd|mark|q|s|small|span|strong|sub|sup|tt|u|var|wbr)"
 _TAGS = re.compile(
     rf"<(?<=\w<){_TAG}(?:\s[^<>\n]{{0,200}})?/?>(?:<{_TAG}(?:\s[^<>\n]{{0,200}})?/?>)*+(?=\w)", re.IGNORECASE
 )
-"""Tags inside a word: they show nothing."""
+"""Tags inside a word: they display nothing."""
 _EMPTY_LINKS = re.compile(r"\[\]\([^()\s]{0,200}\)")
 _TICKS = re.compile(r"`{1,3}+(?:(?:(?<=\d`)|(?<=\d``)|(?<=\d```))(?=\w)|(?:(?<=\w`)|(?<=\w``)|(?<=\w```))(?=\d))")
-"""Code marks in the midst of a number."""
+"""Code marks inside a number."""
+_BREAK_CHARS = frozenset("\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+_ESCAPE_CHARS = frozenset("\x1b\x9b\x9d\x90")
 
 
-_BREAKS = frozenset("\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
-_ESCAPING = frozenset("\x1b\x9b\x9d\x90")
-
-
-def visible(text: str) -> str:
-    """The text as it is seen. The same for what it returns; never raises; linear in the length of the text."""
-    for _ in range(_LAYERS):
-        before, text = text, _once(text)
+def visible_text(text: str) -> str:
+    """The canonical visible form of a text. Idempotent; never raises; linear in the length of the text."""
+    for _ in range(_MAX_LAYERS):
+        before, text = text, _fold_once(text)
         if text == before:
             return text
-    return _once(_settled(text))
+    return _fold_once(_break_escapes(text))
 
 
-def _settled(text: str) -> str:
-    """What changes again and again was made to: its escapes and tags are broken up."""
+def _break_escapes(text: str) -> str:
+    """Break up escapes and tags of a text that keeps changing, which only a deliberately nested one does."""
     for pattern in (_ENTITY, _TAGS, _EMPTY_LINKS, _TICKS):
         text = pattern.sub(" ", text)
     return text.replace("<!--", " ")
 
 
-def _once(text: str) -> str:
+def _fold_once(text: str) -> str:
     chars = frozenset(text)
-    if chars & _BREAKS:
-        text = _LINES.sub("\n", text)
-    if chars & _ESCAPING:
-        text = _ESCAPES.sub("", text)
-    if _UNSEEN_VISIBLE.search("".join(chars)):
-        text = _UNSEEN_VISIBLE.sub("", text)
+    if chars & _BREAK_CHARS:
+        text = LINE_BREAK.sub("\n", text)
+    if chars & _ESCAPE_CHARS:
+        text = _TERMINAL_ESCAPES.sub("", text)
+    if _IGNORED.search("".join(chars)):
+        text = _IGNORED.sub("", text)
     if not text.isascii():
-        text = _folded(text)
+        text = _fold_lookalikes(text)
     if "&" in chars:
-        text = _ENTITY.sub(lambda found: html.unescape(found[0]), text)
+        text = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
     if "<" in chars:
-        text = _TAGS.sub("", _uncommented(text))
+        text = _TAGS.sub("", _strip_comments(text))
     if "[](" in text:
         text = _EMPTY_LINKS.sub("", text)
     return _TICKS.sub("", text) if "`" in chars else text
 
 
-def _folded(text: str) -> str:
+def _fold_lookalikes(text: str) -> str:
     if not unicodedata.is_normalized("NFKC", text):
         text = unicodedata.normalize("NFKC", _STACKED.sub(r"\1", text.translate(_LOOKALIKES)))
     chars = frozenset(text)
@@ -160,9 +183,9 @@ def _folded(text: str) -> str:
         text = _SURROGATES.sub("\ufffd", text)
     if "\u200c" in chars or "\u200d" in chars:
         text = _JOINERS.sub("", text)
-    if chars & _ALIKE:
+    if chars & _LOOKALIKE_CHARS:
         text = text.translate(_LOOKALIKES)
-    if chars & _DOTTED:
+    if chars & _DOT_LOOKALIKES:
         text = _DOTS.sub(".", text)
     if any(unicodedata.category(char)[0] == "M" for char in chars):
         text = _OVERLAYS.sub("", text)
@@ -170,34 +193,10 @@ def _folded(text: str) -> str:
     return text.translate({ord(char): str(unicodedata.decimal(char)) for char in digits}) if digits else text
 
 
-def _uncommented(text: str) -> str:
-    """Without comments of HTML. One that does not end hides nothing."""
+def _strip_comments(text: str) -> str:
+    """Remove HTML comments. An unterminated one hides nothing."""
     parts, at = [], 0
     while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
         parts.append(text[at:start])
         at = end + 3
     return "".join((*parts, text[at:])) if at else text
-
-
-LINE_BREAK = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
-"""Everything that Unicode, Python or a terminal takes for the end of a line."""
-_TERMINAL_ESCAPES = re.compile(
-    "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
-    "|(?:\x1b[\\]P_^X]|[\x9d\x90])[^\x07\x1b\x9c\n\r]{0,512}(?:\x07|\x9c|\x1b\\\\)"
-)
-"""Colours, moves of the cursor and commands to a terminal."""
-_INVISIBLE = re.compile(
-    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]+"
-)
-"""Marks that turn the direction of text or cannot be seen. Joiners stay: words and pictures are made with them."""
-_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-_TEMPLATE = re.compile("<(?=[|｜])|(?<=[|｜])>")
-"""Where a tag such as `<|im_start|>` begins or ends: some backends read it out of any text."""
-
-
-def harmless(text: str) -> str:
-    """The text without what hides or moves; what is left of control characters is shown as �."""
-    if not (text.isascii() and text.isprintable()):
-        parts = (_INVISIBLE.sub("", _TERMINAL_ESCAPES.sub("", line)) for line in LINE_BREAK.split(text))
-        text = "\n".join(_CONTROLS.sub("\ufffd", part) for part in parts)
-    return _TEMPLATE.sub(lambda found: "< " if found[0] == "<" else " >", text)

@@ -1,8 +1,7 @@
-"""Token estimates from the look of a text, for models whose tokenizer cannot be asked.
+"""Token estimates from the text alone, for models whose tokenizer is not available.
 
-Every estimate here is meant to err on the high side. They are arithmetic on the text alone: no vocabulary, no memory,
-linear in its length. The constants were fitted to counts of real messages; `tools/check_claude_estimate.py` repeats
-the check for Claude.
+Every estimate errs on the high side. They are arithmetic on the text: no vocabulary, no state, linear in its length.
+The constants were fitted to counts of real messages; `tools/check_claude_estimate.py` repeats the check for Claude.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _CONTINUATION = bytes(range(0x80, 0xC0))
 
 _WORD = re.compile(rb"[A-Z]?[a-z]+|[A-Z]+")
 _DIGITS = re.compile(rb"[0-9]{1,3}")
-_SIGNS = re.compile(rb"[!-/:-@\[-`{-~]+")
+_PUNCTUATION_RUN = re.compile(rb"[!-/:-@\[-`{-~]+")
 _SPACES = re.compile(rb"  +")
 _BREAKS = re.compile(rb"[\t\r\n]+")
-_RUN = re.compile("([A-Za-z^\u0080-\U0010ffff])\\1{7,}")
-"""One letter over and over: GPT's vocabularies have tokens for it, Claude's have not."""
+_REPEATED_LETTER = re.compile("([A-Za-z^\u0080-\U0010ffff])\\1{7,}")
+"""A letter repeated many times: GPT's vocabularies have tokens for it, Claude's do not."""
 
-_BY_LEAD_BYTE = (
+_TOKENS_BY_LEAD_BYTE = (
     (0xC2, 0xC9, 1.1),
     (0xCA, 0xCD, 2.0),
     (0xCE, 0xCF, 0.5),
@@ -39,11 +38,11 @@ _BY_LEAD_BYTE = (
     (0xEA, 0xEF, 3.0),
     (0xF0, 0xF4, 4.0),
 )
-"""Tokens of one character outside ASCII, by the first byte of its UTF-8 form: roughly, by its script."""
+"""Tokens per character outside ASCII, by the first byte of its UTF-8 form, which roughly tells its script."""
 
 
-def whole(text: str) -> str:
-    """The text with each lone surrogate replaced, so that it can be encoded at all."""
+def replace_surrogates(text: str) -> str:
+    """Replace each lone surrogate, so that the text can be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -52,24 +51,24 @@ def whole(text: str) -> str:
 
 
 def byte_bound(text: str) -> int:
-    """The most tokens a byte-level tokenizer can make of the text: one for each byte."""
-    return len(whole(text).encode())
+    """The most tokens a byte-level tokenizer can produce: one per byte."""
+    return len(replace_surrogates(text).encode())
 
 
 def plain_estimate(text: str) -> int:
-    """At least as many tokens as o200k makes of 99.9 % of English, code, JSON and the main languages."""
-    data = whole(text).encode()
-    words = letters_over = 0
+    """At least as many tokens as o200k produces for 99.9 % of English, code, JSON and the main languages."""
+    data = replace_surrogates(text).encode()
+    words = excess_letters = 0
     for word in _WORD.finditer(data):
         words += 1
-        letters_over += max(0, word.end() - word.start() - 7)
+        excess_letters += max(0, word.end() - word.start() - 7)
     tokens = (
         3.5
         + 1.35 * words
-        + letters_over
+        + excess_letters
         + 0.17 * _count(data, _UPPER)
         + 1.70 * _matches(_DIGITS, data)
-        + 0.30 * _matches(_SIGNS, data)
+        + 0.30 * _matches(_PUNCTUATION_RUN, data)
         + 0.45 * _count(data, _PUNCTUATION)
         + 1.30 * _matches(_SPACES, data)
         + 1.20 * _matches(_BREAKS, data)
@@ -77,25 +76,25 @@ def plain_estimate(text: str) -> int:
         + _count(data, _CONTROL)
     )
     if not data.isascii():
-        tokens += _foreign(data)
+        tokens += _non_ascii_tokens(data)
     return min(len(data), ceil(tokens))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaudeFormula:
-    """Claude's count from that of cl100k: its vocabulary is smaller, and poorer in capitals, signs and long spaces."""
+    """Claude's count derived from cl100k's: its vocabulary is smaller, with fewer capitals, signs and long spaces."""
 
     per_token: float
     per_upper: float
     per_lower: float
     per_sign: float
     per_gap: float
-    """For two spaces in a row."""
+    """For each pair of spaces."""
     constant: float
 
     def estimate(self, text: str, cl100k: int) -> int:
-        """An upper estimate of Claude's tokens for the text, given those of cl100k."""
-        text = whole(text)
+        """An upper estimate of Claude's tokens for the text, from its cl100k count."""
+        text = replace_surrogates(text)
         data = text.encode()
         tokens = (
             self.constant
@@ -104,7 +103,7 @@ class ClaudeFormula:
             + self.per_lower * _count(data, _LOWER)
             + self.per_sign * _count(data, _PUNCTUATION)
             + self.per_gap * data.count(b"  ")
-            + sum(run.end() - run.start() for run in _RUN.finditer(text))
+            + sum(run.end() - run.start() for run in _REPEATED_LETTER.finditer(text))
         )
         return ceil(tokens) if data else 0
 
@@ -123,6 +122,6 @@ def _matches(pattern: re.Pattern[bytes], data: bytes) -> int:
     return sum(1 for _ in pattern.finditer(data))
 
 
-def _foreign(data: bytes) -> float:
+def _non_ascii_tokens(data: bytes) -> float:
     leads = data.translate(None, _CONTINUATION + bytes(range(128)))
-    return sum(weight * _count(leads, bytes(range(first, last + 1))) for first, last, weight in _BY_LEAD_BYTE)
+    return sum(weight * _count(leads, bytes(range(first, last + 1))) for first, last, weight in _TOKENS_BY_LEAD_BYTE)

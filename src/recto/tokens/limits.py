@@ -1,6 +1,6 @@
-"""Reads a model's limits from what providers say: their model lists and their overflow errors.
+"""Read model limits from provider data: model lists and overflow errors.
 
-Pure reading of strangers' JSON and prose: whatever cannot be understood, or is not plausible as a limit, is no limit.
+Pure parsing of untrusted JSON and text: whatever cannot be parsed or is implausible as a limit is ignored.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-SMALLEST = 512
-LARGEST = 10_000_000
-"""Outside of these a number in an error is something else: a request id, a line, a count of characters."""
+MIN_LIMIT = 512
+MAX_LIMIT = 10_000_000
+"""Outside this range a number in an error is something else: a request id, a line, a character count."""
 
 _NUMBER = r"([0-9][0-9,_]*)"
 _WINDOW_SHAPES = tuple(
@@ -46,7 +46,7 @@ _OVERFLOW_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLimits:
-    """What one source says about one model. None where it says nothing."""
+    """Limits of one model from one source. None if the source does not state it."""
 
     window: int | None = None
     max_input: int | None = None
@@ -64,7 +64,7 @@ def limits_in_model(entry: Mapping[str, object]) -> ModelLimits:
     """
     top = _object(entry.get("top_provider"))
     meta = _object(entry.get("meta"))
-    window = _first(
+    window = _first_plausible(
         entry.get("max_model_len"),
         meta.get("n_ctx"),
         meta.get("n_ctx_train"),
@@ -73,20 +73,22 @@ def limits_in_model(entry: Mapping[str, object]) -> ModelLimits:
         entry.get("context_window"),
         entry.get("max_context_length"),
     )
-    most_in = _first(entry.get("max_input_tokens"), entry.get("input_token_limit"), entry.get("inputTokenLimit"))
-    most_out = _first(
+    max_input = _first_plausible(
+        entry.get("max_input_tokens"), entry.get("input_token_limit"), entry.get("inputTokenLimit")
+    )
+    max_output = _first_plausible(
         entry.get("max_output_tokens"),
         entry.get("output_token_limit"),
         entry.get("outputTokenLimit"),
         top.get("max_completion_tokens"),
         entry.get("max_tokens"),
-        smallest=1,
+        minimum=1,
     )
-    return ModelLimits(window=window, max_input=most_in, max_output=most_out)
+    return ModelLimits(window=window, max_input=max_input, max_output=max_output)
 
 
 def models_in_list(body: Mapping[str, object]) -> Iterator[tuple[str, ModelLimits]]:
-    """Every model of a provider's model list that comes with limits: its name and them."""
+    """Names and limits of all models in a provider's model list that state limits."""
     listed = body.get("data", body.get("models"))
     for entry in listed if isinstance(listed, list) else [body]:
         if isinstance(entry, dict):
@@ -97,11 +99,11 @@ def models_in_list(body: Mapping[str, object]) -> Iterator[tuple[str, ModelLimit
 
 
 def limits_in_error(error: Mapping[str, object] | str) -> ModelLimits | None:
-    """What an error says about the window; None where it is not an overflow, empty limits where it names none."""
+    """The limits in an error; None if it is not an overflow, empty limits if it names none."""
     body = _object(error.get("error")) or error if isinstance(error, Mapping) else {}
-    told = _first(body.get("n_ctx"))
-    if told is not None:
-        return ModelLimits(window=told)
+    context_size = _first_plausible(body.get("n_ctx"))
+    if context_size is not None:
+        return ModelLimits(window=context_size)
     message = error if isinstance(error, str) else body.get("message", error.get("message", ""))
     if not isinstance(message, str):
         message = ""
@@ -109,8 +111,8 @@ def limits_in_error(error: Mapping[str, object] | str) -> ModelLimits | None:
         return None
     for shapes, is_window in ((_WINDOW_SHAPES, True), (_INPUT_SHAPES, False)):
         for shape in shapes:
-            found = shape.search(message)
-            limit = _plausible(found["limit"]) if found else None
+            match = shape.search(message)
+            limit = _parse_limit(match["limit"]) if match else None
             if limit is not None:
                 return ModelLimits(window=limit) if is_window else ModelLimits(max_input=limit)
     is_overflow = {body.get("code"), body.get("type")} & _OVERFLOW_CODES or _OVERFLOW_WORDS.search(message)
@@ -128,13 +130,13 @@ def _object(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _first(*values: object, smallest: int = SMALLEST) -> int | None:
+def _first_plausible(*values: object, minimum: int = MIN_LIMIT) -> int | None:
     for value in values:
-        if isinstance(value, int) and not isinstance(value, bool) and smallest <= value <= LARGEST:
+        if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= MAX_LIMIT:
             return value
     return None
 
 
-def _plausible(digits: str) -> int | None:
+def _parse_limit(digits: str) -> int | None:
     digits = re.sub("[,_]", "", digits)
-    return _first(int(digits)) if len(digits) <= 8 else None  # thousands of digits would make int() raise
+    return _first_plausible(int(digits)) if len(digits) <= 8 else None  # thousands of digits would make int() raise

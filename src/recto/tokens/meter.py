@@ -1,10 +1,9 @@
-"""What a message costs beyond its words: the frame each model family puts around messages, calls and tool schemas.
+"""Token costs of messages, including the frame each model family adds around messages, calls and tool schemas.
 
-A `Meter` joins three things that belong to one model: how text is counted, its frame, and its image formula. It adds
-up; how text becomes tokens is the counter's business, and which model is asked is not known here.
+A `Meter` combines a text counter, a frame and an image formula for one model.
 
 Frames are token counts of the families' published chat templates, rounded up where a template varies. Sums over
-messages are sound because every family separates messages by tokens that never merge with text.
+messages are valid because every family separates messages by tokens that never merge with text.
 """
 
 from __future__ import annotations
@@ -21,38 +20,38 @@ from recto.tokens.images import image_tokens
 CountText: TypeAlias = Callable[[str], int]
 
 OPAQUE_TOKENS_PER_BYTE = 0.3
-"""Signatures and encrypted reasoning stand for hidden text: base64 is 4/3 of it, dense text has 2.5 bytes a token."""
+"""Signatures and encrypted reasoning represent hidden text: base64 is 4/3 of it, dense text has 2.5 bytes per token."""
 
 MEDIA_TOKENS_PER_BYTE = 0.25
-"""Audio and video cost far less for their bytes; a text-only PDF can come near this."""
+"""Audio and video cost far less per byte; a text-only PDF can come near this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """Tokens a model family adds around what is said."""
+    """Tokens a model family adds around content."""
 
     message: int
     """Around every message: its role and its end."""
     prompt: int
-    """Once: the start, the default system text, the opening of the answer."""
+    """Once per prompt: the start, the default system text, the opening of the answer."""
     assistant: int = 0
-    """More around a message of the assistant."""
+    """Additional tokens around an assistant message."""
     name: int = 2
-    """More where a message carries a speaker's name, besides the name."""
+    """Additional tokens for a speaker's name, besides the name itself."""
     thinking: int = 4
-    """Around a block of thinking."""
+    """Around a thinking block."""
     call: int = 20
     """Around a tool call, besides its name and arguments."""
     argument: int = 0
-    """Around each argument of a call, where they are not sent as JSON."""
+    """Around each argument of a call, for families that do not send them as JSON."""
     result: int = 16
     """Around a tool result, besides its output."""
     tools: int = 100
-    """Once, where there are tools: the text that explains how to call them."""
+    """Once if there are tools: the text that explains how to call them."""
     tool: int = 4
     """Around each tool's schema."""
     indent: int | None = None
-    """How far the template indents tool schemas, if it does."""
+    """Indentation of tool schemas in the template, if any."""
     quotes_results: bool = False
     """Whether the template writes tool results as JSON strings."""
 
@@ -75,9 +74,9 @@ FRAMES: dict[str, Frame] = {
     "claude": Frame(message=4, prompt=7, thinking=16, call=34, argument=13, result=27, tools=530, tool=16),
     "claude-4.7": Frame(message=6, prompt=11, thinking=22, call=46, argument=18, result=37, tools=530, tool=24),
 }
-"""By the name that tokenizer families use."""
+"""By tokenizer family."""
 
-WIDEST = Frame(
+MAX_FRAME = Frame(
     message=12,
     prompt=52,
     assistant=4,
@@ -90,28 +89,28 @@ WIDEST = Frame(
     indent=4,
     quotes_results=True,
 )
-"""For a family that is not known: the most that any known one adds."""
+"""For unknown families: the maximum of all known ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meter:
-    """Counts messages, tool schemas and whole prompts as one model does."""
+    """Counts messages, tool schemas and prompts as one model does."""
 
     name: str
-    """Stored beside every count: the counter's name."""
+    """The counter's name, stored with every count."""
     count: CountText
     exact: bool = False
     """Whether the counter is the model's own tokenizer."""
-    frame: Frame = WIDEST
+    frame: Frame = MAX_FRAME
     images: str = "unknown"
-    """The name of the image formula."""
+    """Name of the image formula."""
 
     def text(self, text: str) -> int:
-        """The tokens of a text alone."""
+        """Tokens of a text alone."""
         return self.count(text)
 
     def message(self, message: Message) -> int:
-        """All tokens one message adds to a prompt."""
+        """All tokens a message adds to a prompt."""
         tokens = self.frame.message + sum(self._part(part) for part in message.parts)
         if message.role == "assistant":
             tokens += self.frame.assistant
@@ -120,7 +119,7 @@ class Meter:
         return tokens
 
     def tools(self, schemas: str) -> int:
-        """All tokens the tool schemas add, given the JSON array that is sent."""
+        """All tokens of the tool schemas, which are the JSON array that is sent."""
         if not schemas.strip():
             return 0
         try:
@@ -130,12 +129,12 @@ class Meter:
         if not parsed:
             return 0
         number = len(parsed) if isinstance(parsed, list) else 1
-        # Templates write the schemas anew, with spaces or line by line; whichever costs more is counted.
-        written = json.dumps(parsed, ensure_ascii=False, indent=self.frame.indent)
-        return self.frame.tools + self.frame.tool * number + max(self.count(schemas), self.count(written))
+        # Templates reformat the schemas, with spaces or line by line; count whichever costs more.
+        reformatted = json.dumps(parsed, ensure_ascii=False, indent=self.frame.indent)
+        return self.frame.tools + self.frame.tool * number + max(self.count(schemas), self.count(reformatted))
 
     def prompt(self, messages: Iterable[Message], tools: str = "") -> int:
-        """All tokens of a prompt: its frame, its tool schemas and its messages."""
+        """All tokens of a prompt: its frame, tool schemas and messages."""
         return self.frame.prompt + self.tools(tools) + sum(self.message(message) for message in messages)
 
     def _part(self, part: Part) -> int:
@@ -145,25 +144,25 @@ class Meter:
             case "media":
                 return self.count(part.text) + ceil(part.weight * MEDIA_TOKENS_PER_BYTE)
             case "call":
-                spoken = self.frame.call + self.count(part.name) + self.count(part.text)
+                tokens = self.frame.call + self.count(part.name) + self.count(part.text)
                 if self.frame.argument:
-                    spoken += self.frame.argument * _arguments(part.text)
+                    tokens += self.frame.argument * _argument_count(part.text)
             case "result":
                 text = json.dumps(part.text, ensure_ascii=False) if self.frame.quotes_results else part.text
-                spoken = self.frame.result + self.count(part.name) + self.count(text)
+                tokens = self.frame.result + self.count(part.name) + self.count(text)
             case "thinking":
-                spoken = self.frame.thinking + self.count(part.text)
+                tokens = self.frame.thinking + self.count(part.text)
             case "text" | "other":
-                spoken = self.count(part.text)
-        return spoken + ceil(part.weight * OPAQUE_TOKENS_PER_BYTE)
+                tokens = self.count(part.text)
+        return tokens + ceil(part.weight * OPAQUE_TOKENS_PER_BYTE)
 
 
 def frame_of(family: str) -> Frame:
-    """The frame of a tokenizer family; the widest for one that is not known."""
-    return FRAMES.get(family, WIDEST)
+    """The frame of a tokenizer family; the maximum for unknown ones."""
+    return FRAMES.get(family, MAX_FRAME)
 
 
-def _arguments(text: str) -> int:
+def _argument_count(text: str) -> int:
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What Recto knows about one model: its limits, how to count for it, and what tokens cost."""
+"""Model cards: a model's limits, tokenizer and prices."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from types import MappingProxyType
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d+))?")
 
 UNKNOWN_WINDOW = 8192
-"""The window of a model nobody told us about: no chat model now served has less, and a prompt that is too short is
-answered, one that is too long is refused."""
+"""Window assumed for unknown models: no chat model in service has less, and a prompt that is too short is answered
+while one that is too long is rejected."""
 UNKNOWN_OUTPUT = 4096
-"""The longest answer assumed where none is known."""
+"""Maximum output assumed for unknown models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,30 +23,30 @@ class ModelCard:
     name: str
     provider: str = ""
     window: int
-    """Prompt and answer together."""
+    """Tokens of prompt and output together."""
     max_input: int
-    """The most a prompt may be, even with a short answer. Never more than the window."""
+    """Maximum prompt tokens, even with a short output. Never more than the window."""
     max_output: int
-    """The most an answer may be."""
+    """Maximum output tokens."""
     tokenizer: str = "unknown"
-    """The tokenizer family, as `recto.tokens.tokenizers` names it."""
+    """Tokenizer family in `recto.tokens.tokenizers`."""
     images: str = "unknown"
-    """The image formula, as `recto.tokens.images` names it."""
+    """Image formula in `recto.tokens.images`."""
     input_price: int | None = None
     output_price: int | None = None
     cache_read_price: int | None = None
     cache_write_price: int | None = None
     long_from: int | None = None
-    """Prompts longer than this are charged the `long_` prices, from their first token on."""
+    """Longer prompts are charged the `long_` prices, from their first token on."""
     long_input_price: int | None = None
     long_output_price: int | None = None
     long_cache_read_price: int | None = None
     cache_minimum: int | None = None
     """The shortest prefix the provider caches, in tokens."""
     known: bool = True
-    """False where the limits are the conservative default and not the model's own."""
+    """False if the limits are the conservative default and not the model's own."""
     source: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
-    """For each field that was given, where its value came from."""
+    """Source of each field that was set."""
 
     def __post_init__(self) -> None:
         for limit in ("window", "max_input", "max_output"):
@@ -57,19 +57,19 @@ class ModelCard:
 
     @property
     def binds_thinking(self) -> bool:
-        """Whether a thinking block is refused once anything before it was edited: Claude from 5.1 on."""
-        found = _CLAUDE.search(self.name)
-        if found is None:
+        """Whether a thinking block is rejected once anything before it was edited: Claude from 5.1 on."""
+        match = _CLAUDE.search(self.name)
+        if match is None:
             return False
-        minor = int(found[2] or 0)
-        return (int(found[1]), minor if minor < 100 else 0) >= (5, 1)  # a longer number is a date
+        minor = int(match[2] or 0)
+        return (int(match[1]), minor if minor < 100 else 0) >= (5, 1)  # a longer number is a date
 
     def input_budget(self, reserve: int) -> int:
-        """How many tokens a prompt may have when `reserve` are kept for the answer."""
+        """Tokens a prompt may have when `reserve` tokens are reserved for the output."""
         return max(0, min(self.max_input, self.window - reserve))
 
 
-SETTABLE = frozenset(found.name for found in fields(ModelCard)) - {"name", "known", "source"}
-"""The fields a configuration may give."""
-TEXTS = frozenset({"provider", "tokenizer", "images"})
-"""Those of them that are text; the others are whole numbers."""
+SETTABLE = frozenset(card_field.name for card_field in fields(ModelCard)) - {"name", "known", "source"}
+"""Fields a configuration may set."""
+TEXT_FIELDS = frozenset({"provider", "tokenizer", "images"})
+"""Those that are text; the others are integers."""

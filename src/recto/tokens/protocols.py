@@ -10,7 +10,7 @@ class TokenCounter(Protocol):
 
     @property
     def name(self) -> str:
-        """Stored beside every count it makes."""
+        """Stored with every count it makes."""
         ...
 
     @property
@@ -19,5 +19,5 @@ class TokenCounter(Protocol):
         ...
 
     def count(self, text: str) -> int:
-        """Never raises, whatever the text; linear in its length."""
+        """Count tokens. Never raises; linear in the length of the text."""
         ...

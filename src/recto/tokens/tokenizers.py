@@ -1,12 +1,11 @@
-"""Token counters by tokenizer family: exact where the vocabulary is public, on the high side where it is not.
+"""Token counters by tokenizer family: exact if the vocabulary is public, on the high side if not.
 
-Vocabularies come inside `splintr`. They are loaded when first asked for, once in a process, and may be used from many
-threads. Where `splintr` cannot be imported, `tiktoken` is asked if its vocabulary is on this machine already (nothing
-is ever downloaded), and else the text is estimated. Text is counted as text: a special token spelled out in a message
-is what the provider takes it for, some characters.
+Vocabularies are part of `splintr`. They are loaded on first use, once per process, and are thread-safe. If `splintr`
+cannot be imported, `tiktoken` is used if its vocabulary is already on this machine (nothing is ever downloaded), else
+the text is estimated. Special tokens spelled out in a message are counted as plain text, as providers do.
 
-A text longer than `PIECE` is counted in pieces, which keeps memory flat and lets other threads run; a cut can hide at
-most one token, so one is added for each. Runs of one character need no splitting: `splintr` is linear on them.
+A text longer than `PIECE_CHARS` is counted in pieces, which bounds memory and lets other threads run; a cut can hide at
+most one token, so one is added per cut. Runs of one character need no splitting: `splintr` is linear on them.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from recto.errors import SettingsError
-from recto.tokens.estimates import CLAUDE, CLAUDE_4_7, ClaudeFormula, byte_bound, plain_estimate, whole
+from recto.tokens.estimates import CLAUDE, CLAUDE_4_7, ClaudeFormula, byte_bound, plain_estimate, replace_surrogates
 from recto.tokens.meter import CountText, Meter, frame_of
 from recto.tokens.model_card import ModelCard
 from recto.tokens.protocols import TokenCounter
 
-PIECE = 1 << 20
+PIECE_CHARS = 1 << 20
 """Characters of a long text that are counted at once."""
-CTOK_MOST = 1 << 18
-"""Characters from which on Claude's reconstructed tokenizer, which takes seconds a megabyte, is not asked."""
+MAX_CTOK_CHARS = 1 << 18
+"""Claude's reconstructed tokenizer takes seconds per megabyte and is only used for texts shorter than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +45,13 @@ class Family:
     frame: str
     """Its frame in `recto.tokens.meter`."""
     percent: int = 100
-    """What the vocabulary's count is multiplied by: more than 100 where the model's own may differ."""
+    """Factor for the vocabulary's count in percent: above 100 if the model's own vocabulary may differ."""
     exact: bool = True
     nfc: bool = False
     """Whether the model composes characters first."""
     claude: ClaudeFormula | None = None
     ctok: str = ""
-    """The version to ask `ctok` for, where it is installed."""
+    """The version requested from `ctok`, if that is installed."""
 
 
 FAMILIES: dict[str, Family] = {
@@ -60,7 +59,7 @@ FAMILIES: dict[str, Family] = {
     "cl100k": Family(vocabulary="cl100k_base", frame="cl100k"),
     "gpt-oss": Family(vocabulary="gpt-oss", frame="gpt-oss"),
     "openai-next": Family(vocabulary="o200k_base", frame="o200k", percent=110, exact=False),
-    # A `-next` family is a later model whose vocabulary is not public: the last public one, with room to spare.
+    # A `-next` family is a later model whose vocabulary is not public: the last public one, plus a margin.
     "llama3": Family(vocabulary="llama3", frame="llama3"),
     "llama2": Family(vocabulary="llama2", frame="llama2"),
     "codellama": Family(vocabulary="codellama", frame="llama2"),
@@ -89,14 +88,14 @@ FAMILIES: dict[str, Family] = {
     "olmo2": Family(vocabulary="olmo2", frame="phi4"),
     "claude": Family(vocabulary="cl100k_base", frame="claude", exact=False, claude=CLAUDE, ctok="3.0"),
     "claude-4.7": Family(vocabulary="cl100k_base", frame="claude-4.7", exact=False, claude=CLAUDE_4_7, ctok="4.8"),
-    # Nothing is known: counted as by the tokenizer that makes the most tokens of all we know.
+    # Unknown models are counted with the tokenizer that produces the most tokens.
     "unknown": Family(vocabulary="cl100k_base", frame="unknown", exact=False, claude=CLAUDE_4_7),
 }
 
 _ESTIMATE_PERCENT = {"o200k_base": 100, "gpt-oss": 100} | dict.fromkeys(
     ("llama2", "codellama", "mistral_v1", "mistral_v2"), 160
 )
-"""What the plain estimate, which is made for o200k, is multiplied by; 125 for vocabularies not named."""
+"""Factor in percent for the plain estimate, which is made for o200k; 125 for vocabularies not listed."""
 
 _TIKTOKEN_FILES = {
     "o200k_base": (
@@ -108,24 +107,24 @@ _TIKTOKEN_FILES = {
         "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
     ),
 }
-"""The files tiktoken keeps, and their SHA-256: with a file that differs it would go to the network for another."""
+"""Files cached by tiktoken and their SHA-256: with a different file it would use the network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counter:
-    """A token counter that never raises: where its tokenizer fails, it gives the byte bound."""
+class SafeCounter:
+    """A token counter that never raises: if its tokenizer fails, it returns the byte bound."""
 
     name: str
     exact: bool
-    counts: CountText
+    count_text: CountText
     percent: int = 100
     nfc: bool = False
 
     def count(self, text: str) -> int:
-        """The tokens of a text, or more."""
+        """Tokens of a text, or more."""
         if not text:
             return 0
-        text = whole(text)
+        text = replace_surrogates(text)
         if self.nfc:
             text = unicodedata.normalize("NFC", text)
         total = -1
@@ -135,7 +134,7 @@ class Counter:
 
     def _count(self, text: str) -> int:
         try:
-            return self.counts(text)
+            return self.count_text(text)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:  # noqa: BLE001  a panic inside a native tokenizer is not an Exception
@@ -144,10 +143,10 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Tokenizers:
-    """Gives each model its counter, from the families known here or from files of the user's own."""
+    """Provides the counter for each model, from the families known here or from the user's own files."""
 
     files: Mapping[str, str] = field(default_factory=dict)
-    """The user's own: a name, as a model card gives it, and the path of its `tokenizer.json`."""
+    """The user's own tokenizers: a name as used in model cards, and the path of its `tokenizer.json`."""
 
     def counter_for(self, card: ModelCard) -> TokenCounter:
         """The counter for a model."""
@@ -155,7 +154,7 @@ class Tokenizers:
         return counter_named(card.tokenizer) if file is None else counter_from_file(Path(file).expanduser())
 
     def meter_for(self, card: ModelCard) -> Meter:
-        """What counts whole messages and prompts for a model."""
+        """The meter for a model, which counts messages and prompts."""
         counter = self.counter_for(card)
         family = FAMILIES.get(card.tokenizer)
         frame = frame_of(family.frame if family else card.tokenizer)
@@ -172,13 +171,13 @@ def counter_named(family: str) -> TokenCounter:
     encoding = _encoding(spec.vocabulary)
     if spec.claude is not None:
         return _claude_counter(family, spec, spec.claude, encoding)
-    name = family if encoding.by == "splintr" else f"{family}/{encoding.by}"
-    exact = spec.exact and encoding.by != "estimate"
-    return Counter(name=name, exact=exact, counts=encoding.counts, percent=spec.percent, nfc=spec.nfc)
+    name = family if encoding.library == "splintr" else f"{family}/{encoding.library}"
+    exact = spec.exact and encoding.library != "estimate"
+    return SafeCounter(name=name, exact=exact, count_text=encoding.count_text, percent=spec.percent, nfc=spec.nfc)
 
 
 def counter_from_file(path: Path) -> TokenCounter:
-    """A counter from a model's own `tokenizer.json`; its name tells the file's content apart."""
+    """A counter from a model's own `tokenizer.json`; its name contains a hash of the file."""
     try:
         raw = path.read_bytes()
         tokenizer = importlib.import_module("splintr").from_json_bytes(raw)
@@ -190,15 +189,15 @@ def counter_from_file(path: Path) -> TokenCounter:
     except Exception as error:  # noqa: BLE001  whatever the reader objects to, the file is not usable
         raise SettingsError("tokenizer", f"'{path}' is not a tokenizer.json that can be read: {error}") from None
     name = f"{path.name}:{hashlib.sha256(raw).hexdigest()[:12]}"
-    return Counter(name=name, exact=True, counts=lambda text: len(tokenizer.encode_ordinary(text)) - frame)
+    return SafeCounter(name=name, exact=True, count_text=lambda text: len(tokenizer.encode_ordinary(text)) - frame)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Encoding:
-    """A loaded vocabulary, and what loaded it."""
+    """A loaded vocabulary and the library that loaded it."""
 
-    counts: CountText
-    by: str
+    count_text: CountText
+    library: str
 
 
 _loaded: dict[str, _Encoding] = {}
@@ -206,22 +205,22 @@ _loading = threading.Lock()
 
 
 def _encoding(vocabulary: str) -> _Encoding:
-    found = _loaded.get(vocabulary)
-    if found is None:
+    encoding = _loaded.get(vocabulary)
+    if encoding is None:
         with _loading:
-            found = _loaded.get(vocabulary)
-            if found is None:
-                found = _loaded[vocabulary] = _load(vocabulary)
-    return found
+            encoding = _loaded.get(vocabulary)
+            if encoding is None:
+                encoding = _loaded[vocabulary] = _load(vocabulary)
+    return encoding
 
 
 def _load(vocabulary: str) -> _Encoding:
-    for by, load in (("splintr", _from_splintr), ("tiktoken", _from_tiktoken)):
-        with suppress(Exception):  # whatever is wrong with one tokenizer, the next is asked
+    for library, load in (("splintr", _from_splintr), ("tiktoken", _from_tiktoken)):
+        with suppress(Exception):  # if one tokenizer fails for any reason, try the next
             tokenizer = load(vocabulary)
             if tokenizer is not None:
-                return _Encoding(counts=partial(_length, tokenizer.encode_ordinary), by=by)
-    return _Encoding(counts=partial(_scaled, _ESTIMATE_PERCENT.get(vocabulary, 125)), by="estimate")
+                return _Encoding(count_text=partial(_encoded_length, tokenizer.encode_ordinary), library=library)
+    return _Encoding(count_text=partial(_scaled_estimate, _ESTIMATE_PERCENT.get(vocabulary, 125)), library="estimate")
 
 
 def _from_splintr(vocabulary: str) -> Any:  # noqa: ANN401  untyped on the other side
@@ -233,51 +232,51 @@ def _from_tiktoken(vocabulary: str) -> Any:  # noqa: ANN401  untyped on the othe
     if vocabulary not in _TIKTOKEN_FILES:
         return None
     name, digest = _TIKTOKEN_FILES[vocabulary]
-    kept = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
-    file = (Path(kept) if kept else Path(tempfile.gettempdir()) / "data-gym-cache") / name
+    cache_dir = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
+    file = (Path(cache_dir) if cache_dir else Path(tempfile.gettempdir()) / "data-gym-cache") / name
     if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != digest:
         return None
     return importlib.import_module("tiktoken").get_encoding(vocabulary)
 
 
-def _length(encode: Callable[[str], list[int]], text: str) -> int:
+def _encoded_length(encode: Callable[[str], list[int]], text: str) -> int:
     return len(encode(text))
 
 
-def _scaled(percent: int, text: str) -> int:
+def _scaled_estimate(percent: int, text: str) -> int:
     return -(-plain_estimate(text) * percent // 100)
 
 
-def _claude_counter(family: str, spec: Family, formula: ClaudeFormula, cl100k: _Encoding) -> Counter:
+def _claude_counter(family: str, spec: Family, formula: ClaudeFormula, cl100k: _Encoding) -> SafeCounter:
     def by_formula(text: str) -> int:
-        return formula.estimate(text, cl100k.counts(text))
+        return formula.estimate(text, cl100k.count_text(text))
 
-    ask = _ctok() if spec.ctok else None
-    if ask is None:
-        how = "formula" if cl100k.by == "splintr" else f"formula/{cl100k.by}"
-        return Counter(name=f"{family}/{how}", exact=False, counts=by_formula)
-    frame = ask("a", spec.ctok) - 1
+    count_with_ctok = _load_ctok() if spec.ctok else None
+    if count_with_ctok is None:
+        how = "formula" if cl100k.library == "splintr" else f"formula/{cl100k.library}"
+        return SafeCounter(name=f"{family}/{how}", exact=False, count_text=by_formula)
+    frame = count_with_ctok("a", spec.ctok) - 1
 
     def by_ctok(text: str) -> int:
-        return max(1, ask(text, spec.ctok) - frame) if len(text) < CTOK_MOST else by_formula(text)
+        return max(1, count_with_ctok(text, spec.ctok) - frame) if len(text) < MAX_CTOK_CHARS else by_formula(text)
 
-    return Counter(name=f"{family}/ctok", exact=False, counts=by_ctok)
+    return SafeCounter(name=f"{family}/ctok", exact=False, count_text=by_ctok)
 
 
-def _ctok() -> Callable[[str, str], int] | None:
+def _load_ctok() -> Callable[[str, str], int] | None:
     try:
-        found: Callable[[str, str], int] = importlib.import_module("ctok").token_count
+        token_count: Callable[[str, str], int] = importlib.import_module("ctok").token_count
     except Exception:  # noqa: BLE001  an optional package that fails to load is one that is not there
         return None
-    return found
+    return token_count
 
 
 def _pieces(text: str) -> Iterator[str]:
     start = 0
-    while len(text) - start > PIECE:
-        # Before a space no count is lost; anywhere else at most one token is.
-        space = text.rfind(" ", start + PIECE // 2, start + PIECE)
-        end = space if space > start else start + PIECE
+    while len(text) - start > PIECE_CHARS:
+        # A cut before a space loses no token; anywhere else it loses at most one.
+        space = text.rfind(" ", start + PIECE_CHARS // 2, start + PIECE_CHARS)
+        end = space if space > start else start + PIECE_CHARS
         yield text[start:end]
         start = end
     yield text[start:]

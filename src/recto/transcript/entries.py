@@ -1,7 +1,7 @@
-"""The line of a transcript, before and after it is stored.
+"""Entries of a transcript, before and after they are stored.
 
-A `Draft` is everything about an entry but its place; a store gives it a place and it becomes an `Entry`. Content is
-the provider's own JSON, byte for byte. What it says (its text, its calls) is read from those bytes by `recto.formats`.
+A `Draft` is an entry without its place; a store assigns the place, which makes it an `Entry`. Content is the provider's
+own JSON, byte for byte. `recto.formats` reads text and calls from those bytes.
 """
 
 from __future__ import annotations
@@ -14,75 +14,75 @@ from typing import Any, Literal, get_args
 from recto.errors import InputError
 
 Role = Literal["system", "user", "assistant", "tool", "event"]
-"""Who speaks. `event` is Recto itself: a decision, a report, something imported that is not a message."""
+"""Author of an entry. `event` is Recto itself: a decision, a report, or an imported line that is not a message."""
 
 MESSAGE = "message"
-"""The `kind` of every entry that is a message; events have a name of their own here."""
+"""The `kind` of every message; events have their own names here."""
 
 DEFAULT_SESSION = "agent:default:main"
 SESSION_ALIASES = {"recto": DEFAULT_SESSION}
 MAX_SEQ = 2**32 - 1
 MAX_NAME = 512
-"""Characters of an id, a key, or any other short text of an entry."""
+"""Maximum characters of an id, a key, or any other short text of an entry."""
 MAX_BYTES = 900_000_000
-"""Bytes of one entry; SQLite ends at 10^9."""
+"""Maximum bytes of one entry; SQLite's limit is 10^9."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """An entry that has no place yet."""
+    """An entry that has no place in a session yet."""
 
     id: str
     """Unique in its session."""
     ts: int
-    """When it happened, in microseconds since 1970. Only told, never used for order: order is `seq`."""
+    """When it happened, in microseconds since 1970. Informational: order is `seq`."""
     role: Role
-    """Who speaks."""
+    """Author of the entry."""
     content: bytes
-    """The provider's own JSON, exactly as it came."""
+    """The provider's own JSON, exactly as received."""
     kind: str = MESSAGE
     """`message`, or the name of an event."""
     wire: str = ""
-    """Which wire format `content` is in, such as `openai.chat`; empty where it is Recto's own."""
+    """Wire format of `content`, such as `openai.chat`; empty for Recto's own events."""
     surface: str = "library"
     """Where it came in: cli, tui, web, gateway chat, gateway responses, gateway messages, mcp, library, import."""
     tokens: int = 0
-    """As its model counts them; 0 for events."""
+    """Token count for its model; 0 for events."""
     counter: str = ""
-    """What counted the tokens."""
+    """Name of the token counter."""
     meta: bytes = b"{}"
-    """A JSON object with whatever else is known, kept verbatim too."""
+    """A JSON object with further data, stored verbatim."""
     key: str | None = None
-    """Idempotency key, unique in its session: a draft whose key is stored already is not stored again."""
+    """Idempotency key, unique in its session: a draft whose key is already stored is not stored again."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """`meta`, read."""
-        found: dict[str, Any] = json.loads(self.meta)
-        return found
+        """`meta`, parsed."""
+        metadata: dict[str, Any] = json.loads(self.meta)
+        return metadata
 
-    def says_the_same_as(self, other: Draft) -> bool:
-        """Whether the other is a retry of this one: same message, though stamped at another time."""
+    def is_retry_of(self, other: Draft) -> bool:
+        """Whether both are the same message, possibly with another timestamp."""
         return (self.role, self.kind, self.wire, self.content) == (other.role, other.kind, other.wire, other.content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry(Draft):
-    """An entry in its place: entry `seq` of its session, chained to the one before."""
+    """A stored entry: number `seq` of its session, chained to the entry before."""
 
     session: str
-    """The key of its session."""
+    """Key of its session."""
     seq: int
     """1, 2, 3, … without gaps."""
     prev: bytes
     """Hash of the entry before; `GENESIS` for the first."""
     hash: bytes
-    """Over everything else here, the entry before included."""
+    """Hash over all other fields, including `prev`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The end of a session's chain. `seq` is also how many entries there are."""
+    """The end of a session's chain. `seq` is also the number of entries."""
 
     seq: int
     hash: bytes
@@ -90,7 +90,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
-    """One line of a list of sessions."""
+    """One row of a list of sessions."""
 
     session: str
     entries: int
@@ -99,7 +99,7 @@ class SessionSummary:
 
 
 def session_key(name: str) -> str:
-    """The canonical key of a session: resolves the alias, refuses what could not be told apart or printed."""
+    """The canonical key of a session: resolves the alias, rejects ambiguous or unprintable keys."""
     key = SESSION_ALIASES.get(name, name)
     if not key or len(key) > 256 or any(not char.isprintable() for char in key) or key != key.strip():
         raise InputError(f"session {key!r:.80}: a key is 1 to 256 printable characters without spaces around them")
@@ -107,17 +107,17 @@ def session_key(name: str) -> str:
 
 
 def refuse_unstorable(session: str, drafts: Sequence[Draft]) -> None:
-    """Raises `InputError` for what could not be given back as it came. Every store asks this before anything else."""
+    """Raise `InputError` for drafts that could not be returned unchanged. Every store calls this first."""
     session_key(session)
-    for place, draft in enumerate(drafts, 1):
-        if reason := _unstorable(draft):
-            raise InputError(f"entry {place} of the batch, id {draft.id!r:.80}: {reason}. Nothing was stored.")
+    for number, draft in enumerate(drafts, 1):
+        if reason := _unstorable_reason(draft):
+            raise InputError(f"entry {number} of the batch, id {draft.id!r:.80}: {reason}. Nothing was stored.")
     if len(drafts) > 1:
-        _refuse_twice("id", [draft.id for draft in drafts])
-        _refuse_twice("key", [draft.key for draft in drafts if draft.key is not None])
+        _refuse_duplicates("id", [draft.id for draft in drafts])
+        _refuse_duplicates("key", [draft.key for draft in drafts if draft.key is not None])
 
 
-def _unstorable(draft: Draft) -> str | None:
+def _unstorable_reason(draft: Draft) -> str | None:
     names = (draft.id, draft.role, draft.kind, draft.wire, draft.surface, draft.counter, draft.key or "")
     try:
         together = "".join(names)
@@ -146,10 +146,10 @@ def _is_int64(number: int) -> bool:
     return type(number) is int and -(2**63) <= number < 2**63
 
 
-def _refuse_twice(what: str, names: list[str]) -> None:
+def _refuse_duplicates(what: str, names: list[str]) -> None:
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{what} {twice!r} stands twice in one batch. Nothing was stored.")
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{what} {duplicate!r} stands twice in one batch. Nothing was stored.")
 
 
 _ROLES = frozenset(get_args(Role))

@@ -1,4 +1,4 @@
-"""How drafts are made: ids, events, and JSON of our own."""
+"""Create drafts: ids, events, and Recto's own JSON."""
 
 from __future__ import annotations
 
@@ -13,45 +13,47 @@ from recto.errors import MalformedMessage
 from recto.transcript.entries import Draft
 from recto.transcript.protocols import Clock
 
-_ASKED: ContextVar[tuple[str, str]] = ContextVar("asked", default=("", ""))
-"""Who asked, and at which door; empty where nobody did."""
+_REQUESTER: ContextVar[tuple[str, str]] = ContextVar("requester", default=("", ""))
+"""Who requested the current work, and through which surface; empty if unknown."""
 
 
 def new_id(clock: Clock) -> str:
-    """An id that sorts by time and never repeats: 48 bits of milliseconds, 80 bits of chance."""
+    """A unique id that sorts by time: 48 bits of milliseconds, 80 random bits."""
     return f"{max(clock.now(), 0) // 1000 & 0xFFFFFFFFFFFF:012x}{os.urandom(10).hex()}"
 
 
 @contextmanager
-def asked_by(who: str, surface: str) -> Iterator[None]:
-    """Every event this thread makes meanwhile says who asked for it, and at which door.
+def requested_by(who: str, surface: str) -> Iterator[None]:
+    """Record `who` and `surface` in every event this thread creates in the meantime.
 
-    It rides along unseen: nothing between a door and an event decides anything by it, so nothing has to carry it.
+    A context variable carries both: nothing between a surface and an event depends on them.
     """
-    before = _ASKED.set((who, surface))
+    token = _REQUESTER.set((who, surface))
     try:
         yield
     finally:
-        _ASKED.reset(before)
+        _REQUESTER.reset(token)
 
 
-def event(clock: Clock, kind: str, about: Mapping[str, Any], key: str | None = None, surface: str = "window") -> Draft:
-    """Something that happened to a session and is not a message."""
-    who, door = _ASKED.get()
+def event(
+    clock: Clock, kind: str, payload: Mapping[str, Any], key: str | None = None, surface: str = "window"
+) -> Draft:
+    """Create an event: something that happened to a session and is not a message."""
+    who, requested_surface = _REQUESTER.get()
     return Draft(
         id=new_id(clock),
         ts=clock.now(),
         role="event",
         kind=kind,
-        content=to_json(about),
-        surface=door or surface,
+        content=to_json(payload),
+        surface=requested_surface or surface,
         meta=to_json({"asked_by": who}) if who else b"{}",
         key=key,
     )
 
 
 def to_json(value: object) -> bytes:
-    """Compact JSON of a value that is ours to write."""
+    """Compact JSON of one of Recto's own values."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         return text.encode()

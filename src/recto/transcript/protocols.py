@@ -1,4 +1,4 @@
-"""Protocols of the transcript: its store, a read replica of it, and a clock."""
+"""Protocols of the transcript: its store, a read replica, and a clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recto.transcript.entries import Draft, Entry, Head, SessionSummary
 
 
 class Clock(Protocol):
-    """Tells the time. It may lie: nothing is ordered by it."""
+    """Returns the time. It may be wrong: nothing is ordered by it."""
 
     def now(self) -> int:
         """Microseconds since 1970."""
@@ -19,41 +19,41 @@ class Clock(Protocol):
 
 
 class TranscriptStore(Protocol):
-    """Keeps transcripts. Nothing in it can change an entry, and nothing but `erase` removes one."""
+    """Stores transcripts. No operation changes an entry, and only `erase` removes any."""
 
     @property
     def location(self) -> str:
-        """Where it is, as a person would write it."""
+        """Location, as a person would write it."""
         ...
 
     def append(self, session: str, drafts: Sequence[Draft], *, expect: int | None = None) -> list[Entry]:
-        """Stores the drafts after the last entry, all or none; returns when they are durable.
+        """Store the drafts after the last entry, all or none; return when they are durable.
 
-        Drafts whose key is stored already are returned as they were stored and not stored again (they must come
-        first). With `expect`, writes only if the last entry is that one. The list has one entry for each draft.
+        Drafts whose key is already stored are returned as stored and not stored again (they must come first). With
+        `expect`, write only if that is the number of the last entry. The list has one entry for each draft.
         """
         ...
 
     def turn(self, session: str, *, patience: float | None = None) -> AbstractContextManager[None]:
-        """Nobody else writes to the session until its end: no other process, on no other machine.
+        """Hold the session exclusively: no other process on any machine writes to it meanwhile.
 
-        Waits while somebody else has it, for `patience` seconds or for as long as the store waits for anything, and
-        then raises `TurnTaken`. Taking it stores no entry. Who has it writes as ever; if it was lost, because nothing
-        was heard of its owner for too long, that is an `AppendConflict`. A store that one machine uses may let
-        everybody have it at once: the threads of a process have to order themselves.
+        Waits while another owner holds it, for `patience` seconds or the store's default, then raises `TurnTaken`.
+        Taking it stores no entry. The owner writes as usual; if ownership was lost because the owner was silent for too
+        long, writing raises `AppendConflict`. A store for a single machine may grant it to every caller: the threads of
+        one process must order themselves.
         """
         ...
 
     def head(self, session: str) -> Head:
-        """The end of a session; `EMPTY` where there is none."""
+        """The end of a session; `EMPTY_HEAD` if it does not exist."""
         ...
 
     def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
-        """Entries from `start` up to and including `stop`, in order, a page at a time."""
+        """Entries from `start` up to and including `stop`, in order, loaded page by page."""
         ...
 
     def pick(self, session: str, seqs: Collection[int]) -> list[Entry]:
-        """The entries of these numbers that there are, in order. For few of them: all are held at once."""
+        """The existing entries with these numbers, in order. For few entries: all are held in memory."""
         ...
 
     def tail(self, session: str, count: int) -> list[Entry]:
@@ -65,7 +65,7 @@ class TranscriptStore(Protocol):
         ...
 
     def find(self, session: str, key: str) -> Entry | None:
-        """The entry stored under an idempotency key: whether a write of unknown outcome went through."""
+        """The entry stored under an idempotency key: shows whether a write of unknown outcome succeeded."""
         ...
 
     def sessions(self, after: str = "", limit: int | None = None) -> list[SessionSummary]:
@@ -73,76 +73,76 @@ class TranscriptStore(Protocol):
         ...
 
     def kept_heads(self) -> Mapping[str, Head]:
-        """The heads that were kept outside the transcript itself. Behind it after a crash, never ahead of it."""
+        """The heads stored outside the transcript. They may lag behind it after a crash, never lead."""
         ...
 
     def accept_heads(self) -> None:
-        """Takes the transcript as it stands for true: the heads kept outside are written anew."""
+        """Accept the current transcript as correct: rewrite the heads stored outside."""
         ...
 
     def erase(self, session: str, *, expect: int | None = None) -> Head:
-        """Removes a whole session for good, with its head outside; gives back where it ended, `EMPTY` where nowhere.
+        """Remove a session permanently, including its outside head; returns its last head, or `EMPTY_HEAD`.
 
-        With `expect`, only if the last entry is that one; raises `AppendConflict`. Whoever calls it has written down
-        that it was done (`recto.engine.erasure`); the name may be used again. Doing it again changes nothing.
+        With `expect`, only if that is the number of the last entry; else raises `AppendConflict`. The caller has
+        recorded the erasure (`recto.engine.erasure`); the name may be reused. Repeating it changes nothing.
         """
         ...
 
     def scrub(self, sessions: Sequence[str]) -> None:
-        """Leaves nothing of these erased sessions in the gaps of its files. May take long and keep others waiting."""
+        """Remove all traces of erased sessions from unused space in its files. May take long and block other calls."""
         ...
 
     def damage(self) -> list[str]:
-        """What the engine itself finds wrong with its files, in words; empty when nothing."""
+        """Problems the storage engine finds in its files, in words; empty if none."""
         ...
 
     def close(self) -> None:
-        """Finishes what was begun; no other call may follow."""
+        """Finish pending work; no other call may follow."""
         ...
 
 
 class Replica(Protocol):
-    """A copy of a store that is read in its place, and may be a little behind."""
+    """A read-only copy of a store that may lag behind it."""
 
     @property
     def store(self) -> TranscriptStore:
-        """The copy. It refuses to be written."""
+        """The copy. It rejects writes."""
         ...
 
     @property
     def location(self) -> str:
-        """Where it is, as a person would write it."""
+        """Location, as a person would write it."""
         ...
 
     @property
     def fault(self) -> str:
-        """Why it cannot be read, in words; empty where it can, if it is not too far behind."""
+        """Why it cannot be read, in words; empty if it can, provided it is not too far behind."""
         ...
 
     @property
     def behind(self) -> float | None:
-        """Seconds by which it is behind, at most; None where that is not known."""
+        """Upper bound of its lag in seconds; None if unknown."""
         ...
 
     def age(self, session: str = "") -> float | None:
-        """Seconds by which what is read there may be old, at most; None where the store has to be read instead.
+        """Upper bound in seconds of how old its data is; None if the store must be read instead.
 
-        The store has to be read also while this process has written to the session what is not there yet.
+        That is also the case while this process has written to the session and the copy does not have it yet.
         """
         ...
 
     def failed(self, error: StoreError) -> None:
-        """Something that was asked of it went wrong: it is left alone for a while."""
+        """Report a failed read: the copy is not used for a while."""
         ...
 
     def look(self) -> None:
-        """Finds out how far it is behind now."""
+        """Measure its lag now."""
         ...
 
     def watch(self) -> None:
-        """Looks again and again, until it is closed."""
+        """Measure its lag periodically, until closed."""
         ...
 
     def close(self) -> None:
-        """Lets go of it; the store stays open."""
+        """Close the copy; the store stays open."""
         ...

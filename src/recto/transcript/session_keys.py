@@ -23,45 +23,48 @@ Scope = Literal["session", "agent", "tenant"]
 TENANT = "tenant:"
 PAST_TENANTS = f"{TENANT}\U0010ffff"
 """Sorts after every key of a tenant: no tenant's name contains this character."""
-_OWN = "recto:"
+_INTERNAL = "recto:"
 ERASURES = "recto:erasures"
 """The records of what was erased from the store, of all tenants."""
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-_STORED = re.compile(r"tenant:([A-Za-z0-9._-]{1,64})/", re.ASCII)
+_TENANT_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_TENANT_PREFIX = re.compile(r"tenant:([A-Za-z0-9._-]{1,64})/", re.ASCII)
 _AGENT = re.compile(r"agent:[^:]+:")
 _POINTER = re.compile(r"recto://(.+)/([1-9][0-9]{0,9})", re.ASCII)
-_LONGEST_POINTER = 300
+_MAX_POINTER_CHARS = 300
 _DEFAULT_AGENT = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """The sessions that one of them may search."""
+    """The sessions that a session may search."""
 
     prefix: str
-    """What all their keys begin with: where to look them up. Not all that begins so belongs to them; ask `holds`."""
+    """Common prefix of their keys, for lookup. Not every key with this prefix belongs to them; check with
+    `contains`."""
     key: str
-    """The session that asks."""
+    """The searching session."""
     exact: bool
-    """Whether it reaches itself alone."""
+    """Whether it reaches only itself."""
 
-    def holds(self, other_key: str) -> bool:
-        """Whether the session with that stored key is one of them."""
+    def contains(self, other_key: str) -> bool:
+        """Whether the session with this stored key is within reach."""
         if other_key == self.key:
             return True
         return not self.exact and other_key.startswith(self.prefix) and _realm(other_key) == _realm(self.key)
 
 
 def stored_key(session: str, tenant: str = "") -> str:
-    """The key a session is stored under. Raises `InputError` for one that reaches into a tenant or is Recto's own."""
+    """The key a session is stored under. Raises `InputError` for keys that name a tenant or are internal."""
     key = session_key(session)
     if key.startswith(TENANT):
         raise InputError(
             f"session {key!r:.80}: keys that begin with 'tenant:' are made by Recto. Name the session as its tenant "
             "does, and the tenant beside it."
         )
-    if is_own(key):
-        raise InputError(f"session {key!r:.80}: keys that begin with '{_OWN}' are Recto's own. Choose another name.")
+    if is_internal(key):
+        raise InputError(
+            f"session {key!r:.80}: keys that begin with '{_INTERNAL}' are Recto's own. Choose another name."
+        )
     return session_key(tenant_prefix(tenant) + key)
 
 
@@ -69,14 +72,14 @@ def tenant_prefix(tenant: str) -> str:
     """What every stored key of a tenant begins with; empty without a tenant. Raises `InputError` for a bad name."""
     if not tenant:
         return ""
-    if not _NAME.fullmatch(tenant):
+    if not _TENANT_NAME.fullmatch(tenant):
         raise InputError(f"tenant {tenant!r:.80}: a name is 1 to 64 of the characters A-Z a-z 0-9 . _ -")
     return f"{TENANT}{tenant}/"
 
 
 def record_key(area: str, tenant: str, shard: str = "") -> str:
     """The stored key of records that Recto keeps for a tenant; without a shard, what those keys begin with."""
-    return f"{_OWN}{area}/{tenant}/{shard}"
+    return f"{_INTERNAL}{area}/{tenant}/{shard}"
 
 
 def sibling_key(key: str, name: str) -> str:
@@ -84,31 +87,31 @@ def sibling_key(key: str, name: str) -> str:
     return stored_key(name, tenant_of(key))
 
 
-def is_own(key: str) -> bool:
-    """Whether a stored key is that of something Recto keeps for itself: no list and no search shows it."""
-    return key.startswith(_OWN)
+def is_internal(key: str) -> bool:
+    """Whether a stored key is internal to Recto: no list and no search shows it."""
+    return key.startswith(_INTERNAL)
 
 
 def tenant_of(key: str) -> str:
-    """The tenant of a stored key; empty where it has none."""
-    found = _STORED.match(key)
-    return found[1] if found else ""
+    """The tenant of a stored key; empty if it has none."""
+    match = _TENANT_PREFIX.match(key)
+    return match[1] if match else ""
 
 
 def session_in(key: str) -> str:
-    """The session of a stored key as its tenant names it."""
-    found = _STORED.match(key)
-    return key[found.end() :] if found else key
+    """The session of a stored key, as its tenant names it."""
+    match = _TENANT_PREFIX.match(key)
+    return key[match.end() :] if match else key
 
 
 def _realm(key: str) -> tuple[bool, bool, str]:
-    """What two keys must share to be of one tenant. A broken tenant key is not that of a session without tenant."""
-    return key.startswith(TENANT), is_own(key), tenant_of(key)
+    """What two keys must share to be of one tenant. A malformed tenant key never matches a session without tenant."""
+    return key.startswith(TENANT), is_internal(key), tenant_of(key)
 
 
-def within(key: str, scope: Scope) -> Reach:
-    """What a session reaches from its stored key. Each scope lies inside the next one."""
-    if is_own(key):
+def reach_of(key: str, scope: Scope) -> Reach:
+    """The sessions within a scope of a stored key. Each scope contains the previous one."""
+    if is_internal(key):
         return Reach(prefix=key, key=key, exact=True)
     tenant = tenant_of(key)
     start = tenant_prefix(tenant)
@@ -121,20 +124,20 @@ def within(key: str, scope: Scope) -> Reach:
 
 
 def pointer_to(key: str, seq: int) -> str:
-    """What an entry is called wherever it is quoted: `recto://<key>/<seq>`."""
+    """The pointer to an entry, as quoted everywhere: `recto://<key>/<seq>`."""
     return f"recto://{key}/{seq}"
 
 
 def parse_pointer(text: str) -> tuple[str, int]:
-    """The stored key and the place of an entry. Raises `InputError` for everything else."""
-    found = _POINTER.fullmatch(text) if len(text) <= _LONGEST_POINTER else None
-    if not found or int(found[2]) > MAX_SEQ:
+    """The stored key and number of an entry. Raises `InputError` for anything else."""
+    match = _POINTER.fullmatch(text) if len(text) <= _MAX_POINTER_CHARS else None
+    if not match or int(match[2]) > MAX_SEQ:
         raise InputError(f"{text!r:.80} is not a pointer; one looks like recto://agent:default:main/57")
-    return session_key(found[1]), int(found[2])
+    return session_key(match[1]), int(match[2])
 
 
 def agent_of(key: str) -> str:
-    """The agent of a stored key; sessions that belong to no agent share the default one's memory."""
+    """The agent of a stored key; sessions without an agent share the default agent's memory."""
     parts = session_in(key).split(":")
     return parts[1] if len(parts) > 2 and parts[0] == "agent" and parts[1] else _DEFAULT_AGENT
 
@@ -145,5 +148,5 @@ def memory_session(key: str) -> str:
 
 
 def is_memory_session(key: str) -> bool:
-    """Whether a stored key is that of such a session."""
+    """Whether a stored key is that of a memory session."""
     return session_in(key) == f"agent:{agent_of(key)}:memory"

@@ -19,7 +19,7 @@ from recto.transcript.session_keys import (
     ERASURES,
     PAST_TENANTS,
     TENANT,
-    is_own,
+    is_internal,
     record_key,
     stored_key,
     tenant_of,
@@ -57,7 +57,7 @@ class TenantStore:
         """Whether a stored key is one of the tenant's."""
         if self.prefix:
             return key.startswith(self.prefix)
-        return not key.startswith(TENANT) and not is_own(key)
+        return not key.startswith(TENANT) and not is_internal(key)
 
     def _checked(self, key: str) -> str:
         if not self.owns(key):
@@ -171,7 +171,7 @@ def operator_key(name: str, tenant: str) -> str:
 
 def operator_sees(key: str, tenant: str) -> bool:
     """Whether an operator's command covers a stored key: with a tenant, only the tenant's sessions; without, all."""
-    return key.startswith(tenant_prefix(tenant)) if tenant else not is_own(key)
+    return key.startswith(tenant_prefix(tenant)) if tenant else not is_internal(key)
 
 
 def tenant_key(name: str, tenant: str) -> str:

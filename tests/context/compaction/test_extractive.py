@@ -10,8 +10,8 @@ from tests.context.real_messages import count, sessions, told_of
 
 from recto.context.compaction.extractive import extract
 from recto.context.facts.types import MessageView
-from recto.text.secrets import masked
-from recto.text.sentences import run_on, sentences, shortened
+from recto.text.secrets import mask_secrets
+from recto.text.sentences import join_sentences, shorten, split_sentences
 
 WORDS = st.sampled_from(
     ["we", "found", "the", "index", "broken", "because", "twice", "42", "src/mill.py", "fixed", "`ok`"]
@@ -31,7 +31,7 @@ def flat(text):
 @settings(max_examples=80)
 def test_what_is_picked_is_verbatim_in_order_and_within_the_tokens(told, tokens, goal, count):
     picked = extract(told, goal=goal, tokens=tokens, count=count)
-    sources = {one.seq: flat(masked(one.text)) for one in told}
+    sources = {one.seq: flat(mask_secrets(one.text)) for one in told}
     assert all(one.text in sources[one.seq] for one in picked)
     assert [one.seq for one in picked] == sorted(one.seq for one in picked)
     assert count("\n".join(one.text for one in picked)) <= tokens
@@ -92,18 +92,18 @@ def test_the_same_thing_is_not_said_twice():
 
 def test_code_tables_and_tagged_blocks_are_not_said_by_anybody():
     text = "It works like this now.\n```\nx = compute(1)\n```\n| a | b |\n<note>\ninner words\n</note>\nIt is done."
-    assert sentences(text) == ["It works like this now.", "It is done."]
+    assert split_sentences(text) == ["It works like this now.", "It is done."]
 
 
 def test_a_sentence_that_was_wrapped_is_one_and_a_list_is_many():
     text = "The first sentence is long enough to be broken by its writer\nsomewhere in it. Second.\n- one item\n- two"
-    assert sentences(text) == [
+    assert split_sentences(text) == [
         "The first sentence is long enough to be broken by its writer somewhere in it.",
         "Second.",
         "one item",
         "two",
     ]
-    assert sentences("**2. Resume** works, e.g. Monday. 很好。再见") == [
+    assert split_sentences("**2. Resume** works, e.g. Monday. 很好。再见") == [
         "**2. Resume** works, e.g. Monday.",
         "很好。",
         "再见",
@@ -111,14 +111,14 @@ def test_a_sentence_that_was_wrapped_is_one_and_a_list_is_many():
 
 
 def test_no_word_is_cut_in_two():
-    assert shortened("cut at 123456 here", 10) == "cut at"
-    assert shortened("/a/long/path/of/a/file.py", 10) == ""
-    assert shortened("first part, second part", 14) == "first part"
-    assert shortened("这是一个句子", 3) == "这是一"
+    assert shorten("cut at 123456 here", 10) == "cut at"
+    assert shorten("/a/long/path/of/a/file.py", 10) == ""
+    assert shorten("first part, second part", 14) == "first part"
+    assert shorten("这是一个句子", 3) == "这是一"
 
 
 def test_sentences_run_on_with_a_mark_between():
-    assert run_on(["One.", "two", "three"]) == "One. two; three"
+    assert join_sentences(["One.", "two", "three"]) == "One. two; three"
 
 
 def test_vectors_are_used_where_there_are_some():
@@ -160,7 +160,7 @@ def test_real_sessions_are_told_in_the_words_of_user_and_assistant(data):
         told = told_of(path)
         picked = extract(told, goal=told[0].text, tokens=1_000, count=count)
         roles = {one.seq: one.role for one in told}
-        sources = {one.seq: flat(masked(one.text)) for one in told}
+        sources = {one.seq: flat(mask_secrets(one.text)) for one in told}
         assert all(one.text in sources[one.seq] for one in picked)
         assert sum(count(one.text) for one in picked) > 800
         said_by = [roles[one.seq] for one in picked]

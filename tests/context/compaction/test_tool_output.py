@@ -12,7 +12,7 @@ from tests.context.real_messages import count, sessions, told_of
 
 from recto.context.compaction.tool_output import digest, look_of
 from recto.context.window.plan import ToolResult
-from recto.text.secrets import masked
+from recto.text.secrets import mask_secrets
 
 
 def result(output, tool="Bash", **arguments):
@@ -50,8 +50,8 @@ def test_a_digest_never_costs_more_than_it_may(output, most, count):
     made = digest(result(output), most, count)
     assert count(made) <= most
     assert made == digest(result(output), most, count)
-    if count(masked(output)) <= most and "\x1b" not in output:
-        assert made in (masked(output), "")
+    if count(mask_secrets(output)) <= most and "\x1b" not in output:
+        assert made in (mask_secrets(output), "")
 
 
 JSON = st.recursive(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.context.hostile_summaries import SOURCES, TRUE, hostile, reaches
 
 from recto.context.facts.grounding import Claim, Evidence, checked, claims_in
-from recto.text.unicode import visible
+from recto.text.unicode import visible_text
 
 
 def found(text):
@@ -232,7 +232,7 @@ def test_what_is_checked_once_stays(text):
 @settings(max_examples=150)
 @given(st.lists(_PIECES, max_size=24).map("".join) | st.text(max_size=80))
 def test_claims_are_in_order_and_stand_where_they_say(text):
-    shown = visible(text)
+    shown = visible_text(text)
     end = 0
     for claim in claims_in(text):
         assert end <= claim.start < claim.end
@@ -252,7 +252,7 @@ def test_a_text_is_its_own_evidence(text):
 @settings(max_examples=100)
 @given(st.text(max_size=100))
 def test_what_is_visible_is_visible_at_once(text):
-    assert visible(visible(text)) == visible(text)
+    assert visible_text(visible_text(text)) == visible_text(text)
 
 
 @pytest.mark.timeout(60)

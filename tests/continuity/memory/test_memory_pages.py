@@ -14,13 +14,17 @@ from recto.continuity.memory.extraction import candidates, lessons, memory_reque
 from recto.continuity.memory.markdown import LARGEST, amended, essence, page_of, read_page
 from recto.continuity.memory.model import KINDS, Memory, flags_of, is_known, memory_id, strength, title_of
 from recto.errors import MalformedMemory
-from recto.text.unicode import plain, shown, unseen_in
+from recto.text.unicode import invisible_characters, reveal_invisible, strip_invisible
 
 DAY = 86_400_000_000
 NOW = 1_790_000_000_000_000
 SAMPLE = Memory(id="0123456789ab", kind="decision", title="We use SQLite", text="We use SQLite.", created=NOW)
 
-LINES = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=40).map(plain).filter(str.strip)
+LINES = (
+    st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=40)
+    .map(strip_invisible)
+    .filter(str.strip)
+)
 MEMORIES = st.builds(
     Memory,
     id=st.from_regex(r"[0-9a-f]{12}", fullmatch=True),
@@ -177,18 +181,18 @@ HIDDEN = "\u202e\u2066\u200b\U000e0041\x1b\x07\ud800\ufeff\u3164\u00ad\ue000"
 
 @given(st.text(st.characters() | st.sampled_from(HIDDEN + "\u200d\u200c\r\n")))
 def test_a_text_made_plain_hides_nothing_and_stays_as_it_is(text):
-    once = plain(text)
-    assert unseen_in(once) == []
-    assert plain(once) == once
-    assert unseen_in(shown(text)) == []
+    once = strip_invisible(text)
+    assert invisible_characters(once) == []
+    assert strip_invisible(once) == once
+    assert invisible_characters(reveal_invisible(text)) == []
 
 
 def test_what_hides_is_named_and_what_is_writing_stays():
-    assert unseen_in("a\u202eb\u202e\u200b") == ["U+202E", "U+200B"]
-    assert shown("a\u202eb") == "a⟨U+202E⟩b"
+    assert invisible_characters("a\u202eb\u202e\u200b") == ["U+202E", "U+200B"]
+    assert reveal_invisible("a\u202eb") == "a⟨U+202E⟩b"
     for kept in ("می‌خواهم", "👩‍💻", "naïve — “quoted”", "中文", "a\tb\nc"):
-        assert plain(kept) == kept
-    assert plain("pass\u200dword") == "password"
+        assert strip_invisible(kept) == kept
+    assert strip_invisible("pass\u200dword") == "password"
 
 
 def fact(kind, text, seq=5, role="user", **more) -> Fact:
@@ -281,7 +285,7 @@ def test_of_a_model_only_exact_quotations_of_people_and_agents_are_taken():
 )
 def test_hostile_texts_take_no_time(hostile):
     begun = time.process_time()
-    plain(hostile)
+    strip_invisible(hostile)
     title_of(hostile)
     flags_of(hostile[:8_000], [memory(hostile[:8_000])] * 5)
     suggested(hostile, [MessageView(seq=1, role="user", text=hostile)])

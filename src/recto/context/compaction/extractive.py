@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from recto.context.facts.classifier import marks_of
 from recto.context.facts.types import Mark, MessageView
 from recto.text.analyzer import words_of
-from recto.text.identifiers import ends_of
-from recto.text.secrets import masked
-from recto.text.sentences import is_code, one_line, sentences, shortened
+from recto.text.identifiers import clip_middle
+from recto.text.secrets import mask_secrets
+from recto.text.sentences import collapse_spaces, is_code, shorten, split_sentences
 from recto.text.truncation import CountText
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _said(one: MessageView, closes: bool) -> list[tuple[str, float]]:
     if one.role == "user":
         return _by_user(one.text)
     if one.role == "assistant":
-        said = _ends(sentences(_shown(one.text, _ANSWER), _ANSWER))
+        said = _ends(split_sentences(_shown(one.text, _ANSWER), _ANSWER))
         base = 0.9 if closes else 0.5
         telling = [text for text in said if _is_telling(text) and (_NAMES.search(text) or not is_idle(text))]
         return [(text, base + (0.0 if at else 0.15)) for at, text in enumerate(telling)]
@@ -158,7 +158,7 @@ def _said(one: MessageView, closes: bool) -> list[tuple[str, float]]:
 
 def _by_user(text: str) -> list[tuple[str, float]]:
     """The user's own words stand at the ends of a message; what is between them in a long one was pasted."""
-    said = _ends(sentences(_shown(text, _PASTED), _PASTED))
+    said = _ends(split_sentences(_shown(text, _PASTED), _PASTED))
     own = len(said) if len(said) <= 2 * _OWN else _OWN
     return [
         (one, (1.3 if at < own or at >= len(said) - own else 0.3) + _weighty(one))
@@ -176,14 +176,16 @@ def _by_tool(output: str) -> list[tuple[str, float]]:
     wrong = errors_in(output, 3)
     if wrong or len(output) > _PASTED:
         return [(line, 0.5) for line in wrong]
-    return [(one, 0.0) for one in sentences(_shown(output, _OUTPUT))[:1] if sum(map(str.isalpha, one.split())) >= 4]
+    return [
+        (one, 0.0) for one in split_sentences(_shown(output, _OUTPUT))[:1] if sum(map(str.isalpha, one.split())) >= 4
+    ]
 
 
 def errors_in(output: str, most: int) -> list[str]:
     """The first lines of an output that say what went wrong, without its secrets."""
     found: list[str] = []
-    for line in ends_of(_shown(output, _OUTPUT), _OUTPUT).splitlines():
-        plain = shortened(one_line(line), 240) if len(line) < 1_000 else ""
+    for line in clip_middle(_shown(output, _OUTPUT), _OUTPUT).splitlines():
+        plain = shorten(collapse_spaces(line), 240) if len(line) < 1_000 else ""
         if len(plain) >= 16 and plain not in found and _WRONG.search(plain) and not is_code(line):
             found.append(plain)
             if len(found) == most:
@@ -193,7 +195,7 @@ def errors_in(output: str, most: int) -> list[str]:
 
 def _shown(text: str, most: int) -> str:
     """The text without its secrets, as far as it is looked at and further: no secret is cut where the look ends."""
-    return masked(ends_of(text, 2 * most))
+    return mask_secrets(clip_middle(text, 2 * most))
 
 
 def _ends(said: list[str]) -> list[str]:
@@ -276,7 +278,7 @@ class _Graph:
     def drawn(self, priors: list[float], towards: Sequence[tuple[str, float]]) -> list[float]:
         """The priors, raised for sentences that share words with a text, as much as is said beside it."""
         for text, weight in towards:
-            words = set(map(_stem, words_of(ends_of(text, _PASTED))))
+            words = set(map(_stem, words_of(clip_middle(text, _PASTED))))
             wanted = {word: rarity for word, rarity in self._rarity.items() if word in words}
             shares = [sum(wanted[word] for word in bag if word in wanted) for bag in self._bags]
             top = max(shares) or 1.0

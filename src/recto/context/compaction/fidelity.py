@@ -18,7 +18,7 @@ from recto.context.facts.extraction import critical_first, missing
 from recto.context.facts.grounding import kind_of
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.window.summary import FIDELITY_ALARM, FIDELITY_GATE
-from recto.text.identifiers import ends_of
+from recto.text.identifiers import clip_middle
 
 __all__ = [
     "FIDELITY_ALARM",
@@ -185,7 +185,7 @@ def judge_request(question: Question, answer_a: str, answer_b: str) -> ModelRequ
 
 def _quoted(text: str) -> str:
     """A text that cannot end the tags around it."""
-    return re.sub(r"<(?=/?(?:question|answer_[ab])\b)", "‹", ends_of(text, _LONGEST_ANSWER), flags=re.IGNORECASE)
+    return re.sub(r"<(?=/?(?:question|answer_[ab])\b)", "‹", clip_middle(text, _LONGEST_ANSWER), flags=re.IGNORECASE)
 
 
 _NUMBER = re.compile(
@@ -207,7 +207,7 @@ _WORDS = (
 
 def verdict_of(reply_text: str) -> float | None:
     """What a judge said, from 0 to 1; None where it cannot be told. Numbers come before words."""
-    text = ends_of(reply_text, 2_000).strip().lower()
+    text = clip_middle(reply_text, 2_000).strip().lower()
     for found in _NUMBER.finditer(text):
         value, of = float(found[1].replace(",", ".")), (found[2] or "").strip()
         whole = 100.0 if of == "%" else float(re.sub(r"\D", "", of)) if of else 1.0

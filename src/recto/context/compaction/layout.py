@@ -13,8 +13,8 @@ from recto.context.facts.extraction import critical_first
 from recto.context.facts.files import file_lines
 from recto.context.facts.types import Fact, FactKind, WorkedFile
 from recto.context.window.summary import SummaryPart
-from recto.text.secrets import masked
-from recto.text.unicode import harmless
+from recto.text.secrets import mask_secrets
+from recto.text.unicode import prompt_safe
 
 CountText = Callable[[str], int]
 
@@ -73,7 +73,7 @@ def lay_out(
     room = most - count(top) - count(FOOTER) - 16
     said = _facts(facts, int(room * shares.facts), count)
     files = file_lines(touched, int(room * shares.files), count)
-    files = [f"{_FILES}:", *(f"- {' '.join(harmless(line).split())}" for line in files)] if files else []
+    files = [f"{_FILES}:", *(f"- {' '.join(prompt_safe(line).split())}" for line in files)] if files else []
     past = _earlier(earlier, int(room * shares.earlier), count)
     used = sum(count(line) + 1 for line in (*said, *files, *past))
     return Layout(before=(top, *said, *past), after=(*files, FOOTER), left=max(room - used, 0))
@@ -121,7 +121,7 @@ def _shed(lines: list[str], over: int, count: CountText, keep: int) -> None:
 def bullet(text: str, seq: int | None = None) -> str:
     """One line of a section: no text begins like the frame, hides anything, or goes on in a second line."""
     where = "" if seq is None else f" ({seq})"
-    return f"- {' '.join(masked(harmless(text)).split())}{where}"
+    return f"- {' '.join(mask_secrets(prompt_safe(text)).split())}{where}"
 
 
 def _facts(facts: Sequence[Fact], room: int, count: CountText) -> list[str]:

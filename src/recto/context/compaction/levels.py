@@ -13,9 +13,9 @@ from itertools import chain
 from recto.context.compaction.extractive import Picked, errors_in, extract, is_idle
 from recto.context.facts.paths import arguments_of, uses_in
 from recto.context.facts.types import Level, MessageView
-from recto.text.identifiers import ends_of
-from recto.text.secrets import masked
-from recto.text.sentences import one_line, run_on, sentences, shortened
+from recto.text.identifiers import clip_middle
+from recto.text.secrets import mask_secrets
+from recto.text.sentences import collapse_spaces, join_sentences, shorten, split_sentences
 from recto.text.truncation import CountText
 
 KEY_POINTS = 120
@@ -62,7 +62,7 @@ def at_level(told: Sequence[MessageView], level: Level, count: CountText) -> str
         return _whole(told)
     most = {"key_points": KEY_POINTS, "one_line": ONE_LINE, "title": TITLE}
     if sum(len(one.text) + sum(len(call.arguments) for call in one.calls) for one in told) <= _SHORT:
-        flat = one_line(_whole(told))
+        flat = collapse_spaces(_whole(told))
         if count(flat) <= most[level]:
             return flat
     exchange = _Exchange(told, count)
@@ -76,10 +76,10 @@ def at_level(told: Sequence[MessageView], level: Level, count: CountText) -> str
 
 def fitted(text: str, most: int, count: CountText) -> str:
     """The beginning of a text in at most so many tokens, cut where it pauses, with a mark where it was cut."""
-    piece = shortened(text, max(0, 8 * most))
+    piece = shorten(text, max(0, 8 * most))
     made = piece if len(piece) == len(text) else f"{piece}…"
     while piece and (size := count(made)) > most:
-        piece = shortened(piece, min(len(piece) - 1, len(piece) * most // size))
+        piece = shorten(piece, min(len(piece) - 1, len(piece) * most // size))
         made = f"{piece}…"
     return made if piece else ""
 
@@ -95,7 +95,7 @@ class _Level:
         """The level below, which is this one where nothing would be gained."""
         below = _Level(text, most, count)
         if self._size <= most and (below._size >= self._size or not below.text):
-            return _Level(one_line(self.text), most, count)
+            return _Level(collapse_spaces(self.text), most, count)
         return below
 
 
@@ -109,7 +109,7 @@ class _Exchange:
         self._came = self._outcome()
 
     def key_points(self) -> str:
-        came = run_on(one.text for one in self._came)
+        came = join_sentences(one.text for one in self._came)
         wrong = self._errors()
         asked = self._point("Asked", self._asked, _ASKED)
         came_out = self._point("Came out", came, _CAME)
@@ -138,11 +138,11 @@ class _Exchange:
         """The first words of the user, or of whoever speaks first where no user does."""
         said = [one for one in self._told if one.text.strip()]
         for one in [one for one in said if one.role == "user"] or said[:1]:
-            looked = masked(ends_of(one.text, _LOOKED))
-            found = sentences(looked)
+            looked = mask_secrets(clip_middle(one.text, _LOOKED))
+            found = split_sentences(looked)
             if found:
-                return run_on(found[:3])
-            if flat := one_line(_TAG.sub(" ", shortened(looked, _SHORT))):
+                return join_sentences(found[:3])
+            if flat := collapse_spaces(_TAG.sub(" ", shorten(looked, _SHORT))):
                 return flat
         return ""
 
@@ -150,7 +150,7 @@ class _Exchange:
         """What the last words of the assistant say that say anything, in its sentences."""
         said = [one for one in reversed(self._told) if one.role == "assistant" and one.text.strip()]
         for one in said[:_BACK]:
-            looked = MessageView(seq=one.seq, role="assistant", text=ends_of(one.text, _LOOKED))
+            looked = MessageView(seq=one.seq, role="assistant", text=clip_middle(one.text, _LOOKED))
             picked = extract([looked], goal=self._asked, tokens=_WIDE * _CAME, count=self._count)
             if telling := [sentence for sentence in picked if not is_idle(sentence.text)]:
                 return self._best(telling)
@@ -182,15 +182,15 @@ class _Exchange:
                 names[use.deed][use.path.rpartition("/")[2]] = None
             command = arguments_of(call).get("command")
             if isinstance(command, str) and command.strip():
-                commands[shortened(one_line(shortened(command, 400)), _COMMAND)] = None
+                commands[shorten(collapse_spaces(shorten(command, 400)), _COMMAND)] = None
             else:
-                tools[one_line(call.tool[:60])] = None
+                tools[collapse_spaces(call.tool[:60])] = None
         parts = [
             _listed("edited", list(names["edit"])),
             _listed("ran", [command for command in commands if command][-2:]),
             _listed("read", [name for name in names["read"] if name not in names["edit"]]),
         ]
-        return masked("; ".join(part for part in parts if part) or ", ".join(list(tools)[:_FILES]))
+        return mask_secrets("; ".join(part for part in parts if part) or ", ".join(list(tools)[:_FILES]))
 
 
 def _listed(deed: str, names: list[str]) -> str:
@@ -201,11 +201,11 @@ def _listed(deed: str, names: list[str]) -> str:
 def _whole(told: Sequence[MessageView]) -> str:
     """Everything that was said, with who said it where there was more than one."""
     if len(told) == 1 and not told[0].calls:
-        return masked(told[0].text.strip())
+        return mask_secrets(told[0].text.strip())
     lines: list[str] = []
     for one in told:
         if one.text.strip():
             lines.append(f"{one.role}: {one.text.strip()}")
         if one.role == "assistant":
             lines += (f"{call.tool} {call.arguments}".strip() for call in one.calls)
-    return masked("\n".join(lines))
+    return mask_secrets("\n".join(lines))

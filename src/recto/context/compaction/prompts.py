@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from recto.context.compaction.protocols import ModelRequest
 from recto.context.facts.types import MessageView
-from recto.text.unicode import harmless
+from recto.text.unicode import prompt_safe
 
 SECTIONS = ("Decisions", "Errors", "Progress", "Constraints", "Names and numbers", "Next")
 """The headings a compaction is asked for."""
@@ -40,7 +40,7 @@ def compaction_request(
 ) -> ModelRequest:
     """Asks for one text in sections about messages that leave."""
     asked = [f"The task, for orientation only:\n{quoted(goal)}"] if goal else []
-    asked += [f"Above all, keep what is about: {' '.join(harmless(focus).split())[:500]}"] if focus else []
+    asked += [f"Above all, keep what is about: {' '.join(prompt_safe(focus).split())[:500]}"] if focus else []
     asked += ["The record:", *(f"{one.role}:\n{quoted(one.text)}" for one in told if one.text.strip())]
     asked.append(f"Now write the bullet points, in at most {max_tokens * 3 // 5} words.")
     return ModelRequest(system=_COMPACT, text="\n\n".join(asked), max_tokens=max_tokens, seconds=seconds)
@@ -49,11 +49,11 @@ def compaction_request(
 def result_request(output: str, *, tool: str, goal: str, max_tokens: int, seconds: float) -> ModelRequest:
     """Asks for a shorter version of one tool result."""
     asked = [f"The task, for orientation only:\n{quoted(goal)}"] if goal else []
-    asked += [f"Output of the tool {' '.join(harmless(tool).split())[:100] or 'that was called'}:", quoted(output)]
+    asked += [f"Output of the tool {' '.join(prompt_safe(tool).split())[:100] or 'that was called'}:", quoted(output)]
     asked.append(f"Now write what matters of it, in at most {max_tokens * 3 // 5} words.")
     return ModelRequest(system=_RESULT, text="\n\n".join(asked), max_tokens=max_tokens, seconds=seconds)
 
 
 def quoted(text: str) -> str:
     """A text as data: every line of it marked, nothing hidden in it."""
-    return "\n".join(f"> {line}" for line in harmless(text).splitlines())
+    return "\n".join(f"> {line}" for line in prompt_safe(text).splitlines())

@@ -22,9 +22,9 @@ from recto.context.facts.paths import uses_in
 from recto.context.facts.types import MessageView, ToolCall
 from recto.context.window.plan import ToolResult
 from recto.formats.json_spans import Json
-from recto.text.identifiers import ends_of
-from recto.text.secrets import masked
-from recto.text.sentences import one_line, shortened
+from recto.text.identifiers import clip_middle
+from recto.text.secrets import mask_secrets
+from recto.text.sentences import collapse_spaces, shorten
 from recto.text.truncation import CountText
 
 Look: TypeAlias = Literal["diff", "run", "traceback", "paths", "file", "page", "prose", "log"]
@@ -373,7 +373,7 @@ def digest(result: ToolResult, most: int, count: CountText) -> str:
     if most <= 0 or not result.output.strip():
         return ""
     is_json = result.output.lstrip()[:1] in ("{", "[") and len(result.output) <= _JSON
-    output = masked(_ESCAPE.sub("", result.output if is_json else ends_of(result.output, _LOOKED)))
+    output = mask_secrets(_ESCAPE.sub("", result.output if is_json else clip_middle(result.output, _LOOKED)))
     if len(result.output) <= min(_LOOKED, most * _PER_TOKEN) and count(output) <= most:
         return output
     output = _without(output, "<system-reminder>", "</system-reminder>")
@@ -382,7 +382,7 @@ def digest(result: ToolResult, most: int, count: CountText) -> str:
 
 
 def _beginning(output: str, most: int, count: CountText) -> str:
-    return fitted(one_line(shortened(output, most * _PER_TOKEN)), most, count)
+    return fitted(collapse_spaces(shorten(output, most * _PER_TOKEN)), most, count)
 
 
 def _as_lines(result: ToolResult, output: str, most: int, count: CountText) -> str:
@@ -532,7 +532,7 @@ def _shape(value: Json, depth: int, elements: int, characters: int) -> str:
         if not depth and value:
             return "{…}"
         members = [
-            (one_line(str(key)[:60]), _shape(one, depth - 1, elements, characters)) for key, one in value.items()
+            (collapse_spaces(str(key)[:60]), _shape(one, depth - 1, elements, characters)) for key, one in value.items()
         ]
         told = [f"{key}: {shape}" for key, shape in members if characters > _ROOMY or shape not in _SAYS_NOTHING]
         return "{" + ", ".join([*told, *([_GAP] if len(told) < len(members) else [])]) + "}"
@@ -542,11 +542,11 @@ def _shape(value: Json, depth: int, elements: int, characters: int) -> str:
         inner = [_shape(one, depth - 1, elements, characters) for one in value[:elements]]
         return "[" + ", ".join([*inner, *([_GAP] if len(value) > elements else [])]) + "]"
     if isinstance(value, str):
-        flat = str(value) if isinstance(value, _Number) else one_line(value[: 4 * characters])
+        flat = str(value) if isinstance(value, _Number) else collapse_spaces(value[: 4 * characters])
         if len(flat) <= characters:
             return flat
         # Half a name, a path or an address would be a wrong one.
-        return f"{shortened(flat, characters)}…" if " " in flat[:characters] else _GAP
+        return f"{shorten(flat, characters)}…" if " " in flat[:characters] else _GAP
     return json.dumps(value)
 
 
@@ -558,8 +558,8 @@ def _page_lines(output: str) -> list[str]:
         text = _without(text, f"<{name}", f"</{name}>")
     text = _H.sub(lambda found: "\n" + "#" * int(found[1]) + " ", text)
     text = html.unescape(_TAG_RESULT_DIGEST.sub("", _BLOCK.sub("\n", text)))
-    lines = [flat for line in text.splitlines() if (flat := one_line(line))]
-    return [f"# {one_line(html.unescape(title[1]))}", *lines] if title else lines
+    lines = [flat for line in text.splitlines() if (flat := collapse_spaces(line))]
+    return [f"# {collapse_spaces(html.unescape(title[1]))}", *lines] if title else lines
 
 
 def _without(text: str, opens: str, closes: str) -> str:

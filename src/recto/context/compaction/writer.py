@@ -22,7 +22,7 @@ from recto.context.facts.grounding import Evidence, checked
 from recto.context.facts.types import MessageView
 from recto.context.window.plan import ToolResult
 from recto.errors import ModelFailed, RectoError
-from recto.text.secrets import masked
+from recto.text.secrets import mask_secrets
 
 EXTRACTIVE = "extractive"
 """The engine that needs no model."""
@@ -176,7 +176,7 @@ class SummaryWriter:
         attempts.append(
             Attempt(
                 engine=model.name,
-                outcome=masked(why)[:300] or "used",
+                outcome=mask_secrets(why)[:300] or "used",
                 seconds=time.monotonic() - began,
                 prompt_tokens=reply.prompt_tokens,
                 answer_tokens=reply.answer_tokens,

@@ -15,8 +15,8 @@ from recto.context.facts import patterns
 from recto.context.facts.patterns import Wording
 from recto.context.facts.types import Mark
 from recto.text.analyzer import words_of
-from recto.text.identifiers import ends_of
-from recto.text.secrets import secrets_in
+from recto.text.identifiers import clip_middle
+from recto.text.secrets import find_secrets
 from recto.transcript.entries import Role
 
 _MOST = 3_000
@@ -87,14 +87,14 @@ def marks_of(text: str, role: Role) -> Mark:
     """The marks of a message. Linear in its length; never raises."""
     if role == "event":
         return Mark.NONE
-    looked = ends_of(text, _MOST_READ)
-    marks = Mark.SECRET if secrets_in(looked) else Mark.NONE
-    if role != "system" and _fails(ends_of(text, _MOST)):
+    looked = clip_middle(text, _MOST_READ)
+    marks = Mark.SECRET if find_secrets(looked) else Mark.NONE
+    if role != "system" and _fails(clip_middle(text, _MOST)):
         marks |= Mark.ERROR
     heard = _HEARD[role]
     if heard:
         prose = _prose(looked).lower().replace("’", "'")
-        prose = prose if len(prose) <= _MOST else ends_of(prose, _OWN)
+        prose = prose if len(prose) <= _MOST else clip_middle(prose, _OWN)
         for wording in heard:
             if wording.mark not in marks and _is_said(prose, wording):
                 marks |= wording.mark
@@ -175,7 +175,7 @@ def supersedes(correction: str, earlier: str) -> float:
     It does where both speak of the same subject, the later one is worded as a correction, and a value in it differs:
     a number, a date, a name, a path. A value that the later one denies by name is the best sign of all.
     """
-    later, before = ends_of(correction, _LONGEST_COMPARED), ends_of(earlier, _LONGEST_COMPARED)
+    later, before = clip_middle(correction, _LONGEST_COMPARED), clip_middle(earlier, _LONGEST_COMPARED)
     subject_later, values_later = _told(later)
     subject_before, values_before = _told(before)
     if subject_later | values_later == subject_before | values_before:

@@ -14,9 +14,9 @@ from typing import Literal
 from recto.context.facts.grounding import LONGEST, asked_of, core_of, folded, kind_of, path_of, pieces_of, place_in
 from recto.context.facts.tool_errors import told_by
 from recto.context.facts.types import MessageView
-from recto.text.identifiers import ends_of
-from recto.text.secrets import secrets_in
-from recto.text.unicode import visible
+from recto.text.identifiers import clip_middle
+from recto.text.secrets import find_secrets
+from recto.text.unicode import visible_text
 
 EntityKind = Literal["path", "number", "id"]
 
@@ -72,7 +72,7 @@ def _given(arguments: str) -> str:
     try:
         given = json.loads(arguments[:_MOST_SAID])
     except (ValueError, RecursionError):
-        return _ESCAPES.sub(" ", ends_of(arguments, _MOST_SHOWN))
+        return _ESCAPES.sub(" ", clip_middle(arguments, _MOST_SHOWN))
     values = given.values() if isinstance(given, dict) else (given,)
     return _ESCAPES.sub(" ", "\n".join(value if isinstance(value, str) else str(value) for value in values))
 
@@ -99,8 +99,8 @@ def _seen(found: dict[str, EntityUse], name: str, kind: EntityKind, seq: int, pl
 
 def names_in(text: str, most: int = _MOST_SAID) -> Iterator[tuple[str, EntityKind]]:
     """The paths, numbers and names of one text, each once."""
-    shown = visible(ends_of(text, most))
-    for start, end, _ in reversed(secrets_in(shown)):
+    shown = visible_text(clip_middle(text, most))
+    for start, end, _ in reversed(find_secrets(shown)):
         shown = f"{shown[:start]} {shown[end:]}"
     met: set[str] = set()
     for core in dict.fromkeys(map(core_of, dict.fromkeys(pieces_of(shown)))):
@@ -131,7 +131,7 @@ class EntityIndex:
     def __init__(self, text: str) -> None:
         self._names = {name for name, _ in names_in(text, len(text))}
         self._lasts = {name.rpartition("/")[2] for name in self._names}
-        self._words = f" {folded(visible(text))} "
+        self._words = f" {folded(visible_text(text))} "
 
     def has(self, name: str, kind: EntityKind) -> bool:
         """Whether it stands there; a file also by its name alone."""

@@ -18,7 +18,7 @@ from recto.context.facts.todo_lists import TodoItem, changed_tasks, tasks_of
 from recto.context.facts.tool_errors import failure_of, pasted_errors, settles
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.facts.user_text import cut, sentences_of
-from recto.text.secrets import masked
+from recto.text.secrets import mask_secrets
 
 MOST = 400
 """Facts that are kept."""
@@ -180,7 +180,7 @@ class _Ledger:
                 known[place] = new
 
     def _add_task(self, task: TodoItem, one: MessageView) -> None:
-        text = masked(cut(task.text))
+        text = mask_secrets(cut(task.text))
         self.facts.append(
             Fact(
                 kind="progress",
@@ -193,7 +193,7 @@ class _Ledger:
         )
 
     def _add(self, kind: FactKind, text: str, one: MessageView, about: str = "") -> None:
-        text = masked(cut(text))
+        text = mask_secrets(cut(text))
         key = folded(text)
         if not key:
             return

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from recto.context.facts.paths import LONGEST, paths_in, uses_in
 from recto.context.facts.types import MessageView, WorkedFile
-from recto.text.secrets import masked
+from recto.text.secrets import mask_secrets
 from recto.text.truncation import CountText
 
 _FAILED = ("tool_use_error", "does not exist", "No such file", "not been read")
@@ -163,7 +163,7 @@ def file_lines(touched: Sequence[WorkedFile], tokens: int, count: CountText) -> 
 
 def _placed(file: WorkedFile, root: str) -> tuple[str, str]:
     """The folder of a file, below the root where it is, and how the file is written in its line."""
-    path = masked(file.path[:LONGEST])
+    path = mask_secrets(file.path[:LONGEST])
     folder, _, name = path.removeprefix(f"{root}/" if root else "").rpartition("/")
     return folder or ".", _written(file, name)
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from recto.text.excision import markers, renumbered, without
-from recto.text.numbers import NUMBER_WORDS, value_of
-from recto.text.unicode import visible
+from recto.text.excision import item_numbers, remove_spans, renumber_items
+from recto.text.numbers import NUMBER_WORDS, number_value
+from recto.text.unicode import visible_text
 
 Kind = Literal["number", "path", "identifier", "url", "error", "quote"]
 
@@ -333,7 +333,7 @@ class Claim:
 
 def claims_in(text: str) -> tuple[Claim, ...]:
     """What a text claims, in order, none over another; the places are those in `visible(text)`. Linear."""
-    shown = visible(text)
+    shown = visible_text(text)
     found: list[Claim] = []
     at = 0
     for claim in sorted(_whole(shown), key=lambda claim: (claim.start, -claim.end)):
@@ -342,7 +342,7 @@ def claims_in(text: str) -> tuple[Claim, ...]:
             found.append(claim)
             at = claim.end
     found += _words(shown, at, len(shown))
-    counted = {span for span, number in markers(shown) if shown[span[0] : span[1]] == str(number)}
+    counted = {span for span, number in item_numbers(shown) if shown[span[0] : span[1]] == str(number)}
     return tuple(claim for claim in found if (claim.start, claim.end) not in counted)
 
 
@@ -364,7 +364,7 @@ def _whole(text: str) -> Iterator[Claim]:
         whole = found[0][: stop.start()] if stop else found[0].rstrip()
         yield Claim("error", whole, found.start(), found.start() + len(whole))
     for found in NUMBER_WORDS.finditer(text):
-        if value_of(found[0]) is not None:
+        if number_value(found[0]) is not None:
             yield Claim("number", found[0], found.start(), found.end())
     for found in _BROKEN.finditer(text):
         before = text[text.rfind("\n", 0, found.start()) + 1 : found.end()]
@@ -424,7 +424,7 @@ class Evidence:
         self._text = ""
         self._asked: dict[tuple[Kind, str], bool] = {}
         for text in texts:
-            shown = visible(text)
+            shown = visible_text(text)
             self._shown.append(shown)
             # No name has a space in it: what was met between two spaces before gives nothing new.
             fresh = set(shown.split()) - met
@@ -460,7 +460,7 @@ class Evidence:
         return self._asked[asked]
 
     def _holds(self, claim: Claim) -> bool:
-        shown = visible(claim.text)
+        shown = visible_text(claim.text)
         match claim.kind:
             case "url":
                 return _url(shown) in self._urls
@@ -490,7 +490,7 @@ class Evidence:
         if "\n" in text:
             joined = re.sub(r"-?\s*\n\s*", "", text)
             return self._counts(joined)
-        if (value := value_of(text)) is not None:
+        if (value := number_value(text)) is not None:
             return value in self._numbers or self._says(text)
         asked = asked_of(re.sub(r"\s+", "", core_of(text)))
         return bool(asked) and all(number in self._numbers for number in asked)
@@ -556,12 +556,12 @@ class Checked:
 
 def checked(text: str, evidence: Evidence) -> Checked:
     """The text as it is seen, without the lines and sentences that hold something invented. Checked again, it stays."""
-    shown = renumbered(visible(text))
+    shown = renumber_items(visible_text(text))
     claims = claims_in(shown)
     invented = [claim for claim in claims if not evidence.holds(claim)]
     first, rounds = tuple(invented), 0
     while invented and rounds < _ROUNDS:
-        shown = renumbered(visible(without(shown, [(claim.start, claim.end) for claim in invented])))
+        shown = renumber_items(visible_text(remove_spans(shown, [(claim.start, claim.end) for claim in invented])))
         invented = [claim for claim in claims_in(shown) if not evidence.holds(claim)]
         rounds += 1
     return Checked("" if invented else shown, len(claims), first)

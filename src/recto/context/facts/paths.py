@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from recto.context.facts.types import ToolCall
 from recto.formats.json_spans import Json
-from recto.text.identifiers import ends_of
+from recto.text.identifiers import clip_middle
 
 Deed: TypeAlias = Literal["edit", "read", "name"]
 
@@ -95,7 +95,7 @@ def uses_in(call: ToolCall) -> list[Use]:
 
 def paths_in(text: str, *, bare: bool = False) -> list[str]:
     """The paths of files that a text names, each once, in their order; on request also names without a folder."""
-    looked = ends_of(text, _MOST).replace("\\n/", "\n/")  # a line's end that is written as an escape
+    looked = clip_middle(text, _MOST).replace("\\n/", "\n/")  # a line's end that is written as an escape
     found: dict[str, None] = {}
     if "/" in looked or ":\\" in looked:
         is_diff = "\n+++ " in looked or "diff --git " in looked

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from recto.context.facts.types import MessageView, ToolCall
 from recto.context.facts.user_text import cut
-from recto.text.identifiers import ends_of
+from recto.text.identifiers import clip_middle
 
 _LINES = 2
 """Lines that are kept of one failure."""
@@ -93,7 +93,7 @@ class Failure:
 def failure_of(one: MessageView) -> Failure:
     """Whether a tool's result is a failure, and which lines say so."""
     call = told_by(one.calls[0]) if one.calls else ""
-    looked = ends_of(one.text, _MOST)
+    looked = clip_middle(one.text, _MOST)
     if _REFUSED.match(looked):
         return Failure("")
     if one.calls and (_READS.search(one.calls[0].tool) or _SHOWS.match(call.partition(" ")[2])):
@@ -110,7 +110,7 @@ def pasted_errors(text: str) -> list[str]:
         ("<", "This session is being continued", "Base directory")
     ):
         return []
-    found = (line.strip() for line in ends_of(text, _MOST).splitlines() if _PASTED.match(line))
+    found = (line.strip() for line in clip_middle(text, _MOST).splitlines() if _PASTED.match(line))
     lines = list(dict.fromkeys(line for line in found if not line.startswith("Traceback")))
     return lines[:1] + lines[1:][-1:]
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from recto.context.window.plan import PolicyView
 from recto.context.window.units import Unit, WindowMessage
-from recto.text.identifiers import MOST, Known, ends_of, terms
+from recto.text.identifiers import MAX_TERM_CHARS, TermCache, clip_middle, find_terms
 
 TOTAL: Final = "total"
 """The part of a score that decides."""
@@ -94,13 +94,13 @@ class PolicyFeatures:
     @cached_property
     def terms(self) -> list[frozenset[str]]:
         """Terms of each unit in `units`."""
-        known: Known = {}
-        return [terms("\n".join(self._lines_read(unit)), MOST, known) for unit in self.units]
+        known: TermCache = {}
+        return [find_terms("\n".join(self._lines_read(unit)), MAX_TERM_CHARS, known) for unit in self.units]
 
     @cached_property
     def goal(self) -> frozenset[str]:
         """Terms of the task."""
-        return terms(self.view.goal)
+        return find_terms(self.view.goal)
 
     @cached_property
     def last_seen(self) -> dict[str, int]:
@@ -136,13 +136,13 @@ class PolicyFeatures:
         """The text of each line of a unit, as far as it is read."""
         texts = self._texts.get(unit.first)
         if texts is None:
-            max_chars = min(MOST, MAX_FEATURE_CHARS // len(self.units)) // len(unit.messages)
+            max_chars = min(MAX_TERM_CHARS, MAX_FEATURE_CHARS // len(self.units)) // len(unit.messages)
             texts = tuple(self._ends(line, max(_MIN_ENTRY_CHARS, max_chars)) for line in unit.messages)
             self._texts[unit.first] = texts
         return texts
 
     def _ends(self, line: WindowMessage, max_chars: int) -> str:
-        return ends_of(self.view.text_of(line.seq), max_chars)
+        return clip_middle(self.view.text_of(line.seq), max_chars)
 
 
 def _contains_any(substrings: tuple[str, ...], text: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from recto.text.unicode import harmless
+from recto.text.unicode import prompt_safe
 
 NoteKind = Literal["task_progress", "decisions", "bugs", "constraints", "learnings", "misc"]
 NOTE_KINDS: tuple[NoteKind, ...] = get_args(NoteKind)
@@ -69,4 +69,4 @@ def render_notes(notes: Sequence[Note], max_chars: int) -> list[str]:
 
 def _render_note(note: Note) -> str:
     prefix = "critical: " if note.critical else ""
-    return f"- {prefix}{' '.join(harmless(note.text).split())} ({note.seq})"
+    return f"- {prefix}{' '.join(prompt_safe(note.text).split())} ({note.seq})"

@@ -28,7 +28,7 @@ from recto.continuity.checkpoints.checkpoint import (
 )
 from recto.continuity.checkpoints.decisions import decision_in
 from recto.errors import InputError
-from recto.text.secrets import masked
+from recto.text.secrets import mask_secrets
 
 GOAL = 1_200
 """Characters of the goal that are kept; the whole stands in its entry."""
@@ -101,7 +101,7 @@ def checkpoint_of(
 
 def criteria_in(goal: str) -> list[str]:
     """The sentences of a task that say when it is done."""
-    return [masked(said) for said in sentences_of(goal) if _WANTED.search(said.lower())][:_CRITERIA]
+    return [mask_secrets(said) for said in sentences_of(goal) if _WANTED.search(said.lower())][:_CRITERIA]
 
 
 def carried(checkpoint: Checkpoint, before: Checkpoint | None) -> Checkpoint:
@@ -159,18 +159,22 @@ def changed(given: ManualState, changes: Changes, checkpoint: Checkpoint, seq: i
         for text in texts:
             named = text if status == "planned" else _named(text, (*checkpoint.subtasks, *tasks.values()))
             tasks.pop(folded(named), None)
-            tasks[folded(named)] = Subtask(text=masked(named), status=status, seq=seq)
+            tasks[folded(named)] = Subtask(text=mask_secrets(named), status=status, seq=seq)
     again = {folded(text) for text in changes.issues}
     before = tuple(one for one in given.solved if folded(one.text) not in again)
     solved = [_issue_named(text, checkpoint.open_issues) for text in changes.solved]
     return ManualState(
-        goal=masked(changes.goal) or given.goal,
+        goal=mask_secrets(changes.goal) or given.goal,
         success_criteria=_said(changes.success_criteria, seq) or given.success_criteria,
         constraints=given.constraints,
         subtasks=tuple(tasks.values())[-_SUBTASKS:],
-        issues=(*given.issues, *(Issue(error=masked(text), seq=seq, by="agent") for text in changes.issues))[-MOST:],
+        issues=(*given.issues, *(Issue(error=mask_secrets(text), seq=seq, by="agent") for text in changes.issues))[
+            -MOST:
+        ],
         solved=(*before, *(Item(text=text, seq=seq, by="agent") for text in solved))[-MOST:],
-        decisions=(*(decision_in(masked(text), seq, "agent") for text in changes.decisions), *given.decisions)[:MOST],
+        decisions=(*(decision_in(mask_secrets(text), seq, "agent") for text in changes.decisions), *given.decisions)[
+            :MOST
+        ],
         learnings=(*_said(changes.learnings, seq), *given.learnings)[:MOST],
         services=tuple(dict.fromkeys((*given.services, *changes.services)))[-MOST:],
     )
@@ -244,7 +248,7 @@ def _texts(changes: Changes) -> list[str]:
 
 
 def _said(texts: Iterable[str], seq: int) -> tuple[Item, ...]:
-    return tuple(Item(text=masked(text), seq=seq, by="agent") for text in texts)
+    return tuple(Item(text=mask_secrets(text), seq=seq, by="agent") for text in texts)
 
 
 def _once(items: Iterable[Item], most: int) -> tuple[Item, ...]:

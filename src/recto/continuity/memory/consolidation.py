@@ -24,7 +24,7 @@ from recto.continuity.memory.proposals import Proposal, Suggestion
 from recto.continuity.memory.recall_probe import HeldOut, RecallHealth, health_of, held_out
 from recto.errors import InputError, ProposalRefused, RectoError
 from recto.recall.quoting import format_minute
-from recto.text.unicode import harmless, plain
+from recto.text.unicode import prompt_safe, strip_invisible
 from recto.transcript.session_keys import is_memory_session, parse_pointer, pointer_to
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Consolidator:
         for one in review.found:
             if len(made) >= self.memories.rules.proposals:
                 break
-            text = plain(one.text)
+            text = strip_invisible(one.text)
             if text in seen:
                 continue
             seen.add(text)
@@ -333,4 +333,4 @@ def _line(session: str, fact: Fact) -> str:
 
 
 def _short(text: str) -> str:
-    return " ".join(harmless(text).split())[:_LONGEST_LINE]
+    return " ".join(prompt_safe(text).split())[:_LONGEST_LINE]

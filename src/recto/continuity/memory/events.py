@@ -17,7 +17,7 @@ from recto.continuity.memory.model import Memory, digest_of
 from recto.errors import InputError, MalformedMemory
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import parse_pointer, within
+from recto.transcript.session_keys import parse_pointer, reach_of
 
 PROPOSED, NOTED = "memory_proposed", "memory_noted"
 """A proposal stands in the session its evidence is in; that there is one is noted in the session of the memory."""
@@ -201,7 +201,7 @@ def _word(about: dict[str, Any], name: str) -> str:
 def _is_bound(home: str, about: dict[str, Any]) -> bool:
     """Whether an approval is of the bytes it holds, of the proposal it names, and of this memory."""
     digest, (session, _) = _word(about, "digest"), parse_pointer(_word(about, "pointer"))
-    is_ours = within(home, "tenant").holds(session)
+    is_ours = reach_of(home, "tenant").contains(session)
     made = proposal_id(digest, _word(about, "action"), session)
     return is_ours and digest_of(_word(about, "text")) == digest and made == _word(about, "proposal")
 

@@ -25,7 +25,7 @@ from recto.continuity.memory.markdown import LARGEST, MarkdownPage, read_page
 from recto.continuity.memory.model import KINDS, Memory, strength
 from recto.errors import MalformedMemory, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
 from recto.recall.quoting import format_day
-from recto.text.unicode import harmless
+from recto.text.unicode import prompt_safe
 from recto.transcript.events import to_json
 
 PAGES, JOURNAL, INDEX, LOG, HANDOFF = "memories", "journal", "INDEX.md", "log.jsonl", "HANDOFF.md"
@@ -298,7 +298,7 @@ def _told(where: str) -> Iterator[None]:
 
 
 def _index_line(path: str, memory: Memory, now: int) -> str:
-    title = " ".join(harmless(memory.title).split()).replace("[", "(").replace("]", ")")
+    title = " ".join(prompt_safe(memory.title).split()).replace("[", "(").replace("]", ")")
     marks = "".join(f", {name}" for name in ("critical", "evergreen") if getattr(memory, name))
     return (
         f"- [{title}]({path}) ({format_day(memory.created)}, strength {strength(memory, now):.2f}, "

@@ -31,7 +31,7 @@ from recto.continuity.memory.model import Memory, MemoryKind, is_known
 from recto.continuity.memory.proposals import Proposal, Proposing, Suggestion, checked_page, proposal_at
 from recto.errors import ApprovalRefused, InputError, KeyReused, MalformedMemory, ProposalRefused
 from recto.formats import DEFAULT_FORMAT
-from recto.text.unicode import plain
+from recto.text.unicode import strip_invisible
 from recto.tokens.meter import Meter
 from recto.transcript.entries import Draft, Entry
 from recto.transcript.events import event, new_id, to_json
@@ -208,7 +208,12 @@ class Memories:
     def reject(self, proposal: str, by: str, why: str = "") -> Entry:
         """Rejects a proposal for good."""
         found = self._waiting(proposal)
-        about = {"proposal": found.id, "by": _name(by), "why": plain(why)[:500], "receipt": os.urandom(16).hex()}
+        about = {
+            "proposal": found.id,
+            "by": _name(by),
+            "why": strip_invisible(why)[:500],
+            "receipt": os.urandom(16).hex(),
+        }
         return self._decide(found.id, [self._event(REJECTED, about, decision_key(found.id))])
 
     def retire(self, id: str, by: str, why: str = "") -> Entry:
@@ -216,7 +221,7 @@ class Memories:
         found = self.get(id)
         if found.retired:
             raise InputError(f"memory '{found.memory.id}' is retired already: {found.retired}")
-        about = {"memory": found.memory.id, "by": _name(by), "why": plain(why)[:500] or "retired"}
+        about = {"memory": found.memory.id, "by": _name(by), "why": strip_invisible(why)[:500] or "retired"}
         return self._noted(RETIRED, about, "retire", found.memory.id)
 
     def applied(self, id: str, times: int = 1, prevented: int = 0, *, key: str | None = None) -> Entry:
@@ -393,7 +398,7 @@ def _remembered(known: MemoryDecisions, approval: Approval, kept: StoredPage | N
 
 
 def _name(by: str) -> str:
-    found = " ".join(plain(by).split())[:_LONGEST_NAME]
+    found = " ".join(strip_invisible(by).split())[:_LONGEST_NAME]
     if not found:
         raise InputError("say who decides")
     return found

@@ -32,7 +32,7 @@ from recto.continuity.memory.model import (
 )
 from recto.errors import InputError, MalformedMemory
 from recto.recall.quoting import format_day
-from recto.text.unicode import unseen_in
+from recto.text.unicode import invisible_characters
 from recto.transcript.session_keys import parse_pointer
 
 LARGEST = 64 * 1024
@@ -106,7 +106,7 @@ def read_page(raw: bytes, name: str) -> MarkdownPage:
     said = text[body:].replace("\r\n", "\n").strip("\n")
     memory = reading.memory(said, text.count("\n", 0, body) + 1)
     for number, line in enumerate(text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n"), 1):
-        if hidden := unseen_in(line):
+        if hidden := invisible_characters(line):
             reason = f"there are characters here that cannot be seen ({', '.join(hidden)}); take them out"
             raise MalformedMemory(name, number, reason)
     return MarkdownPage(

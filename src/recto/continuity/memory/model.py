@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 from recto.context.facts.classifier import supersedes
 from recto.context.facts.grounding import folded
-from recto.text.similarity import cosine, vector
+from recto.text.similarity import cosine, text_vector
 
 MemoryKind = Literal["decision", "lesson", "correction", "preference", "fact", "procedure"]
 KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
@@ -114,12 +114,12 @@ def strength(memory: Memory, now: int) -> float:
 
 def flags_of(text: str, others: Iterable[Memory], without: str = "") -> tuple[MemoryFlag, ...]:
     """Which memories a text repeats or contradicts, the surest first."""
-    own, found = vector(text.lower()), []
+    own, found = text_vector(text.lower()), []
     key, values, denies = folded(text), _values(text), bool(_DENIES.search(text))
     for other in list(others)[:_COMPARED]:
         if other.id == without or other.state != "approved":
             continue
-        like = 1.0 if folded(other.text) == key else cosine(own, vector(other.text.lower()))
+        like = 1.0 if folded(other.text) == key else cosine(own, text_vector(other.text.lower()))
         theirs = _values(other.text)
         differs = (values and theirs and values != theirs) or denies != bool(_DENIES.search(other.text))
         taken_back = supersedes(text, other.text) if like >= _NEAR or values != theirs else 0.0

@@ -29,12 +29,12 @@ from recto.continuity.memory.model import (
     title_of,
 )
 from recto.errors import InputError, MalformedMemory, ProposalRefused
-from recto.text.secrets import masked, secrets_in
-from recto.text.unicode import plain
+from recto.text.secrets import find_secrets, mask_secrets
+from recto.text.unicode import strip_invisible
 from recto.transcript.entries import Draft
 from recto.transcript.events import event
 from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.session_keys import parse_pointer, pointer_to, within
+from recto.transcript.session_keys import parse_pointer, pointer_to, reach_of
 
 _SECOND = 1_000_000
 _LATEST = 253_402_300_799_000_000
@@ -102,7 +102,7 @@ class Proposing:
 
     def memory_of(self, given: Suggestion) -> Memory:
         """A suggestion as a memory. Raises `ProposalRefused` for what cannot become one."""
-        text = plain(given.text).strip()
+        text = strip_invisible(given.text).strip()
         if given.kind not in KINDS:
             raise ProposalRefused(f"its kind is none of {', '.join(KINDS)}")
         if not text:
@@ -110,8 +110,8 @@ class Proposing:
         if len(text) > LONGEST_TEXT:
             raise ProposalRefused(f"it has {len(text):,} characters, at most {LONGEST_TEXT:,} are kept")
         sources = tuple(dict.fromkeys(given.sources))[:MOST_SOURCES]
-        tags = dict.fromkeys(" ".join(plain(tag).split())[:LONGEST_TAG] for tag in given.tags)
-        title = " ".join(plain(given.title).split())[:LONGEST_TITLE].strip() or title_of(text)
+        tags = dict.fromkeys(" ".join(strip_invisible(tag).split())[:LONGEST_TAG] for tag in given.tags)
+        title = " ".join(strip_invisible(given.title).split())[:LONGEST_TITLE].strip() or title_of(text)
         return Memory(
             id=memory_id(given.kind, text, sources),
             kind=given.kind,
@@ -141,7 +141,7 @@ class Proposing:
             digest=digest,
             memory=memory,
             by=by,
-            why=masked(plain(" ".join(why.split())))[:_LONGEST_WHY],
+            why=mask_secrets(strip_invisible(" ".join(why.split())))[:_LONGEST_WHY],
             flags=tuple(flag for flag in flags if flag.id not in memory.replaces)[:_MOST_FLAGS],
             pointer=pointer_to(session, 1),
             ts=self._clock.now(),
@@ -183,7 +183,7 @@ class Proposing:
         newest = 0
         for pointer in sources:
             session, seq = parse_pointer(pointer)
-            held = within(self._session, "tenant").holds(session)
+            held = reach_of(self._session, "tenant").contains(session)
             entry = next(iter(self._store.read(session, seq, seq)), None) if held else None
             if entry is None:
                 raise ProposalRefused(f"there is nothing at its source '{pointer:.200}'")
@@ -200,7 +200,7 @@ def checked_page(text: str) -> Memory:
         raise ProposalRefused("it holds half a character") from None
     except MalformedMemory as error:
         raise ProposalRefused(str(error)) from None
-    if found := secrets_in(text):
+    if found := find_secrets(text):
         kinds = ", ".join(dict.fromkeys(name for _, _, name in found))
         raise ProposalRefused(f"it holds what looks like a secret ({kinds})")
     return memory

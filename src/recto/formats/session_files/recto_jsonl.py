@@ -20,7 +20,7 @@ from recto.formats.request_body import envelope
 from recto.formats.session_files.jsonl import JsonlLine, reason_of
 from recto.formats.session_files.types import UNREADABLE_LINE, ReadProblem, Report, SourceEntry, layout_of, session_name
 from recto.transcript.entries import MAX_SEQ, Entry, Head, Role, refuse_unstorable
-from recto.transcript.hash_chain import EMPTY, Break, follow
+from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
 
 NAME: Final = "recto"
 VERSION: Final = 1
@@ -174,8 +174,8 @@ def _read_line(body: bytes) -> tuple[Entry, str, Member]:
 
 
 def _follow(heads: dict[str, Head], entry: Entry) -> Entry:
-    reached = follow(entry.session, heads.get(entry.session, EMPTY), [entry])
-    if isinstance(reached, Break):
+    reached = verify_chain(entry.session, heads.get(entry.session, EMPTY_HEAD), [entry])
+    if isinstance(reached, ChainBreak):
         raise InputError(f"session '{entry.session}': {reached.reason}")
     heads[entry.session] = reached
     return entry
@@ -183,7 +183,7 @@ def _follow(heads: dict[str, Head], entry: Entry) -> Entry:
 
 def _missing(heads: Mapping[str, Head], promised: Mapping[str, Head] | None) -> str:
     for session, head in ({} if promised is None else promised).items():
-        reached = heads.get(session, EMPTY)
+        reached = heads.get(session, EMPTY_HEAD)
         if reached.seq < head.seq:
             return f"session '{session}' ends at entry {reached.seq}, the header names {head.seq}: the end is missing"
         if reached != head:

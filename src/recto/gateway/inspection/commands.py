@@ -14,7 +14,7 @@ from recto.errors import RequestRefused
 from recto.gateway.inspection.params import ParsedCall
 from recto.gateway.inspection.queries import Inspection, not_there
 from recto.transcript.entries import MESSAGE
-from recto.transcript.events import asked_by
+from recto.transcript.events import requested_by
 from recto.transcript.session_keys import is_memory_session
 
 SURFACE = "gateway api"
@@ -23,7 +23,7 @@ SURFACE = "gateway api"
 
 @contextmanager
 def _changing(on: Inspection, call: ParsedCall) -> Iterator[Session]:
-    with on.opened(call) as found, asked_by(call.who, SURFACE):
+    with on.opened(call) as found, requested_by(call.who, SURFACE):
         if is_memory_session(found.key):
             says = (
                 "this session holds decisions about memory; POST /api/v1/memory/proposals/approve and reject make them"
@@ -98,7 +98,7 @@ def approve(on: Inspection, call: ParsedCall) -> ApprovalResult:
     memories, asked = on.memories(call), call.body
     if asked["proposal"] not in memories.decisions.noted:
         raise not_there("proposal", "GET /api/v1/memory/proposals")
-    with asked_by(call.who, SURFACE):
+    with requested_by(call.who, SURFACE):
         made = memories.approve(asked["proposal"], asked["digest"], by=call.who)
     return ApprovalResult(memory=made.memory.id, proposal=made.proposal, digest=made.digest, by=made.by)
 
@@ -108,5 +108,5 @@ def reject(on: Inspection, call: ParsedCall) -> StoredEvent:
     memories, asked = on.memories(call), call.body
     if asked["proposal"] not in memories.decisions.noted:
         raise not_there("proposal", "GET /api/v1/memory/proposals")
-    with asked_by(call.who, SURFACE):
+    with requested_by(call.who, SURFACE):
         return stored_event(memories.reject(asked["proposal"], by=call.who, why=asked["reason"]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from recto.context.compaction.protocols import Ending, ModelReply, ModelRequest
 from recto.models.chat.http import joined_text, tokens_in
-from recto.tokens.estimates import whole
+from recto.tokens.estimates import replace_surrogates
 
 URL = "https://api.anthropic.com"
 PATH = "/v1/messages"
@@ -36,10 +36,10 @@ class AnthropicDialect:
         body: dict[str, Any] = {
             "model": self.model,
             "max_tokens": request.max_tokens,
-            "messages": [{"role": "user", "content": whole(request.text)}],
+            "messages": [{"role": "user", "content": replace_surrogates(request.text)}],
         }
         if request.system:
-            body["system"] = whole(request.system)
+            body["system"] = replace_surrogates(request.system)
         return body if "temperature" in without else {**body, "temperature": 0}
 
     def reply(self, tree: object) -> ModelReply:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from recto.context.compaction.protocols import Cancelled, ModelReply, ModelRequest
 from recto.errors import ModelFailed
 from recto.models.http import Endpoint, Trouble, parsed
-from recto.tokens.estimates import whole
+from recto.tokens.estimates import replace_surrogates
 
 ANSWER_MOST = 8 * 1024 * 1024
 """Bytes of an answer that are read at most."""
@@ -93,7 +93,7 @@ def checked(name: str, reply: ModelReply) -> ModelReply:
     """A reply that can be used: without what a model thought aloud before it. Raises `ModelFailed` for any other."""
     if reply.ending == "refused":
         raise ModelFailed(name, "it would not answer")
-    text = whole(_spoken(reply.text))
+    text = replace_surrogates(_spoken(reply.text))
     if not text:
         late = "it ran out of room before it wrote an answer" if reply.ending == "length" else "its answer is empty"
         raise ModelFailed(name, late)

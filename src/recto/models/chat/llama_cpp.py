@@ -28,7 +28,7 @@ from recto.errors import ModelFailed, RectoError
 from recto.models.chat.gguf import control_tokens
 from recto.models.chat.http import checked, tokens_in
 from recto.models.http import LOOK_SECONDS, NO_LONGER_WANTED
-from recto.tokens.estimates import whole
+from recto.tokens.estimates import replace_surrogates
 
 _BATCH = 128
 """Tokens that are read in one go. After each it can be broken off; more are hardly faster without a graphics card."""
@@ -225,7 +225,7 @@ class EmbeddedModel:
     def tokens(self, text: str) -> int:
         """How many tokens the model makes of a text; what looks like a control token is text. Raises `ModelFailed`."""
         call: _Call[int] = _Call(ends=time.monotonic() + self.seconds)
-        return self._within(call, lambda: self._loaded().tokens(whole(text)))
+        return self._within(call, lambda: self._loaded().tokens(replace_surrogates(text)))
 
     def close(self) -> None:
         """Frees its memory, at once or when the answer that is being written is through; the next use loads it anew."""
@@ -283,7 +283,9 @@ class EmbeddedModel:
 
     def _write(self, request: ModelRequest, call: _Call[ModelReply]) -> ModelReply:
         runtime, answer = self._loaded(), _Answer(call)
-        runtime.write(whole(request.system), whole(request.text), request.max_tokens, answer.take)
+        runtime.write(
+            replace_surrogates(request.system), replace_surrogates(request.text), request.max_tokens, answer.take
+        )
         if answer.refusal or answer.broken_off:
             raise ModelFailed(self.name, answer.refusal or call.why(_TOO_LATE))
         return answer.reply()

@@ -8,7 +8,7 @@ from typing import Any
 
 from recto.context.compaction.protocols import Ending, ModelReply, ModelRequest
 from recto.models.chat.http import joined_text, tokens_in
-from recto.tokens.estimates import whole
+from recto.tokens.estimates import replace_surrogates
 
 PATH = "/chat/completions"
 _ENDINGS: dict[object, Ending] = {"stop": "stop", "length": "length", "content_filter": "refused"}
@@ -24,10 +24,10 @@ class OpenAIDialect:
 
     def body(self, request: ModelRequest, without: Collection[str]) -> Mapping[str, Any]:
         """The question, without the fields that the model does not take."""
-        system = [{"role": "system", "content": whole(request.system)}] if request.system else []
+        system = [{"role": "system", "content": replace_surrogates(request.system)}] if request.system else []
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": [*system, {"role": "user", "content": whole(request.text)}],
+            "messages": [*system, {"role": "user", "content": replace_surrogates(request.text)}],
             "stream": False,
         }
         body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = request.max_tokens

@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from recto.tokens.estimates import whole
+from recto.tokens.estimates import replace_surrogates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,7 +106,7 @@ def fold(text: str) -> str:
     pieces = (text[start : start + PIECE] for start in range(0, len(text), PIECE))
     bare = "".join(_MARKS.sub("", unicodedata.normalize("NFKD", piece)) for piece in pieces)
     pieces = (bare[start : start + PIECE] for start in range(0, len(bare), PIECE))
-    return whole("".join(unicodedata.normalize("NFC", piece) for piece in pieces).casefold())
+    return replace_surrogates("".join(unicodedata.normalize("NFC", piece) for piece in pieces).casefold())
 
 
 def _telling(words: list[str]) -> list[str]:

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from recto.errors import EmbedderFailed, SettingsError
 from recto.models.http import Endpoint, Trouble, parsed
-from recto.tokens.estimates import whole
+from recto.tokens.estimates import replace_surrogates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -156,7 +156,7 @@ class EndpointEmbedder:
         found = []
         for start in range(0, len(places), self.batch):
             chosen = places[start : start + self.batch]
-            found.append(self._ask([whole(prefix + texts[place][:TEXT_MOST]) for place in chosen]))
+            found.append(self._ask([replace_surrogates(prefix + texts[place][:TEXT_MOST]) for place in chosen]))
         rows = np.zeros((len(texts), self.dims), dtype=np.float32)
         if found:
             rows[places] = np.concatenate(found)

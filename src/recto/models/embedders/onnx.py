@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from recto.errors import EmbedderFailed, RectoError
-from recto.tokens.estimates import whole
+from recto.tokens.estimates import replace_surrogates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,7 +121,7 @@ class OnnxEmbedder:
 
     def _tokens(self, model: _Model, text: str) -> list[int]:
         # A token spelled out in a text stays text: nobody ends a text early by writing `[SEP]` into it.
-        tokens = model.encode(whole(text[: self.max_tokens * CHARACTERS_PER_TOKEN]))
+        tokens = model.encode(replace_surrogates(text[: self.max_tokens * CHARACTERS_PER_TOKEN]))
         if len(tokens) <= self.max_tokens:
             return tokens
         return tokens[: self.max_tokens - model.after] + tokens[len(tokens) - model.after :]

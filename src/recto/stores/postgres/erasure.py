@@ -16,7 +16,7 @@ from recto.errors import AppendConflict, StoreReadOnly, TurnTaken
 from recto.stores.postgres import queries
 from recto.stores.postgres.errors import named, translate
 from recto.transcript.entries import Head
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import tenant_of
 
 TRANSCRIPT: Final = ("entries", "heads", "kept_heads")
@@ -73,7 +73,7 @@ def _removed(connection: psycopg.Connection[tuple[Any, ...]], session: str, expe
             name = sql.Identifier("recto", table)
             connection.execute(sql.SQL("DELETE FROM {} WHERE session = %s").format(name), (session,))
         connection.execute(_END, (session,))
-    return Head(seq, bytes(digest)) if seq else EMPTY
+    return Head(seq, bytes(digest)) if seq else EMPTY_HEAD
 
 
 def written_anew(url: str, tables: Sequence[str], sessions: Sequence[str], *, seconds: float) -> None:

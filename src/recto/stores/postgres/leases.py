@@ -20,7 +20,7 @@ from recto.errors import AppendConflict, TurnTaken
 from recto.stores.postgres import queries
 from recto.stores.postgres.pool import ConnectionPool
 from recto.transcript.entries import Head
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import tenant_of
 
 LEASE = 15.0
@@ -121,7 +121,7 @@ class Leases:
             if row is None:
                 return None
             epoch, seq, digest = row
-            head = Head(seq, bytes(digest)) if seq else EMPTY
+            head = Head(seq, bytes(digest)) if seq else EMPTY_HEAD
             turn = self._held[session] = Lease(owner=owner, epoch=epoch, head=head, sure_until=sure_until)
             return turn
         finally:

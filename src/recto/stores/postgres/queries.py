@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 from recto.stores.postgres.codec import Column, number, of_bytes, of_numbers, of_texts
 from recto.stores.postgres.pool import ConnectionPool
 from recto.transcript.entries import Draft, Entry, Head, Role
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import tenant_of
 
 PAGE_ROWS = 256
@@ -189,7 +189,7 @@ async def standing_of(link: ConnectionPool, session: str, drafts: Sequence[Draft
         stored = {key: entry for key, entry in by_key.items() if key is not None}
         if row is None:
             return SessionStatus(
-                head=EMPTY, epoch=0, is_taken=False, kept=None, hash_there=None, by_key=stored, by_id=by_id
+                head=EMPTY_HEAD, epoch=0, is_taken=False, kept=None, hash_there=None, by_key=stored, by_id=by_id
             )
         seq, digest, epoch, owner, is_live, kept_seq, kept_hash, hash_there = row
         return SessionStatus(

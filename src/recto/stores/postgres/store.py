@@ -28,7 +28,7 @@ from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
 from recto.stores.postgres.queries import SessionStatus, standing_of
 from recto.stores.postgres.schema import prepared
 from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
-from recto.transcript.hash_chain import EMPTY, already_stored, link
+from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
 from recto.transcript.session_keys import tenant_of
 
 _PAUSE = 0.02
@@ -98,7 +98,7 @@ class PostgresStore:
         if (known := self._turns.head(session)) is not None:
             return known
         found = self._fetched(session, queries.HEAD)
-        return Head(found[0][0], bytes(found[0][1])) if found else EMPTY
+        return Head(found[0][0], bytes(found[0][1])) if found else EMPTY_HEAD
 
     def written(self, session: str) -> int:
         """The last entry that this process has stored in a session; 0 where it has not, or not for a long time."""
@@ -204,7 +204,7 @@ class PostgresStore:
         async with asyncio.timeout(self._link.patience + 1), lock:
             guess = self._tips.get(session)
             if guess is not None and (expect is None or expect == guess.seq):
-                tried.append(link(session, guess, drafts))
+                tried.append(link_entries(session, guess, drafts))
                 if await self._is_stored(session, tried[-1]):
                     return tried[-1]
             return await self._settled(session, drafts, expect, tried)
@@ -230,7 +230,7 @@ class PostgresStore:
                 if draft.id in stands.by_id:
                     reason = f"id '{draft.id}' is already entry {stands.by_id[draft.id][0]}"
                     raise AppendConflict(session, expect, stands.head.seq, reason)
-            tried.append(link(session, stands.head, new))
+            tried.append(link_entries(session, stands.head, new))
             if await self._is_stored(session, tried[-1]):
                 return [*found, *tried[-1]]
             await self._turns.refuse_lost(session)

@@ -19,7 +19,7 @@ from recto.stores.sqlite.connection import SqliteOptions, connect
 from recto.stores.sqlite.heads_file import HeadsFile
 from recto.stores.sqlite.lock import SideLock
 from recto.transcript.entries import MAX_SEQ, Head
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 
 _LIFTED = ("entries_stay", "sessions_keep")
 """The triggers that stand in the way."""
@@ -86,7 +86,7 @@ def _removed(connection: apsw.Connection, session: str, expect: int | None) -> t
     connection.execute("BEGIN IMMEDIATE")
     try:
         number = queries.number_of(connection, session)
-        head = EMPTY if number is None else queries.head_of(connection, number)
+        head = EMPTY_HEAD if number is None else queries.head_of(connection, number)
         if expect is not None and expect != head.seq:
             raise AppendConflict(session, expect, head.seq)
         if number is not None:

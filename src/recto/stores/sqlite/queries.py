@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from recto.transcript.entries import MAX_SEQ, Entry, Head, SessionSummary
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 
 PAGE_ENTRIES = 500
 PAGE_BYTES = 8 * 2**20
@@ -83,7 +83,7 @@ def head_of(connection: apsw.Connection, number: int) -> Head:
     row = connection.execute(_HEAD, _range(number, 0, MAX_SEQ)).fetchone()
     if row and type(row[1]) is not bytes:
         raise apsw.CorruptError(f"the hash of entry {row[0] & MAX_SEQ} is of a wrong type")
-    return Head(row[0] & MAX_SEQ, row[1]) if row else EMPTY
+    return Head(row[0] & MAX_SEQ, row[1]) if row else EMPTY_HEAD
 
 
 def hash_at(connection: apsw.Connection, number: int, seq: int) -> bytes | None:

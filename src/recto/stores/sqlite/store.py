@@ -20,7 +20,7 @@ from recto.stores.sqlite.lock import SideLock
 from recto.stores.sqlite.schema import FileVersion, expected_objects, objects_of, upgrade, version_of
 from recto.stores.sqlite.writer import SqliteWriter
 from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
-from recto.transcript.hash_chain import EMPTY
+from recto.transcript.hash_chain import EMPTY_HEAD
 
 if TYPE_CHECKING:
     from recto.stores.sqlite.erasure import SqliteEraser
@@ -85,7 +85,7 @@ class SqliteStore:
     def head(self, session: str) -> Head:
         """The end of a session; `EMPTY` where there is none."""
         with self._reading(session) as (connection, number):
-            return queries.head_of(connection, number) if number is not None else EMPTY
+            return queries.head_of(connection, number) if number is not None else EMPTY_HEAD
 
     def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
         """Entries from `start` up to and including `stop`, in order; no lock is held between two pages."""

@@ -23,7 +23,7 @@ from recto.stores.sqlite.errors import is_unsynced, translate
 from recto.stores.sqlite.heads_file import HeadsFile
 from recto.stores.sqlite.lock import SideLock
 from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head
-from recto.transcript.hash_chain import EMPTY, already_stored, link
+from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
 
 _MAX_TIPS = 1000
 MAX_GROUP_JOBS = 1000
@@ -212,7 +212,7 @@ class SqliteWriter:
                 if entry is not None:
                     stored[key] = entry
         found = already_stored(job.session, job.drafts, stored, tip.head, job.expect)
-        new = link(job.session, tip.head, job.drafts[len(found) :])
+        new = link_entries(job.session, tip.head, job.drafts[len(found) :])
         if tip.head.seq + len(new) > MAX_SEQ:
             reason = f"a session has at most {MAX_SEQ:,} entries; go on in another session"
             raise AppendConflict(job.session, job.expect, tip.head.seq, reason)
@@ -226,7 +226,7 @@ class SqliteWriter:
             if lost is not None and (kept := self._heads.kept(lost)):
                 raise TailCut(session, kept.head.seq, 0)
             number = max(queries.last_number(connection), self._heads.last_number()) + 1
-            return _Tip(number, EMPTY, None, True)
+            return _Tip(number, EMPTY_HEAD, None, True)
         head, kept = queries.head_of(connection, number), self._heads.kept(number)
         if kept is not None and kept.is_of(session):
             if kept.head.seq > head.seq:

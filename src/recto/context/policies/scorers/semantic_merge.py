@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from recto.context.policies.features import REPEATS, TOTAL, PolicyFeatures, ScoreParts
-from recto.text.similarity import Vector, cosine, vector
+from recto.text.similarity import Vector, cosine, text_vector
 
 _MAX_COMPARED_CHARS = 2_000_000
 """Characters compared in one plan, over all units."""
@@ -55,7 +55,7 @@ class SemanticMerge:
     def _repeats(self, view_features: PolicyFeatures) -> dict[int, tuple[float, int]]:
         """For each index whose unit is repeated: the similarity, and the index of the newer unit that stays."""
         share = max(_MIN_ENTRY_CHARS, _MAX_COMPARED_CHARS // max(1, len(view_features.units)))
-        vectors = [vector(view_features.text(unit, share)) for unit in view_features.units]
+        vectors = [text_vector(view_features.text(unit, share)) for unit in view_features.units]
         spread = Counter(code for features in vectors for code in features)
         eligible = {view_features.index_of[unit.first] for unit in view_features.view.eligible}
         indexes_by_code: dict[int, list[int]] = defaultdict(list)

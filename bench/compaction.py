@@ -110,9 +110,8 @@ def _redo(recording: Recorded, scores: dict[str, Score], way: str, model: ChatMo
             most = session.count(compaction.summary)
             rules = session.window.rules
             small = replace(rules.compact, keep_recent_tokens=0, summary_tokens=most, handoff_tokens=0)
-            session.window.rules = replace(
-                rules, compact=small, protection=replace(rules.protection, task=False, min_recent_messages=0)
-            )
+            protection = replace(rules.protection, task=False, min_recent_messages=0)
+            session.window.configure(rules=replace(rules, compact=small, protection=protection))
             began = time.perf_counter()
             session.compact()
             scores[way].seconds += time.perf_counter() - began

@@ -173,7 +173,7 @@ class Telling:
             asked = Said(turn=Turn(role="user", text=question.text), ts=question.ts)
             store.append(SESSION, [counted(session, "question", asked)])
             prompt = session.prompt()
-            recalled = session.window.material.recalled
+            recalled = session.window.builder.extras.recalled
             texts = [read(raw, CHAT).text for raw in prompt.raw]
         rmtree(self._folder / "asked")
         gold = [entries[place] for place in question.gold]

@@ -20,7 +20,7 @@ from recto.config import Settings, load
 from recto.config.factory import make_meter, model_card, open_session
 from recto.context.window.cache_cost import call_price, stable_prefix
 from recto.context.window.units import WindowMessage
-from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.prompt_builder import MessageCache
 from recto.errors import WindowOverflow
 from recto.formats import read
 from recto.formats.anthropic import ANTHROPIC
@@ -91,13 +91,13 @@ class Trimming:
     def __init__(self, room: int, meter: Meter) -> None:
         self._room = room
         self._lines: deque[WindowMessage] = deque()
-        self._material = PromptBuilder(meter=meter, pointer_of=str, marker_of=lambda _: "")
+        self._messages = MessageCache(meter=meter, pointer_of=str)
         self._known: dict[bytes, int] = {}
         self._seq = 0
 
     def take(self, raw: bytes) -> None:
         self._seq += 1
-        self._lines.append(self._material.take(self._seq, str(self._seq), raw, ANTHROPIC))
+        self._lines.append(self._messages.take(self._seq, str(self._seq), raw, ANTHROPIC))
         self._known[raw] = self._lines[-1].tokens
 
     def prompt(self) -> tuple[list[Piece], bool]:
@@ -112,17 +112,17 @@ class Trimming:
     def _drop(self, over: int) -> None:
         while len(self._lines) > 1 and over > 0:
             line = self._lines.popleft()
-            self._material.forget([line.seq])
+            self._messages.forget([line.seq])
             over -= line.tokens
 
     def _rendered(self) -> list[Piece]:
         arrangement = arrange(list(self._lines), "merging")
-        messages = render_arrangement(arrangement, self._material.raws, ANTHROPIC)
+        messages = render_arrangement(arrangement, self._messages.raws, ANTHROPIC)
         return [(raw, self._cost(raw)) for raw in messages]
 
     def _cost(self, raw: bytes) -> int:
         if raw not in self._known:
-            self._known[raw] = self._material.meter.message(read(raw, ANTHROPIC))
+            self._known[raw] = self._messages.meter.message(read(raw, ANTHROPIC))
         return self._known[raw]
 
 

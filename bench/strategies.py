@@ -129,7 +129,7 @@ def _apply(messages: list[dict], policy: object, model: ChatModel | None, cost: 
         if isinstance(model, Counting):
             model.count = session.meter.count
         session.append_all(messages)
-        before = session.window.material.prompt_tokens(session.window.state)
+        before = session.window.builder.prompt_tokens(session.window.state)
         _narrow(session, before, policy)
         began = time.perf_counter()
         prompt = session.prompt()
@@ -154,7 +154,7 @@ def _narrow(session: Session, used: int, policy: object) -> None:
     """A room that the session just overflows, and one rung alone to bring it down to half of that."""
     window = session.window
     chosen = replace(window.rules.compact, keep_recent_tokens=used // 2) if policy == "compact" else policy
-    window.rules = replace(
+    rules = replace(
         window.rules,
         input_budget=used + 1,
         ceiling=HALF + 0.01,
@@ -165,7 +165,7 @@ def _narrow(session: Session, used: int, policy: object) -> None:
         cache_aware=False,
         protection=Protection(min_recent_messages=8),
     )
-    window.budget = replace(window.budget, input_budget=used + 1)
+    window.configure(rules=rules, budget=replace(window.budget, input_budget=used + 1))
 
 
 def _embedded(quick: bool) -> ChatModel | None:

@@ -79,7 +79,7 @@ def kinds(session):
 
 
 def newest(session) -> Checkpoint:
-    return session.window.continuing.newest()
+    return session.window.continuity.newest()
 
 
 def text_of(prompt) -> str:

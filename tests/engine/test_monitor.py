@@ -373,10 +373,11 @@ def driven(name, session):
             say(session, big(size))
     else:
         say(session, big(4000))
-        session.window.tighten(session.window.material.prompt_tokens(session.window.state) + 100)
+        session.window.tighten(session.window.builder.prompt_tokens(session.window.state) + 100)
         for _ in range(3):
             say(session)
-        session.window.budget, session.window.rules = driven.roomy
+        budget, rules = driven.roomy
+        session.window.configure(budget=budget, rules=rules)
 
 
 @pytest.mark.parametrize("name", sorted(ALERT_KINDS))

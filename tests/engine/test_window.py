@@ -107,7 +107,7 @@ def test_a_long_session_opens_from_its_snapshot_and_reads_little_else(tmp_path):
         assert kinds(session).count("window_snapshot") >= 3
         entries = len(session)
         state = session.window.state
-        assert set(session.window.material.raws) == set(state.messages)  # what left is let go of
+        assert set(session.window.messages.raws) == set(state.messages)  # what left is let go of
     with opened(tmp_path / "a.db") as again:
         assert again.window.state == state
     with opened(tmp_path / "a.db") as again:
@@ -119,7 +119,7 @@ def test_a_long_session_opens_from_its_snapshot_and_reads_little_else(tmp_path):
                 read.append(entry.seq)
                 yield entry
 
-        again.window._fold._store = _Reading(again.store, counted)
+        again.window._projection._store = _Reading(again.store, counted)
         again.prompt()
         assert len(read) < entries / 2
 
@@ -333,7 +333,7 @@ def test_a_decision_never_misses_what_another_writer_stored_meanwhile(tmp_path):
                     meddled.append(other.append({"role": "user", "content": "wait, one more thing"}))
                 return Prune().plan(view, need)
 
-        session.window.rules = replace(session.window.rules, policies=(Meddling(),))
+        session.window.configure(rules=replace(session.window.rules, policies=(Meddling(),)))
         decision = next(prompt for prompt in work(session, exchanges=60) if prompt.decisions).decisions[0]
         assert decision.seq > meddled[0].seq
         assert meddled[0].seq in seqs_in(json.loads(decision.content)["kept"])

@@ -67,7 +67,7 @@ def unfindable(session: Session, *, catches_up: bool = True) -> list[int]:
     """Entries that left the prompt and that a search for their own words does not find."""
     if catches_up:
         session.recall("anything")
-    searcher = session.window._recollection.recall.searcher
+    searcher = session.window._recall.recall.searcher
     gone = left(session)
     own = {
         entry.seq: found[0]

@@ -20,7 +20,7 @@ from recto.context.policies.scorers import scorer_named
 from recto.context.policies.trim import TrimResults
 from recto.context.window.plan import Plan
 from recto.context.window.state import Protection, WindowState
-from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
@@ -87,30 +87,28 @@ def answering(wire: str, call: str, text: str) -> bytes:
 def gathered(rng: random.Random) -> tuple[PromptBuilder, WindowState, str]:
     """A transcript, taken in."""
     wire = rng.choice((CHAT, ANTHROPIC, RESPONSES))
-    material = PromptBuilder(
-        meter=METER,
-        pointer_of=lambda seq: f"recto://s/{seq}",
-        marker_of=lambda state: f"[{state.evicted_messages} left]",
-        fixed=3,
+    messages = MessageCache(meter=METER, pointer_of=lambda seq: f"recto://s/{seq}")
+    builder = PromptBuilder(
+        messages=messages, marker_of=lambda state: f"[{state.evicted_messages} left]", extras=PromptExtras(frame=3)
     )
     state = WindowState()
     for seq, raw in enumerate(transcript(rng, wire), 1):
-        state.add(material.take(seq, str(seq), raw, wire))
+        state.add(messages.take(seq, str(seq), raw, wire))
     state.pins |= {seq for seq in state.messages if rng.random() < 0.05}
-    return material, state, wire
+    return builder, state, wire
 
 
-def build(rng: random.Random, material: PromptBuilder, state: WindowState, wire: str, policies=None) -> str:
+def build(rng: random.Random, builder: PromptBuilder, state: WindowState, wire: str, policies=None) -> str:
     """One build: what came of it."""
     rules = ReliefRules(
         input_budget=rng.choice((60, 200, 800, 2_000, 9_000)),
         protection=Protection(min_recent_messages=rng.choice((0, 3, 24))),
         policies=policies or rng.choice(POLICIES),
     )
-    relief = plan_relief(state, rules, material)
+    relief = plan_relief(state, rules, builder)
     if relief.after > rules.input_budget:
         return "overflow"
-    built = material.build(relief.state)
+    built = builder.build(relief.state)
     if built.tokens > rules.input_budget:
         return "over"
     if any(seq not in relief.state.messages for seq in state.pins):
@@ -166,8 +164,8 @@ def test_without_relief_the_same_transcripts_are_over():
     rng = random.Random(3)
     over = 0
     for _ in range(200):
-        material, state, _ = gathered(rng)
-        over += material.build(state).tokens > 2_000
+        builder, state, _ = gathered(rng)
+        over += builder.build(state).tokens > 2_000
     assert over > 20
 
 

@@ -48,7 +48,7 @@ def write(folder: Path, acknowledge: Callable[[str], None], way: Callable[[Path,
     saving.write_whole = way
     window = opened(folder).window
     for number in itertools.count():
-        pair = window.checkpoint(Changes(learnings=(f"{number} {LONG}",)))
+        pair = window.continuity.checkpoint(Changes(learnings=(f"{number} {LONG}",)))
         acknowledge(str(json.loads(pair[0].content)["version"]))
         files = {path: path.read_bytes() for path in folder_of(folder / "files", KEY).glob("[!.]*")}
         for _ in range(10):  # so that as many kills fall into the writing of files as into that of the store

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from tests.gateway.inspecting import ALL, CANARIES, KEYS, MAIN, ODD, example, named, world
 
 from recto.config.factory import open_memory
+from recto.engine.gauge import pressure_of
 from recto.gateway.inspection.operations import PREFIX
 from recto.testing import FakeClock
 from recto.transcript.events import event, requested_by
@@ -204,8 +205,8 @@ def test_the_timeline_ends_where_the_window_is_and_marks_every_decision(told):
     shown = told.get("/session/timeline", session=MAIN)
     with told.sessions.use(KEYS["anna"], MAIN) as session:
         window = session.window
-        window.offer(())
-        assert shown["points"][-1]["tokens"] == window.pressure_of(window.state).tokens
+        now = pressure_of(window.state, window.builder_for(), window.rules, window.budget.input_budget)
+        assert shown["points"][-1]["tokens"] == now.tokens
         decisions = {one.seq for one in session.report().decisions}
     assert {mark["seq"] for point in shown["points"] for mark in point["decisions"]} == decisions
     assert [point["turn"] for point in shown["points"]] == list(range(1, 25))

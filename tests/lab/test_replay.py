@@ -13,7 +13,7 @@ from recto.context.compaction.writer import SummaryWriter, WritingRules
 from recto.context.window.budget import Budget
 from recto.context.window.state import in_flight
 from recto.engine.compactor import Compactor
-from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.prompt_builder import MessageCache
 from recto.engine.window import Window
 from recto.errors import WindowOverflow
 from recto.formats import format_named, read
@@ -47,10 +47,10 @@ def replay(messages: list, size: int, mode: str = "sliding_window") -> dict[str,
     budget = Budget.of(size)
     rules = make_relief_rules(load(environ={}, arguments={"window": {"mode": mode}}), budget, CARD)
 
-    def compressor(material: PromptBuilder) -> Compactor:
-        return Compactor(store, SESSION, material, SummaryWriter(lambda: None, WritingRules(), meter.count))
+    def compactor(messages: MessageCache) -> Compactor:
+        return Compactor(store, SESSION, messages, SummaryWriter(lambda: None, WritingRules(), meter.count))
 
-    window = Window(store, SESSION, meter=meter, clock=clock, budget=budget, rules=rules, compressor=compressor)
+    window = Window(store, SESSION, meter=meter, clock=clock, budget=budget, rules=rules, compactor=compactor)
     seen = {"prompts": 0, "decisions": 0, "overflows": 0}
     previous: tuple[bytes, ...] = ()
     for place, entry in enumerate(messages):
@@ -90,7 +90,7 @@ def check(prompt, window, meter) -> None:
     assert prompt.tokens == spent + meter.frame.prompt
     state = window.state
     protected = {seq for seq in (state.task_seq, *in_flight(state)) if seq and seq not in state.shortened}
-    changed = [raw for seq in protected if (raw := window.material.raws[seq]) not in prompt.raw]
+    changed = [raw for seq in protected if (raw := window.messages.raws[seq]) not in prompt.raw]
     # Only what a provider refuses may differ, and real sessions have both: blank text blocks, and a result with words
     # behind it whose parallel results come in the next message (results have to come first, so it stands in two).
     assert [raw for raw in changed if format_named(wire).edits.settle([raw]) == [raw] and not mixed(raw)] == []

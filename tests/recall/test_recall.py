@@ -226,7 +226,7 @@ def with_embedder(session, embedder):
 
     indexer = Indexer(session.store, MemoryIndex(), lexicon=PorterLexicon(), embedder=embedder, in_background=False)
     recall = RecallService(Searcher(indexer), session.key, rules=RecallRules(index_seconds=5.0))
-    session.window._recollection.recall = recall
+    session.window._recall.recall = recall
     return session
 
 
@@ -427,7 +427,7 @@ def test_an_output_that_nobody_found_stands_no_higher_than_its_call():
 def test_an_output_that_stands_in_the_prompt_does_not_come_along():
     with opened(recall=WORDS) as session:
         told = worked(session, "Have a look.", "mill/quay/buffer.py", "HALF = 5210796")
-        recall = session.window._recollection.recall
+        recall = session.window._recall.recall
         recall.catch_up()
         asked = Query(text="What stands in mill/quay/buffer.py?", now=0)
         assert told.seq in {hit.seq for hit in recall.search(asked, most=9).hits}
@@ -469,7 +469,7 @@ def test_the_index_is_not_asked_anew_for_each_hit(monkeypatch):
         for number in range(12):
             session.append({"role": "user", "content": f"The harbour has {number} boats named {chr(97 + number) * 9}."})
         assert len(session.recall("harbour").hits) > 5
-        words, asked = session.window._recollection.recall.indexer.words, []
+        words, asked = session.window._recall.recall.indexer.words, []
         facts = words.facts
         monkeypatch.setattr(words, "facts", lambda key: asked.append(key) or facts(key))
         assert len(session.recall("harbour").hits) > 5
@@ -530,7 +530,7 @@ def test_usefulness_is_learnt_from_answers_that_repeat_what_was_recalled():
 def test_without_a_words_index_nothing_leaves_and_the_overflow_is_typed(tmp_path):
     with opened(tmp_path / "a.db", recall={"embedder": {"use": "none"}}) as session:
         session.append({"role": "user", "content": "Hello."})
-        index = session.window._recollection.recall.indexer.index
+        index = session.window._recall.recall.indexer.index
         index.close()  # as if it were gone: every call fails from here on
         with pytest.raises(WindowOverflow):
             chatter(session, 200)

@@ -136,7 +136,7 @@ def _print(found: ResumeState, as_json: bool) -> None:
 
 def _from_store(settings: Settings, session: str | None) -> tuple[Checkpoint, str]:
     with opened(settings, session) as found:
-        checkpoint = found.window.continuing.newest()
+        checkpoint = found.window.continuity.newest()
         entry = found.store.find(found.key, checkpoint_key(checkpoint.version)) if checkpoint else None
         if checkpoint is None or entry is None:
             raise InputError(f"there is no checkpoint of session '{found.key}' yet; 'recto checkpoint' writes one")
@@ -155,7 +155,7 @@ def _from_file(settings: Settings, session: str | None, source: str) -> tuple[Ch
         if view.owns(checkpoint.session) and view.head(checkpoint.session).seq:
             known = _of(settings, checkpoint.session)
             with open_session(known, store) as found:
-                newest = found.window.continuing.newest()
+                newest = found.window.continuity.newest()
     if newest is not None:
         checkpoint = read_checkpoint(source, session=key, newest=(newest.version, newest.window))
     return checkpoint, source

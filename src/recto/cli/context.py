@@ -67,7 +67,7 @@ def _show(settings: Settings, session: str | None, model: str | None, as_json: b
         if as_json:
             click.echo(json.dumps(asdict(report)))
         elif detail:
-            print_detail(report, found.window.material.text_of)
+            print_detail(report, found.window.messages.text_of)
         else:
             print_list(report)
 

@@ -27,7 +27,7 @@ from recto.continuity.checkpoints.checkpoint import CheckpointRules
 from recto.engine.fit import M, fit_messages
 from recto.engine.importer import Importer
 from recto.engine.monitor import Monitor, health_report
-from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.prompt_builder import MessageCache
 from recto.engine.session import Session
 from recto.engine.standing_context import StandingContext
 from recto.engine.window import Window
@@ -179,11 +179,11 @@ def open_session(
 
     delegator = _make_delegator(settings, view, key, meter, dispatcher) if dispatcher else None
 
-    def compressor(material: PromptBuilder) -> Compactor:
+    def compactor(messages: MessageCache) -> Compactor:
         from recto.engine.compactor import Compactor  # noqa: PLC0415
 
         writer = make_writer(settings, meter, model)
-        return Compactor(view, key, material, writer, delegator, ahead=settings.compress.background)
+        return Compactor(view, key, messages, writer, delegator, ahead=settings.compress.background)
 
     window = Window(
         view,
@@ -193,11 +193,11 @@ def open_session(
         budget=budget,
         rules=rules,
         recall=recall if settings.recall.enabled else None,
-        compressor=compressor,
+        compactor=compactor,
         continuity=make_checkpoint_rules(settings),
+        standing=make_standing_context(settings, meter, budget.input_budget),
     )
-    window.standing = make_standing_context(settings, meter, budget.input_budget)
-    session = Session(
+    return Session(
         view,
         key,
         meter=meter,
@@ -205,12 +205,10 @@ def open_session(
         max_message_bytes=settings.limits.message_bytes,
         window=window,
         delegator=delegator,
+        monitor=make_monitor(settings, view, key, sinks) if settings.health.enabled else None,
+        memory=partial(open_memory, settings, opened),
         owns_store=store is None,
     )
-    session.memory_for = partial(open_memory, settings, opened)
-    if settings.health.enabled:
-        session.measured_by(make_monitor(settings, view, key, sinks))
-    return session
 
 
 def model_card(settings: Settings) -> ModelCard:

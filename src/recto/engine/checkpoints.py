@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -25,8 +25,8 @@ from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.engine.checkpoint_files import HANDOFF as HANDOFF_FILE
 from recto.engine.checkpoint_files import JSON, PAGE, folder_of, write_whole
 from recto.engine.environment import EnvironmentProbe
-from recto.engine.projection import CHECKPOINT, HANDOFF, checkpoint_key, last_numbered, replay_key
-from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.projection import CHECKPOINT, HANDOFF, EventLog, checkpoint_key, last_numbered, replay_key
+from recto.engine.prompt_builder import MessageCache
 from recto.errors import CheckpointRefused, InputError
 from recto.formats import read
 from recto.transcript.entries import MESSAGE, Draft, Entry
@@ -86,20 +86,18 @@ class Checkpoints:
 
     def __init__(
         self,
-        store: TranscriptStore,
-        session: str,
-        material: PromptBuilder,
-        draft: Callable[..., Draft],
+        events: EventLog,
+        messages: MessageCache,
         continuity: CheckpointRules,
     ) -> None:
         self.continuity = continuity
         self.lookout = lookout_for(continuity)
-        self._store = store
-        self._session = session
-        self._material = material
-        self._draft = draft
-        self.count = material.meter.count
-        self._running = Running(store, session)
+        self._store = events.store
+        self._session = events.session
+        self._events = events
+        self._messages = messages
+        self.count = messages.meter.count
+        self._running = Running(events.store, events.session)
         self._newest: tuple[int, Checkpoint | None] = (0, None)
         self._looked = 0
 
@@ -171,11 +169,11 @@ class Checkpoints:
 
     def draft(self, made: Checkpoint) -> Draft:
         """As it is stored."""
-        return self._draft(CHECKPOINT, made.to_json(), checkpoint_key(made.version))
+        return self._events.draft(CHECKPOINT, made.to_json(), checkpoint_key(made.version))
 
     def drafts(self, made: Checkpoint, state: WindowState, most: int) -> list[Draft]:
         """A checkpoint, and the page to go on from."""
-        text = handoff_of(made, self.last_words(state), most=most, count=self._material.meter.count)
+        text = handoff_of(made, self.last_words(state), most=most, count=self._messages.meter.count)
         return [self.draft(made), self.handoff(text, made.version)]
 
     def handoff(self, text: str, version: int, *, pending: bool = False) -> Draft:
@@ -184,7 +182,7 @@ class Checkpoints:
         about: dict[str, Any] = {"text": text, "checkpoint": version, "hash": digest}
         if pending and self._store.find(self._session, replay_key(digest)) is None:
             about["pending"] = True
-        return self._draft(HANDOFF, about)
+        return self._events.draft(HANDOFF, about)
 
     def was_replayed(self, digest: str) -> bool:
         """Whether a handoff with this content was shown in this session."""
@@ -193,7 +191,7 @@ class Checkpoints:
     def last_words(self, state: WindowState) -> str:
         """What the agent said last."""
         said = next((line.seq for line in reversed(state.messages.values()) if line.role == "assistant"), None)
-        return "" if said is None else "\n".join(one.text for one in self._material.told([said]))
+        return "" if said is None else "\n".join(one.text for one in self._messages.views([said]))
 
     def milestone(self, state: WindowState) -> str:
         """What has been reached since the last checkpoint; empty where nothing was. Looks at what is new alone."""
@@ -228,8 +226,8 @@ class Checkpoints:
         return ""
 
     def _goal(self, state: WindowState) -> str:
-        if state.task_seq in self._material.raws:
-            return self._material.text_of(state.task_seq)
+        if state.task_seq in self._messages.raws:
+            return self._messages.text_of(state.task_seq)
         entry = (
             next(iter(self._store.read(self._session, state.task_seq, state.task_seq)), None)
             if state.task_seq

@@ -26,7 +26,7 @@ from recto.context.window.summary import ExecutedPlan, PartLevel, Summary, Summa
 from recto.context.window.units import Unit, units_of
 from recto.engine.compactor_prefetch import Ahead
 from recto.engine.delegation import Delegator
-from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.prompt_builder import MessageCache
 from recto.transcript.entries import MAX_SEQ, Role
 from recto.transcript.protocols import TranscriptStore
 
@@ -73,7 +73,7 @@ class Compactor:
         self,
         store: TranscriptStore,
         session: str,
-        material: PromptBuilder,
+        messages: MessageCache,
         writer: SummaryWriter,
         delegator: Delegator | None = None,
         *,
@@ -83,9 +83,9 @@ class Compactor:
         self.ahead = Ahead(writer) if ahead else None
         self._store = store
         self._session = session
-        self._material = material
+        self._messages = messages
         self._delegator = delegator
-        self._count = material.meter.count
+        self._count = messages.meter.count
 
     def close(self) -> None:
         """Ends what is under way."""
@@ -97,7 +97,7 @@ class Compactor:
         if self.ahead is None or plan.writes is None or not self.writer.has_model or not self.ahead.wants(leaving):
             return
         self.ahead.begin(
-            self._material.told(sorted(leaving)), goal=self._goal(state), tokens=plan.writes.max_tokens // 3
+            self._messages.views(sorted(leaving)), goal=self._goal(state), tokens=plan.writes.max_tokens // 3
         )
 
     def carry_out(self, plans: Sequence[Plan], state: WindowState) -> list[ExecutedPlan]:
@@ -179,7 +179,7 @@ class Compactor:
             source.current,
             source.touched,
             source.earlier,
-            pointer=self._material.pointer_of(MAX_SEQ).replace(str(MAX_SEQ), "N"),
+            pointer=self._messages.pointer_of(MAX_SEQ).replace(str(MAX_SEQ), "N"),
             most=most,
             count=self._count,
             shares=shares,
@@ -187,12 +187,12 @@ class Compactor:
 
     def _source(self, leaves: Sequence[Unit], state: WindowState) -> _Source:
         leaving = sorted(seq for unit in leaves for seq in unit.seqs)
-        told = self._material.told(leaving)
+        told = self._messages.views(leaving)
         before = state.summary or Summary(text="")
         # What left without a word since then counts too, and is read again; what stays is told of when it leaves.
         heard = self._heard(before.covered_until + 1, leaving[-1])
         facts = facts_of(heard, before.facts)
-        since = self._material.told(seq for seq in state.messages if seq > leaving[-1])
+        since = self._messages.views(seq for seq in state.messages if seq > leaving[-1])
         shown = state.messages.keys() - set(leaving)
         known = {(fact.seq, fact.text) for fact in facts if fact.seq not in shown}
         current = tuple(fact for fact in facts_of(since, facts) if (fact.seq, fact.text) in known)
@@ -231,13 +231,13 @@ class Compactor:
         largest = sorted(shrinks, key=lambda seq: (-state.cost(seq), seq))
         for seq in largest[: self.writer.rules.calls] if self.writer.has_model else ():
             size = state.messages[seq].tokens
-            written = self.writer.result(self._material.result_of(state, seq), goal=goal, most=order.max_tokens)
+            written = self.writer.result(self._messages.result_of(state, seq), goal=goal, most=order.max_tokens)
             if written is None:
                 continue
             attempts += written.attempts
             invented += written.invented
-            text = frame_summary("\n".join(written.lines), size, self._material.pointer_of(seq))
-            tokens = self._material.cost_with(seq, text)
+            text = frame_summary("\n".join(written.lines), size, self._messages.pointer_of(seq))
+            tokens = self._messages.cost_with(seq, text)
             if tokens <= shrinks[seq].tokens:
                 shrinks[seq] = ShortenedResult(seq=seq, text=text, tokens=tokens)
         before = sum(state.cost(seq) for seq in shrinks)
@@ -265,7 +265,7 @@ class Compactor:
             age = newest - number
             level = level_for(age)
             chosen: Level = "key_points" if level == "full" else level
-            said = at_level(self._material.told(sorted(seqs)), chosen, self._count)
+            said = at_level(self._messages.views(sorted(seqs)), chosen, self._count)
             parts.append(_part(min(seqs), max(seqs), chosen, state.turn - age, [said]))
         return tuple(parts)
 
@@ -300,12 +300,12 @@ class Compactor:
         return told_in(self._store.read(self._session, first, min(last, first + _READ_AGAIN - 1)))
 
     def _goal(self, state: WindowState) -> str:
-        return self._material.text_of(state.task_seq)[:_GOAL] if state.task_seq in self._material.raws else ""
+        return self._messages.goal_of(state)[:_GOAL]
 
     def _kept(self, plan: Plan, state: WindowState, text: str) -> str:
         """Everything that can still be read in the prompt."""
         gone = {seq for unit in plan.evicts for seq in unit.seqs}
-        return "\n".join((text, *(self._material.text_of(seq) for seq in state.messages if seq not in gone)))
+        return "\n".join((text, *(self._messages.text_of(seq) for seq in state.messages if seq not in gone)))
 
     def _record(
         self,

@@ -47,7 +47,7 @@ class ContextWindowManager:
         self.tools = tools
         self._overflows = 0
         if rules is not None:
-            self.session.window.rules = rules
+            self.session.window.configure(rules=rules)
         if on_event is not None:
             self.session.window.listen(on_event)
         if on_alert is not None:
@@ -69,7 +69,8 @@ class ContextWindowManager:
     def on_turn_end(self, *messages: MessageLike, usage: Mapping[str, Any] | None = None) -> PressureReading:
         """The model has answered: stores it, and learns from the usage the provider reported for the last prompt."""
         if usage is not None:
-            self.session.observe(self.session.window.sent, usage, tools=self.tools)
+            last = self.session.window.last
+            self.session.observe(last.messages if last else (), usage, tools=self.tools)
         self.session.append_all(messages)
         return self.session.window.measure()
 
@@ -85,7 +86,7 @@ class ContextWindowManager:
 
     def use(self, **changes: Any) -> None:  # noqa: ANN401  # the fields of Rules
         """Changes rules at run time: `manager.use(policies=(Evict(scorer=Lru()),))`."""
-        self.session.window.rules = replace(self.session.window.rules, **changes)
+        self.session.window.configure(rules=replace(self.session.window.rules, **changes))
 
     def get_audit_trail(self) -> list[DecisionSummary]:
         """Every decision of late, newest first: what, why, how much, and every score that went into it."""
@@ -109,4 +110,4 @@ def tightened(session: Session, limits: ModelLimits | None, *, again: bool = Fal
     # A window far smaller than it was taken for has no room for the reserve of the larger one.
     window.tighten(min(max(said - window.budget.reserve, said // 2), room) if said else room)
     if again or isinstance(window.rules.forced_policy, Compact):
-        window.next()
+        window.start_next()

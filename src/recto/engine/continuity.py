@@ -1,18 +1,19 @@
-"""How the work of one window goes on: when a checkpoint is written, how a new window begins, what is shown once.
+"""Checkpoints and handoffs in a window: when they are written, how a new window begins, which handoff is shown.
 
-Here checkpoints, relief and prompt of one window meet. What is known of the work is put together elsewhere, and loaded
-only when something has to be written down: most prompts need none of it.
+Facts are extracted only when a checkpoint has to be written: most prompts need none, so `recto.engine.checkpoints` is
+imported on first use.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from recto.context.compaction.layout import CountText
 from recto.context.policies.compact import Compact
@@ -22,205 +23,227 @@ from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Checkpo
 from recto.continuity.checkpoints.drift import Drift, drift_of
 from recto.continuity.checkpoints.handoff import HandoffPage, resume_page
 from recto.continuity.checkpoints.schema import LARGEST, checkpoint_from
-from recto.engine.checkpoints import Checkpoints
 from recto.engine.environment import EnvironmentProbe
 from recto.engine.projection import (
     ANNOUNCED,
     CHECKPOINT,
     HANDOFF,
     HOST_COMPACTED,
-    NEW_WINDOW,
     REPLAYED,
+    REQUIRED,
     UNSAVED,
+    EventLog,
+    WindowProjection,
     replay_key,
 )
-from recto.engine.prompt_builder import PromptBuilder, TurnNote
-from recto.engine.relief import HANDOFF_TOKENS, PendingDecision, ReliefExecutor
+from recto.engine.prompt_builder import MessageCache, TurnNote
+from recto.engine.recall_injection import question_of
 from recto.errors import AppendConflict, CheckpointRefused, InputError, KeyReused
 from recto.transcript.entries import Draft, Entry
-from recto.transcript.protocols import TranscriptStore
+from recto.transcript.session_keys import pointer_to
 
 if TYPE_CHECKING:
     from recto.engine.checkpoints import Checkpoints
 
 
 PRESSURE = 0.85
-"""The share of the room from which on the state of the work is written down, where milestones are."""
-_ATTEMPTS = 8
+"""The share of the input budget from which on a checkpoint is written, where milestones are."""
+HANDOFF_TOKENS = 600
+"""What a handoff may cost in the prompt of the turn after a compaction."""
+ATTEMPTS = 8
+"""How often a write is tried again after another process wrote to the session."""
 _REACH = 2_000
-"""Entries back in which the handoff is looked for that a host is shown."""
-
-
-class Host(Protocol):
-    """What is asked of the window."""
-
-    store: TranscriptStore
-    session: str
-    material: PromptBuilder
-    rules: ReliefRules
-
-    @property
-    def state(self) -> WindowState:
-        """What is in, as of the end of the transcript."""
-        ...
-
-    def pointer(self, seq: int) -> str:
-        """Where an entry can be read whole."""
-        ...
-
-    def append(self, kind: str, about: Mapping[str, Any], key: str | None = None) -> Entry:
-        """Stores an event and tells it."""
-        ...
-
-    def append_all(self, drafts: Sequence[Draft], expect: int | None = None) -> list[Entry]:
-        """Stores what belongs together, and tells it."""
-        ...
+"""Entries back in which the newest handoff is searched for a host."""
 
 
 class WindowContinuity:
-    """How the work of one window goes on."""
+    """The checkpoints and handoffs of one window."""
 
-    def __init__(self, host: Host, continuity: CheckpointRules, reliever: ReliefExecutor) -> None:
-        self.continuity = continuity
-        self._host = host
-        self._reliever = reliever
-        self._shown = 0, 0
+    def __init__(
+        self,
+        events: EventLog,
+        projection: WindowProjection,
+        messages: MessageCache,
+        rules: CheckpointRules,
+        lock: threading.RLock,
+    ) -> None:
+        self.rules = rules
+        self._events = events
+        self._projection = projection
+        self._messages = messages
+        self._lock = lock
+        self._shown: tuple[int, int, TurnNote | None] = 0, 0, None
+        """The handoff in the prompt, the question it follows, and its note."""
 
     @cached_property
     def checkpoints(self) -> Checkpoints:
         """The checkpoints of the session; loaded when one is needed."""
-        from recto.engine.checkpoints import Checkpoints  # noqa: PLC0415  # wording of facts takes a while to load
+        from recto.engine.checkpoints import Checkpoints  # noqa: PLC0415  # patterns for facts take a while to load
 
-        host = self._host
-        return Checkpoints(host.store, host.session, host.material, self._reliever.draft, self.continuity)
+        return Checkpoints(self._events, self._messages, self.rules)
+
+    def version(self) -> int:
+        """The version of the newest checkpoint; 0 before the first."""
+        with self._lock:
+            return self.checkpoints.version(self._projection.state())
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint of the session. Raises `CheckpointRefused` where it cannot be taken."""
-        return self.checkpoints.load(self._host.state)
+        """The newest checkpoint of the session. Raises `CheckpointRefused` where it is not valid."""
+        with self._lock:
+            return self.checkpoints.load(self._projection.state())
 
     def checkpoint(
-        self, *, reason: str = "asked for", changes: Changes | None = None, expect: int | None = None
-    ) -> list[Entry]:
-        """Writes down where the work stands, with the page to go on from; refused where `expect` is not the newest."""
-        for _ in range(_ATTEMPTS):
-            state = self._host.state
-            made = self.checkpoints.made(state, reason=reason, changes=changes, expect=expect)
-            with suppress(KeyReused, AppendConflict):  # another process wrote one just now
-                return self._host.append_all(self.checkpoints.drafts(made, state, HANDOFF_TOKENS), state.seq)
-        raise AppendConflict(self._host.session, None, self._host.state.seq, "others write faster than we can")
+        self, changes: Changes | None = None, *, expect: int | None = None, reason: str = "asked for"
+    ) -> tuple[Entry, Entry]:
+        """Writes a checkpoint and the handoff made from it.
 
-    def keep(self, entries: Sequence[Entry]) -> None:
-        """Writes checkpoints among new entries into their files. What goes wrong is an event, and no turn fails."""
-        trouble = self.checkpoints.keep(entries) if self.continuity.folder else ""
-        if trouble:
-            self._host.append(UNSAVED, {"reason": trouble[:500]})
+        With `expect` it is refused, and nothing is written, unless that is the newest version.
+        """
+        with self._lock:
+            for _ in range(ATTEMPTS):
+                state = self._projection.state()
+                checkpoint = self.checkpoints.made(state, reason=reason, changes=changes, expect=expect)
+                drafts = self.checkpoints.drafts(checkpoint, state, HANDOFF_TOKENS)
+                with suppress(KeyReused, AppendConflict):  # another process wrote one just now
+                    saved, handoff = self.store(drafts, state.seq)
+                    return saved, handoff
+            seq = self._projection.state().seq
+            raise AppendConflict(self._events.session, None, seq, "others write faster than we can")
 
-    def announce(self, used: int, room: int) -> None:
-        """Writes down where the work stands at a milestone, and while all of it is in sight before room gets short."""
-        state, rules = self._host.state, self._host.rules
+    def store(self, drafts: Sequence[Draft], expect: int | None = None) -> list[Entry]:
+        """Appends events; checkpoints among them are written to files too. A failed file is an event, not an error."""
+        entries = self._events.append_all(drafts, expect)
+        if self.rules.folder and any(entry.kind == CHECKPOINT for entry in entries):
+            problem = self.checkpoints.keep(entries)
+            if problem:
+                self._events.append(UNSAVED, {"reason": problem[:500]})
+        return entries
+
+    def announce(self, state: WindowState, used: int, rules: ReliefRules, input_budget: int) -> None:
+        """Writes a checkpoint at a milestone, and before a compaction while everything is still in the prompt."""
         drafts: list[Draft] = []
-        if rules.warning and used >= rules.warning * room and ANNOUNCED not in state.budget_levels:
-            about = {"tokens": used, "room": room, "utilization": round(used / room, 4)}
-            made = self.checkpoints.made(state, reason="a compaction is near")
-            drafts = [self._reliever.draft(ANNOUNCED, about), *self.checkpoints.drafts(made, state, HANDOFF_TOKENS)]
-        elif reason := self._due(state, used, room):
+        if rules.warning and used >= rules.warning * input_budget and ANNOUNCED not in state.budget_levels:
+            payload = {"tokens": used, "room": input_budget, "utilization": round(used / input_budget, 4)}
+            checkpoint = self.checkpoints.made(state, reason="a compaction is near")
+            drafts = [
+                self._events.draft(ANNOUNCED, payload),
+                *self.checkpoints.drafts(checkpoint, state, HANDOFF_TOKENS),
+            ]
+        elif reason := self._milestone(state, used, rules, input_budget):
             drafts = [self.checkpoints.draft(self.checkpoints.made(state, reason=reason))]
         if drafts:
             with suppress(KeyReused, AppendConflict):  # another process wrote one just now
-                self._host.append_all(drafts)
+                self.store(drafts)
 
-    def _due(self, state: WindowState, used: int, room: int) -> str:
-        if not self.continuity.milestones:
+    def _milestone(self, state: WindowState, used: int, rules: ReliefRules, input_budget: int) -> str:
+        if not self.rules.milestones:
             return ""
-        if not self._host.rules.warning and used >= PRESSURE * room and CHECKPOINT not in state.budget_levels:
+        if not rules.warning and used >= PRESSURE * input_budget and CHECKPOINT not in state.budget_levels:
             return "room gets short"
         return self.checkpoints.milestone(state)
 
-    def before_overflow(self) -> None:
-        """Where the work stands, before a prompt is refused that does not fit."""
-        state = self._host.state
+    def before_overflow(self, state: WindowState) -> None:
+        """Writes a checkpoint before a prompt is refused because it does not fit."""
         with suppress(KeyReused, AppendConflict):
-            self._host.append_all([self.checkpoints.draft(self.checkpoints.made(state, reason="the prompt overflows"))])
+            self.store([self.checkpoints.draft(self.checkpoints.made(state, reason="the prompt overflows"))])
 
-    def next(self, rules: ReliefRules, idle: float, source: Checkpoint | None = None) -> Entry:
-        """Opens a new window: a checkpoint is saved, what may leave leaves, and its first page waits for a question."""
-        for _ in range(_ATTEMPTS):
-            state = self._host.state
-            decided = self._opening(state, rules, idle, source)
-            with suppress(KeyReused, AppendConflict):  # another process wrote meanwhile
-                entries = self._host.append_all(decided.drafts, expect=decided.after)
-                return next(entry for entry in entries if entry.kind == NEW_WINDOW)
-        raise AppendConflict(self._host.session, None, self._host.state.seq, "others write faster than we can")
+    def before_compaction(self, state: WindowState, used: int, rules: ReliefRules, handoff: int) -> list[Draft]:
+        """What is stored together with a compaction, before its decision: the checkpoint and the handoff."""
+        checkpoint = self.checkpoints.made(state, reason="a compaction")
+        drafts = self.checkpoints.drafts(checkpoint, state, handoff)
+        if rules.warning:
+            payload = {"tokens": used, "room": rules.input_budget, "utilization": round(used / rules.input_budget, 4)}
+            drafts.insert(0, self._events.draft(REQUIRED, payload))
+        return drafts
 
-    def _opening(
-        self, state: WindowState, rules: ReliefRules, idle: float, source: Checkpoint | None
-    ) -> PendingDecision:
+    def replay(self, state: WindowState, drafts: Sequence[Draft]) -> list[Draft]:
+        """Shows the handoff among these drafts behind the question in flight, unless it was shown before."""
+        place = next(place for place, draft in enumerate(drafts) if draft.kind == HANDOFF)
+        digest = json.loads(drafts[place].content)["hash"]
+        if self.checkpoints.was_replayed(digest):
+            return []
+        payload = {"handoff": state.seq + 1 + place, "question": question_of(state), "hash": digest}
+        return [self._events.draft(REPLAYED, payload, replay_key(digest))]
 
-        made, page = opened(
-            self.checkpoints, state, source, pointer=self._host.pointer(state.seq + 1), most=self._most(rules)
+    def before_new_window(self, state: WindowState, rules: ReliefRules, source: Checkpoint | None) -> list[Draft]:
+        """What is stored before the decision that opens a window: its checkpoint, and its first page."""
+        checkpoint, page = opened(
+            self.checkpoints,
+            state,
+            source,
+            pointer=pointer_to(self._events.session, state.seq + 1),
+            most=self._page_tokens(rules),
         )
-        first = [self.checkpoints.draft(made), self.checkpoints.handoff(page.text, made.version, pending=True)]
-        return self._reliever.opening(state, rules, idle, first)
+        return [
+            self.checkpoints.draft(checkpoint),
+            self.checkpoints.handoff(page.text, checkpoint.version, pending=True),
+        ]
 
-    def _most(self, rules: ReliefRules) -> int:
-        return max(min(self.continuity.resume_tokens, rules.input_budget // 10), 1)
+    def rules_for_new_window(self, rules: ReliefRules) -> ReliefRules:
+        """Rules that evict everything that may be evicted, with input budget for the first page."""
+        policy = replace(
+            rules.compact, name="new_window", keep_recent_tokens=0, handoff_tokens=self._page_tokens(rules)
+        )
+        return at_once(rules, policy, recent=0)
 
-    def for_new_window(self, rules: ReliefRules) -> ReliefRules:
-        """Rules under which everything leaves that may, with room for the first page."""
-        asked = replace(rules.compact, name="new_window", keep_recent_tokens=0, handoff_tokens=self._most(rules))
-        return at_once(rules, asked, recent=0)
+    def _page_tokens(self, rules: ReliefRules) -> int:
+        return max(min(self.rules.resume_tokens, rules.input_budget // 10), 1)
 
-    def replay_pending(self) -> None:
-        """A handoff that waits for a question is replayed behind the one that is asked now. Once."""
-        state = self._host.state
+    def replay_pending(self, state: WindowState) -> None:
+        """Replays a pending handoff behind the current question, once."""
         seq, question = state.shown_handoff
-        current = _question(state)
-        if not seq or question or not current or not _asks(state):
+        current = question_of(state)
+        if not seq or question or not current or not _awaits_answer(state):
             return
         digest = str(self._handoff(seq).get("hash", ""))
         with suppress(KeyReused):
-            self._host.append(REPLAYED, {"handoff": seq, "question": current, "hash": digest}, replay_key(digest))
+            self._events.append(REPLAYED, {"handoff": seq, "question": current, "hash": digest}, replay_key(digest))
 
-    def show(self, state: WindowState) -> None:
-        """The handoff stands behind the question it was replayed for, and for no other."""
-        material = self._host.material
+    def handoff_note(self, state: WindowState, wire: str) -> TurnNote | None:
+        """The handoff to put behind the current question; None where it was replayed for another one, or for none."""
         seq, question = state.shown_handoff
-        current = _question(state)
+        current = question_of(state)
         if not seq or not current or question not in (0, current):
-            material.handoff, self._shown = None, (0, 0)
-        elif self._shown != (seq, current):
+            self._shown = 0, 0, None
+        elif self._shown[:2] != (seq, current):
             text = str(self._handoff(seq)["text"])
-            tokens = material.cost_of_text(text, material.wire_of(state))
-            material.handoff, self._shown = TurnNote(question=current, text=text, tokens=tokens), (seq, current)
+            tokens = self._messages.cost_of_text(text, wire)
+            self._shown = seq, current, TurnNote(question=current, text=text, tokens=tokens)
+        return self._shown[2]
 
     def host_compacted(self) -> str:
-        """The newest handoff, for a host that has compacted its own history: once, then nothing."""
-        store, session = self._host.store, self._host.session
-        found = next((one for one in reversed(store.tail(session, _REACH)) if one.kind == HANDOFF), None)
-        if found is None:
-            raise InputError("there is no handoff yet; host_compacting() writes one before the host compacts")
-        about = json.loads(found.content)
-        digest = str(about["hash"])
-        if self.checkpoints.was_replayed(digest):
+        """The newest handoff for a host that has compacted its own history; empty where it was returned before."""
+        with self._lock:
+            recent = self._events.store.tail(self._events.session, _REACH)
+            handoff = next((entry for entry in reversed(recent) if entry.kind == HANDOFF), None)
+            if handoff is None:
+                raise InputError("there is no handoff yet; host_compacting() writes one before the host compacts")
+            payload = json.loads(handoff.content)
+            digest = str(payload["hash"])
+            if self.checkpoints.was_replayed(digest):
+                return ""
+            replayed = {"handoff": handoff.seq, "question": 0, "hash": digest, "to": "host"}
+            with suppress(KeyReused):
+                self._events.append(REPLAYED, replayed, replay_key(digest))
+                archived = {
+                    "handoff": handoff.seq,
+                    "checkpoint": payload["checkpoint"],
+                    "archived": [1, handoff.seq],
+                }
+                self._events.append(HOST_COMPACTED, archived)
+                return str(payload["text"])
             return ""
-        told = {"handoff": found.seq, "question": 0, "hash": digest, "to": "host"}
-        with suppress(KeyReused):
-            self._host.append(REPLAYED, told, replay_key(digest))
-            archived = {"handoff": found.seq, "checkpoint": about["checkpoint"], "archived": [1, found.seq]}
-            self._host.append(HOST_COMPACTED, archived)
-            return str(about["text"])
-        return ""
 
     def _handoff(self, seq: int) -> dict[str, Any]:
-        entry = next(iter(self._host.store.read(self._host.session, seq, seq)), None)
+        entry = next(iter(self._events.store.read(self._events.session, seq, seq)), None)
         if entry is None or entry.kind != HANDOFF:
             return {"text": "", "hash": ""}
-        about: dict[str, Any] = json.loads(entry.content)
-        return about
+        payload: dict[str, Any] = json.loads(entry.content)
+        return payload
 
 
 def at_once(rules: ReliefRules, policy: Compact, *, recent: int) -> ReliefRules:
-    """Rules under which a policy takes out all it may now, however full the prompt is."""
+    """Rules under which a policy evicts all it may now, however full the prompt is."""
     floor = 1e-6
     return replace(
         rules,
@@ -235,12 +258,8 @@ def at_once(rules: ReliefRules, policy: Compact, *, recent: int) -> ReliefRules:
     )
 
 
-def _question(state: WindowState) -> int:
-    return next((line.seq for line in reversed(state.messages.values()) if line.role == "user"), 0)
-
-
-def _asks(state: WindowState) -> bool:
-    """Whether the model is to say something now: the turn is not over."""
+def _awaits_answer(state: WindowState) -> bool:
+    """Whether the model has to answer now: the turn is not over."""
     last = next(reversed(state.messages.values()), None)
     return last is not None and (last.role != "assistant" or bool(last.calls))
 

@@ -9,8 +9,7 @@ from typing import Any, TypeVar, cast
 from recto.context.policies.planner import ReliefRules, plan_relief
 from recto.context.policies.prune import Prune
 from recto.context.window.state import Protection, WindowState
-from recto.engine.prompt_builder import PromptBuilder
-from recto.engine.window import overflow
+from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
 from recto.errors import SettingsError
 from recto.formats import detect
 from recto.tokens.meter import Meter
@@ -34,18 +33,19 @@ def fit_messages(
     """The messages without the oldest ones, where they would fill more than `threshold` of `max_tokens`."""
     if max_tokens < 1 or not 0 < threshold <= 1 or keep_turns < 0:
         raise SettingsError("fit", "max_tokens is at least 1, threshold between 0 and 1, keep_turns not below zero")
-    material = PromptBuilder(
-        meter=meter,
-        pointer_of=lambda seq: f"message {seq}",
+    cache = MessageCache(meter=meter, pointer_of=lambda seq: f"message {seq}")
+    schemas = meter.tools(to_json(tools).decode()) if tools else 0
+    builder = PromptBuilder(
+        messages=cache,
         marker_of=lambda state: marker.replace("{count}", f"{state.evicted_messages:,}"),
-        fixed=meter.frame.prompt + (meter.tools(to_json(tools).decode()) if tools else 0),
+        extras=PromptExtras(frame=meter.frame.prompt, tools=schemas),
     )
     state = WindowState()
-    given: dict[bytes, M] = {}
+    originals: dict[bytes, M] = {}
     for seq, message in enumerate(messages, 1):
         raw = message if isinstance(message, bytes) else to_json(message)
-        given[raw] = message
-        state.add(material.take(seq, str(seq), raw, detect(raw)))
+        originals[raw] = message
+        state.add(cache.take(seq, str(seq), raw, detect(raw)))
     rules = ReliefRules(
         input_budget=max_tokens,
         ceiling=threshold,
@@ -53,13 +53,13 @@ def fit_messages(
         protection=Protection(min_recent_messages=_recent(state, keep_turns)),
         policies=(Prune(),),
     )
-    relief = plan_relief(state, rules, material)
+    relief = plan_relief(state, rules, builder)
     if relief.after > max_tokens:
-        raise overflow(relief.state, material, max_tokens)
+        raise builder.overflow(relief.state, max_tokens)
     as_bytes = bool(messages) and isinstance(messages[0], bytes)
-    built = material.build(relief.state)
+    built = builder.build(relief.state)
     return [
-        given[raw] if raw in given else cast("M", raw if as_bytes else json.loads(raw))
+        originals[raw] if raw in originals else cast("M", raw if as_bytes else json.loads(raw))
         for raw in (*built.system, *built.messages)
     ]
 

@@ -151,7 +151,7 @@ class Following:
         said = b"".join([*system, *([beside.encode()] if beside else [])])
         if said and said != self._told:
             self._tell(said, [json.loads(raw).get("content") for raw in system], beside)
-        return self.session.prompt(tools, beside=said)
+        return self.session.prompt(tools, beside=said, wire=self.wire)
 
     def _tell(self, said: bytes, system: list[Any], beside: str) -> None:
         """Once for each text: what stood before everything else belongs to what the model saw."""
@@ -240,7 +240,6 @@ class Following:
         return self._reopen(name)
 
     def _begin(self, session: Session) -> None:
-        session.window.material.usual_wire = self.wire
         self.session = session
         self._known, self._seqs, self._upto = [], [], 0
 

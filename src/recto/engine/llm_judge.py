@@ -42,10 +42,10 @@ _SYSTEM = (
 
 def judged(window: Window, model: ChatModel, questions: Sequence[Question] = ()) -> JudgedFidelity:
     """How far answers from the prompt agree with answers from everything that was said."""
-    with window.turn:
-        told = window.material.told(window.state.messages)
+    with window.lock:
+        told = window.messages.views(window.state.messages)
         asked = questions or questions_of(ledger(window), salient(told))
-        built = window.material.build(window.state)
+        built = window.builder.build(window.state)
         shown = "\n".join(read(raw, built.wire).text for raw in (*built.system, *built.messages))
     return JudgedFidelity.of([_answered(window, model, question, shown) for question in asked])
 
@@ -62,7 +62,7 @@ def _answered(window: Window, model: ChatModel, question: Question, shown: str) 
 
 def _ask(window: Window, model: ChatModel, question: str, material: str) -> str:
     room = (model.window or _USUAL_WINDOW) - _ANSWER - 300
-    fitting = clamp(material, max(room, 100), window.material.meter.count, "the transcript")
+    fitting = clamp(material, max(room, 100), window.messages.meter.count, "the transcript")
     text = f"Material:\n{quoted(fitting)}\n\nQuestion: {question}"
     return model.complete(ModelRequest(system=_SYSTEM, text=text, max_tokens=_ANSWER, seconds=_SECONDS)).text
 

@@ -70,7 +70,7 @@ class EntryPositions:
     """Where the entries of a session are, as of one moment."""
 
     def __init__(self, window: Window) -> None:
-        with window.turn:
+        with window.lock:
             state = window.state
             self._in, self._shrunk, self._pins = (
                 frozenset(state.messages),

@@ -7,7 +7,7 @@ away at any moment and is the same again, on this machine or another. It appends
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,10 +16,11 @@ from recto.context.window.plan import ShortenedResult
 from recto.context.window.state import WindowState, ranges_of, seqs_in
 from recto.context.window.summary import Summary
 from recto.context.window.units import WindowMessage
-from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.prompt_builder import MessageCache
 from recto.engine.standing_context import STANDING
-from recto.transcript.entries import MESSAGE, Entry, Head
-from recto.transcript.protocols import TranscriptStore
+from recto.transcript.entries import MESSAGE, Draft, Entry, Head
+from recto.transcript.events import event
+from recto.transcript.protocols import Clock, TranscriptStore
 
 PRUNED, EVICTED, MERGED, TRIMMED = "context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"
 PINNED, UNPINNED, RESTORED, SNAPSHOT = "pinned", "unpinned", "restored", "window_snapshot"
@@ -84,18 +85,48 @@ def last_numbered(
     return known, numbered(known) if known else None
 
 
-class WindowProjection:
-    """Follows one transcript."""
+class EventLog:
+    """Appends a window's events to its session and notifies listeners."""
 
-    def __init__(self, store: TranscriptStore, session: str, material: PromptBuilder, room: int) -> None:
+    def __init__(self, store: TranscriptStore, session: str, clock: Clock) -> None:
+        self.store = store
+        self.session = session
+        self._clock = clock
+        self._listeners: list[Callable[[Entry], None]] = []
+
+    def listen(self, listener: Callable[[Entry], None]) -> None:
+        """Calls back with every event that is appended here: decisions, zone changes, spikes."""
+        self._listeners.append(listener)
+
+    def draft(self, kind: str, payload: Mapping[str, Any], key: str | None = None) -> Draft:
+        """An event that is not stored yet."""
+        return event(self._clock, kind, payload, key)
+
+    def append(self, kind: str, payload: Mapping[str, Any], key: str | None = None) -> Entry:
+        """Stores an event and notifies listeners."""
+        return self.append_all([self.draft(kind, payload, key)])[0]
+
+    def append_all(self, drafts: Sequence[Draft], expect: int | None = None) -> list[Entry]:
+        """Stores events that belong together, all or none, and notifies listeners."""
+        entries = self.store.append(self.session, drafts, expect=expect)
+        for entry in entries:
+            for listener in self._listeners:
+                listener(entry)
+        return entries
+
+
+class WindowProjection:
+    """The state of one session's window, kept up to date with its transcript."""
+
+    def __init__(self, store: TranscriptStore, session: str, messages: MessageCache, input_budget: int) -> None:
         self.snapshots = 0
         """How many snapshots there are."""
         self.snapshot_at = 0
         """Where the last one stands."""
         self._store = store
         self._session = session
-        self._material = material
-        self._room = room
+        self._messages = messages
+        self._input_budget = input_budget
         self._state: WindowState | None = None
 
     def state(self) -> WindowState:
@@ -159,7 +190,7 @@ class WindowProjection:
             if entry.kind == MESSAGE and (entry.role == "system" or (entry.role == "user" and not state.task_seq)):
                 state.add(self._line(entry))
         start, spent = head.seq, 0
-        while start > _BEGINNING and spent <= self._room:
+        while start > _BEGINNING and spent <= self._input_budget:
             page = list(self._store.read(self._session, max(start - SNAPSHOT_EVERY, _BEGINNING) + 1, start))
             spent += sum(entry.tokens for entry in page)
             start = page[0].seq - 1
@@ -184,7 +215,7 @@ class WindowProjection:
             summary = Summary.from_json(entry.seq, about["summary"]) if "summary" in about else state.summary
             cache_mark = about.get("cache_mark") or state.cache_mark
             state.evict(gone)
-            self._material.forget(gone)
+            self._messages.forget(gone)
             state.shorten(shrunk)
             state.summary, state.cache_mark = summary, cache_mark
             state.windows += entry.kind == NEW_WINDOW
@@ -229,8 +260,8 @@ class WindowProjection:
         ]
 
     def _line(self, entry: Entry) -> WindowMessage:
-        known = entry.tokens if entry.counter == self._material.meter.name else None
-        return self._material.take(entry.seq, entry.id, entry.content, entry.wire, known)
+        known = entry.tokens if entry.counter == self._messages.meter.name else None
+        return self._messages.take(entry.seq, entry.id, entry.content, entry.wire, known)
 
 
 def _seqs(ranges: Iterable[Iterable[int]], before: int) -> list[int]:

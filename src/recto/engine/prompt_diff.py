@@ -15,9 +15,9 @@ from typing import Literal, TypeAlias
 
 from recto.context.window.state import WindowState
 from recto.engine.projection import HANDOFF, WindowProjection, snapshot_key
-from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder, TurnNote
+from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder, PromptExtras, TurnNote
 from recto.engine.recall_injection import INJECTED
-from recto.engine.timeline import MOST, material_like
+from recto.engine.timeline import MOST, builder_like
 from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats import format_named
@@ -94,19 +94,19 @@ class _Past:
     """A session as it stood after an entry, or stands now, with what its prompts are made of."""
 
     state: WindowState
-    material: PromptBuilder
+    builder: PromptBuilder
     built: BuiltPrompt
 
 
 def prompt_after(window: Window, seq: int) -> BuiltPrompt:
     """The prompt as it stood after an entry, with what had been decided and recalled by then."""
-    with window.turn:
+    with window.lock:
         return _past(window, seq).built
 
 
 def compare(window: Window, first: int, second: int) -> Comparison:
     """The prompts after two entries, side by side."""
-    with window.turn:
+    with window.lock:
         one, other = _past(window, first), _past(window, second)
         lines = _lines(dict(_pieces(one)), dict(_pieces(other)))
     shown = lines if len(lines) <= MOST_LINES else [line for line in lines if line.side != "both"][:MOST_LINES]
@@ -126,18 +126,17 @@ def compare(window: Window, first: int, second: int) -> Comparison:
 def _past(window: Window, seq: int) -> _Past:
     """After the last entry it is the window as it stands, with what stands in it for the question in flight."""
     if seq == window.state.seq:
-        window.offer(())
-        return _Past(state=window.state, material=window.material, built=window.material.build(window.state))
-    material = material_like(window)
-    fold = WindowProjection(window.store, window.session, material, window.budget.input_budget)
+        builder = window.builder_for()
+        return _Past(state=window.state, builder=builder, built=builder.build(window.state))
+    builder = builder_like(window)
+    fold = WindowProjection(window.store, window.session, builder.messages, window.budget.input_budget)
     state = WindowState()
     for _, found in fold.states(_begin(window, seq), seq):
         state = found
-    material.handoff = _handoff(window, material, state)
-    recalled = _recalled(window, material, state)
-    material.recalled = recalled
-    built = material.build(state)
-    return _Past(state=state, material=material, built=_as_told(built, recalled) if recalled else built)
+    recalled = _recalled(window, state)
+    builder = builder.using(handoff=_handoff(window, builder, state), recalled=recalled)
+    built = builder.build(state)
+    return _Past(state=state, builder=builder, built=_as_told(built, recalled) if recalled else built)
 
 
 def _begin(window: Window, seq: int) -> int:
@@ -154,7 +153,7 @@ def _begin(window: Window, seq: int) -> int:
     return begin
 
 
-def _handoff(window: Window, material: PromptBuilder, state: WindowState) -> TurnNote | None:
+def _handoff(window: Window, builder: PromptBuilder, state: WindowState) -> TurnNote | None:
     """Where the work stood before a new window, behind the question that it was told for."""
     seq, behind = state.shown_handoff
     question = _question(state)
@@ -162,10 +161,10 @@ def _handoff(window: Window, material: PromptBuilder, state: WindowState) -> Tur
     if entry is None or entry.kind != HANDOFF or not question or behind not in (0, question):
         return None
     text = str(json.loads(entry.content).get("text", ""))
-    return TurnNote(question=question, text=text, tokens=material.cost_of_text(text, material.wire_of(state)))
+    return TurnNote(question=question, text=text, tokens=builder.messages.cost_of_text(text, builder.wire_of(state)))
 
 
-def _recalled(window: Window, material: PromptBuilder, state: WindowState) -> TurnNote | None:
+def _recalled(window: Window, state: WindowState) -> TurnNote | None:
     """What had come back for the question, quoted from its pointers."""
     question = _question(state)
     if not question:
@@ -209,10 +208,10 @@ def _pieces(past: _Past) -> Iterator[tuple[_Known, _Piece]]:
 
 
 def _said(past: _Past) -> Iterator[tuple[_Known, _Piece]]:
-    state, material = past.state, past.material
-    if material.foreword:
-        cost = material.foreword_cost(past.built.wire)
-        yield ("standing", 0), _Piece(what="standing", role="system", text=material.foreword, tokens=cost)
+    state, builder = past.state, past.builder
+    if builder.extras.foreword:
+        cost = builder.foreword_cost(past.built.wire)
+        yield ("standing", 0), _Piece(what="standing", role="system", text=builder.extras.foreword, tokens=cost)
     without = _without(past)
     marked = not state.evicted_messages
     for seq, line in state.messages.items():
@@ -221,28 +220,28 @@ def _said(past: _Past) -> Iterator[tuple[_Known, _Piece]]:
             marked = True
         if seq not in without:
             shrink = state.shortened.get(seq)
-            text = material.text_of(seq) if shrink is None else shrink.text
+            text = builder.messages.text_of(seq) if shrink is None else shrink.text
             what: What = "system" if line.role == "system" else "entry"
             yield ("entry", seq), _Piece(what=what, role=line.role, text=text, tokens=state.cost(seq), seq=seq)
-        yield from _standing(material, seq)
+        yield from _notes(builder.extras, seq)
     if not marked:
         yield from _marker(past)
 
 
-def _standing(material: PromptBuilder, seq: int) -> Iterator[tuple[_Known, _Piece]]:
+def _notes(extras: PromptExtras, seq: int) -> Iterator[tuple[_Known, _Piece]]:
     """What stands behind a question: first the handoff, then what came back."""
-    behind: tuple[tuple[What, TurnNote | None], ...] = (("handoff", material.handoff), ("recalled", material.recalled))
+    behind: tuple[tuple[What, TurnNote | None], ...] = (("handoff", extras.handoff), ("recalled", extras.recalled))
     for what, text in behind:
         if text is not None and text.question == seq:
             yield (what, seq), _Piece(what=what, role="user", text=text.text, tokens=text.tokens)
 
 
 def _marker(past: _Past) -> Iterator[tuple[_Known, _Piece]]:
-    state, material = past.state, past.material
-    text = material.marker_of(state)
-    cost = material.cost_of_text(text, past.built.wire)
+    state, builder = past.state, past.builder
+    text = builder.marker_of(state)
+    cost = builder.messages.cost_of_text(text, past.built.wire)
     summary = state.summary.text if state.summary else ""
-    known = min(material.meter.count(summary), cost) if summary else 0
+    known = min(builder.messages.meter.count(summary), cost) if summary else 0
     told = text.removesuffix(summary).rstrip()
     yield ("marker", 0), _Piece(what="marker", role="user", text=told, tokens=cost - known)
     if summary:

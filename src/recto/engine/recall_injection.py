@@ -1,22 +1,22 @@
-"""Recall in the life of a window: what is indexed before it leaves, what comes back for a turn, and what is told of it.
+"""Recall in a window: confirms that messages are indexed before they are evicted, and quotes them in later prompts.
 
-What comes back is found once for a turn, and anew when a decision has changed the prompt anyway. It depends on nothing
-but the transcript up to there, so that it is the same again after a restart.
+Recall searches once for a turn, and again when a decision has changed the prompt anyway. The result depends on nothing
+but the transcript up to that point, so it is the same after a restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 from recto.context.window.state import WindowState
-from recto.engine.prompt_builder import PromptBuilder, TurnNote
+from recto.engine.projection import EventLog
+from recto.engine.prompt_builder import MessageCache, PromptBuilder, TurnNote
 from recto.errors import KeyReused
 from recto.recall.types import USED, Confirmation, Hit, Injection, Query, SearchResult
-from recto.transcript.entries import Entry
 
 if TYPE_CHECKING:
     from recto.recall.recall import RecallService
@@ -24,75 +24,69 @@ if TYPE_CHECKING:
 INJECTED, MISSED, INDEX_FAILED = "recall_injected", "recall_miss", "index_failed"
 _SHORT_QUESTION = 40
 """Characters below which a question is searched for together with the exchange before it."""
-_CATCHING_UP = 2.0
-"""Seconds that a prompt waits for words that should be in the index and are not."""
-_BESIDE = 2000
-"""Characters of what stands beside a question that are searched for with it."""
-
-
-class EventAppender(Protocol):
-    """How a window appends an event."""
-
-    def __call__(self, kind: str, about: Mapping[str, Any], key: str | None = None) -> Entry:
-        """Stores it and tells listeners."""
-        ...
+_CATCH_UP_SECONDS = 2.0
+"""How long a prompt waits for words that should be in the index and are not."""
+_CONTEXT_CHARACTERS = 2000
+"""Characters of the surrounding exchange that are searched for together with a question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
-    """What was brought back, and for which state of the prompt."""
+class _RecalledTurn:
+    """What was recalled, and for which state of the prompt."""
 
     question: int
     anchor: int
-    injection: Injection | None
-    found: SearchResult | None
-    trouble: str = ""
+    """The entry up to which the transcript was searched."""
+    injection: Injection | None = None
+    result: SearchResult | None = None
+    error: str = ""
+    note: TurnNote | None = None
 
 
 class RecallInjection:
-    """What one window remembers of its recall."""
+    """The recall of one window: what is quoted in the prompt now, and what was reported about it."""
 
-    def __init__(self, opened: Callable[[], RecallService], material: PromptBuilder, tell: EventAppender) -> None:
-        self._opened = opened
-        self._material = material
-        self._tell = tell
-        self._turn: _Turn | None = None
-        self._told = 0
+    def __init__(self, opener: Callable[[], RecallService], messages: MessageCache, events: EventLog) -> None:
+        self._opener = opener
+        self._messages = messages
+        self._events = events
+        self._turn: _RecalledTurn | None = None
+        self._reported = 0
         self._failure: Confirmation | None = None
 
     @cached_property
     def recall(self) -> RecallService:
-        """Opened when it is first needed: a session that never fills its window needs no index."""
-        return self._opened()
+        """Opened on first use: a session that never fills its window needs no index."""
+        return self._opener()
 
     def close(self) -> None:
         """Closes recall, if it was ever opened."""
         if "recall" in self.__dict__:
             self.recall.close()
 
-    def behind(self, seq: int) -> int:
-        """Entries up to this one whose words are not in the index; 0 while nothing has had to be. Reads nothing."""
+    def index_lag(self, seq: int) -> int:
+        """Entries up to this one whose words are not indexed; 0 before recall was first needed. Reads nothing."""
         if "recall" not in self.__dict__:
             return 0
         return max(seq - self.recall.indexer.reached(self.recall.session), 0)
 
     @property
     def hits(self) -> tuple[Hit, ...]:
-        """What stands in the prompt now because it came back."""
+        """What is quoted in the prompt now."""
         injection = self._turn.injection if self._turn else None
-        return injection.hits if injection and self._material.recalled else ()
+        return injection.hits if injection else ()
 
     @property
-    def kept_by_the_index(self) -> str:
-        """Why nothing may leave; empty where the index does not stand in the way."""
+    def blocked_by_index(self) -> str:
+        """Why nothing may be evicted; empty where the index does not prevent it."""
         return self._failure.reason if self._failure is not None and not self._failure.words else ""
 
-    def may_leave(self, seqs: Collection[int]) -> Confirmation:
-        """Whether entries are in the index, so that they may leave. Says so once where they are not."""
+    def confirm_indexed(self, seqs: Collection[int]) -> Confirmation:
+        """Whether entries are in the index, so that they may be evicted. Records a failure once."""
         confirmed = self.recall.confirm(seqs)
         before, self._failure = self._failure, None if confirmed.whole else confirmed
         if self._failure and (before is None or (before.words, before.vectors) != (confirmed.words, confirmed.vectors)):
-            self._tell(
+            self._events.append(
                 INDEX_FAILED,
                 {
                     "words": confirmed.words,
@@ -105,99 +99,102 @@ class RecallInjection:
             )
         return confirmed
 
-    def turn_to(self, state: WindowState) -> None:
-        """A prompt is asked for. What came back for the question before goes, and whether it helped is noted."""
+    def finish_turn(self, state: WindowState) -> None:
+        """Ends the recall of the turn before, once there is a new question, and records whether it was used."""
         turn = self._turn
-        if turn is None or turn.question == _question(state):
+        if turn is None or turn.question == question_of(state):
             return
-        self._turn = self._material.recalled = None
+        self._turn = None
         if turn.injection is None:
             return
         answers = [
-            self._material.text_of(line.seq)
+            self._messages.text_of(line.seq)
             for line in state.messages.values()
             if line.role == "assistant" and line.seq > turn.question
         ]
         if answers:
-            question = self._material.text_of(turn.question) if turn.question in state.messages else ""
+            question = self._messages.text_of(turn.question) if turn.question in state.messages else ""
             used = self.recall.used(turn.injection, question, answers)
             shown = [hit.seq for hit in turn.injection.hits if hit.session == self.recall.session]
+            payload = {"question": turn.question, "shown": shown, "used": used}
             with suppress(KeyReused):
-                self._tell(USED, {"question": turn.question, "shown": shown, "used": used}, f"{USED}/{turn.question}")
+                self._events.append(USED, payload, f"{USED}/{turn.question}")
 
-    def bring_back(self, state: WindowState, *, room: int, share: int) -> None:
-        """Finds what has left and matters for the question, and puts it behind it, within its share and the room."""
-        question = _question(state)
-        if not question or not (state.evicted_messages or state.shortened) or not self.recall.rules.inject:
-            return
-        anchor = max(question, state.last_edit)
-        if self._turn is not None and self._turn.anchor == anchor:
-            return
-        self._material.recalled = None
-        limit = min(self.recall.rules.tokens or share, room - self._material.prompt_tokens(state))
-        try:
-            # How rare a word is depends on all messages up to here, so all of them must be in. Mostly they are.
-            self.recall.indexer.take_words(self.recall.session, anchor, _CATCHING_UP)
-            injection, found = self._search(state, question, anchor, max(limit, 0))
-        except Exception as error:  # noqa: BLE001  # recall never fails the turn
-            told = str(error) or repr(error)
-            self._turn = _Turn(question=question, anchor=anchor, injection=None, found=None, trouble=told)
-            return
-        self._turn = _Turn(question=question, anchor=anchor, injection=injection, found=found)
-        if injection is not None:
-            self._material.recalled = TurnNote(question=question, text=injection.text, tokens=injection.tokens)
+    def recall_for(
+        self, state: WindowState, builder: PromptBuilder, *, input_budget: int, share: int
+    ) -> TurnNote | None:
+        """Searches evicted messages for what matters to the question.
+
+        Returns the note to put behind the question, within the memory share and what is free of the input budget.
+        """
+        question = question_of(state)
+        if question and (state.evicted_messages or state.shortened) and self.recall.rules.inject:
+            anchor = max(question, state.last_edit)
+            if self._turn is None or self._turn.anchor != anchor:
+                bare = builder.using(handoff=builder.extras.handoff)
+                limit = min(self.recall.rules.tokens or share, input_budget - bare.prompt_tokens(state))
+                self._turn = self._search(state, bare.wire_of(state), question, anchor, max(limit, 0))
+        return self._turn.note if self._turn is not None else None
 
     def report(self) -> None:
-        """Tells what came back for the prompt that is sent now, or that nothing did. Once, also after a restart."""
+        """Records what was recalled for the prompt that is sent now, if anything. Once, also after a restart."""
         turn = self._turn
-        if turn is None or turn.anchor == self._told:
+        if turn is None or turn.anchor == self._reported:
             return
-        self._told = turn.anchor
-        about: dict[str, Any] = {"question": turn.question}
-        if turn.found is None:
-            about["reason"] = turn.trouble[:500]
+        self._reported = turn.anchor
+        payload: dict[str, Any] = {"question": turn.question}
+        if turn.result is None:
+            payload["reason"] = turn.error[:500]
         else:
-            about |= {"searched": turn.found.searched, "notes": list(turn.found.notes)}
+            payload |= {"searched": turn.result.searched, "notes": list(turn.result.notes)}
         if turn.injection is not None:
-            about |= {"tokens": turn.injection.tokens, "hits": [_told(hit) for hit in turn.injection.hits]}
-        elif turn.found is not None:
-            best = max((hit.chance for hit in turn.found.hits), default=0.0)
-            about |= {"best": round(best, 4), "threshold": self.recall.rules.threshold}
+            payload |= {"tokens": turn.injection.tokens, "hits": [_hit_payload(hit) for hit in turn.injection.hits]}
+        elif turn.result is not None:
+            best = max((hit.chance for hit in turn.result.hits), default=0.0)
+            payload |= {"best": round(best, 4), "threshold": self.recall.rules.threshold}
         kind = MISSED if turn.injection is None else INJECTED
         with suppress(KeyReused):
-            self._tell(kind, about, f"recall/{turn.anchor}")
+            self._events.append(kind, payload, f"recall/{turn.anchor}")
 
-    def _search(
-        self, state: WindowState, question: int, anchor: int, limit: int
-    ) -> tuple[Injection | None, SearchResult]:
-        wire = self._material.wire_of(state)
-        text = self._material.text_of(question)
-        said_at = next(iter(self.recall.searcher.store.read(self.recall.session, question, question))).ts
+    def _search(self, state: WindowState, wire: str, question: int, anchor: int, limit: int) -> _RecalledTurn:
+        try:
+            # How rare a word is depends on all messages up to here, so all of them must be indexed. Mostly they are.
+            self.recall.indexer.take_words(self.recall.session, anchor, _CATCH_UP_SECONDS)
+            injection, result = self.recall.injection(
+                self._query(state, question, anchor),
+                room=limit,
+                count=partial(self._messages.cost_of_text, wire=wire),
+                hidden=frozenset(seq for seq in state.messages if seq not in state.shortened),
+            )
+        except Exception as error:  # noqa: BLE001  # recall never fails the turn
+            return _RecalledTurn(question=question, anchor=anchor, error=str(error) or repr(error))
+        note = TurnNote(question=question, text=injection.text, tokens=injection.tokens) if injection else None
+        return _RecalledTurn(question=question, anchor=anchor, injection=injection, result=result, note=note)
+
+    def _query(self, state: WindowState, question: int, anchor: int) -> Query:
+        text = self._messages.text_of(question)
+        asked_at = next(iter(self.recall.searcher.store.read(self.recall.session, question, question))).ts
         task = (
-            self._material.text_of(state.task_seq)
+            self._messages.text_of(state.task_seq)
             if state.task_seq in state.messages and state.task_seq != question
             else ""
         )
-        beside = self._beside(state, question, anchor, text)
-        asked = Query(text=text, task=task, beside=beside, now=said_at, before=anchor)
-        whole = [seq for seq in state.messages if seq not in state.shortened]
-        return self.recall.injection(
-            asked, room=limit, count=lambda text: self._material.cost_of_text(text, wire), hidden=frozenset(whole)
-        )
+        context = self._context(state, question, anchor, text)
+        return Query(text=text, task=task, beside=context, now=asked_at, before=anchor)
 
-    def _beside(self, state: WindowState, question: int, anchor: int, text: str) -> str:
-        """The latest step of the turn; at its beginning, for a question that says little by itself, the one before."""
+    def _context(self, state: WindowState, question: int, anchor: int, text: str) -> str:
+        """The latest step of the turn; at its beginning, for a short question, the question before."""
         steps = [seq for seq, line in state.messages.items() if question < seq < anchor and line.role == "assistant"]
         if steps:
-            return self._material.text_of(steps[-1])[:_BESIDE]
+            return self._messages.text_of(steps[-1])[:_CONTEXT_CHARACTERS]
         earlier = [seq for seq, line in state.messages.items() if seq < question and line.role == "user"]
         if len(text) < _SHORT_QUESTION and earlier:
-            return self._material.text_of(earlier[-1])[:_BESIDE]
+            return self._messages.text_of(earlier[-1])[:_CONTEXT_CHARACTERS]
         return ""
 
 
-def _told(hit: Hit) -> dict[str, Any]:
-    """A hit as an event tells it: where it is and why it came, not what it says."""
+def _hit_payload(hit: Hit) -> dict[str, Any]:
+    """A hit in an event: where it is and why it was chosen, not its text."""
     return {
         "pointer": hit.pointer,
         "score": round(hit.score, 4),
@@ -207,5 +204,6 @@ def _told(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _question(state: WindowState) -> int:
+def question_of(state: WindowState) -> int:
+    """The entry of the current user message; 0 where there is none."""
     return next((line.seq for line in reversed(state.messages.values()) if line.role == "user"), 0)

@@ -1,180 +1,181 @@
-"""Relief in the life of a window: plans become decisions once what leaves can be found again and what is written is.
+"""Relief in a window: plans become decisions, once what is evicted is indexed and every summary is written.
 
-Everything that belongs to one relief is stored at once: the warning, the checkpoint and the handoff that go before a
-compaction, the decisions, and the replay of the handoff. Either all of it happened or nothing did.
+`plan` decides what should be evicted or trimmed. `carry_out` turns the plans into events. Everything that belongs to
+one relief is stored at once, all or nothing: the warning, the checkpoint and the handoff that go before a compaction,
+the decisions, and the replay of the handoff.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.window.plan import Plan
 from recto.context.window.state import WindowState, ranges_of
 from recto.context.window.summary import FIDELITY_ALARM, ExecutedPlan
+from recto.engine.continuity import WindowContinuity
 from recto.engine.projection import (
     COMPACTION,
     COMPRESSED,
     EVICTED,
     FIDELITY_LOW,
-    HANDOFF,
     MERGED,
     NEW_WINDOW,
     PRUNED,
-    REPLAYED,
-    REQUIRED,
     TRIMMED,
-    replay_key,
+    EventLog,
 )
-from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.prompt_builder import MessageCache, PromptBuilder
 from recto.engine.recall_injection import RecallInjection
+from recto.errors import InputError
 from recto.transcript.entries import Draft
 
 if TYPE_CHECKING:
-    from recto.engine.checkpoints import Checkpoints
     from recto.engine.compactor import Compactor
 
-Drafting = Callable[..., Draft]
-HANDOFF_TOKENS = 600
-"""What a handoff may have in the prompt of the turn after a compaction."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRelief:
+    """What should be evicted or trimmed, for one state."""
+
+    relief: Relief
+    indexed: str
+    """How far what is evicted is indexed, as the decision records it."""
+    state: WindowState
+    rules: ReliefRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingDecision:
-    """What is to be stored, and the entry it follows."""
+    """Events to store, and the entry they must follow."""
 
     drafts: tuple[Draft, ...]
     after: int
 
 
+class LazyCompactor:
+    """Opens the compactor of a window when the first summary has to be written."""
+
+    def __init__(self, opener: Callable[[MessageCache], Compactor] | None, messages: MessageCache) -> None:
+        self.available = opener is not None
+        self._opener = opener
+        self._messages = messages
+
+    @cached_property
+    def compactor(self) -> Compactor:
+        """The compactor."""
+        if self._opener is None:
+            raise InputError("this window was opened without anybody who writes shorter texts; use recto.open")
+        return self._opener(self._messages)
+
+    def close(self) -> None:
+        """Closes the compactor, if it was ever opened."""
+        if "compactor" in self.__dict__:
+            self.compactor.close()
+
+
 class ReliefExecutor:
-    """Turns plans into what is stored."""
+    """Plans relief for one window and turns plans into events. It stores nothing."""
 
     def __init__(
         self,
-        material: PromptBuilder,
-        compressor: Callable[[], Compactor],
-        recollection: RecallInjection | None,
-        checkpoints: Callable[[], Checkpoints],
-        draft: Drafting,
+        recall: RecallInjection | None,
+        compactor: LazyCompactor,
+        continuity: WindowContinuity,
+        events: EventLog,
     ) -> None:
-        self._material = material
-        self._compressor = compressor
-        self._recollection = recollection
-        self.checkpoints = checkpoints
-        self.draft = draft
+        self._recall = recall
+        self._compactor = compactor
+        self._continuity = continuity
+        self._events = events
 
-    def decide(self, state: WindowState, rules: ReliefRules, idle: float) -> PendingDecision | None:
-        """What should be stored to relieve a window now; nothing where it needs none."""
-        relief, indexed = self._planned(state, rules, idle)
-        if not relief.plans:
-            return None
-        carried = self._carried(relief, state)
-        drafts: list[Draft] = []
-        handoff = max((one.plan.writes.handoff_tokens for one in carried if one.plan.writes), default=0)
-        if handoff:
-            drafts += self._before_compaction(state, rules, relief, handoff)
-        for one in carried:
-            drafts.append(self.draft(*self._decision(one, relief, state, indexed)))
-            score = one.record.get("fidelity", {}).get("score", 1.0)
-            if score < FIDELITY_ALARM:
-                drafts.append(
-                    self.draft(FIDELITY_LOW, {"score": score, "alarm": FIDELITY_ALARM, "policy": one.plan.policy})
-                )
-        if handoff:
-            drafts += self._replay(state, drafts)
-        return PendingDecision(drafts=tuple(drafts), after=state.seq)
+    def plan(self, state: WindowState, rules: ReliefRules, builder: PromptBuilder, idle: float) -> PlannedRelief:
+        """What should be evicted. Nothing is evicted that is not indexed.
 
-    def opening(self, state: WindowState, rules: ReliefRules, idle: float, first: Sequence[Draft]) -> PendingDecision:
-        """What should be stored to open a new window: what goes before it, and the decision, whatever leaves by it."""
-        relief, indexed = self._planned(state, rules, idle)
-        drafts = list(first)
-        for one in self._carried(relief, state):
-            _, about = self._decision(one, relief, state, indexed)
-            drafts.append(self.draft(NEW_WINDOW, about))
-        if not relief.plans:
-            reason = f"a new window; {relief.postponed or 'nothing may leave, or it is not worth a summary'}"
-            nothing = ExecutedPlan(plan=Plan(policy="new_window", reason=reason))
-            drafts.append(self.draft(NEW_WINDOW, self._decision(nothing, relief, state, indexed)[1]))
-        return PendingDecision(drafts=tuple(drafts), after=state.seq)
-
-    def _before_compaction(self, state: WindowState, rules: ReliefRules, relief: Relief, handoff: int) -> list[Draft]:
-        checkpoints = self.checkpoints()
-        made = checkpoints.made(state, reason="a compaction")
-        drafts = checkpoints.drafts(made, state, handoff)
-        if rules.warning:
-            about = {
-                "tokens": relief.before,
-                "room": rules.input_budget,
-                "utilization": round(relief.before / rules.input_budget, 4),
-            }
-            drafts.insert(0, self.draft(REQUIRED, about))
-        return drafts
-
-    def _replay(self, state: WindowState, drafts: Sequence[Draft]) -> list[Draft]:
-        """The handoff that is stored with this relief is shown behind the question in flight, unless it was before."""
-        place = next(place for place, draft in enumerate(drafts) if draft.kind == HANDOFF)
-        digest = json.loads(drafts[place].content)["hash"]
-        if self.checkpoints().was_replayed(digest):
-            return []
-        question = next((line.seq for line in reversed(state.messages.values()) if line.role == "user"), 0)
-        about = {"handoff": state.seq + 1 + place, "question": question, "hash": digest}
-        return [self.draft(REPLAYED, about, replay_key(digest))]
-
-    def _planned(self, state: WindowState, rules: ReliefRules, idle: float) -> tuple[Relief, str]:
-        """What should leave, once it can be found again: nothing leaves that is not in the index.
-
-        Where the index fails, all of it stays as long as it fits. Where it does not, words alone are enough; without
-        words nothing leaves, and results shrink to what their pointers lead to.
+        Where the index fails, everything stays as long as it fits. Where it does not fit, words alone are enough;
+        without words nothing is evicted, and results are trimmed, because their pointers lead to the full text.
         """
-        relief = plan_relief(state, rules, self._material, idle)
-        if self._recollection is None:
+        relief = plan_relief(state, rules, builder, idle)
+        relief, indexed = self._indexed(relief, state, rules, builder, idle)
+        return PlannedRelief(relief=relief, indexed=indexed, state=state, rules=rules)
+
+    def carry_out(self, planned: PlannedRelief, messages: MessageCache) -> PendingDecision:
+        """The events of a relief: its decisions, and what belongs to a compaction."""
+        relief, state = planned.relief, planned.state
+        executed = self._execute(planned)
+        handoff = max((done.plan.writes.handoff_tokens for done in executed if done.plan.writes), default=0)
+        drafts: list[Draft] = []
+        if handoff:
+            drafts += self._continuity.before_compaction(state, relief.before, planned.rules, handoff)
+        for done in executed:
+            drafts.append(self._events.draft(_kind(done.plan), _payload(done, planned, messages)))
+            score = done.record.get("fidelity", {}).get("score", 1.0)
+            if score < FIDELITY_ALARM:
+                low = {"score": score, "alarm": FIDELITY_ALARM, "policy": done.plan.policy}
+                drafts.append(self._events.draft(FIDELITY_LOW, low))
+        if handoff:
+            drafts += self._continuity.replay(state, drafts)
+        return PendingDecision(drafts=tuple(drafts), after=state.seq)
+
+    def open_window(self, planned: PlannedRelief, messages: MessageCache, before: Sequence[Draft]) -> PendingDecision:
+        """The events that open a new window: what goes before it, and the decision, even if nothing is evicted."""
+        executed = self._execute(planned)
+        if not executed:
+            reason = f"a new window; {planned.relief.postponed or 'nothing may leave, or it is not worth a summary'}"
+            executed = [ExecutedPlan(plan=Plan(policy="new_window", reason=reason))]
+        decisions = [self._events.draft(NEW_WINDOW, _payload(done, planned, messages)) for done in executed]
+        return PendingDecision(drafts=(*before, *decisions), after=planned.state.seq)
+
+    def _indexed(
+        self, relief: Relief, state: WindowState, rules: ReliefRules, builder: PromptBuilder, idle: float
+    ) -> tuple[Relief, str]:
+        if self._recall is None:
             return relief, "off"
         touched = _touched(relief)
         if not touched:
             return relief, ""
-        confirmed = self._recollection.may_leave(touched)
+        confirmed = self._recall.confirm_indexed(touched)
         if confirmed.whole:
             return relief, "words and vectors"
-        if self._material.prompt_tokens(state) <= rules.input_budget:
+        if builder.prompt_tokens(state) <= rules.input_budget:
             return replace(relief, plans=(), postponed=f"not in the index yet: {confirmed.reason}"), ""
         if confirmed.words:
             return relief, f"words alone: {confirmed.reason}"
-        again = plan_relief(state, replace(rules, may_evict=False), self._material, idle)
+        again = plan_relief(state, replace(rules, may_evict=False), builder, idle)
         return again, f"nothing may leave: {confirmed.reason}"
 
-    def _carried(self, relief: Relief, state: WindowState) -> list[ExecutedPlan]:
-        if any(plan.writes is not None for plan in relief.plans):
-            return self._compressor().carry_out(relief.plans, state)
-        return [ExecutedPlan(plan=plan) for plan in relief.plans]
+    def _execute(self, planned: PlannedRelief) -> list[ExecutedPlan]:
+        plans = planned.relief.plans
+        if any(plan.writes is not None for plan in plans):
+            return self._compactor.compactor.carry_out(plans, planned.state)
+        return [ExecutedPlan(plan=plan) for plan in plans]
 
-    def _decision(
-        self, one: ExecutedPlan, relief: Relief, state: WindowState, indexed: str
-    ) -> tuple[str, dict[str, Any]]:
-        plan = one.plan
-        left = sorted(seq for unit in plan.evicts for seq in unit.seqs)
-        about: dict[str, Any] = {
-            "policy": plan.policy,
-            "reason": plan.reason,
-            "left": ranges_of(left),
-            "shrunk": {str(shrink.seq): {"text": shrink.text, "tokens": shrink.tokens} for shrink in plan.shortens},
-            "kept": ranges_of(relief.state.messages),
-            "tokens_before": relief.before,
-            "tokens_after": relief.after,
-            "frees": plan.frees,
-            "cache_mark": self._material.newest_mark(left),
-            "scores": {str(seq): dict(parts) for seq, parts in plan.scores.items()},
-            "indexed": indexed,
-            "gone": self._material.calls_gone(state, relief.state, [*left, *(shrink.seq for shrink in plan.shortens)]),
-        }
-        if one.summary is not None:
-            about |= {"summary": one.summary.to_json(), "replaces": state.summary.decision_seq if state.summary else 0}
-        if one.record:
-            about["compression"] = dict(one.record)
-        return _kind(plan), about
+
+def _payload(done: ExecutedPlan, planned: PlannedRelief, messages: MessageCache) -> dict[str, Any]:
+    plan, relief, state = done.plan, planned.relief, planned.state
+    evicted = sorted(seq for unit in plan.evicts for seq in unit.seqs)
+    payload: dict[str, Any] = {
+        "policy": plan.policy,
+        "reason": plan.reason,
+        "left": ranges_of(evicted),
+        "shrunk": {str(shrink.seq): {"text": shrink.text, "tokens": shrink.tokens} for shrink in plan.shortens},
+        "kept": ranges_of(relief.state.messages),
+        "tokens_before": relief.before,
+        "tokens_after": relief.after,
+        "frees": plan.frees,
+        "cache_mark": messages.newest_cache_mark(evicted),
+        "scores": {str(seq): dict(parts) for seq, parts in plan.scores.items()},
+        "indexed": planned.indexed,
+        "gone": messages.calls_lost(state, relief.state, [*evicted, *(shrink.seq for shrink in plan.shortens)]),
+    }
+    if done.summary is not None:
+        payload |= {"summary": done.summary.to_json(), "replaces": state.summary.decision_seq if state.summary else 0}
+    if done.record:
+        payload["compression"] = dict(done.record)
+    return payload
 
 
 def _kind(plan: Plan) -> str:
@@ -186,6 +187,6 @@ def _kind(plan: Plan) -> str:
 
 
 def _touched(relief: Relief) -> list[int]:
-    """The entries that would leave or shrink."""
-    left = [seq for plan in relief.plans for unit in plan.evicts for seq in unit.seqs]
-    return left + [shrink.seq for plan in relief.plans for shrink in plan.shortens]
+    """The entries that would be evicted or trimmed."""
+    evicted = [seq for plan in relief.plans for unit in plan.evicts for seq in unit.seqs]
+    return evicted + [shrink.seq for plan in relief.plans for shrink in plan.shortens]

@@ -18,8 +18,9 @@ from recto.context.window.report import (
     list_token_holders,
 )
 from recto.context.window.state import WindowState, split_units
+from recto.engine.gauge import pressure_of, usage_of
 from recto.engine.projection import DECISIONS, JUDGED, RESTORED, WRITTEN
-from recto.engine.prompt_builder import BuiltPrompt
+from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder
 from recto.engine.recall_injection import INJECTED
 from recto.engine.window import Window
 from recto.transcript.entries import MESSAGE, Entry
@@ -34,27 +35,27 @@ _RECALL_REACH = 400
 
 def report(window: Window, tools: Sequence[Any] = (), largest: int = 20) -> Report:
     """What the next prompt would be made of, and what would not be in it. Changes nothing."""
-    with window.turn:
+    with window.lock:
         return _report(window, tools, largest)
 
 
 def preview(window: Window, tools: Sequence[Any] = ()) -> BuiltPrompt:
     """The prompt as it would be sent now, before anything new is recalled or written for it. Changes nothing."""
-    with window.turn:
-        return _planned(window, tools)[1]
+    with window.lock:
+        return _planned(window, tools)[2]
 
 
-def _planned(window: Window, tools: Sequence[Any]) -> tuple[WindowState, BuiltPrompt]:
-    window.offer(tools)
-    state = plan_relief(window.state, window.rules, window.material).state
-    return state, window.material.build(state)
+def _planned(window: Window, tools: Sequence[Any]) -> tuple[WindowState, PromptBuilder, BuiltPrompt]:
+    builder = window.builder_for(tools)
+    state = plan_relief(window.state, window.rules, builder).state
+    return state, builder, builder.build(state)
 
 
 def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
-    material, budget = window.material, window.budget
-    state, built = _planned(window, tools)
-    frame = material.meter.frame.prompt
-    beside = {"tools": material.schemas, "system": material.beside, "answer": material.answer, "frame": frame}
+    budget, meter = window.budget, window.messages.meter
+    state, builder, built = _planned(window, tools)
+    extras = builder.extras
+    beside = {"tools": extras.tools, "system": extras.system, "answer": extras.answer, "frame": extras.frame}
     protected = split_units(state, window.rules.protection).protected
     recalled, recalled_tokens = came_back(window)
     recent = window.store.tail(window.session, _REACH)
@@ -65,10 +66,10 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         room=budget.input_budget,
         tokens=built.tokens,
         messages=len(state.messages),
-        reading=window.pressure_of(state),
-        components=window.usage(state),
+        reading=pressure_of(state, builder, window.rules, budget.input_budget),
+        components=usage_of(state, builder, budget),
         largest=tuple(list_token_holders(state, beside, built.tokens)[:largest]),
-        protected_tokens=material.fixed + sum(state.cost(seq) for unit in protected for seq in unit.seqs),
+        protected_tokens=extras.fixed + sum(state.cost(seq) for unit in protected for seq in unit.seqs),
         left_messages=state.evicted_messages,
         left_tokens=state.evicted_tokens,
         left_first=state.first_evicted,
@@ -78,8 +79,8 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
         decisions=tuple(_decisions(recent)),
         compressions=tuple(_compressions(recent)),
         judged=_judged(recent),
-        marker_tokens=material.marker_cost(state),
-        summary_tokens=material.meter.count(state.summary.text) if state.summary else state.planned_text_tokens,
+        marker_tokens=builder.marker_cost(state),
+        summary_tokens=meter.count(state.summary.text) if state.summary else state.planned_text_tokens,
         notes=len(state.notes),
         omitted=tuple(f"entry {left.seq}: {left.reason}" for left in built.arrangement.omitted),
         cache=_cache(window, built),
@@ -159,10 +160,10 @@ def ledger(window: Window) -> tuple[Fact, ...]:
     """What must not be lost of a session: what is known of what left, and what the prompt adds to it."""
     from recto.context.facts.extraction import facts_of  # noqa: PLC0415  # its wording takes a while to load
 
-    with window.turn:
+    with window.lock:
         state = window.state
         if state.summary is not None or not state.evicted_messages:
-            return facts_of(window.material.told(state.messages), state.summary.facts if state.summary else ())
+            return facts_of(window.messages.views(state.messages), state.summary.facts if state.summary else ())
         return facts_of(told_in(window.store.tail(window.session, _LEDGER_REACH)))
 
 
@@ -181,7 +182,7 @@ def _cache(window: Window, built: BuiltPrompt) -> CacheEstimate | None:
     card = window.rules.card
     if card is None:
         return None
-    prefix = min(window.cached, built.tokens)
+    prefix = min(window.last.prefix if window.last else 0, built.tokens)
     fresh = built.tokens - prefix
     return CacheEstimate(
         prefix=prefix, share=prefix / max(built.tokens, 1), picodollars=call_price(card, prefix, fresh)

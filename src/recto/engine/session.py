@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING, Any, Self
 from recto.context.compaction.protocols import ChatModel, Delegated
 from recto.context.facts.types import Fact, told_in
 from recto.context.window.budget import BudgetVerdict
-from recto.context.window.notes import Note, NoteKind
+from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, Note, NoteKind
 from recto.context.window.report import Report
 from recto.context.window.summary import FIDELITY_ALARM
 from recto.context.window.units import WindowMessage
 from recto.continuity.checkpoints.checkpoint import changes_given
 from recto.engine.fork import fork
+from recto.engine.gauge import check_budget
 from recto.engine.monitor import COMPOSITION, AlertsOnly, Monitor
-from recto.engine.projection import FIDELITY_LOW, JUDGED, USAGE
+from recto.engine.projection import FIDELITY_LOW, JUDGED, NOTE, USAGE
 from recto.engine.prompt import Prompt
 from recto.engine.report import ledger, report
 from recto.engine.verification import Verification, verify
-from recto.engine.window import Window
+from recto.engine.window import SentPrompt, Window
 from recto.errors import InputError, TooLarge
 from recto.formats import Usage, detect, read
 from recto.formats.message import Message
@@ -60,7 +61,7 @@ _USAGE_REACH = 200
 class Session:
     """The transcript of one session, open for appending and reading."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the parts of a session
         self,
         store: TranscriptStore,
         key: str,
@@ -70,6 +71,8 @@ class Session:
         max_message_bytes: int,
         window: Window | None = None,
         delegator: Delegator | None = None,
+        monitor: Monitor | None = None,
+        memory: Callable[[], Memories] | None = None,
         owns_store: bool = False,
     ) -> None:
         self.store = store
@@ -81,10 +84,13 @@ class Session:
         self._window = window
         self._delegator = delegator
         self._calibration: Calibration | None = None
-        self.memory_for: Callable[[], Memories] | None = None
-        """Opens what the session's agent remembers for good."""
-        self.monitor: Monitor | None = None
-        """Follows how turns go; see `measured_by`."""
+        self._memory_opener = memory
+        self.monitor = monitor
+        """Measures how turns go; None where that is switched off."""
+        self._answered: SentPrompt | None = None
+        """The last prompt whose answer is stored."""
+        if monitor is not None:
+            self.window.events.listen(lambda entry: monitor.record([entry]))
 
     def append(
         self,
@@ -124,18 +130,23 @@ class Session:
             for place, message in enumerate(messages)
         ]
         answer = next((place for place, draft in enumerate(drafts) if draft.role == "assistant"), None)
-        asked = self._window.unanswered if self._window is not None and answer is not None else None
-        if answer is not None and asked is not None and COMPOSITION not in (meta or {}):
-            drafts[answer] = replace(drafts[answer], meta=self._with_numbers(meta or {}, asked[1]))
-        told = [self._usage_draft(asked[1].tokens, usage)] if usage is not None and asked is not None else []
-        stored = self.store.append(self.key, [*told, *drafts], expect=expect)
-        entries = stored[len(told) :]
-        if answer is not None and asked is not None and entries[answer].seq > asked[0]:
-            self.window.unanswered = None
+        prompt = self._unanswered() if answer is not None else None
+        if answer is not None and prompt is not None and COMPOSITION not in (meta or {}):
+            drafts[answer] = replace(drafts[answer], meta=self._with_numbers(meta or {}, prompt.composition))
+        reported = [self._usage_draft(prompt.composition.tokens, usage)] if usage is not None and prompt else []
+        stored = self.store.append(self.key, [*reported, *drafts], expect=expect)
+        entries = stored[len(reported) :]
+        if answer is not None and prompt is not None and entries[answer].seq > prompt.seq:
+            self._answered = prompt
         if self.monitor is not None:
-            pairs = zip(stored, [*told, *drafts], strict=True)
+            pairs = zip(stored, [*reported, *drafts], strict=True)
             self.monitor.record([entry for entry, draft in pairs if entry.id == draft.id])
         return entries
+
+    def _unanswered(self) -> SentPrompt | None:
+        """The last prompt, until its answer is stored."""
+        last = self._window.last if self._window is not None else None
+        return None if last is self._answered else last
 
     def _with_numbers(self, meta: Mapping[str, Any], made: PromptComposition) -> bytes:
         """The meta of a message that answers a prompt: with what the prompt was made of, which nothing else tells."""
@@ -236,28 +247,26 @@ class Session:
             raise InputError("this session was opened without a window; use recto.open")
         return self._window
 
-    def prompt(self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0) -> Prompt:
+    def prompt(
+        self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0, wire: str | None = None
+    ) -> Prompt:
         """What to send to the model now: fits its window, is valid, keeps what must be kept.
 
         `beside` is text that you send beside the messages, as JSON, and `answer` how many tokens the model may answer
-        with: both take room.
+        with: both take room. `wire` is the format of a prompt whose messages are valid in every format.
         """
-        return self.window.prompt(tools, beside=beside, answer=answer)
+        return self.window.prompt(tools, beside=beside, answer=answer, wire=wire)
 
     def check(self, message: MessageLike) -> BudgetVerdict:
         """Whether a message would keep its component within its budget: asked before it is appended."""
         _, read_message, _ = self._read(message)
         tokens = self.meter.message(read_message)
-        return self.window.check(WindowMessage(seq=0, id="", role=read_message.role, tokens=tokens))
+        line = WindowMessage(seq=0, id="", role=read_message.role, tokens=tokens)
+        return check_budget(line, self.window.state, self.window.budget)
 
     def report(self, tools: Sequence[Any] = ()) -> Report:
         """What the next prompt would be made of, and what would not be in it. Changes nothing."""
         return report(self.window, tools)
-
-    def measured_by(self, monitor: Monitor) -> None:
-        """Has somebody follow how turns go."""
-        self.monitor = monitor
-        self.window.listen(lambda entry: monitor.record([entry]))
 
     def health(self, turns: int = 20) -> HealthReport:
         """How the last turns went, where that is heading, and what should be looked at."""
@@ -303,7 +312,13 @@ class Session:
 
     def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
         """Writes something down for later; notes stand in the prompt once messages have left it."""
-        return self.window.note(kind, text, critical=critical)
+        if kind not in NOTE_KINDS:
+            raise InputError(f"a note is of the kind {', '.join(NOTE_KINDS)}, not '{kind}'")
+        if not text.strip() or len(text) > MAX_NOTE_CHARS:
+            raise InputError(
+                f"a note has 1 to {MAX_NOTE_CHARS:,} characters; this one has {len(text):,}. Nothing was stored."
+            )
+        return self.window.events.append(NOTE, {"kind": kind, "text": text, "critical": critical})
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -317,11 +332,11 @@ class Session:
         issues, solved, decisions, learnings, services, each a text or several. With `expect`, a version, it is
         refused with nothing written unless that is the newest one.
         """
-        return self.window.checkpoint(changes_given(changes), expect=expect)[0]
+        return self.window.continuity.checkpoint(changes_given(changes), expect=expect)[0]
 
     def handoff(self) -> Entry:
         """Writes a page from which somebody who knows nothing can go on, and the checkpoint it is made of."""
-        return self.window.checkpoint(reason="a handoff")[1]
+        return self.window.continuity.checkpoint(reason="a handoff")[1]
 
     def resume(self, source: str | os.PathLike[str] | None = None) -> Entry:
         """Opens a new window: everything leaves that may, and where the work stands is told behind the next question.
@@ -330,20 +345,20 @@ class Session:
         for a session whose transcript is not here. Returns the decision, which `restore` undoes.
         """
         if source is None:
-            return self.window.next()
+            return self.window.start_next()
         from recto.engine.continuity import read_checkpoint  # noqa: PLC0415  # only for who has a file
 
-        known = self.window.continuing.newest()
+        known = self.window.continuity.newest()
         newest = (known.version, known.window) if known else None
-        return self.window.next(read_checkpoint(os.fspath(source), session=self.key, newest=newest))
+        return self.window.start_next(read_checkpoint(os.fspath(source), session=self.key, newest=newest))
 
     def host_compacting(self) -> Entry:
         """Before a host compacts its own history: writes the checkpoint and the handoff."""
-        return self.window.checkpoint(reason="the host compacts")[0]
+        return self.window.continuity.checkpoint(reason="the host compacts")[0]
 
     def host_compacted(self) -> str:
         """After a host has compacted its own history: the handoff for its next prompt, once; then it is empty."""
-        return self.window.host_compacted()
+        return self.window.continuity.host_compacted()
 
     def facts(self) -> tuple[Fact, ...]:
         """Constraints, decisions, errors and whatever else must not be lost, in the words in which it was said."""
@@ -369,8 +384,7 @@ class Session:
         if self._delegator is None:
             raise InputError("this session was opened without a dispatcher; give one: recto.open(…, dispatcher=…)")
         told = [one for seq in entries for one in told_in(self.read(seq, seq))]
-        state, material = self.window.state, self.window.material
-        goal = material.text_of(state.task_seq) if state.task_seq in material.raws else ""
+        goal = self.window.messages.goal_of(self.window.state)
         return self._delegator.ask(task, told, goal=goal, most=most)
 
     def remember(
@@ -387,9 +401,9 @@ class Session:
         return tuple(kept.memory for kept in self._memory().remembered())
 
     def _memory(self) -> Memories:
-        if self.memory_for is None:
+        if self._memory_opener is None:
             raise InputError("this session was opened without memory; use recto.open")
-        return self.memory_for()
+        return self._memory_opener()
 
     def fork(self, name: str, *, at: int | str | None = None) -> Entry:
         """Begins another session as a copy of this one, up to an entry or up to its end; open it to go on from there.

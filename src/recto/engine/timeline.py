@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from recto.context.window.pressure import Zone
 from recto.context.window.state import WindowState
 from recto.context.window.units import WindowMessage
 from recto.engine.projection import DECISIONS, RESTORED, WindowProjection
-from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.prompt_builder import MessageCache, PromptBuilder
 from recto.engine.recall_injection import INJECTED, MISSED
 from recto.engine.window import Window
 from recto.errors import InputError
@@ -124,12 +124,12 @@ def timeline(window: Window, start: int | None = None, *, limit: int = MOST) -> 
 
 
 def _turns(window: Window, first: int, last: int) -> list[_Turn]:
-    material = material_like(window)
+    builder = builder_like(window)
     turns: list[_Turn] = []
-    beside = _Beside(material)
-    for entry, state in WindowProjection(window.store, window.session, material, window.budget.input_budget).states(
-        first, last
-    ):
+    beside = _Beside(builder)
+    for entry, state in WindowProjection(
+        window.store, window.session, builder.messages, window.budget.input_budget
+    ).states(first, last):
         begins = not turns or (entry.kind == MESSAGE and entry.role == "user")
         if begins:
             turns.append(_Turn(first=entry.seq, entry=entry))
@@ -158,9 +158,9 @@ class _Beside:
     that wait for a result; so it is counted anew after those and not for every turn.
     """
 
-    def __init__(self, material: PromptBuilder) -> None:
-        self.tokens = material.fixed
-        self._material = material
+    def __init__(self, builder: PromptBuilder) -> None:
+        self.tokens = builder.extras.fixed
+        self._builder = builder
         self._waiting: set[str] | None = None
         self._counted: tuple[bool, str] | None = None
         """Whether calls waited when it was counted last, and in which format."""
@@ -186,22 +186,12 @@ class _Beside:
 
     def _count(self, state: WindowState) -> int:
         with suppress(InputError):  # a session in two formats at once can be looked at, though it cannot be sent
-            return self._material.prompt_tokens(state) - state.tokens
-        return self._material.fixed
+            return self._builder.prompt_tokens(state) - state.tokens
+        return self._builder.extras.fixed
 
 
-def material_like(window: Window) -> PromptBuilder:
-    """Material of its own, so that looking back leaves the live window as it is. Tools of the past are not known."""
-    with window.turn:
-        window.offer(())  # as the report does
-        live = window.material
-        return PromptBuilder(
-            meter=live.meter,
-            pointer_of=live.pointer_of,
-            marker_of=live.marker_of,
-            mark=live.mark,
-            usual_wire=live.usual_wire,
-            binds_thinking=live.binds_thinking,
-            fixed=live.fixed,
-            foreword=live.foreword,
-        )
+def builder_like(window: Window) -> PromptBuilder:
+    """A builder with messages of its own, so that the live window is not touched. Tools of the past are not known."""
+    live = window.builder_for()
+    cache = MessageCache(meter=live.messages.meter, pointer_of=live.messages.pointer_of, mark=live.messages.mark)
+    return replace(live, messages=cache, extras=replace(live.extras, handoff=None, recalled=None))

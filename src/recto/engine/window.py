@@ -1,97 +1,101 @@
-"""The live window of a session: relieves it when it is too full, builds the prompt, pins, undoes.
+"""The live window of a session: evicts when it is too full, builds prompts, pins, restores.
 
-What is in the prompt is the fold of the transcript (`recto.engine.projection`); what should leave is planned by
-`recto.context.policies.planner`. Here the two meet: plans are
-stored as decisions before they count, and every change is an event.
+`Window.prompt` is the path of a step. Each stage is a function of its inputs and returns values:
+
+1. state: the projection of the transcript (`recto.engine.projection`), and everything else the prompt contains: tool
+   schemas, the caller's system text, standing context, the handoff and the recalled messages (`PromptExtras`).
+2. measure: what the prompt of that state costs. A checkpoint is written while everything is still in the prompt.
+3. plan: what should be evicted, trimmed or compacted (`recto.context.policies.planner`), and whether it is indexed.
+4. carry out: write the summaries, and store the decisions before they count (`recto.engine.relief`).
+5. recall: search again for the question, if decisions have changed the prompt (`recto.engine.recall_injection`).
+6. build: measure the result, refuse it if it does not fit, and render the messages (`recto.engine.prompt_builder`).
+
+The window holds what lives longer than one step: the cached projection, the budget and rules, and the last prompt.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cached_property, wraps
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from recto.context.policies.compact import Compact
 from recto.context.policies.planner import ReliefRules
-from recto.context.window.budget import Budget, BudgetVerdict, ComponentUsage
+from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import stable_prefix
-from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, NoteKind
 from recto.context.window.pressure import PressureReading
 from recto.context.window.state import WindowState, seqs_in
-from recto.context.window.units import WindowMessage
-from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, CheckpointRules
-from recto.engine.continuity import WindowContinuity, at_once
-from recto.engine.gauge import Gauge
+from recto.continuity.checkpoints.checkpoint import Checkpoint, CheckpointRules
+from recto.engine.continuity import ATTEMPTS, WindowContinuity, at_once
+from recto.engine.gauge import composition_of, measure
 from recto.engine.projection import (
-    CHECKPOINT,
     DECISIONS,
-    NOTE,
+    NEW_WINDOW,
     OVERFLOW,
     PINNED,
     RESTORED,
     SNAPSHOT,
     SNAPSHOT_EVERY,
     UNPINNED,
+    EventLog,
     WindowProjection,
     snapshot_key,
 )
 from recto.engine.prompt import Prompt, marker
-from recto.engine.prompt_builder import PromptBuilder
+from recto.engine.prompt_builder import BuiltPrompt, MessageCache, PromptBuilder
 from recto.engine.recall_injection import RecallInjection
-from recto.engine.relief import ReliefExecutor
+from recto.engine.relief import LazyCompactor, ReliefExecutor
 from recto.engine.standing_context import STANDING, StandingContext
-from recto.errors import AppendConflict, InputError, KeyReused, WindowOverflow
+from recto.errors import AppendConflict, InputError, KeyReused
 from recto.formats import DEFAULT_FORMAT, format_of_provider
 from recto.health.metrics import PromptComposition
-from recto.recall.types import Hit, Query, SearchResult
+from recto.recall.types import Query, SearchResult
 from recto.tokens.meter import Meter
-from recto.transcript.entries import Draft, Entry
-from recto.transcript.events import event, to_json
+from recto.transcript.entries import Entry
+from recto.transcript.events import to_json
 from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import Scope, pointer_to
 
 if TYPE_CHECKING:
     from recto.engine.compactor import Compactor
-    from recto.recall.quoting import Excerpt
     from recto.recall.recall import RecallService
 
-
-def overflow(state: WindowState, material: PromptBuilder, room: int, kept_by: str = "") -> WindowOverflow:
-    """The error that says by how much a prompt is too long, what holds the space, and why it may not leave."""
-    holders = [(f"entry {seq} ({line.role})", state.cost(seq)) for seq, line in state.messages.items()]
-    holders.append(("tools and frame", material.fixed - material.beside - material.answer))
-    holders.append(("system text", material.beside))
-    holders.append(("the answer", material.answer))
-    holders = [holder for holder in holders if holder[1]]
-    holders.sort(key=lambda holder: -holder[1])
-    return WindowOverflow(material.prompt_tokens(state), room, holders, kept_by)
-
-
-_ATTEMPTS = 8
-_AHEAD = 0.5
-"""The utilization from which on messages are indexed ahead of need, so that relief does not wait for it."""
-
+_INDEX_AHEAD = 0.5
+"""The utilization from which on messages are indexed ahead of need, so that relief does not wait for the index."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _one_at_a_time(
-    method: Callable[Concatenate[Window, _P], _R],
-) -> Callable[Concatenate[Window, _P], _R]:
-    """Threads that share a window take turns: its state is one."""
+def _locked(method: Callable[Concatenate[Window, _P], _R]) -> Callable[Concatenate[Window, _P], _R]:
+    """Serialises the threads that share a window."""
 
     @wraps(method)
-    def taking_turns(window: Window, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with window.turn:
+    def call(window: Window, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with window.lock:
             return method(window, *args, **kwargs)
 
-    return taking_turns
+    return call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentPrompt:
+    """The last prompt of a window, as the next steps need it."""
+
+    seq: int
+    """The last entry before it."""
+    at: int
+    """When it was built, in microseconds since 1970."""
+    prefix: int
+    """Tokens at its beginning that are unchanged from the prompt before."""
+    messages: tuple[bytes, ...]
+    costs: tuple[int, ...]
+    composition: PromptComposition
 
 
 class Window:
@@ -107,340 +111,298 @@ class Window:
         budget: Budget,
         rules: ReliefRules,
         recall: Callable[[], RecallService] | None = None,
-        compressor: Callable[[PromptBuilder], Compactor] | None = None,
+        compactor: Callable[[MessageCache], Compactor] | None = None,
         continuity: CheckpointRules | None = None,
+        standing: StandingContext | None = None,
     ) -> None:
-        self.turn = threading.RLock()
-        """Held while the window is looked at or changed."""
+        self.lock = threading.RLock()
+        """Held while the window is read or changed."""
         self.store = store
         self.session = session
         self.budget = budget
         self.rules = rules
-        self.material = PromptBuilder(
-            meter=meter,
-            pointer_of=self.pointer,
+        self.events = EventLog(store, session, clock)
+        self.messages = MessageCache(meter=meter, pointer_of=partial(pointer_to, session), mark=rules.mark)
+        self.builder = PromptBuilder(
+            messages=self.messages,
             marker_of=marker,
-            mark=rules.mark,
             usual_wire=(format_of_provider(rules.card.provider) if rules.card is not None else DEFAULT_FORMAT).name,
             binds_thinking=rules.card is not None and rules.card.binds_thinking,
         )
-        self.cached = 0
-        """Tokens of the last prompt that stood unchanged at the beginning of the one before."""
-        self._fold = WindowProjection(store, session, self.material, budget.input_budget)
+        """What built the last prompt."""
+        self.last: SentPrompt | None = None
+        self.compactor = LazyCompactor(compactor, self.messages)
         self._clock = clock
-        self._listeners: list[Callable[[Entry], None]] = []
-        self._gauge = Gauge(self.material, self.append)
-        self.unanswered: tuple[int, PromptComposition] | None = None
-        """The last entry before the last prompt, and what that was made of, until its answer is stored."""
-        self._sent: list[tuple[bytes, int]] = []
-        self._asked_at: int | None = None
-        self._offered: tuple[tuple[bytes, bytes], tuple[int, int]] = (b"?", b""), (0, 0)
-        self._recollection = RecallInjection(recall, self.material, self.append) if recall is not None else None
-        self._compressor_for = compressor
-        self.standing: StandingContext | None = None
-        """Files whose text stands before everything else."""
-        self._reliever = ReliefExecutor(
-            self.material,
-            lambda: self.compressor,
-            self._recollection,
-            lambda: self.continuing.checkpoints,
-            self._draft,
+        self._standing = standing
+        self._projection = WindowProjection(store, session, self.messages, budget.input_budget)
+        self._recall = RecallInjection(recall, self.messages, self.events) if recall is not None else None
+        self.continuity = WindowContinuity(
+            self.events, self._projection, self.messages, continuity or CheckpointRules(), self.lock
         )
-        self.continuing = WindowContinuity(self, continuity or CheckpointRules(), self._reliever)
-        """How the work goes on across windows."""
-
-    def pointer(self, seq: int) -> str:
-        """Where an entry can be read whole."""
-        return pointer_to(self.session, seq)
-
-    def listen(self, listener: Callable[[Entry], None]) -> None:
-        """Calls back with every event this window appends: decisions, zone changes, spikes."""
-        self._listeners.append(listener)
+        """Checkpoints, handoffs and new windows."""
+        self._relief = ReliefExecutor(self._recall, self.compactor, self.continuity, self.events)
+        self._reading: PressureReading | None = None
+        self._extra_costs: tuple[tuple[bytes, bytes], tuple[int, int]] = (b"?", b""), (0, 0)
 
     @property
     def state(self) -> WindowState:
-        """What is in, as of the end of the transcript."""
-        return self._fold.state()
+        """What is in the prompt, as of the end of the transcript."""
+        return self._projection.state()
 
-    @_one_at_a_time
-    def prompt(self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0) -> Prompt:
-        """The prompt for the next call: fits, is valid, keeps what must be kept, changes as little as possible.
+    @_locked
+    def prompt(
+        self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0, wire: str | None = None
+    ) -> Prompt:
+        """The prompt for the next model call: it fits, is valid, and changes as little as possible.
 
-        `beside` is text that the caller sends beside the messages, as JSON; `answer` how many tokens it lets the model
-        answer with.
+        Args:
+            tools: Tool schemas that are sent with it.
+            beside: Text that the caller sends outside the messages, as JSON.
+            answer: How many tokens the caller lets the model answer with.
+            wire: The format of a prompt whose messages are valid in every format.
+
+        Raises:
+            WindowOverflow: What may not be evicted does not fit.
         """
-        self.offer(tools, beside, answer)
-        self._stand()
-        self.continuing.replay_pending()
-        self.continuing.show(self.state)
-        self.bring_back(self.state)
-        self.continuing.announce(self.material.prompt_tokens(self.state), self.budget.input_budget)
-        decisions = self._relieve(self.rules)
+        # state
+        builder = self._with_standing(self.builder_for(tools, beside=beside, answer=answer, wire=wire))
+        self.continuity.replay_pending(self.state)
+        builder = self._with_notes(builder, self.state)
+        # measure
         state = self.state
-        self.continuing.show(state)
-        if decisions:
-            self.bring_back(state)
-        reading = self._measure(state)
-        if self.material.prompt_tokens(state) > self.budget.input_budget:
-            self._refuse(state)
-        built = self.material.build(state)
-        pieces = list(zip(built.messages, built.costs, strict=True))
-        self.cached, self._sent = stable_prefix(self._sent, pieces), pieces
-        self._asked_at = self._clock.now()
-        lag = self._recollection.behind(state.seq) if self._recollection is not None else 0
-        self.unanswered = state.seq, self._gauge.made_of(state, built, self.rules, prefix=self.cached, lag=lag)
-        if reading.zone != "green" and not decisions:
-            self._write_ahead(state)
-        if state.seq - self._fold.snapshot_at >= SNAPSHOT_EVERY:
-            self._take_snapshot(state)
-        if self._recollection is not None:
-            self._recollection.report()
-            if state.evicted_messages or reading.utilization > _AHEAD:
-                self._recollection.recall.indexer.nudge(self.session)
-        return Prompt(built=built, reading=reading, decisions=decisions, prefix=self.cached, recalled=self.recalled)
+        self.continuity.announce(state, builder.prompt_tokens(state), self.rules, self.budget.input_budget)
+        # plan, carry out
+        decisions = self._relieve(builder, self.rules)
+        # recall
+        state = self.state
+        self.builder = builder = self._with_notes(builder, state, search=bool(decisions))
+        # build
+        reading = self._measure(state, builder)
+        if builder.prompt_tokens(state) > self.budget.input_budget:
+            self._refuse(state, builder)
+        built = builder.build(state)
+        self.last = self._sent(state, builder, built)
+        self._work_ahead(state, builder, reading, decided=bool(decisions))
+        recalled = self._recall.hits if self._recall is not None else ()
+        return Prompt(built=built, reading=reading, decisions=decisions, prefix=self.last.prefix, recalled=recalled)
 
-    def _stand(self) -> None:
-        """What stands before everything else is as its files say now; a change is told."""
-        if self.standing is None:
-            return
-        found = self.standing.look()
-        self.material.foreword = found.text
-        if self.state.standing_digest != found.digest:
-            self.append(STANDING, found.to_json())
+    @_locked
+    def builder_for(
+        self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0, wire: str | None = None
+    ) -> PromptBuilder:
+        """The builder of the last prompt with other tools, system text and answer. Changes nothing.
 
-    def offer(self, tools: Sequence[Any] | bytes, beside: bytes = b"", answer: int = 0) -> None:
-        """Says what goes with the prompt: tool schemas and text beside the messages count, and so does the answer.
-
-        An answer longer than the reserve takes room from the prompt, but never more than half of it.
+        An answer longer than the output reserve takes input budget from the prompt, but never more than half of it.
         """
         schemas = tools if isinstance(tools, bytes) else to_json(tools) if tools else b""
-        given = schemas, beside
-        if self._offered[0] != given:  # the same ones come again and again
-            self._offered = given, (self._cost_beside(schemas, beside))
-        cost, self.material.beside = self._offered[1]
-        self.material.answer = min(max(answer - self.budget.reserve, 0), self.budget.input_budget // 2)
-        self.material.fixed = cost + self.material.answer
+        if self._extra_costs[0] != (schemas, beside):  # the same ones come with every prompt
+            self._extra_costs = (schemas, beside), _extra_costs(self.messages.meter, schemas, beside)
+        schema_tokens, system_tokens = self._extra_costs[1]
+        extras = replace(
+            self.builder.extras,
+            frame=self.messages.meter.frame.prompt,
+            tools=schema_tokens,
+            system=system_tokens,
+            answer=min(max(answer - self.budget.reserve, 0), self.budget.input_budget // 2),
+        )
+        return replace(self.builder, extras=extras, usual_wire=wire or self.builder.usual_wire)
 
-    def _cost_beside(self, schemas: bytes, beside: bytes) -> tuple[int, int]:
-        meter = self.material.meter
-        said = meter.frame.message + meter.count(beside.decode()) if beside else 0
-        return meter.frame.prompt + (meter.tools(schemas.decode()) if schemas else 0) + said, said
-
-    @_one_at_a_time
+    @_locked
     def measure(self) -> PressureReading:
-        """The pressure now; asked inside a turn too, after each tool result."""
-        return self._measure(self.state)
+        """The pressure now. Also called inside a turn, after each tool result."""
+        return self._measure(self.state, self.builder)
 
     @property
-    def recalled(self) -> tuple[Hit, ...]:
-        """What had left and is quoted in the prompt now."""
-        return self._recollection.hits if self._recollection is not None else ()
-
-    @property
-    def sent(self) -> tuple[bytes, ...]:
-        """The messages of the last prompt."""
-        return tuple(raw for raw, _ in self._sent)
-
-    def bring_back(self, state: WindowState) -> None:
-        """Has what left and matters now quoted in the prompt of a state, within the memory budget."""
-        if self._recollection is not None:
-            self._recollection.turn_to(state)
-            share = self.budget.limits["memory"].hard
-            self._recollection.bring_back(state, room=self.budget.input_budget, share=share)
+    def recall_engine(self) -> RecallService:
+        """The search over everything that was ever said in the session."""
+        if self._recall is None:
+            raise InputError("recall is switched off for this session; see the setting recall.enabled")
+        return self._recall.recall
 
     def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> SearchResult:
         """Searches everything that was ever said, in the prompt or not, and explains what it finds."""
-        recall = self._recall()
+        recall = self.recall_engine
         recall.catch_up()
-        asked = Query(text=query, now=self._clock.now())
-        return recall.search(asked, most=most, scope=scope, shown=self.state.messages.keys())
-
-    def quotable(self, found: SearchResult, characters: int) -> list[Excerpt]:
-        """What was found, best first, as it would be quoted in a prompt; of each hit at most so many characters."""
-        recall = self._recall()
-        quoted: dict[str, Excerpt] = {}
-        for one in (one for hit in found.hits for one in recall.quotable(hit, found.query, characters)):
-            if one.pointer not in quoted or len(one.text) > len(quoted[one.pointer].text):
-                quoted[one.pointer] = one
-        return list(quoted.values())
+        return recall.search(
+            Query(text=query, now=self._clock.now()), most=most, scope=scope, shown=self.state.messages.keys()
+        )
 
     def read(self, pointer: str, *, around: int = 0) -> list[Entry]:
-        """The entry a pointer names, whole, with its neighbours where asked."""
-        return self._recall().read(pointer, around)
+        """The entry a pointer names, complete, with as many neighbours on each side."""
+        return self.recall_engine.read(pointer, around)
 
-    def _recall(self) -> RecallService:
-        if self._recollection is None:
-            raise InputError("recall is switched off for this session; see the setting recall.enabled")
-        return self._recollection.recall
+    def listen(self, listener: Callable[[Entry], None]) -> None:
+        """Calls back with every event this window appends: decisions, zone changes, spikes."""
+        self.events.listen(listener)
 
-    def pressure_of(self, state: WindowState) -> PressureReading:
-        """The pressure of a state, without telling anybody."""
-        return self._gauge.pressure(state, self.budget.input_budget, self.rules)
-
-    def usage(self, state: WindowState) -> tuple[ComponentUsage, ...]:
-        """How each component stands with its budget."""
-        return self._gauge.usage(state, self.budget)
-
-    def check(self, line: WindowMessage) -> BudgetVerdict:
-        """Whether one more message keeps its component of the budget within its limits; asked before it is added."""
-        return self._gauge.check(line, self.state, self.budget)
-
-    @_one_at_a_time
+    @_locked
     def pin(self, seqs: Iterable[int]) -> Entry:
-        """Keeps these entries in the prompt until they are unpinned; those that left come back."""
-        pinned = self.append(PINNED, {"seqs": sorted(set(seqs))})
-        self._take_snapshot(self.state)  # a long session that never had one would be entered without its pins
+        """Keeps entries in the prompt until they are unpinned; evicted ones are restored."""
+        pinned = self.events.append(PINNED, {"seqs": sorted(set(seqs))})
+        self._take_snapshot(self.state)  # a long session without a snapshot would be opened without its pins
         return pinned
 
-    @_one_at_a_time
+    @_locked
     def unpin(self, seqs: Iterable[int]) -> Entry:
-        """Lets these entries leave again."""
-        return self.append(UNPINNED, {"seqs": sorted(set(seqs))})
+        """Allows entries to be evicted again."""
+        return self.events.append(UNPINNED, {"seqs": sorted(set(seqs))})
 
-    @_one_at_a_time
+    @_locked
     def restore(self, decision: int) -> Entry:
-        """Undoes a decision for good: what left is in again and stays, what shrank is whole again."""
-        about = self._content_of(decision, DECISIONS)
-        undone = {"decision": decision, "left": about["left"], "shrunk": about["shrunk"]}
-        return self.append(RESTORED, undone | {"replaces": about.get("replaces", 0)})
+        """Undoes a decision for good: evicted messages are in the prompt again and stay, trimmed ones are complete."""
+        payload = json.loads(self._decision(decision, DECISIONS).content)
+        undone = {"decision": decision, "left": payload["left"], "shrunk": payload["shrunk"]}
+        return self.events.append(RESTORED, undone | {"replaces": payload.get("replaces", 0)})
 
-    @_one_at_a_time
+    @_locked
     def redo(self, restored: int) -> Entry:
-        """Does again what a restore undid."""
-        about = self._content_of(restored, {RESTORED})
-        decision = self._entry_of(about["decision"], DECISIONS)
+        """Repeats a decision that a restore undid."""
+        undone = json.loads(self._decision(restored, {RESTORED}).content)
+        decision = self._decision(undone["decision"], DECISIONS)
         original = json.loads(decision.content)
-        self.append(UNPINNED, {"seqs": seqs_in(about["left"]) + [int(seq) for seq in about["shrunk"]]})
-        return self.append(decision.kind, original | {"reason": f"done again after entry {restored} had undone it"})
+        self.events.append(UNPINNED, {"seqs": seqs_in(undone["left"]) + [int(seq) for seq in undone["shrunk"]]})
+        reason = f"done again after entry {restored} had undone it"
+        return self.events.append(decision.kind, original | {"reason": reason})
 
-    @_one_at_a_time
+    @_locked
     def compact(self, focus: str = "") -> tuple[Entry, ...]:
-        """Makes the prompt smaller now: all but the newest messages leave, and what is known of them stays."""
+        """Compacts now: evicts all but the newest messages and puts a summary in their place."""
         rules = at_once(self.rules, replace(self.rules.compact, focus=focus), recent=2)
-        return self._relieve(rules)
+        return self._relieve(self.builder, rules)
 
-    @_one_at_a_time
-    def checkpoint(
-        self, changes: Changes | None = None, *, expect: int | None = None, reason: str = "asked for"
-    ) -> tuple[Entry, Entry]:
-        """Writes down where the work stands, now: a checkpoint, and the handoff that can be read.
+    @_locked
+    def start_next(self, source: Checkpoint | None = None) -> Entry:
+        """Opens a new window: saves a checkpoint, evicts everything that may be evicted, and queues the first page.
 
-        With `expect` it is refused, and nothing is written, unless that is the newest version.
+        The first page says where the work stands and what has changed around it; it follows the next question.
         """
-        made, handoff = self.continuing.checkpoint(reason=reason, changes=changes, expect=expect)
-        return made, handoff
+        rules = self.continuity.rules_for_new_window(self.rules)
+        idle = self._idle()
+        for _ in range(ATTEMPTS):
+            state = self.state
+            before = self.continuity.before_new_window(state, rules, source)
+            planned = self._relief.plan(state, rules, self.builder, idle)
+            pending = self._relief.open_window(planned, self.messages, before)
+            with suppress(KeyReused, AppendConflict):  # another process wrote meanwhile
+                entries = self.continuity.store(pending.drafts, pending.after)
+                return next(entry for entry in entries if entry.kind == NEW_WINDOW)
+        raise AppendConflict(self.session, None, self.state.seq, "others write faster than we can")
 
-    @_one_at_a_time
-    def next(self, source: Checkpoint | None = None) -> Entry:
-        """Opens a new window: the work's state is saved, everything leaves that may, and it is told behind the next
-        question where the work stands and what has changed around it."""
-        return self.continuing.next(self.continuing.for_new_window(self.rules), self._idle(), source)
+    def configure(self, *, budget: Budget | None = None, rules: ReliefRules | None = None) -> None:
+        """Replaces the budget or the rules from the next prompt on."""
+        self.budget = budget or self.budget
+        self.rules = rules or self.rules
 
-    @_one_at_a_time
-    def host_compacted(self) -> str:
-        """The newest handoff for a host that compacts its own history; empty where it was shown already."""
-        return self.continuing.host_compacted()
-
-    @_one_at_a_time
-    def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
-        """Writes something down for later: it stands in the prompt once messages have left it."""
-        if kind not in NOTE_KINDS:
-            raise InputError(f"a note is of the kind {', '.join(NOTE_KINDS)}, not '{kind}'")
-        if not text.strip() or len(text) > MAX_NOTE_CHARS:
-            raise InputError(
-                f"a note has 1 to {MAX_NOTE_CHARS:,} characters; this one has {len(text):,}. Nothing was stored."
+    def tighten(self, input_budget: int) -> None:
+        """Lowers the input budget, as after a provider refused the last prompt as too long."""
+        if 0 < input_budget < self.budget.input_budget:
+            self.configure(
+                budget=replace(self.budget, input_budget=input_budget),
+                rules=replace(self.rules, input_budget=input_budget),
             )
-        return self.append(NOTE, {"kind": kind, "text": text, "critical": critical})
-
-    @cached_property
-    def compressor(self) -> Compactor:
-        """Who writes shorter texts; opened when something has to be written."""
-        if self._compressor_for is None:
-            raise InputError("this window was opened without anybody who writes shorter texts; use recto.open")
-        return self._compressor_for(self.material)
 
     def close(self) -> None:
-        """Stops what the window has started."""
-        if "compressor" in self.__dict__:
-            self.compressor.close()
-        if self._recollection is not None:
-            self._recollection.close()
+        """Closes the compactor and the recall of this window."""
+        self.compactor.close()
+        if self._recall is not None:
+            self._recall.close()
 
-    def tighten(self, room: int) -> None:
-        """Lowers what a prompt may have, as when a provider said that the last one was too long."""
-        if 0 < room < self.budget.input_budget:
-            self.budget = replace(self.budget, input_budget=room)
-            self.rules = replace(self.rules, input_budget=room)
+    def _with_standing(self, builder: PromptBuilder) -> PromptBuilder:
+        """Adds the text of the standing files as they are now. A change is recorded."""
+        if self._standing is None:
+            return builder
+        text = self._standing.look()
+        if self.state.standing_digest != text.digest:
+            self.events.append(STANDING, text.to_json())
+        return replace(builder, extras=replace(builder.extras, foreword=text.text))
 
-    def _entry_of(self, seq: int, kinds: Iterable[str]) -> Entry:
+    def _with_notes(self, builder: PromptBuilder, state: WindowState, *, search: bool = True) -> PromptBuilder:
+        """Puts the handoff and the recalled messages behind the question."""
+        handoff = self.continuity.handoff_note(state, builder.wire_of(state))
+        builder = builder.using(handoff=handoff, recalled=builder.extras.recalled)
+        if self._recall is None or not search:
+            return builder
+        self._recall.finish_turn(state)
+        share = self.budget.limits["memory"].hard
+        recalled = self._recall.recall_for(state, builder, input_budget=self.budget.input_budget, share=share)
+        return builder.using(handoff=handoff, recalled=recalled)
+
+    def _relieve(self, builder: PromptBuilder, rules: ReliefRules) -> tuple[Entry, ...]:
+        """Plans, carries out, and stores the decisions. Starts over if another process wrote meanwhile."""
+        for _ in range(ATTEMPTS):
+            state = self.state
+            seen = state.seq
+            planned = self._relief.plan(state, rules, builder, self._idle())
+            if not planned.relief.plans:
+                if self.state.seq == seen:
+                    return ()
+                continue  # another process wrote while the index was confirmed, and now it may not fit
+            pending = self._relief.carry_out(planned, self.messages)
+            with suppress(AppendConflict, KeyReused):
+                entries = self.continuity.store(pending.drafts, pending.after)
+                return tuple(entry for entry in entries if entry.kind in DECISIONS)
+        raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
+
+    def _measure(self, state: WindowState, builder: PromptBuilder) -> PressureReading:
+        measurement = measure(state, builder, self.rules, self.budget, self._reading)
+        for kind, payload in measurement.events:
+            self.events.append(kind, payload)
+        self._reading = measurement.reading
+        return measurement.reading
+
+    def _refuse(self, state: WindowState, builder: PromptBuilder) -> None:
+        blocked = self._recall.blocked_by_index if self._recall is not None else ""
+        self.continuity.before_overflow(self.state)
+        error = builder.overflow(state, self.budget.input_budget, blocked)
+        payload = {"tokens": error.tokens, "room": error.room, "holders": [list(held) for held in error.holders[:10]]}
+        payload |= {"index": blocked} if blocked else {}
+        self.events.append(OVERFLOW, payload)
+        raise error
+
+    def _sent(self, state: WindowState, builder: PromptBuilder, built: BuiltPrompt) -> SentPrompt:
+        previous = list(zip(self.last.messages, self.last.costs, strict=True)) if self.last else []
+        prefix = stable_prefix(previous, list(zip(built.messages, built.costs, strict=True)))
+        lag = self._recall.index_lag(state.seq) if self._recall is not None else 0
+        return SentPrompt(
+            seq=state.seq,
+            at=self._clock.now(),
+            prefix=prefix,
+            messages=built.messages,
+            costs=built.costs,
+            composition=composition_of(state, builder, built, self.rules, prefix=prefix, lag=lag),
+        )
+
+    def _work_ahead(
+        self, state: WindowState, builder: PromptBuilder, reading: PressureReading, *, decided: bool
+    ) -> None:
+        """What need not delay the prompt: summaries of what will be evicted, snapshots, reports, indexing."""
+        compacts = self.compactor.available and any(isinstance(policy, Compact) for policy in self.rules.policies)
+        if compacts and reading.zone != "green" and not decided:
+            view = builder.view(state, self.rules.protection)
+            self.compactor.compactor.prepare(self.rules.compact.plan(view, 1), state)
+        if state.seq - self._projection.snapshot_at >= SNAPSHOT_EVERY:
+            self._take_snapshot(state)
+        if self._recall is not None:
+            self._recall.report()
+            if state.evicted_messages or reading.utilization > _INDEX_AHEAD:
+                self._recall.recall.indexer.nudge(self.session)
+
+    def _idle(self) -> float:
+        """Seconds since the last prompt; before the first one nothing is cached."""
+        return inf if self.last is None else max(self._clock.now() - self.last.at, 0) / 1e6
+
+    def _decision(self, seq: int, kinds: Iterable[str]) -> Entry:
         entry = next(iter(self.store.read(self.session, seq, seq)), None)
         if entry is None or entry.kind not in kinds:
             raise InputError(f"entry {seq} is not a decision that can be undone or done again")
         return entry
 
-    def _content_of(self, seq: int, kinds: Iterable[str]) -> dict[str, Any]:
-        about: dict[str, Any] = json.loads(self._entry_of(seq, kinds).content)
-        return about
-
-    def _relieve(self, rules: ReliefRules) -> tuple[Entry, ...]:
-        """Decides, stores the decisions, and starts over if somebody else wrote meanwhile."""
-        for _ in range(_ATTEMPTS):
-            state = self.state
-            seen = state.seq
-            decided = self._reliever.decide(state, rules, self._idle())
-            if decided is None:
-                if self.state.seq == seen:
-                    return ()
-                continue  # somebody wrote while the index was asked, and now it may not fit
-            try:
-                entries = self.append_all(decided.drafts, decided.after)
-            except (AppendConflict, KeyReused):
-                continue
-            return tuple(entry for entry in entries if entry.kind in DECISIONS)
-        raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
-
-    def _write_ahead(self, state: WindowState) -> None:
-        """Where a compaction will come, it is written now by whoever takes long."""
-        if self._compressor_for is not None and any(isinstance(one, Compact) for one in self.rules.policies):
-            view = self.material.view(state, self.rules.protection)
-            self.compressor.prepare(self.rules.compact.plan(view, 1), state)
-
-    def _idle(self) -> float:
-        """Seconds since the last prompt; before the first one nothing is cached."""
-        return inf if self._asked_at is None else max(self._clock.now() - self._asked_at, 0) / 1e6
-
-    def _measure(self, state: WindowState) -> PressureReading:
-        return self._gauge.measure(state, self.budget, self.rules)
-
-    def _refuse(self, state: WindowState) -> None:
-        kept = self._recollection.kept_by_the_index if self._recollection is not None else ""
-        self.continuing.before_overflow()
-        error = overflow(state, self.material, self.budget.input_budget, kept)
-        about = {"tokens": error.tokens, "room": error.room, "holders": [list(held) for held in error.holders[:10]]}
-        about |= {"index": kept} if kept else {}
-        self.append(OVERFLOW, about)
-        raise error
-
     def _take_snapshot(self, state: WindowState) -> None:
         with suppress(KeyReused):  # another process took it just now
-            self.append(SNAPSHOT, state.snapshot(), snapshot_key(self._fold.snapshots + 1))
+            self.events.append(SNAPSHOT, state.snapshot(), snapshot_key(self._projection.snapshots + 1))
 
-    def append(self, kind: str, about: Mapping[str, Any], key: str | None = None) -> Entry:
-        """Stores an event, and tells whoever listens."""
-        return self.append_all([self._draft(kind, about, key)])[0]
 
-    def append_all(self, drafts: Sequence[Draft], expect: int | None = None) -> list[Entry]:
-        """Stores events that belong together, all or none, and tells whoever listens."""
-        entries = self.store.append(self.session, drafts, expect=expect)
-        self._tell(entries)
-        if any(entry.kind == CHECKPOINT for entry in entries):
-            self.continuing.keep(entries)
-        return entries
-
-    def _draft(self, kind: str, about: Mapping[str, Any], key: str | None = None) -> Draft:
-        return event(self._clock, kind, about, key)
-
-    def _tell(self, entries: Iterable[Entry]) -> None:
-        for entry in entries:
-            for listener in self._listeners:
-                listener(entry)
+def _extra_costs(meter: Meter, schemas: bytes, beside: bytes) -> tuple[int, int]:
+    """The tokens of tool schemas, and of text that is sent outside the messages."""
+    system = meter.frame.message + meter.count(beside.decode()) if beside else 0
+    return (meter.tools(schemas.decode()) if schemas else 0), system

@@ -179,8 +179,7 @@ class TurnRunner:
         held: ExitStack,
     ) -> GatewayTurn:
         given = self._given(store, placed.stored, asked)
-        session.window.material.usual_wire = asked.wire
-        prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
+        prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer, wire=asked.wire)
         if not prompt.raw and not asked.front and not asked.fields.get("prompt"):
             raise MalformedMessage("nothing is said in it")
         return GatewayTurn(
@@ -215,7 +214,7 @@ class TurnRunner:
 
     def _build(self, turn: GatewayTurn) -> None:
         asked = turn.asked
-        turn.prompt = turn.session.prompt(asked.tools, beside=asked.beside, answer=asked.answer)
+        turn.prompt = turn.session.prompt(asked.tools, beside=asked.beside, answer=asked.answer, wire=asked.wire)
         turn.decisions += [entry.seq for entry in turn.prompt.decisions]
         turn.body = _body(asked, turn.prompt)
 

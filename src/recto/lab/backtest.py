@@ -195,16 +195,16 @@ class _Course:
         self._told(turn)
 
     def _judged(self, prompt: Prompt, answers: Sequence[Entry]) -> Regret:
-        state, material = self._session.window.state, self._session.window.material
+        state, extras = self._session.window.state, self._session.window.builder.extras
         whole = {seq for seq in self._whole if seq in state.messages and seq not in state.shortened}
         self._needs.evict(self._whole - whole)
         self._whole = whole
-        if self._quoted[0] is not material.recalled:
+        if self._quoted[0] is not extras.recalled:
             own = [hit for hit in prompt.recalled if hit.session == self._session.key]
-            text = material.recalled.text if material.recalled is not None else ""
-            self._quoted = material.recalled, mostly_quoted({hit.seq: hit.text for hit in own}, text)
-        beside = [material.foreword, marker(state) if state.evicted_messages else ""]
-        beside += [standing.text for standing in (material.recalled, material.handoff) if standing is not None]
+            text = extras.recalled.text if extras.recalled is not None else ""
+            self._quoted = extras.recalled, mostly_quoted({hit.seq: hit.text for hit in own}, text)
+        beside = [extras.foreword, marker(state) if state.evicted_messages else ""]
+        beside += [standing.text for standing in (extras.recalled, extras.handoff) if standing is not None]
         beside += [shrink.text for shrink in state.shortened.values()]
         answer = merge_answer([self._message(entry) for entry in answers])
         return self._needs.judge(answer, beside, self._quoted[1])

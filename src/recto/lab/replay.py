@@ -129,10 +129,10 @@ def _append_question(session: Session, text: str) -> None:
 
 def _parts(session: Session, prompt: Prompt, question: str) -> dict[Where, str]:
     """What a prompt says, by place; the question itself is no place."""
-    material, state = session.window.material, session.window.state
-    recalled = material.recalled.text if material.recalled else ""
+    extras, state = session.window.builder.extras, session.window.state
+    recalled = extras.recalled.text if extras.recalled else ""
     written = [state.summary.text] if state.summary else []
-    written += [material.handoff.text] if material.handoff else []
+    written += [extras.handoff.text] if extras.handoff else []
     said = "\n".join(read(raw, prompt.built.wire).text for raw in (*prompt.built.system, *prompt.built.messages))
     for part in (recalled, *written, question):
         before, found, after = said.rpartition(part) if part else (said, "", "")

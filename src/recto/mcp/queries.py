@@ -14,7 +14,8 @@ from recto.errors import InputError
 from recto.mcp import params, results
 from recto.mcp.context import McpContext
 from recto.mcp.pagination import MOST, NEIGHBOUR, paged
-from recto.recall.quoting import format_minute, render_quotation
+from recto.recall.quoting import Excerpt, format_minute, render_quotation
+from recto.recall.recall import RecallService
 from recto.recall.types import Hit, SearchResult
 from recto.transcript.session_keys import is_memory_session, pointer_to, session_in
 
@@ -74,10 +75,19 @@ def _quoted(session: Session, page: SearchResult, following: int | None) -> str:
     more = more if following is None else f"{more}; there are more hits: ask with skip={following}"
     characters = min(_EXCERPT, MOST // len(page.hits))
     while True:
-        quotation = render_quotation(session.window.quotable(page, characters), more)
+        quotation = render_quotation(_excerpts(session.window.recall_engine, page, characters), more)
         if len(quotation) <= _QUOTED or characters <= _LEAST:
             return quotation
         characters //= 2
+
+
+def _excerpts(recall: RecallService, page: SearchResult, characters: int) -> list[Excerpt]:
+    """The hits, best first, as a prompt would quote them; of each at most so many characters."""
+    excerpts: dict[str, Excerpt] = {}
+    for excerpt in (found for hit in page.hits for found in recall.quotable(hit, page.query, characters)):
+        if excerpt.pointer not in excerpts or len(excerpt.text) > len(excerpts[excerpt.pointer].text):
+            excerpts[excerpt.pointer] = excerpt
+    return list(excerpts.values())
 
 
 def _hit(hit: Hit) -> results.QuotedHit:
@@ -117,14 +127,13 @@ def resume(desk: McpContext, given: params.ResumeParams) -> results.ResumeResult
 def _resumed(session: Session) -> results.ResumeResult | None:
     from recto.engine.continuity import resumed  # noqa: PLC0415  # wording of facts takes a while to load
 
-    continuing = session.window.continuing
-    with session.window.turn:
-        checkpoint = continuing.newest()
+    continuity = session.window.continuity
+    checkpoint = continuity.newest()
     entry = session.store.find(session.key, checkpoint_key(checkpoint.version)) if checkpoint else None
     if checkpoint is None or entry is None:
         return None
     pointer = pointer_to(session.key, entry.seq)
-    most, lookout = continuing.continuity.resume_tokens, continuing.checkpoints.lookout
+    most, lookout = continuity.rules.resume_tokens, continuity.checkpoints.lookout
     found = resumed(checkpoint, lookout, most=most, count=session.meter.count, pointer=pointer)
     return results.ResumeResult(
         session=session_in(session.key),

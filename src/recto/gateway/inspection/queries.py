@@ -18,6 +18,7 @@ from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.continuity.memory.manager import Memories, Remembered
 from recto.continuity.memory.model import strength
 from recto.engine.audit import audited_back
+from recto.engine.gauge import pressure_of
 from recto.engine.monitor import composition_in
 from recto.engine.pagination import (
     DecisionPage,
@@ -162,10 +163,9 @@ def session(on: Inspection, call: ParsedCall) -> SessionOverview:
     """One session, in short."""
     with on.opened(call) as found:
         window = found.window
-        with window.turn:
+        with window.lock:
             state = window.state
-            window.offer(())  # as the report does
-            reading = window.pressure_of(state)
+            reading = pressure_of(state, window.builder_for(), window.rules, window.budget.input_budget)
         first, last = next(iter(found.read(1, 1))), found.tail(1)[-1]
         return SessionOverview(
             session=session_in(found.key),
@@ -245,7 +245,7 @@ def recall(on: Inspection, call: ParsedCall) -> RecallResult:
 def pins(on: Inspection, call: ParsedCall) -> PinList:
     """What is kept in the prompt by hand."""
     with on.opened(call) as found:
-        with found.window.turn:
+        with found.window.lock:
             pinned = sorted(found.window.state.pins)
         places = EntryPositions(found.window)
         entries = [next(iter(found.read(seq, seq)), None) for seq in pinned[:_MOST_PINS]]
@@ -255,15 +255,15 @@ def pins(on: Inspection, call: ParsedCall) -> PinList:
 
 def notes(on: Inspection, call: ParsedCall) -> NoteList:
     """What was written down."""
-    with on.opened(call) as found, found.window.turn:
+    with on.opened(call) as found, found.window.lock:
         return NoteList(notes=found.notes)
 
 
 def checkpoints(on: Inspection, call: ParsedCall) -> CheckpointPage:
     """A page of checkpoints, newest first."""
     with on.opened(call) as found:
-        with found.window.turn:
-            newest = found.window.continuing.checkpoints.version(found.window.state)
+        with found.window.lock:
+            newest = found.window.continuity.version()
         first, limit = min(call.query["from"] or newest, newest), call.query["limit"]
         lines = [_checkpoint_line(found, version) for version in range(first, max(first - limit, 0), -1)]
     following = first - limit

@@ -155,8 +155,8 @@ def test_without_repair_the_same_transcripts_are_refused():
     rng = random.Random(2)
     refused = 0
     for _ in range(200):
-        material, state, wire = gathered(rng)
-        refused += bool(problems([material.raws[seq] for seq in state.messages], wire))
+        builder, state, wire = gathered(rng)
+        refused += bool(problems([builder.messages.raws[seq] for seq in state.messages], wire))
     assert refused > 50
 
 

@@ -114,7 +114,7 @@ def test_no_two_values_share_a_name_in_the_description():
             visit(part)
 
     for one in OPERATIONS:
-        visit(one.gives)
+        visit(one.result)
     assert seen.keys() | {"ErrorResponse", "ErrorDetail"} == description(OPERATIONS)["components"]["schemas"].keys()
 
 

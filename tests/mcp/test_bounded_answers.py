@@ -12,8 +12,9 @@ from recto.config import load
 from recto.config.factory import make_indexer, open_session, open_store
 from recto.mcp import params, queries
 from recto.mcp.context import McpContext
-from recto.mcp.pagination import MOST
-from recto.mcp.stdio import desk_for
+from recto.mcp.pagination import MAX_CHARS
+from recto.mcp.rendering import render
+from recto.mcp.stdio import local_context
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe
 from recto.transcript.tenancy import TenantStore
@@ -29,11 +30,11 @@ def desk() -> Iterator[McpContext]:
         environ={}, arguments={"store": "memory:", "model": "gpt-4o", "recall": {"embedder": {"use": "none"}}}
     )
     with closing(open_store(settings)) as store, closing(make_indexer(settings, store)) as indexer:
-        yield desk_for(settings, store, indexer, may_change=True)
+        yield local_context(settings, store, indexer, may_change=True)
 
 
 def said(desk: McpContext, *texts: str) -> None:
-    with desk.opened("") as session:
+    with desk.open_session("") as session:
         for text in texts:
             session.append({"role": "user", "content": f"kestrel {text} kestrel"})
 
@@ -58,10 +59,10 @@ def test_no_answer_is_larger_than_is_promised_whatever_was_said(desk):
     for most in (1, 6, 20):
         found = queries.recall(desk, params.RecallParams(query="kestrel", most=most))
         assert found.hits
-        assert len(found.words()) <= LARGEST_QUOTATION
+        assert len(render(found)) <= LARGEST_QUOTATION
     for seq in range(1, len(TEXTS) + 1):
-        around = queries.read(desk, params.ReadParams(pointer=f"recto://{desk.own}/{seq}", around=3))
-        assert len(around.words()) <= LARGEST
+        around = queries.read(desk, params.ReadParams(pointer=f"recto://{desk.default_session}/{seq}", around=3))
+        assert len(render(around)) <= LARGEST
     text, following = queries.transcript(desk, "", 0)
     assert len(text) <= LARGEST
     assert following == 10
@@ -70,23 +71,23 @@ def test_no_answer_is_larger_than_is_promised_whatever_was_said(desk):
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_pages_join_to_all_that_was_said(desk, text):
     said(desk, text)
-    assert whole(desk, f"recto://{desk.own}/1") == prompt_safe(f"kestrel {text} kestrel")
+    assert whole(desk, f"recto://{desk.default_session}/1") == prompt_safe(f"kestrel {text} kestrel")
 
 
-@pytest.mark.parametrize("before", [MOST - distance for distance in (75, 60, 45, 30, 12, 5, 0)])
+@pytest.mark.parametrize("before", [MAX_CHARS - distance for distance in (75, 60, 45, 30, 12, 5, 0)])
 def test_no_page_cuts_a_secret_in_two(before):
     settings = load(environ={}, arguments={"store": "memory:", "recall": {"enabled": False}})
     with closing(open_store(settings)) as store, open_session(settings, store) as session:
         text = f'{"x" * before}"{HELD}", and so on'
         session.append({"role": "user", "content": text})
-        desk = McpContext(store=TenantStore(store), use=lambda _: session, own=settings.session)
-        shown = whole(desk, f"recto://{desk.own}/1")
+        desk = McpContext(store=TenantStore(store), use=lambda _: session, default_session=settings.session)
+        shown = whole(desk, f"recto://{desk.default_session}/1")
         assert HELD[:20] not in shown
         assert shown == mask_secrets(prompt_safe(text))
 
 
 def test_a_page_begins_nowhere_beyond_the_end(desk):
     said(desk, "short")
-    (page,) = queries.read(desk, params.ReadParams(pointer=f"recto://{desk.own}/1", start=10**9)).pages
+    (page,) = queries.read(desk, params.ReadParams(pointer=f"recto://{desk.default_session}/1", start=10**9)).pages
     assert page.start == page.characters
     assert page.next is None

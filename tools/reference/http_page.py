@@ -144,7 +144,7 @@ def _refusals(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
     classes = {
-        kind.__name__: kind for one in (*(each.gives for each in OPERATIONS), ErrorResponse) for kind in _within(one)
+        kind.__name__: kind for one in (*(each.result for each in OPERATIONS), ErrorResponse) for kind in _within(one)
     }
     for name, schema in schemas.items():
         texts = attribute_texts(classes[name]) if name in classes else {}

@@ -1,6 +1,6 @@
 // What the inspection API answers. Made of its description by tools/make_web_types.py; do not edit.
 
-/** Something that should be looked at: raised when it begins, and ended when it is over. */
+/** A condition that needs attention: raised when it begins, ended when it is over. */
 export interface Alert {
   name: "bloat" | "burn" | "evictions" | "fidelity" | "ratio" | "utilization";
   grade: "anomaly" | "critical" | "degradation";
@@ -22,7 +22,7 @@ export interface ApprovalResult {
   by: string;
 }
 
-/** Something that was done, as its entry in the transcript tells it. */
+/** One recorded action, derived from its entry in the transcript. */
 export interface AuditLine {
   session: string;
   seq: number;
@@ -54,14 +54,14 @@ export interface AuditPage {
   next: number | null;
 }
 
-/** How much of the prompt a provider has seen before, unchanged from its beginning. */
+/** How much of the prompt the provider has already seen as an unchanged prefix. */
 export interface CacheEstimate {
   prefix: number;
   share: number;
   picodollars: number;
 }
 
-/** Who asks, and what of. */
+/** The API key of a request and what it may do. */
 export interface Caller {
   name: string;
   id: string;
@@ -113,7 +113,7 @@ export interface CheckpointPage {
   next: number | null;
 }
 
-/** What a compaction did; nothing where there was too little to be worth it. */
+/** What a compaction did; empty where there was too little to compact. */
 export interface CompactionResult {
   decisions: Array<DecisionSummary>;
   compressions: Array<Compression>;
@@ -133,7 +133,7 @@ export interface Comparison {
   more: boolean;
 }
 
-/** How one component stands. */
+/** Usage of one component. */
 export interface ComponentUsage {
   component: "history" | "memory" | "reserve" | "results" | "system" | "tools";
   used: number;
@@ -144,7 +144,7 @@ export interface ComponentUsage {
   turns_left: number | null;
 }
 
-/** How content became shorter, as it is told. */
+/** A compaction, as reported. */
 export interface Compression {
   seq: number;
   kind: string;
@@ -178,7 +178,7 @@ export interface DecisionPage {
   next: number | null;
 }
 
-/** A decision, as it is told. */
+/** A decision, as reported. */
 export interface DecisionSummary {
   seq: number;
   id: string;
@@ -192,7 +192,7 @@ export interface DecisionSummary {
   scores: Record<string, Record<string, number>>;
 }
 
-/** Entries in the order that was asked for. */
+/** Entries in the requested order. */
 export interface EntryPage {
   entries: Array<EntryView>;
   next: number | null;
@@ -230,7 +230,7 @@ export interface ErrorDetail {
   message: string;
 }
 
-/** The answer to a request that was refused. */
+/** The response to a request that was refused. */
 export interface ErrorResponse {
   error: ErrorDetail;
 }
@@ -243,15 +243,16 @@ export interface FileState {
   digest: string;
 }
 
-/** How long it goes on like this. */
+/** When the window is full at the current pace. */
 export interface Forecast {
   pace: number;
   until_red: number | null;
   until_full: number | null;
 }
 
-/** An entry, all of it. */
+/** An entry, complete. */
 export interface FullEntry {
+  session: string;
   seq: number;
   id: string;
   ts: number;
@@ -332,7 +333,7 @@ export interface MemoryFlag {
   score: number;
 }
 
-/** Something that is remembered. */
+/** One memory of an agent. */
 export interface MemoryListItem {
   memory: Memory;
   strength: number;
@@ -343,14 +344,14 @@ export interface MemoryListItem {
   retired: string;
 }
 
-/** What is remembered, by id. */
+/** Memories by id. */
 export interface MemoryPage {
   agent: string;
   memories: Array<MemoryListItem>;
   next: string | null;
 }
 
-/** One thing written down. */
+/** One note. */
 export interface Note {
   seq: number;
   kind: "bugs" | "constraints" | "decisions" | "learnings" | "misc" | "task_progress";
@@ -358,18 +359,18 @@ export interface Note {
   critical: boolean;
 }
 
-/** What was written down, oldest first. */
+/** Notes, oldest first. */
 export interface NoteList {
   notes: Array<Note>;
 }
 
-/** What is kept in the prompt by hand. */
+/** Pinned messages. */
 export interface PinList {
   pins: Array<EntryView>;
   more: boolean;
 }
 
-/** What was measured at one moment. */
+/** One measurement. */
 export interface PressureReading {
   tokens: number;
   room: number;
@@ -420,7 +421,7 @@ export interface Proposal {
   ts: number;
 }
 
-/** What waits for a decision, by id. `text` is exactly what would be remembered, `digest` what an approval names. */
+/** Proposals by id. `text` is exactly what would be remembered; an approval names its `digest`. */
 export interface ProposalPage {
   agent: string;
   proposals: Array<Proposal>;
@@ -447,7 +448,7 @@ export interface RecallHit {
   context: Array<number>;
 }
 
-/** What recall answers. */
+/** What recall found, the likeliest first. */
 export interface RecallResult {
   query: string;
   scope: "agent" | "session" | "tenant";
@@ -458,7 +459,7 @@ export interface RecallResult {
   hits: Array<RecallHit>;
 }
 
-/** A message that had left and was quoted in the last prompt. */
+/** An evicted message quoted in the last prompt. */
 export interface RecalledMessage {
   pointer: string;
   score: number;
@@ -467,7 +468,7 @@ export interface RecalledMessage {
   superseded_by: number | null;
 }
 
-/** One prompt, taken apart. */
+/** Breakdown of one prompt. */
 export interface Report {
   session: string;
   model: string;
@@ -495,11 +496,13 @@ export interface Report {
   cache: CacheEstimate | null;
 }
 
-/** A checkpoint that was written. */
+/** A checkpoint that was stored. */
 export interface SavedCheckpoint {
+  session: string;
   version: number;
   seq: number;
   id: string;
+  pointer: string;
 }
 
 /** Something that listens. */
@@ -515,6 +518,7 @@ export interface SessionListItem {
   entries: number;
   first_ts: number;
   last_ts: number;
+  last: string;
 }
 
 /** One session, in short. */
@@ -538,15 +542,19 @@ export interface SessionOverview {
 
 /** Sessions by name. */
 export interface SessionPage {
+  own: string;
   sessions: Array<SessionListItem>;
   next: string | null;
 }
 
 /** The event that a change was stored as. */
 export interface StoredEvent {
+  done: string;
+  session: string;
   seq: number;
   id: string;
   kind: string;
+  pointer: string;
 }
 
 /** A part of the work, and how far it is. */
@@ -575,7 +583,7 @@ export interface Timeline {
   next: number | null;
 }
 
-/** Something that holds tokens of the prompt. */
+/** Something that uses tokens of the prompt. */
 export interface TokenHolder {
   what: string;
   seq: number | null;
@@ -586,7 +594,7 @@ export interface TokenHolder {
   condition: string;
 }
 
-/** How one measure moves over the turns looked at. */
+/** How one metric moves over the turns examined. */
 export interface Trend {
   name: string;
   values: Array<number | null>;
@@ -596,7 +604,7 @@ export interface Trend {
   worse: boolean;
 }
 
-/** The measures of one turn. */
+/** The metrics of one turn. */
 export interface TurnHealth {
   turn: number;
   seq: number;

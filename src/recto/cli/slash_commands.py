@@ -27,10 +27,10 @@ from recto.context.facts.types import Mark
 from recto.context.window.notes import NOTE_KINDS
 from recto.context.window.report import Report
 from recto.continuity.memory.proposals import Proposal
-from recto.engine.pagination import DecisionPage
 from recto.engine.views.models import (
     ApprovalResult,
     CompactionResult,
+    DecisionPage,
     FullEntry,
     PinList,
     ProposalPage,

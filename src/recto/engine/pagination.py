@@ -7,63 +7,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
-from recto.context.window.report import DecisionSummary
 from recto.engine.projection import DECISIONS, RESTORED
 from recto.engine.report import came_back, decided_in
+from recto.engine.views.models import DecisionPage, EntryPage, EntryView, Place
 from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats.entry_text import text_of
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import parse_pointer
 
-Place = Literal["in", "trimmed", "out", "recalled", "event"]
-"""Where a message is now: in the prompt, in it and made shorter, not in it, or not in it and quoted for this turn."""
-
-LOOKED_AT = 2_000
+MAX_SCANNED = 2_000
 """Entries that one page looks through at most for a word or for a decision."""
 _UNDONE = 10_000
 """Entries back from the end in which it is looked for whether a decision was undone."""
 _CHUNK = 200
 _LONGEST = 2_000
 """Characters of a text on a page."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryView:
-    """An entry on a page."""
-
-    seq: int
-    id: str
-    ts: int
-    role: str
-    kind: str
-    surface: str
-    tokens: int
-    text: str
-    cut: bool
-    """Whether the text goes on; the entry itself has all of it."""
-    place: Place
-    pinned: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryPage:
-    """Entries in the order that was asked for."""
-
-    entries: tuple[EntryView, ...]
-    next: int | None
-    """The entry the next page begins with; none where this is the last."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionPage:
-    """Decisions, newest first."""
-
-    decisions: tuple[DecisionSummary, ...]
-    next: int | None
 
 
 class EntryPositions:
@@ -111,7 +71,7 @@ def entries_from(
     places, wanted = EntryPositions(window), words.casefold()
     found: list[EntryView] = []
     for looked, entry in enumerate(_walk(window, start, newest_first=newest_first)):
-        if len(found) >= limit or looked >= LOOKED_AT:
+        if len(found) >= limit or looked >= MAX_SCANNED:
             return EntryPage(entries=tuple(found), next=entry.seq)
         if not wanted or wanted in text_of(entry).casefold():
             found.append(places.show(entry))
@@ -126,7 +86,7 @@ def decisions_before(
     undone: set[int] = set()
     following: int | None = None
     for looked, entry in enumerate(_walk(window, start, newest_first=True)):
-        if len(made) >= limit or looked >= LOOKED_AT:
+        if len(made) >= limit or looked >= MAX_SCANNED:
             following = entry.seq
             break
         if entry.kind in DECISIONS:

@@ -19,7 +19,7 @@ from recto.gateway.inspection.queries import Inspection
 from recto.gateway.middleware.auth import Rule
 from recto.gateway.session_id import own_name
 from recto.mcp.context import McpContext
-from recto.mcp.http import Mounted
+from recto.mcp.http import McpEndpoint
 
 RULES: tuple[Rule, ...] = (Rule("POST", MCP_PATH, "read"),) if find_spec("mcp_types") else ()
 """Reading is enough to come in; a tool that changes something asks for the right to."""
@@ -30,7 +30,7 @@ class McpDoor:
 
     def __init__(self, inspection: Inspection) -> None:
         self._on = inspection
-        self._mounted = Mounted(self._desk)
+        self._mounted = McpEndpoint(self._context)
 
     def routes(self) -> list[Route]:
         """None where the packages are missing."""
@@ -40,21 +40,21 @@ class McpDoor:
         """Lets go of what is under way."""
         await self._mounted.close()
 
-    def _desk(self, request: Request) -> McpContext:
+    def _context(self, request: Request) -> McpContext:
         key: Key = request.scope["recto.key"]
-        named = own_name(request.headers)
         store = self._on.sessions.view(key)
+        named = own_name(request.headers)
 
         @contextmanager
         def use(name: str) -> Iterator[Session]:
-            model = self._on.model_of(store, store.key(name))
+            model = self._on.last_model(store, store.key(name))
             with self._on.sessions.use(key, name, model) as session:
                 yield session
 
         return McpContext(
             store=store,
             use=use,
-            own=named if named.startswith("agent:") else f"agent:{key.agent}:{named or 'main'}",
-            who=f"{key.name} (key {key.id})",
+            default_session=named if named.startswith("agent:") else f"agent:{key.agent}:{named or 'main'}",
+            caller=f"{key.name} (key {key.id})",
             may_change="change" in key.rights,
         )

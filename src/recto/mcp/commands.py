@@ -1,72 +1,64 @@
-"""What can be changed through the MCP server. Every change is an event that says who asked for it; nothing is lost."""
+"""Tools that change a session. Every change is stored as an event that names the caller; nothing is deleted."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from recto.engine.session import Session
+from recto.engine.views.models import SavedCheckpoint, StoredEvent, saved_checkpoint, stored_event
 from recto.errors import InputError
-from recto.mcp import params, results
+from recto.mcp import params
 from recto.mcp.context import McpContext
-from recto.transcript.entries import MESSAGE, Entry
-from recto.transcript.session_keys import pointer_to, session_in
+from recto.transcript.entries import MESSAGE
 
 
-def note(desk: McpContext, given: params.NoteParams) -> results.Stored:
-    """Writes something down."""
-    with desk.changing(given.session) as session:
-        made = session.note(given.kind, given.text, critical=given.critical)
-    return _stored(made, "The note is written down.")
+def note(context: McpContext, request: params.NoteParams) -> StoredEvent:
+    """Write a note."""
+    with context.change_session(request.session) as session:
+        entry = session.note(request.kind, request.text, critical=request.critical)
+    return stored_event(entry, "The note is written down.")
 
 
-def pin(desk: McpContext, given: params.PinParams) -> results.Stored:
-    """Keeps messages in the prompt."""
-    with desk.changing(given.session) as session:
-        for seq in given.entries:
-            _refuse_others(session, seq)
-        made = session.pin(*given.entries)
-    return _stored(made, f"Pinned: {_numbers(given.entries)}.")
+def pin(context: McpContext, request: params.PinParams) -> StoredEvent:
+    """Keep messages in the prompt."""
+    with context.change_session(request.session) as session:
+        for seq in request.entries:
+            _require_message(session, seq)
+        entry = session.pin(*request.entries)
+    return stored_event(entry, f"Pinned: {_numbers(request.entries)}.")
 
 
-def unpin(desk: McpContext, given: params.PinParams) -> results.Stored:
-    """Lets messages leave again."""
-    with desk.changing(given.session) as session:
-        pinned = session.window.state.pins
-        if strangers := [seq for seq in given.entries if seq not in pinned]:
-            listed = _numbers(sorted(pinned)[:20]) or "none"
-            raise InputError(f"entry {strangers[0]} is not pinned; pinned are: {listed}. Nothing was changed.")
-        made = session.unpin(*given.entries)
-    return _stored(made, f"Unpinned: {_numbers(given.entries)}.")
+def unpin(context: McpContext, request: params.PinParams) -> StoredEvent:
+    """Allow pinned messages to be evicted again."""
+    with context.change_session(request.session) as session:
+        pins = session.window.state.pins
+        if unpinned := [seq for seq in request.entries if seq not in pins]:
+            listed = _numbers(sorted(pins)[:20]) or "none"
+            raise InputError(f"entry {unpinned[0]} is not pinned; pinned are: {listed}. Nothing was changed.")
+        entry = session.unpin(*request.entries)
+    return stored_event(entry, f"Unpinned: {_numbers(request.entries)}.")
 
 
-def checkpoint(desk: McpContext, given: params.CheckpointParams) -> results.CheckpointSaved:
-    """Writes down where the work stands."""
-    changes = given.model_dump(exclude={"session", "expect"}, exclude_defaults=True)
-    with desk.changing(given.session) as session:
-        made = session.checkpoint(expect=given.expect, **changes)
-    version = int((made.key or "/0").rpartition("/")[2])
-    return results.CheckpointSaved(
-        session=session_in(made.session), version=version, seq=made.seq, pointer=pointer_to(made.session, made.seq)
-    )
+def checkpoint(context: McpContext, request: params.CheckpointParams) -> SavedCheckpoint:
+    """Store where the work stands."""
+    changes = request.model_dump(exclude={"session", "expect"}, exclude_defaults=True)
+    with context.change_session(request.session) as session:
+        return saved_checkpoint(session.checkpoint(expect=request.expect, **changes))
 
 
-def restore(desk: McpContext, given: params.RestoreParams) -> results.Stored:
-    """Undoes a decision."""
-    with desk.changing(given.session) as session:
-        made = session.restore(given.decision)
-    return _stored(made, f"Decision {given.decision} is undone: what left is in the prompt again and stays.")
+def restore(context: McpContext, request: params.RestoreParams) -> StoredEvent:
+    """Undo a decision."""
+    with context.change_session(request.session) as session:
+        entry = session.restore(request.decision)
+    return stored_event(entry, f"Decision {request.decision} is undone: what left is in the prompt again and stays.")
 
 
-def _refuse_others(session: Session, seq: int) -> None:
+def _require_message(session: Session, seq: int) -> None:
     entry = next(iter(session.read(seq, seq)), None)
     if entry is None or entry.kind != MESSAGE:
-        what = "there is no such entry" if entry is None else "it is an event, and only messages can be pinned"
-        raise InputError(f"entry {seq}: {what}. Nothing was changed.")
+        problem = "there is no such entry" if entry is None else "it is an event, and only messages can be pinned"
+        raise InputError(f"entry {seq}: {problem}. Nothing was changed.")
 
 
-def _stored(made: Entry, done: str) -> results.Stored:
-    return results.Stored(
-        done=done, session=session_in(made.session), seq=made.seq, pointer=pointer_to(made.session, made.seq)
-    )
-
-
-def _numbers(seqs: tuple[int, ...] | list[int]) -> str:
+def _numbers(seqs: Iterable[int]) -> str:
     return ", ".join(map(str, seqs))

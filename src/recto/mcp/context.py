@@ -1,7 +1,7 @@
-"""Whom a request of the MCP server comes from, and which sessions it may see. Where those are opened is not known here.
+"""The caller of an MCP request and the sessions it may see. Transports decide how sessions are opened.
 
-A session of another tenant, one that is not there and one that nobody can name are the same: not there. The session
-that is meant where none is named may be empty still: the first note or checkpoint begins it.
+A session of another tenant, a missing one and one with an invalid name get the same error, so that a caller learns
+nothing about other tenants. The default session may be empty: the first note or checkpoint begins it.
 """
 
 from __future__ import annotations
@@ -18,69 +18,69 @@ from recto.transcript.session_keys import is_memory_session, parse_pointer
 from recto.transcript.tenancy import TenantStore
 
 SURFACE = "mcp"
-"""The way in that changes are told to have come by."""
+"""The surface that changes are stored with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpContext:
-    """What one request works at."""
+    """What one request has access to."""
 
     store: TenantStore
     """The sessions of the caller's tenant."""
     use: Callable[[str], AbstractContextManager[Session]]
     """Opens a session by the name that its tenant has for it."""
-    own: str
-    """The session that is meant where none is named."""
-    who: str = ""
-    """Who asks, as it is kept with what is changed."""
+    default_session: str
+    """The session that is used where a request names none."""
+    caller: str = ""
+    """Stored with every change."""
     may_change: bool = True
 
     @contextmanager
-    def opened(self, name: str) -> Iterator[Session]:
-        """The session with a name; the one that is meant without, where it is empty."""
-        with self.use(self.store.name(self.stored(name))) as session:
+    def open_session(self, name: str) -> Iterator[Session]:
+        """Open a session by name; the default session without one."""
+        with self.use(self.store.name(self.stored_key_of(name))) as session:
             yield session
 
     @contextmanager
-    def changing(self, name: str) -> Iterator[Session]:
-        """The same, for a change: what is stored meanwhile says who asked for it."""
+    def change_session(self, name: str) -> Iterator[Session]:
+        """Open a session for a change; events stored meanwhile name the caller."""
         if not self.may_change:
             raise RequestRefused(403, "forbidden", "this may only read here; it has no right to change anything")
-        with self.opened(name) as session, requested_by(self.who, SURFACE):
+        with self.open_session(name) as session, requested_by(self.caller, SURFACE):
             if is_memory_session(session.key):
-                says = "this session holds decisions about memory, which people make: 'recto memory' shows how"
-                raise RequestRefused(409, "reserved", says)
+                message = "this session holds decisions about memory, which people make: 'recto memory' shows how"
+                raise RequestRefused(409, "reserved", message)
             yield session
 
-    def stored(self, name: str) -> str:
-        """The stored key of a session that is there, or of the one that is meant without a name."""
-        own = self.store.key(self.own)
+    def stored_key_of(self, name: str) -> str:
+        """The stored key of an existing session, or of the default session without a name."""
+        default = self.store.key(self.default_session)
         try:
-            key = self.store.key(name) if name else own
+            key = self.store.key(name) if name else default
         except InputError:
             key = ""
-        if not key or (key != own and not self.store.head(key).seq):
+        if not key or (key != default and not self.store.head(key).seq):
             raise RequestRefused(404, "not_found", "there is no such session; the tool 'sessions' lists what there is")
         return key
 
-    def listed(self, after: str, most: int) -> list[SessionSummary]:
-        """Sessions by name, from the first after one."""
-        return self.store.sessions(self.store.prefix + after, most)
+    def list_sessions(self, after: str, limit: int) -> list[SessionSummary]:
+        """Sessions by name, from the first one after `after`."""
+        return self.store.sessions(self.store.prefix + after, limit)
 
-    def entries(self, pointer: str, around: int = 0) -> tuple[str, int, list[Entry]]:
+    def read_pointer(self, pointer: str, around: int = 0) -> tuple[str, int, list[Entry]]:
         """The stored key and the number that a pointer names, and that entry with its neighbours."""
-        named, seq = parse_pointer(pointer)
-        for key in (named, self._in_tenant(named)):
+        session, seq = parse_pointer(pointer)
+        for key in (session, self._key_in_tenant(session)):
             if key and self.store.owns(key):
-                found = list(self.store.read(key, max(seq - around, 1), seq + around))
-                if any(entry.seq == seq for entry in found):
-                    return key, seq, found
-        says = "there is nothing at this pointer; the tool 'recall' gives pointers to what there is"
-        raise RequestRefused(404, "not_found", says)
+                entries = list(self.store.read(key, max(seq - around, 1), seq + around))
+                if any(entry.seq == seq for entry in entries):
+                    return key, seq, entries
+        message = "there is nothing at this pointer; the tool 'recall' gives pointers to what there is"
+        raise RequestRefused(404, "not_found", message)
 
-    def _in_tenant(self, named: str) -> str:
-        """A session as its tenant names it: whoever puts a pointer together from a list has no other name."""
+    def _key_in_tenant(self, session: str) -> str:
+        """The key of a session as its tenant names it: a pointer built from a list has no other name."""
         try:
-            return self.store.key(session_key(named))
+            return self.store.key(session_key(session))
         except InputError:
             return ""

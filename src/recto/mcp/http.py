@@ -1,7 +1,7 @@
-"""The MCP server over streamable HTTP, as a part of somebody else's application, which says whom a request is from.
+"""The MCP server over streamable HTTP, mounted in an ASGI application that authenticates the caller.
 
-Every request stands alone: nothing is kept between two of them, so none can take over what another one began, and any
-of many gateways can answer it. The SDK is loaded when the first request comes.
+Requests are stateless: nothing is kept between two of them, so no request can take over the session of another, and
+any of several gateways can answer it. The SDK is loaded with the first request.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 
-class Mounted:
-    """An ASGI application for one path."""
+class McpEndpoint:
+    """ASGI application for one path."""
 
-    def __init__(self, desk_of: Callable[[Request], McpContext]) -> None:
-        self._desk_of = desk_of
-        self._opening = asyncio.Lock()
+    def __init__(self, context_of: Callable[[Request], McpContext]) -> None:
+        self._context_of = context_of
+        self._lock = asyncio.Lock()
         self._manager: StreamableHTTPSessionManager | None = None
-        self._runs: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
-        async with self._opening:
+        """Answer one request."""
+        async with self._lock:
             if self._manager is None:
-                self._manager = await self._opened()
+                self._manager = await self._start()
         await self._manager.handle_request(scope, receive, send)
 
     async def close(self) -> None:
-        """Lets go of what is under way."""
+        """Stop the session manager and wait for it."""
         self._stop.set()
-        if self._runs is not None:
-            await self._runs
+        if self._task is not None:
+            await self._task
 
-    async def _opened(self) -> StreamableHTTPSessionManager:
-        made = await on_a_thread(self._made)
+    async def _start(self) -> StreamableHTTPSessionManager:
+        manager = await on_a_thread(self._make_manager)
         ready = asyncio.Event()
 
-        async def run() -> None:  # a task of its own: what is entered in one has to be left in the same
-            async with made.run():
+        async def run() -> None:  # its own task: a task group must be exited by the task that entered it
+            async with manager.run():
                 ready.set()
                 await self._stop.wait()
 
-        self._runs = asyncio.create_task(run())
+        self._task = asyncio.create_task(run())
         await ready.wait()
-        return made
+        return manager
 
-    def _made(self) -> StreamableHTTPSessionManager:
+    def _make_manager(self) -> StreamableHTTPSessionManager:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415
 
-        from recto.mcp.server import server_for  # noqa: PLC0415
+        from recto.mcp.server import make_server  # noqa: PLC0415
 
-        server = server_for(lambda context: self._desk_of(cast(Request, context.request)))
+        server = make_server(lambda request: self._context_of(cast(Request, request.request)))
         return StreamableHTTPSessionManager(server, json_response=True, stateless=True)

@@ -1,4 +1,4 @@
-"""The prompts of the MCP server: what a person picks in a client to hand work over, and to go on with it."""
+"""The prompts of the MCP server: a user picks them in a client to hand work over or to resume it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, Te
 from recto.errors import RequestRefused
 from recto.mcp import queries
 from recto.mcp.context import McpContext
-from recto.mcp.results import plain
+from recto.mcp.rendering import clean
 
 _SESSION = PromptArgument(
     name="session",
@@ -40,20 +40,20 @@ _RESUME = (
     "Go on with this work{where}. Check first what has changed since, and look things up with the tools 'recall' and "
     "'read' before you ask me or do them again."
 )
-_NONE = "There is no checkpoint yet."
+_NO_CHECKPOINT = "There is no checkpoint yet."
 
 
-def given(desk: McpContext, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
-    """A prompt, with where the work stands quoted in it."""
-    found = {one.name: one for one in PROMPTS}.get(name)
-    if found is None or set(arguments) - {_SESSION.name}:
+def get_prompt(context: McpContext, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
+    """A prompt, with the state of the work quoted in it."""
+    prompt = {prompt.name: prompt for prompt in PROMPTS}.get(name)
+    if prompt is None or set(arguments) - {_SESSION.name}:
         raise RequestRefused(
             404, "not_found", "there is no such prompt: there are 'handoff' and 'resume', of a 'session'"
         )
     session = arguments.get(_SESSION.name, "")
-    page = queries.standing(desk, session) or _NONE
-    where = f" (session '{plain(session)}')" if session else ""
-    asks = _HANDOFF if name == "handoff" else _RESUME
-    text = f"{page}\n\n{asks.format(where=where)}"
+    page = queries.resume_page(context, session) or _NO_CHECKPOINT
+    where = f" (session '{clean(session)}')" if session else ""
+    instruction = _HANDOFF if name == "handoff" else _RESUME
+    text = f"{page}\n\n{instruction.format(where=where)}"
     message = PromptMessage(role="user", content=TextContent(type="text", text=text))
-    return GetPromptResult(description=found.description, messages=[message])
+    return GetPromptResult(description=prompt.description, messages=[message])

@@ -1,5 +1,4 @@
-"""What the MCP server tells: each function finds what a desk may see, and asks the engine. None of them stores
-anything."""
+"""Tools that read: each finds what the caller may see and returns a result. None of them stores anything."""
 
 from __future__ import annotations
 
@@ -10,122 +9,114 @@ from recto.context.window.report import DecisionSummary, Report
 from recto.engine.pagination import decisions_before
 from recto.engine.projection import checkpoint_key
 from recto.engine.session import Session
+from recto.engine.views.models import (
+    ComponentBrief,
+    ContextBrief,
+    DecisionBrief,
+    DecisionBriefPage,
+    HolderBrief,
+    QuotedEntries,
+    QuotedRecall,
+    ResumeResult,
+    SessionPage,
+    quoted_hit,
+    session_page,
+)
 from recto.errors import InputError
-from recto.mcp import params, results
+from recto.mcp import params
 from recto.mcp.context import McpContext
-from recto.mcp.pagination import MOST, NEIGHBOUR, paged
+from recto.mcp.pagination import MAX_CHARS, MAX_NEIGHBOUR_CHARS, text_page
+from recto.mcp.rendering import clean
 from recto.recall.quoting import Excerpt, format_minute, render_quotation
 from recto.recall.recall import RecallService
-from recto.recall.types import Hit, SearchResult
-from recto.transcript.session_keys import is_memory_session, pointer_to, session_in
+from recto.recall.types import SearchResult
+from recto.transcript.session_keys import pointer_to, session_in
 
-_EXCERPT = 2_400
-"""Characters of one hit, however few there are."""
-_QUOTED = 24_000
+_MAX_EXCERPT = 2_400
+"""Characters of one hit, however few hits there are."""
+_MAX_QUOTATION = 24_000
 """Characters of a quotation of hits, with its frame."""
-_LEAST = 100
-"""Characters below which an excerpt says nothing."""
-_LARGEST = 10
-_DECISIONS = 5
-"""Holders and decisions in a report; the tool 'decisions' has all of them."""
-_ENTRIES = 10
+_MIN_EXCERPT = 100
+"""Characters below which an excerpt is useless."""
+_MAX_HOLDERS = 10
+_MAX_DECISIONS = 5
+"""Holders and decisions in a report; the tool 'decisions' lists all decisions."""
+_PAGE_ENTRIES = 10
 """Entries on a page of the transcript."""
 
 
-def sessions(desk: McpContext, given: params.SessionsParams) -> results.SessionPage:
+def sessions(context: McpContext, request: params.SessionsParams) -> SessionPage:
     """A page of sessions."""
-    found = desk.listed(given.after, given.limit + 1)
-    shown = tuple(
-        results.SessionLine(
-            session=session_in(one.session),
-            kind="memory" if is_memory_session(one.session) else "conversation",
-            entries=one.entries,
-            last=format_minute(one.last_ts),
-        )
-        for one in found[: given.limit]
-    )
-    return results.SessionPage(
-        own=desk.own, sessions=shown, next=shown[-1].session if len(found) > given.limit else None
-    )
+    summaries = context.list_sessions(request.after, request.limit + 1)
+    return session_page(summaries, request.limit, context.default_session)
 
 
-def recall(desk: McpContext, given: params.RecallParams) -> results.QuotedRecall:
-    """Searches everything that was ever said, and quotes what it finds."""
-    end = given.skip + given.most
-    with desk.opened(given.session) as session:
-        found = session.recall(given.query, most=end + 1, scope=given.scope)
-        page = replace(found, hits=found.hits[given.skip : end])
-        following = end if len(found.hits) > end else None
-        quotation = _quoted(session, page, following)
-    return results.QuotedRecall(
-        scope=found.scope,
-        searched=found.searched,
-        hits=tuple(map(_hit, page.hits)),
+def recall(context: McpContext, request: params.RecallParams) -> QuotedRecall:
+    """Search the history and quote the hits."""
+    end = request.skip + request.most
+    with context.open_session(request.session) as session:
+        result = session.recall(request.query, most=end + 1, scope=request.scope)
+        page = replace(result, hits=result.hits[request.skip : end])
+        next_skip = end if len(result.hits) > end else None
+        quotation = _quote_hits(session, page, next_skip)
+    return QuotedRecall(
+        scope=result.scope,
+        searched=result.searched,
+        hits=tuple(map(quoted_hit, page.hits)),
         quotation=quotation,
-        notes=tuple(map(results.plain, found.notes)),
-        next=following,
+        notes=tuple(map(clean, result.notes)),
+        next=next_skip,
     )
 
 
-def _quoted(session: Session, page: SearchResult, following: int | None) -> str:
-    """The hits as a prompt would quote them; each gets less of the room where its lines are many and short."""
+def _quote_hits(session: Session, page: SearchResult, next_skip: int | None) -> str:
+    """Quote hits as a prompt would. Excerpts are halved until the quotation fits: many short lines cost more."""
     if not page.hits:
         return ""
     more = "an ellipsis says that a message goes on: the tool 'read' has all of it, by its pointer"
-    more = more if following is None else f"{more}; there are more hits: ask with skip={following}"
-    characters = min(_EXCERPT, MOST // len(page.hits))
+    more = more if next_skip is None else f"{more}; there are more hits: ask with skip={next_skip}"
+    characters = min(_MAX_EXCERPT, MAX_CHARS // len(page.hits))
     while True:
         quotation = render_quotation(_excerpts(session.window.recall_engine, page, characters), more)
-        if len(quotation) <= _QUOTED or characters <= _LEAST:
+        if len(quotation) <= _MAX_QUOTATION or characters <= _MIN_EXCERPT:
             return quotation
         characters //= 2
 
 
 def _excerpts(recall: RecallService, page: SearchResult, characters: int) -> list[Excerpt]:
-    """The hits, best first, as a prompt would quote them; of each at most so many characters."""
+    """The hits, best first, as a prompt would quote them, with at most so many characters of each."""
     excerpts: dict[str, Excerpt] = {}
-    for excerpt in (found for hit in page.hits for found in recall.quotable(hit, page.query, characters)):
+    for excerpt in (excerpt for hit in page.hits for excerpt in recall.quotable(hit, page.query, characters)):
         if excerpt.pointer not in excerpts or len(excerpt.text) > len(excerpts[excerpt.pointer].text):
             excerpts[excerpt.pointer] = excerpt
     return list(excerpts.values())
 
 
-def _hit(hit: Hit) -> results.QuotedHit:
-    return results.QuotedHit(
-        pointer=hit.pointer,
-        session=session_in(hit.session),
-        seq=hit.seq,
-        role=hit.role,
-        when=format_minute(hit.ts),
-        chance=round(hit.chance, 4),
-        in_prompt=hit.in_prompt,
-        superseded_by=None if hit.superseded_by is None else pointer_to(hit.session, hit.superseded_by),
-        characters=len(hit.text),
-    )
-
-
-def read(desk: McpContext, given: params.ReadParams) -> results.QuotedEntries:
+def read(context: McpContext, request: params.ReadParams) -> QuotedEntries:
     """An entry, a page at a time."""
-    key, seq, found = desk.entries(given.pointer, given.around)
-    parts = [paged(one, given.start) if one.seq == seq else paged(one, most=NEIGHBOUR) for one in found]
-    return results.QuotedEntries(
+    key, seq, entries = context.read_pointer(request.pointer, request.around)
+    parts = [
+        text_page(entry, request.start) if entry.seq == seq else text_page(entry, max_chars=MAX_NEIGHBOUR_CHARS)
+        for entry in entries
+    ]
+    return QuotedEntries(
         session=session_in(key),
         pages=tuple(page for page, _ in parts),
-        quotation=render_quotation([one for _, one in parts]),
+        quotation=render_quotation([excerpt for _, excerpt in parts]),
     )
 
 
-def resume(desk: McpContext, given: params.ResumeParams) -> results.ResumeResult:
-    """Where the work of a session stands, as the first page of a new window would tell it."""
-    with desk.opened(given.session) as session:
-        found = _resumed(session)
-    if found is None:
+def resume(context: McpContext, request: params.ResumeParams) -> ResumeResult:
+    """Where the work of a session stands, as the first page of a new window would say it."""
+    with context.open_session(request.session) as session:
+        result = _resume(session)
+    if result is None:
         raise InputError("there is no checkpoint of this session yet; the tool 'checkpoint' writes one")
-    return found
+    return result
 
 
-def _resumed(session: Session) -> results.ResumeResult | None:
-    from recto.engine.continuity import resumed  # noqa: PLC0415  # wording of facts takes a while to load
+def _resume(session: Session) -> ResumeResult | None:
+    from recto.engine.continuity import resumed  # noqa: PLC0415  # loading the patterns of facts takes a while
 
     continuity = session.window.continuity
     checkpoint = continuity.newest()
@@ -134,35 +125,35 @@ def _resumed(session: Session) -> results.ResumeResult | None:
         return None
     pointer = pointer_to(session.key, entry.seq)
     most, lookout = continuity.rules.resume_tokens, continuity.checkpoints.lookout
-    found = resumed(checkpoint, lookout, most=most, count=session.meter.count, pointer=pointer)
-    return results.ResumeResult(
+    state = resumed(checkpoint, lookout, most=most, count=session.meter.count, pointer=pointer)
+    return ResumeResult(
         session=session_in(session.key),
         version=checkpoint.version,
         window=checkpoint.window,
         pointer=pointer,
-        page=found.page.text,
-        drift=tuple(results.plain(one.what) for one in found.drift),
-        omitted=found.page.omitted,
+        page=state.page.text,
+        drift=tuple(clean(change.what) for change in state.drift),
+        omitted=state.page.omitted,
     )
 
 
-def standing(desk: McpContext, session: str) -> str:
+def resume_page(context: McpContext, session: str) -> str:
     """The page of `resume`; empty where there is no checkpoint."""
-    with desk.opened(session) as opened:
-        found = _resumed(opened)
-    return found.page if found else ""
+    with context.open_session(session) as opened:
+        result = _resume(opened)
+    return result.page if result else ""
 
 
-def context_report(desk: McpContext, given: params.ReportParams) -> results.ContextBrief:
+def context_report(context: McpContext, request: params.ReportParams) -> ContextBrief:
     """What the next prompt would be made of."""
-    with desk.opened(given.session) as session:
-        return _report(session.report())
+    with context.open_session(request.session) as session:
+        return _context_brief(session.report())
 
 
-def _report(report: Report) -> results.ContextBrief:
-    return results.ContextBrief(
+def _context_brief(report: Report) -> ContextBrief:
+    return ContextBrief(
         session=session_in(report.session),
-        model=results.plain(report.model),
+        model=clean(report.model),
         tokens=report.tokens,
         room=report.room,
         utilization=round(report.reading.utilization, 4),
@@ -170,12 +161,14 @@ def _report(report: Report) -> results.ContextBrief:
         turns_until_red=report.reading.turns_until_red,
         messages=report.messages,
         components=tuple(
-            results.ComponentBrief(component=one.component, tokens=one.used, limit=one.hard)
-            for one in report.components
+            ComponentBrief(component=usage.component, tokens=usage.used, limit=usage.hard)
+            for usage in report.components
         ),
         largest=tuple(
-            results.HolderBrief(what=one.role or one.what, seq=one.seq, tokens=one.tokens, condition=one.condition)
-            for one in report.largest[:_LARGEST]
+            HolderBrief(
+                what=holder.role or holder.what, seq=holder.seq, tokens=holder.tokens, condition=holder.condition
+            )
+            for holder in report.largest[:_MAX_HOLDERS]
         ),
         left_messages=report.left_messages,
         left_tokens=report.left_tokens,
@@ -184,34 +177,34 @@ def _report(report: Report) -> results.ContextBrief:
         recalled_messages=len(report.recalled),
         summary_tokens=report.summary_tokens,
         notes=report.notes,
-        decisions=tuple(map(_decision, report.decisions[:_DECISIONS])),
+        decisions=tuple(map(_decision_brief, report.decisions[:_MAX_DECISIONS])),
     )
 
 
-def decisions(desk: McpContext, given: params.DecisionsParams) -> results.DecisionBriefPage:
+def decisions(context: McpContext, request: params.DecisionsParams) -> DecisionBriefPage:
     """A page of decisions, newest first."""
-    with desk.opened(given.session) as session:
-        page = decisions_before(session.window, given.before, limit=given.limit)
+    with context.open_session(request.session) as session:
+        page = decisions_before(session.window, request.before, limit=request.limit)
         name = session_in(session.key)
-    return results.DecisionBriefPage(session=name, decisions=tuple(map(_decision, page.decisions)), next=page.next)
+    return DecisionBriefPage(session=name, decisions=tuple(map(_decision_brief, page.decisions)), next=page.next)
 
 
-def _decision(one: DecisionSummary) -> results.DecisionBrief:
-    return results.DecisionBrief(
-        seq=one.seq,
-        kind=one.kind,
-        when=format_minute(one.ts),
-        reason=results.plain(one.reason),
-        messages=one.messages,
-        freed_tokens=one.frees,
-        undone=one.undone,
+def _decision_brief(decision: DecisionSummary) -> DecisionBrief:
+    return DecisionBrief(
+        seq=decision.seq,
+        kind=decision.kind,
+        when=format_minute(decision.ts),
+        reason=clean(decision.reason),
+        messages=decision.messages,
+        freed_tokens=decision.frees,
+        undone=decision.undone,
     )
 
 
-def transcript(desk: McpContext, session: str, after: int) -> tuple[str, int | None]:
-    """A page of the transcript from the entry after one, quoted; and what to give for the next page."""
-    with desk.opened(session) as opened:
-        found = list(islice(opened.read(after + 1), _ENTRIES + 1))
-    following = found[_ENTRIES - 1].seq if len(found) > _ENTRIES else None
-    excerpts = [paged(one, most=NEIGHBOUR)[1] for one in found[:_ENTRIES]]
-    return render_quotation(excerpts, "" if following is None else f"it goes on after entry {following}"), following
+def transcript(context: McpContext, session: str, after: int) -> tuple[str, int | None]:
+    """A quoted page of the transcript that begins after an entry, and the `after` of the next page."""
+    with context.open_session(session) as opened:
+        entries = list(islice(opened.read(after + 1), _PAGE_ENTRIES + 1))
+    next_after = entries[_PAGE_ENTRIES - 1].seq if len(entries) > _PAGE_ENTRIES else None
+    excerpts = [text_page(entry, max_chars=MAX_NEIGHBOUR_CHARS)[1] for entry in entries[:_PAGE_ENTRIES]]
+    return render_quotation(excerpts, "" if next_after is None else f"it goes on after entry {next_after}"), next_after

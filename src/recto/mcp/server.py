@@ -1,7 +1,7 @@
-"""The MCP server itself: hands what a client asks to tools, resources and prompts, and answers in the protocol.
+"""The MCP server: dispatches requests to tools, resources and prompts, and answers in the protocol.
 
-It works at a desk that each request brings. Nothing a client sends ends in an error of the server: what cannot be done
-is answered with what to do instead, and what went wrong inside is told on standard error alone.
+Each request brings its own `McpContext`. No input of a client ends in a server error: a request that cannot be served
+gets a message that says what to do instead, and internal errors are logged, never sent.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from recto.engine.async_session import on_a_thread
+from recto.engine.views.codec import to_builtins
 from recto.errors import AppendConflict, KeyReused, RectoError, StoreError
 from recto.formats.recto_tools import SERVER
 from recto.mcp import prompts, resources, tools
 from recto.mcp.context import McpContext
+from recto.mcp.rendering import render
 from recto.version import __version__
 
 _log = logging.getLogger(__name__)
-Context = ServerRequestContext[Any, Any]
+SdkRequest = ServerRequestContext[Any, Any]
 _T = TypeVar("_T")
 _INSTRUCTIONS = (
     "Recto keeps everything that was ever said in this work. Ask 'recall' before you guess or ask the user again; "
@@ -47,94 +49,94 @@ _INSTRUCTIONS = (
     "'checkpoint' where the work stands, and begin with 'resume' when you go on with earlier work."
 )
 _FAILED = "a part of Recto failed. Nothing was lost; try again later."
-_FAULTS = 5
-"""Wrong arguments that are told of at once."""
+_MAX_FAULTS = 5
+"""Wrong arguments named in one error."""
 
 
-def server_for(desk_of: Callable[[Context], McpContext]) -> Server[Any]:
-    """The server; `desk_of` says whom a request comes from."""
-    face = _Face(desk_of)
+def make_server(context_of: Callable[[SdkRequest], McpContext]) -> Server[Any]:
+    """The server; `context_of` identifies the caller of a request."""
+    handlers = _Handlers(context_of)
     return Server(
         SERVER,
         version=__version__,
         title="Recto",
         instructions=_INSTRUCTIONS,
-        get_tool_input_schema=tools.schema_of_input,
-        on_list_tools=face.list_tools,
-        on_call_tool=face.call_tool,
-        on_list_resources=face.list_resources,
-        on_list_resource_templates=face.list_templates,
-        on_read_resource=face.read_resource,
-        on_list_prompts=face.list_prompts,
-        on_get_prompt=face.get_prompt,
+        get_tool_input_schema=tools.input_schema,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
     )
 
 
-class _Face:
-    """What the protocol asks for."""
+class _Handlers:
+    """Handlers of the protocol's requests."""
 
-    def __init__(self, desk_of: Callable[[Context], McpContext]) -> None:
-        self._desk_of = desk_of
+    def __init__(self, context_of: Callable[[SdkRequest], McpContext]) -> None:
+        self._context_of = context_of
 
-    async def list_tools(self, context: Context, given: PaginatedRequestParams | None) -> ListToolsResult:
+    async def list_tools(self, request: SdkRequest, args: PaginatedRequestParams | None) -> ListToolsResult:
         """The tools that this client may use."""
-        return ListToolsResult(tools=tools.listed(self._desk_of(context).may_change))
+        return ListToolsResult(tools=tools.listed_tools(self._context_of(request).may_change))
 
-    async def call_tool(self, context: Context, given: CallToolRequestParams) -> CallToolResult:
-        """Does what a tool does. What it could not do is an answer too, so that the model can do better."""
-        tool = tools.BY_NAME.get(given.name)
+    async def call_tool(self, request: SdkRequest, args: CallToolRequestParams) -> CallToolResult:
+        """Run a tool. Failures are results too, so that the model can correct its call."""
+        tool = tools.BY_NAME.get(args.name)
         if tool is None:
             raise MCPError(INVALID_PARAMS, f"there is no such tool; there are: {', '.join(tools.BY_NAME)}")
         try:
-            asked = tool.takes.model_validate(given.arguments or {})
-            answer = await on_a_thread(tool.does, self._desk_of(context), asked)
+            params = tool.params.model_validate(args.arguments or {})
+            result = await on_a_thread(tool.handler, self._context_of(request), params)
         except ValidationError as error:
             return _refused(f"{tool.name} was not asked right: {_faults(error)}. Nothing was done.")
         except RectoError as error:
-            return _refused(told(error))
-        except Exception:  # noqa: BLE001  # whatever it is, the client hears nothing of it
+            return _refused(error_message(error))
+        except Exception:  # noqa: BLE001  # internal errors are logged, never sent
             _log.exception("the tool %s failed", tool.name)
             return _refused(_FAILED)
-        return CallToolResult(content=[_text(answer.words())], structured_content=tools.plain(tool, answer))
+        return CallToolResult(content=[_text(render(result))], structured_content=to_builtins(result))
 
-    async def list_resources(self, context: Context, given: PaginatedRequestParams | None) -> ListResourcesResult:
+    async def list_resources(self, request: SdkRequest, args: PaginatedRequestParams | None) -> ListResourcesResult:
         """The sessions, a page at a time."""
-        cursor = (given.cursor if given else None) or ""
-        return await _asked(resources.listed, self._desk_of(context), cursor[:256])
+        cursor = (args.cursor if args else None) or ""
+        return await _run(resources.list_resources, self._context_of(request), cursor[:256])
 
     async def list_templates(
-        self, context: Context, given: PaginatedRequestParams | None
+        self, request: SdkRequest, args: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
-        """What addresses there are."""
+        """The templates of resource URIs."""
         return ListResourceTemplatesResult(resource_templates=list(resources.TEMPLATES))
 
-    async def read_resource(self, context: Context, given: ReadResourceRequestParams) -> ReadResourceResult:
-        """What is at an address."""
-        found = await _asked(resources.read, self._desk_of(context), str(given.uri))
-        return ReadResourceResult(contents=[found])
+    async def read_resource(self, request: SdkRequest, args: ReadResourceRequestParams) -> ReadResourceResult:
+        """The contents of a resource."""
+        contents = await _run(resources.read_resource, self._context_of(request), str(args.uri))
+        return ReadResourceResult(contents=[contents])
 
-    async def list_prompts(self, context: Context, given: PaginatedRequestParams | None) -> ListPromptsResult:
-        """What a person can pick."""
+    async def list_prompts(self, request: SdkRequest, args: PaginatedRequestParams | None) -> ListPromptsResult:
+        """The prompts that a user can pick."""
         return ListPromptsResult(prompts=list(prompts.PROMPTS))
 
-    async def get_prompt(self, context: Context, given: GetPromptRequestParams) -> GetPromptResult:
-        """A prompt that was picked."""
-        return await _asked(prompts.given, self._desk_of(context), given.name, given.arguments or {})
+    async def get_prompt(self, request: SdkRequest, args: GetPromptRequestParams) -> GetPromptResult:
+        """One prompt, filled in."""
+        return await _run(prompts.get_prompt, self._context_of(request), args.name, args.arguments or {})
 
 
-async def _asked(does: Callable[..., _T], *args: object) -> _T:
-    """Does it, and says what was wrong as the protocol does outside of tools."""
+async def _run(function: Callable[..., _T], *args: object) -> _T:
+    """Run a function on a thread; errors become protocol errors, as the protocol requires outside of tools."""
     try:
-        return await on_a_thread(does, *args)
+        return await on_a_thread(function, *args)
     except RectoError as error:
-        raise MCPError(INVALID_PARAMS, told(error)) from None
-    except Exception:  # noqa: BLE001  # whatever it is, the client hears nothing of it
-        _log.exception("%s failed", does.__name__)
+        raise MCPError(INVALID_PARAMS, error_message(error)) from None
+    except Exception:  # noqa: BLE001  # internal errors are logged, never sent
+        _log.exception("%s failed", function.__name__)
         raise MCPError(INTERNAL_ERROR, _FAILED) from None
 
 
-def told(error: RectoError) -> str:
-    """What a typed error is answered with."""
+def error_message(error: RectoError) -> str:
+    """What the client is told about a typed error."""
     match error:
         case AppendConflict() | KeyReused():
             return "somebody else wrote meanwhile. Nothing was changed; look again and ask again."
@@ -145,8 +147,8 @@ def told(error: RectoError) -> str:
             return str(error)
 
 
-def _refused(says: str) -> CallToolResult:
-    return CallToolResult(content=[_text(says)], is_error=True)
+def _refused(message: str) -> CallToolResult:
+    return CallToolResult(content=[_text(message)], is_error=True)
 
 
 def _text(text: str) -> TextContent:
@@ -154,7 +156,7 @@ def _text(text: str) -> TextContent:
 
 
 def _faults(error: ValidationError) -> str:
-    """What is wrong with arguments, without repeating them."""
+    """What is wrong with the arguments, without repeating their values."""
     faults = error.errors(include_url=False, include_input=False, include_context=False)
-    named = [f"'{'.'.join(map(str, one['loc']))[:80]}': {one['msg'][:200]}" for one in faults[:_FAULTS]]
+    named = [f"'{'.'.join(map(str, fault['loc']))[:80]}': {fault['msg'][:200]}" for fault in faults[:_MAX_FAULTS]]
     return "; ".join(named)

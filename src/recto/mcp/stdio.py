@@ -1,6 +1,6 @@
-"""The MCP server over standard input and output, for one client and a store of one's own.
+"""The MCP server over standard input and output, for one client and a local store.
 
-Standard output carries the protocol and nothing else; whatever is logged goes to standard error.
+Standard output carries the protocol and nothing else; logs go to standard error.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from recto.config import Settings
 from recto.config.factory import make_indexer, open_session, open_store
 from recto.engine.session import Session
 from recto.mcp.context import McpContext
-from recto.mcp.server import server_for
+from recto.mcp.server import make_server
 from recto.recall.indexer import Indexer
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.tenancy import TenantStore
 
 
 def serve(settings: Settings, *, read_only: bool = False) -> None:
-    """Answers until the client closes its end."""
+    """Serve until the client closes its end."""
     with closing(open_store(settings)) as store, closing(make_indexer(settings, store)) as indexer:
-        desk = desk_for(settings, store, indexer, may_change=not read_only)
-        asyncio.run(_serve(desk))
+        asyncio.run(_serve(local_context(settings, store, indexer, may_change=not read_only)))
 
 
-def desk_for(settings: Settings, store: TranscriptStore, indexer: Indexer, *, may_change: bool) -> McpContext:
-    """A desk with the sessions of the settings' tenant."""
+def local_context(settings: Settings, store: TranscriptStore, indexer: Indexer, *, may_change: bool) -> McpContext:
+    """A context with the sessions of the settings' tenant."""
 
     @contextmanager
     def use(name: str) -> Iterator[Session]:
@@ -41,16 +40,16 @@ def desk_for(settings: Settings, store: TranscriptStore, indexer: Indexer, *, ma
     return McpContext(
         store=TenantStore(store, settings.tenant),
         use=use,
-        own=settings.session,
-        who=_user(),
+        default_session=settings.session,
+        caller=_user(),
         may_change=may_change,
     )
 
 
-async def _serve(desk: McpContext) -> None:
-    server = server_for(lambda _: desk)
-    async with stdio_server() as (reading, writing):
-        await server.run(reading, writing, server.create_initialization_options())
+async def _serve(context: McpContext) -> None:
+    server = make_server(lambda _: context)
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())
 
 
 def _user() -> str:

@@ -1,47 +1,41 @@
-"""What the inspection API answers with: values, how they are written as JSON, and how that JSON is described.
+"""Result models: what the inspection API, the MCP server, the command line's `--json` and the page return.
 
-The description of an answer is derived from the value it is made of. Whatever the engine tells as a value goes out as
-it is; the ones here are those that only the API has.
+Each result is described once, as a frozen dataclass; `codec` derives its JSON, its JSON Schema and its decoder. Values
+that the engine has anyway (`Report`, `HealthReport`, `Checkpoint`, `Timeline`, …) are results as they are and have no
+model here.
+
+Results for programs carry everything, with times in microseconds since 1970. Results for a model (`Quoted…`, `…Brief`)
+are short, with readable times, and carry text of a transcript only inside a quotation, never in a field of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from recto.context.window.notes import Note
 from recto.context.window.pressure import PressureReading
 from recto.context.window.report import Compression, DecisionSummary
-from recto.continuity.memory.model import Memory
+from recto.continuity.memory.events import Approval
+from recto.continuity.memory.manager import Remembered
+from recto.continuity.memory.model import Memory, strength
 from recto.continuity.memory.proposals import Proposal
-from recto.engine.pagination import EntryView
+from recto.formats.entry_text import text_of
+from recto.recall.quoting import format_minute
 from recto.recall.types import Hit, SearchResult
 from recto.transcript.audit import AuditLine
-from recto.transcript.entries import Entry
-from recto.transcript.session_keys import session_in
+from recto.transcript.entries import Entry, SessionSummary
+from recto.transcript.session_keys import Scope, is_memory_session, pointer_to, session_in
+
+MAX_TEXT = 2_000
+"""Characters of a text in a list; the entry itself has all of it."""
 
 SessionKind = Literal["conversation", "memory"]
-_LONGEST = 2_000
-"""Characters of a hit's text; the entry itself has all of it."""
+"""`memory` holds the decisions about an agent's memory; it is changed through the memory paths alone."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Who asks, and what of."""
-
-    name: str
-    id: str
-    rights: tuple[Literal["ask", "read", "change"], ...]
-    tenant: str
-    agent: str
-    """Its requests belong to sessions that begin with `agent:<agent>:`."""
-    main: str
-    """The session that a question without any other goes to."""
-    model: str
-    """The model whose window counts where a request names none."""
-    version: str
-    """Of the gateway."""
+Place = Literal["in", "trimmed", "out", "recalled", "event"]
+"""Where a message is now: in the prompt, in it but trimmed, not in it, or not in it but quoted for this turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +48,19 @@ class SessionListItem:
     entries: int
     first_ts: int
     last_ts: int
+    last: str
+    """Day and minute of the last entry, in UTC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPage:
     """Sessions by name."""
 
+    own: str
+    """The session that is used where a request names none."""
     sessions: tuple[SessionListItem, ...]
     next: str | None
-    """What to give as `after` for the next page; none where this is the last."""
+    """The `after` of the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +73,9 @@ class SessionOverview:
     first_ts: int
     last_ts: int
     hash: str
-    """Of the last entry: the end of the chain."""
+    """Hash of the last entry: the end of the chain."""
     model: str
-    """The model whose window it is measured by."""
+    """The model whose window the prompt is measured by."""
     reading: PressureReading
     messages: int
     """Messages in the prompt."""
@@ -87,13 +85,82 @@ class SessionOverview:
     notes: int
     checkpoints: int
     windows: int
-    """How often the window was made anew."""
+    """How often a new window was opened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The API key of a request and what it may do."""
+
+    name: str
+    id: str
+    rights: tuple[Literal["ask", "read", "change"], ...]
+    tenant: str
+    agent: str
+    """Its requests belong to sessions that begin with `agent:<agent>:`."""
+    main: str
+    """The session of requests that name none."""
+    model: str
+    """The model whose window counts where a request names none."""
+    version: str
+    """Version of the gateway."""
+
+
+def session_item(summary: SessionSummary, session_name: Callable[[str], str] = session_in) -> SessionListItem:
+    """A session as a list shows it."""
+    return SessionListItem(
+        session=session_name(summary.session),
+        kind=session_kind(summary.session),
+        entries=summary.entries,
+        first_ts=summary.first_ts,
+        last_ts=summary.last_ts,
+        last=format_minute(summary.last_ts),
+    )
+
+
+def session_page(summaries: Sequence[SessionSummary], limit: int, own: str) -> SessionPage:
+    """A page of at most `limit` sessions. One summary more than that means that there is another page."""
+    items = tuple(session_item(summary) for summary in summaries[:limit])
+    return SessionPage(own=own, sessions=items, next=items[-1].session if len(summaries) > limit else None)
+
+
+def session_kind(stored_key: str) -> SessionKind:
+    """What a session holds."""
+    return "memory" if is_memory_session(stored_key) else "conversation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryView:
+    """An entry on a page."""
+
+    seq: int
+    id: str
+    ts: int
+    role: str
+    kind: str
+    surface: str
+    tokens: int
+    text: str
+    cut: bool
+    """Whether the text goes on; the entry itself has all of it."""
+    place: Place
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryPage:
+    """Entries in the requested order."""
+
+    entries: tuple[EntryView, ...]
+    next: int | None
+    """The first entry of the next page; null on the last page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullEntry:
-    """An entry, all of it."""
+    """An entry, complete."""
 
+    session: str
     seq: int
     id: str
     ts: int
@@ -112,6 +179,15 @@ class FullEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PinList:
+    """Pinned messages."""
+
+    pins: tuple[EntryView, ...]
+    more: bool
+    """Whether there are more than are listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptView:
     """A prompt, as it would be sent."""
 
@@ -122,7 +198,28 @@ class PromptView:
     system: tuple[Mapping[str, Any], ...]
     messages: tuple[Mapping[str, Any], ...]
     costs: tuple[int, ...]
-    """What each message costs."""
+    """Tokens of each message."""
+
+
+def full_entry(entry: Entry, session_name: Callable[[str], str] = session_in) -> FullEntry:
+    """An entry with its text and its exact content."""
+    return FullEntry(
+        session=session_name(entry.session),
+        seq=entry.seq,
+        id=entry.id,
+        ts=entry.ts,
+        role=entry.role,
+        kind=entry.kind,
+        wire=entry.wire,
+        surface=entry.surface,
+        tokens=entry.tokens,
+        counter=entry.counter,
+        text=text_of(entry),
+        content=entry.content.decode(errors="replace"),
+        meta=entry.meta.decode(errors="replace"),
+        prev=entry.prev.hex(),
+        hash=entry.hash.hex(),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +246,10 @@ class RecallHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallResult:
-    """What recall answers."""
+    """What recall found, the likeliest first."""
 
     query: str
-    scope: Literal["session", "agent", "tenant"]
+    scope: Scope
     searched: int
     behind: int
     without_vectors: int
@@ -161,31 +258,223 @@ class RecallResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PinList:
-    """What is kept in the prompt by hand."""
+class QuotedHit:
+    """A message that recall found; its text is in the quotation."""
 
-    pins: tuple[EntryView, ...]
-    more: bool
-    """Whether there are more than are listed."""
+    pointer: str
+    session: str
+    seq: int
+    role: str
+    when: str
+    chance: float
+    in_prompt: bool
+    superseded_by: str | None
+    characters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotedRecall:
+    """What recall found, the likeliest first. `next` is what to give as `skip` for more."""
+
+    scope: Scope
+    searched: int
+    hits: tuple[QuotedHit, ...]
+    quotation: str
+    notes: tuple[str, ...]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPage:
+    """A part of one entry's text."""
+
+    pointer: str
+    """The entry."""
+    role: str
+    when: str
+    """Day and minute, in UTC."""
+    characters: int
+    """Length of the complete text."""
+    start: int
+    """Where this page begins."""
+    next: int | None
+    """The `start` of the next page; null on the last page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotedEntries:
+    """An entry, with its neighbours where they were requested."""
+
+    session: str
+    pages: tuple[TextPage, ...]
+    quotation: str
+
+
+def recall_result(
+    result: SearchResult, *, max_text: int | None = MAX_TEXT, session_name: Callable[[str], str] = session_in
+) -> RecallResult:
+    """A search result, with texts of at most `max_text` characters."""
+    return RecallResult(
+        query=result.query,
+        scope=result.scope,
+        searched=result.searched,
+        behind=result.behind,
+        without_vectors=result.without_vectors,
+        notes=result.notes,
+        hits=tuple(_recall_hit(hit, max_text, session_name) for hit in result.hits),
+    )
+
+
+def _recall_hit(hit: Hit, max_text: int | None, session_name: Callable[[str], str]) -> RecallHit:
+    return RecallHit(
+        pointer=hit.pointer,
+        session=session_name(hit.session),
+        seq=hit.seq,
+        role=hit.role,
+        ts=hit.ts,
+        text=hit.text[:max_text],
+        cut=max_text is not None and len(hit.text) > max_text,
+        score=hit.score,
+        chance=hit.chance,
+        parts=hit.parts,
+        marks=tuple(str(mark.name).lower() for mark in hit.marks),
+        in_prompt=hit.in_prompt,
+        superseded_by=hit.superseded_by,
+        supersedes=hit.supersedes,
+        note=hit.note,
+        context=hit.context,
+    )
+
+
+def quoted_hit(hit: Hit) -> QuotedHit:
+    """A hit without its text."""
+    return QuotedHit(
+        pointer=hit.pointer,
+        session=session_in(hit.session),
+        seq=hit.seq,
+        role=hit.role,
+        when=format_minute(hit.ts),
+        chance=round(hit.chance, 4),
+        in_prompt=hit.in_prompt,
+        superseded_by=None if hit.superseded_by is None else pointer_to(hit.session, hit.superseded_by),
+        characters=len(hit.text),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionPage:
+    """Decisions, newest first."""
+
+    decisions: tuple[DecisionSummary, ...]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionBrief:
+    """What was done to the prompt. The tool 'restore' undoes it by its entry."""
+
+    seq: int
+    kind: str
+    when: str
+    reason: str
+    messages: int
+    freed_tokens: int
+    undone: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionBriefPage:
+    """Decisions, newest first. `next` is what to give as `before` for older ones."""
+
+    session: str
+    decisions: tuple[DecisionBrief, ...]
+    next: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentBrief:
+    """A part of the prompt."""
+
+    component: str
+    tokens: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderBrief:
+    """Something that holds many tokens of the prompt."""
+
+    what: str
+    seq: int | None
+    tokens: int
+    condition: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextBrief:
+    """What the next prompt would be made of, and what would not be in it."""
+
+    session: str
+    model: str
+    tokens: int
+    room: int
+    utilization: float
+    zone: Literal["green", "yellow", "orange", "red"]
+    turns_until_red: int | None
+    messages: int
+    components: tuple[ComponentBrief, ...]
+    largest: tuple[HolderBrief, ...]
+    left_messages: int
+    left_tokens: int
+    left_first: int
+    left_last: int
+    recalled_messages: int
+    summary_tokens: int
+    notes: int
+    decisions: tuple[DecisionBrief, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPage:
+    """What was done to a session, newest first."""
+
+    lines: tuple[AuditLine, ...]
+    next: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredEvent:
     """The event that a change was stored as."""
 
+    done: str
+    """What was done, in words."""
+    session: str
     seq: int
     id: str
     kind: str
+    pointer: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """What a compaction did; nothing where there was too little to be worth it."""
+    """What a compaction did; empty where there was too little to compact."""
 
     decisions: tuple[DecisionSummary, ...]
     compressions: tuple[Compression, ...]
     tokens: int
-    """What the prompt is now."""
+    """Tokens of the prompt now."""
+
+
+def stored_event(entry: Entry, done: str, session_name: Callable[[str], str] = session_in) -> StoredEvent:
+    """The event of a change."""
+    return StoredEvent(
+        done=done,
+        session=session_name(entry.session),
+        seq=entry.seq,
+        id=entry.id,
+        kind=entry.kind,
+        pointer=pointer_to(entry.session, entry.seq),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,31 +498,49 @@ class CheckpointPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedCheckpoint:
-    """A checkpoint that was written."""
+    """A checkpoint that was stored."""
 
+    session: str
     version: int
     seq: int
     id: str
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeResult:
+    """Where the work stands by the newest checkpoint, and what has changed around it since."""
+
+    session: str
+    version: int
+    window: int
+    pointer: str
+    page: str
+    drift: tuple[str, ...]
+    omitted: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteList:
-    """What was written down, oldest first."""
+    """Notes, oldest first."""
 
     notes: tuple[Note, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditPage:
-    """What was done to a session, newest first."""
-
-    lines: tuple[AuditLine, ...]
-    next: int | None
+def saved_checkpoint(entry: Entry) -> SavedCheckpoint:
+    """A checkpoint by the entry that it was stored as; its key ends with the version."""
+    return SavedCheckpoint(
+        session=session_in(entry.session),
+        version=int((entry.key or "/0").rpartition("/")[2]),
+        seq=entry.seq,
+        id=entry.id,
+        pointer=pointer_to(entry.session, entry.seq),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryListItem:
-    """Something that is remembered."""
+    """One memory of an agent."""
 
     memory: Memory
     strength: float
@@ -246,7 +553,7 @@ class MemoryListItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPage:
-    """What is remembered, by id."""
+    """Memories by id."""
 
     agent: str
     memories: tuple[MemoryListItem, ...]
@@ -255,7 +562,7 @@ class MemoryPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalPage:
-    """What waits for a decision, by id. `text` is exactly what would be remembered, `digest` what an approval names."""
+    """Proposals by id. `text` is exactly what would be remembered; an approval names its `digest`."""
 
     agent: str
     proposals: tuple[Proposal, ...]
@@ -272,6 +579,24 @@ class ApprovalResult:
     by: str
 
 
+def memory_item(remembered: Remembered, now: int) -> MemoryListItem:
+    """A memory with its strength at a moment."""
+    return MemoryListItem(
+        memory=remembered.memory,
+        strength=round(strength(remembered.memory, now), 4),
+        approved_by=remembered.approved_by,
+        how=remembered.how,
+        approved=remembered.approved,
+        edited=remembered.edited,
+        retired=remembered.retired,
+    )
+
+
+def approval_result(approval: Approval) -> ApprovalResult:
+    """An approval as it is reported."""
+    return ApprovalResult(memory=approval.memory.id, proposal=approval.proposal, digest=approval.digest, by=approval.by)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorDetail:
     """Why a request was refused, and what to do."""
@@ -282,46 +607,6 @@ class ErrorDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorResponse:
-    """The answer to a request that was refused."""
+    """The response to a request that was refused."""
 
     error: ErrorDetail
-
-
-def recall_hit(hit: Hit) -> RecallHit:
-    """A hit as it goes out."""
-    return RecallHit(
-        pointer=hit.pointer,
-        session=session_in(hit.session),
-        seq=hit.seq,
-        role=hit.role,
-        ts=hit.ts,
-        text=hit.text[:_LONGEST],
-        cut=len(hit.text) > _LONGEST,
-        score=hit.score,
-        chance=hit.chance,
-        parts=hit.parts,
-        marks=tuple(str(mark.name).lower() for mark in hit.marks),
-        in_prompt=hit.in_prompt,
-        superseded_by=hit.superseded_by,
-        supersedes=hit.supersedes,
-        note=hit.note,
-        context=hit.context,
-    )
-
-
-def recall_result(found: SearchResult) -> RecallResult:
-    """What was found as it goes out."""
-    return RecallResult(
-        query=found.query,
-        scope=found.scope,
-        searched=found.searched,
-        behind=found.behind,
-        without_vectors=found.without_vectors,
-        notes=found.notes,
-        hits=tuple(map(recall_hit, found.hits)),
-    )
-
-
-def stored_event(entry: Entry) -> StoredEvent:
-    """The event of a change as it goes out."""
-    return StoredEvent(seq=entry.seq, id=entry.id, kind=entry.kind)

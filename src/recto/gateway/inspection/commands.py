@@ -1,112 +1,130 @@
-"""What can be changed through the inspection API. Every change is an event that says which key asked for it."""
+"""Changes through the inspection API. Every change is stored as an event that names the API key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from recto.engine.pagination import LOOKED_AT
+from recto.continuity.memory.manager import Memories
+from recto.engine.pagination import MAX_SCANNED
 from recto.engine.projection import DECISIONS, RESTORED
 from recto.engine.report import compressions, decided_in
 from recto.engine.session import Session
-from recto.engine.views.models import ApprovalResult, CompactionResult, SavedCheckpoint, StoredEvent, stored_event
+from recto.engine.views.models import (
+    ApprovalResult,
+    CompactionResult,
+    SavedCheckpoint,
+    StoredEvent,
+    approval_result,
+    saved_checkpoint,
+    stored_event,
+)
 from recto.errors import RequestRefused
 from recto.gateway.inspection.params import ParsedCall
-from recto.gateway.inspection.queries import Inspection, not_there
+from recto.gateway.inspection.queries import Inspection, not_found
 from recto.transcript.entries import MESSAGE
 from recto.transcript.events import requested_by
 from recto.transcript.session_keys import is_memory_session
 
 SURFACE = "gateway api"
-"""The way in that changes are told to have come by."""
+"""The surface that changes are stored with."""
 
 
 @contextmanager
-def _changing(on: Inspection, call: ParsedCall) -> Iterator[Session]:
-    with on.opened(call) as found, requested_by(call.who, SURFACE):
-        if is_memory_session(found.key):
-            says = (
+def _change_session(inspection: Inspection, call: ParsedCall) -> Iterator[Session]:
+    with inspection.open_session(call) as session, requested_by(call.caller, SURFACE):
+        if is_memory_session(session.key):
+            message = (
                 "this session holds decisions about memory; POST /api/v1/memory/proposals/approve and reject make them"
             )
-            raise RequestRefused(409, "reserved", says)
-        yield found
+            raise RequestRefused(409, "reserved", message)
+        yield session
 
 
-def pin(on: Inspection, call: ParsedCall) -> StoredEvent:
+def pin(inspection: Inspection, call: ParsedCall) -> StoredEvent:
     """Keeps entries in the prompt; those that left come back."""
-    with _changing(on, call) as found:
-        for seq in call.body["entries"]:
-            if on.entry(found, seq).kind != MESSAGE:
+    seqs = call.body["entries"]
+    with _change_session(inspection, call) as session:
+        for seq in seqs:
+            if inspection.require_entry(session, seq).kind != MESSAGE:
                 raise RequestRefused(422, "not_possible", f"entry {seq} is an event; only messages can be pinned")
-        return stored_event(found.pin(*call.body["entries"]))
+        return stored_event(session.pin(*seqs), f"Pinned: {', '.join(map(str, seqs))}.")
 
 
-def unpin(on: Inspection, call: ParsedCall) -> StoredEvent:
+def unpin(inspection: Inspection, call: ParsedCall) -> StoredEvent:
     """Lets an entry leave again."""
-    with _changing(on, call) as found:
-        if call.query["seq"] not in found.window.state.pins:
-            raise not_there("pin", "GET /api/v1/session/pins")
-        return stored_event(found.unpin(call.query["seq"]))
+    seq = call.query["seq"]
+    with _change_session(inspection, call) as session:
+        if seq not in session.window.state.pins:
+            raise not_found("pin", "GET /api/v1/session/pins")
+        return stored_event(session.unpin(seq), f"Unpinned: {seq}.")
 
 
-def restore(on: Inspection, call: ParsedCall) -> StoredEvent:
+def restore(inspection: Inspection, call: ParsedCall) -> StoredEvent:
     """Undoes a decision."""
-    with _changing(on, call) as found:
-        if on.entry(found, call.body["decision"]).kind not in DECISIONS:
-            raise not_there("decision", "GET /api/v1/session/decisions")
-        return stored_event(found.restore(call.body["decision"]))
+    seq = call.body["decision"]
+    with _change_session(inspection, call) as session:
+        if inspection.require_entry(session, seq).kind not in DECISIONS:
+            raise not_found("decision", "GET /api/v1/session/decisions")
+        return stored_event(session.restore(seq), f"Decision {seq} is undone.")
 
 
-def redo(on: Inspection, call: ParsedCall) -> StoredEvent:
+def redo(inspection: Inspection, call: ParsedCall) -> StoredEvent:
     """Does again what a restore undid."""
-    with _changing(on, call) as found:
-        if on.entry(found, call.body["restored"]).kind != RESTORED:
-            raise not_there("restore", "GET /api/v1/session/transcript")
-        return stored_event(found.redo(call.body["restored"]))
+    seq = call.body["restored"]
+    with _change_session(inspection, call) as session:
+        if inspection.require_entry(session, seq).kind != RESTORED:
+            raise not_found("restore", "GET /api/v1/session/transcript")
+        return stored_event(session.redo(seq), "The decision is done again.")
 
 
-def compact(on: Inspection, call: ParsedCall) -> CompactionResult:
+def compact(inspection: Inspection, call: ParsedCall) -> CompactionResult:
     """Makes the prompt smaller now."""
-    with _changing(on, call) as found:
-        made = found.compact(call.body["focus"])
-        seqs = {one.seq for one in made}
-        written = tuple(one for one in compressions(found.window, LOOKED_AT) if one.seq in seqs)
-        tokens = found.report().tokens
+    with _change_session(inspection, call) as session:
+        decisions = session.compact(call.body["focus"])
+        seqs = {decision.seq for decision in decisions}
+        written = tuple(item for item in compressions(session.window, MAX_SCANNED) if item.seq in seqs)
+        tokens = session.report().tokens
     return CompactionResult(
-        decisions=tuple(decided_in(one, undone=False) for one in made), compressions=written, tokens=tokens
+        decisions=tuple(decided_in(decision, undone=False) for decision in decisions),
+        compressions=written,
+        tokens=tokens,
     )
 
 
-def save(on: Inspection, call: ParsedCall) -> SavedCheckpoint:
+def save(inspection: Inspection, call: ParsedCall) -> SavedCheckpoint:
     """Writes down where the work stands."""
     changes = {name: value for name, value in call.body.items() if name != "expect" and value}
-    with _changing(on, call) as found:
-        made = found.checkpoint(expect=call.body["expect"], **changes)
-    version = int((made.key or "/0").rpartition("/")[2])
-    return SavedCheckpoint(version=version, seq=made.seq, id=made.id)
+    with _change_session(inspection, call) as session:
+        return saved_checkpoint(session.checkpoint(expect=call.body["expect"], **changes))
 
 
-def note(on: Inspection, call: ParsedCall) -> StoredEvent:
+def note(inspection: Inspection, call: ParsedCall) -> StoredEvent:
     """Writes a note."""
-    asked = call.body
-    with _changing(on, call) as found:
-        return stored_event(found.note(asked["kind"], asked["text"], critical=asked["critical"]))
+    body = call.body
+    with _change_session(inspection, call) as session:
+        entry = session.note(body["kind"], body["text"], critical=body["critical"])
+    return stored_event(entry, "The note is written down.")
 
 
-def approve(on: Inspection, call: ParsedCall) -> ApprovalResult:
+def approve(inspection: Inspection, call: ParsedCall) -> ApprovalResult:
     """Approves a proposal: exactly the bytes whose digest is given."""
-    memories, asked = on.memories(call), call.body
-    if asked["proposal"] not in memories.decisions.noted:
-        raise not_there("proposal", "GET /api/v1/memory/proposals")
-    with requested_by(call.who, SURFACE):
-        made = memories.approve(asked["proposal"], asked["digest"], by=call.who)
-    return ApprovalResult(memory=made.memory.id, proposal=made.proposal, digest=made.digest, by=made.by)
+    memories, proposal = _proposal(inspection, call)
+    with requested_by(call.caller, SURFACE):
+        return approval_result(memories.approve(proposal, call.body["digest"], by=call.caller))
 
 
-def reject(on: Inspection, call: ParsedCall) -> StoredEvent:
+def reject(inspection: Inspection, call: ParsedCall) -> StoredEvent:
     """Rejects a proposal for good."""
-    memories, asked = on.memories(call), call.body
-    if asked["proposal"] not in memories.decisions.noted:
-        raise not_there("proposal", "GET /api/v1/memory/proposals")
-    with requested_by(call.who, SURFACE):
-        return stored_event(memories.reject(asked["proposal"], by=call.who, why=asked["reason"]))
+    memories, proposal = _proposal(inspection, call)
+    with requested_by(call.caller, SURFACE):
+        entry = memories.reject(proposal, by=call.caller, why=call.body["reason"])
+    return stored_event(entry, f"Proposal {proposal} is rejected.")
+
+
+def _proposal(inspection: Inspection, call: ParsedCall) -> tuple[Memories, str]:
+    """An agent's memory and the id of a proposal that exists there."""
+    memories, proposal = inspection.memories(call), call.body["proposal"]
+    if proposal not in memories.decisions.noted:
+        raise not_found("proposal", "GET /api/v1/memory/proposals")
+    return memories, proposal

@@ -1,4 +1,4 @@
-"""The description of the inspection API, made of the same table as its routes."""
+"""The OpenAPI description of the inspection API, generated from the table of operations and the result models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from recto.engine.views.codec import json_schemas
 from recto.engine.views.models import ErrorResponse
 from recto.gateway.inspection.operations import DESCRIPTION, PREFIX, STALENESS, Operation
-from recto.gateway.inspection.params import Kinds
+from recto.gateway.inspection.params import Param, Params
 from recto.version import __version__
 
 _REFERENCE = "#/components/schemas/{name}"
@@ -27,12 +27,12 @@ _REFUSALS = {
 
 
 def description(operations: Iterable[Operation]) -> dict[str, Any]:
-    """The whole of it, as OpenAPI 3.1."""
+    """The complete description, as OpenAPI 3.1."""
     operations = tuple(operations)
-    schemas = json_schemas((ErrorResponse, *(one.gives for one in operations)), _REFERENCE)
+    schemas = json_schemas((ErrorResponse, *(operation.result for operation in operations)), _REFERENCE)
     paths: dict[str, Any] = {DESCRIPTION: {"get": _self_description()}}
-    for one in operations:
-        paths.setdefault(PREFIX + one.path, {})[one.method.lower()] = _operation(one)
+    for operation in operations:
+        paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -45,8 +45,8 @@ def description(operations: Iterable[Operation]) -> dict[str, Any]:
         "components": {
             "schemas": schemas,
             "responses": {
-                status: {"description": says, "content": {"application/json": {"schema": _reference(ErrorResponse)}}}
-                for status, says in _REFUSALS.items()
+                status: {"description": reason, "content": {"application/json": {"schema": _reference(ErrorResponse)}}}
+                for status, reason in _REFUSALS.items()
             },
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
@@ -58,48 +58,48 @@ def _reference(model: type) -> dict[str, str]:
     return {"$ref": _REFERENCE.format(name=model.__name__)}
 
 
-def _operation(one: Operation) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "operationId": one.name,
-        "summary": (one.does.__doc__ or "").strip(),
-        "description": f"Needs the right '{one.right}'.",
-        "parameters": [_parameter(name, one.query) for name in one.query],
-        "responses": _responses(_reference(one.gives)),
+def _operation(operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": (operation.handler.__doc__ or "").strip(),
+        "description": f"Needs the right '{operation.right}'.",
+        "parameters": [_parameter(name, param) for name, param in operation.query.items()],
+        "responses": _responses(_reference(operation.result)),
     }
-    if one.body is not None:
-        needed = any(kind.required for kind in one.body.values())
-        told["requestBody"] = {"required": needed, "content": {"application/json": {"schema": _body(one.body)}}}
-    return told
+    if operation.body is not None:
+        required = any(param.required for param in operation.body.values())
+        content = {"application/json": {"schema": _body(operation.body)}}
+        described["requestBody"] = {"required": required, "content": content}
+    return described
 
 
-def _parameter(name: str, kinds: Kinds) -> dict[str, Any]:
-    kind = kinds[name]
+def _parameter(name: str, param: Param) -> dict[str, Any]:
     return {
         "name": name,
         "in": "query",
-        "required": kind.required,
-        "description": kind.about,
-        "schema": kind.schema(),
+        "required": param.required,
+        "description": param.description,
+        "schema": param.schema(),
     }
 
 
-def _body(kinds: Kinds) -> dict[str, Any]:
+def _body(params: Params) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {name: {**kind.schema(), "description": kind.about} for name, kind in kinds.items()},
-        "required": [name for name, kind in kinds.items() if kind.required],
+        "properties": {name: {**param.schema(), "description": param.description} for name, param in params.items()},
+        "required": [name for name, param in params.items() if param.required],
         "additionalProperties": False,
     }
 
 
 def _responses(schema: Mapping[str, Any]) -> dict[str, Any]:
-    says = "By how many seconds the answer may be old, at most, where it was read from a replica."
-    answered = {
+    staleness = "By how many seconds the answer may be old, at most, where it was read from a replica."
+    success = {
         "description": "The answer.",
-        "headers": {STALENESS: {"description": says, "schema": {"type": "number", "minimum": 0}}},
+        "headers": {STALENESS: {"description": staleness, "schema": {"type": "number", "minimum": 0}}},
         "content": {"application/json": {"schema": schema}},
     }
-    return {"200": answered} | {status: {"$ref": f"#/components/responses/{status}"} for status in _REFUSALS}
+    return {"200": success} | {status: {"$ref": f"#/components/responses/{status}"} for status in _REFUSALS}
 
 
 def _self_description() -> dict[str, Any]:

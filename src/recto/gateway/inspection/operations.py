@@ -1,7 +1,7 @@
-"""Everything that can be asked of the inspection API, in one table: path, right, parameters, and who answers.
+"""The operations of the inspection API in one table: path, right, parameters, handler and result.
 
-Routes, rights and the API's description are made of it. Every path is fixed text: names of sessions hold `:` and may
-hold `/`, which servers and proxies decode before anybody can look at a path, so they are given as a parameter.
+Routes, access rules and the OpenAPI description are generated from it. Paths are fixed: session names contain `:` and
+may contain `/`, which servers and proxies decode before routing, so a session is passed as a parameter.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS
 from recto.context.window.report import Report
 from recto.continuity.checkpoints.checkpoint import Checkpoint
-from recto.engine.pagination import DecisionPage, EntryPage
 from recto.engine.prompt_diff import Comparison
 from recto.engine.timeline import MOST, Timeline
 from recto.engine.views import models
+from recto.engine.views.models import DecisionPage, EntryPage
 from recto.gateway.api_keys import Right
 from recto.gateway.inspection import commands, queries
-from recto.gateway.inspection.params import ChoiceParam, FlagParam, IntParam, Kinds, ParsedCall, Several, TextParam
+from recto.gateway.inspection.params import ChoiceParam, FlagParam, IntParam, ListParam, Params, ParsedCall, TextParam
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.middleware.auth import Rule
 from recto.health.trends import HealthReport
@@ -26,23 +26,25 @@ from recto.health.trends import HealthReport
 PREFIX = "/api/v1"
 DESCRIPTION = f"{PREFIX}/openapi.json"
 STALENESS = "x-recto-staleness"
-"""The header that says by how many seconds an answer may be old; one from the store itself has none."""
+"""Response header: seconds that a result from a replica may be behind. Results from the store have none."""
 
 _SESSION = {
-    "session": TextParam(about="The session, as it is named in GET /api/v1/sessions.", most=256, least=1, required=True)
+    "session": TextParam(
+        description="The session, as it is named in GET /api/v1/sessions.", maximum=256, minimum=1, required=True
+    )
 }
-_AGENT = {"agent": TextParam(about="The agent whose memory it is; without it, the key's own.", most=64)}
-_FROM_NEWEST = {"from": IntParam(about="The entry to begin with, going back; without it, the newest.")}
-_TEXTS = TextParam(about="One of them.", most=2_000, least=1)
-_PROPOSAL = {"proposal": TextParam(about="The id of the proposal.", most=64, least=1, required=True)}
+_AGENT = {"agent": TextParam(description="The agent whose memory it is; without it, the key's own.", maximum=64)}
+_FROM_NEWEST = {"from": IntParam(description="The entry to begin with, going back; without it, the newest.")}
+_TEXT = TextParam(description="One of them.", maximum=2_000, minimum=1)
+_PROPOSAL = {"proposal": TextParam(description="The id of the proposal.", maximum=64, minimum=1, required=True)}
 
 
-def _limit(usual: int, most: int) -> Kinds:
-    return {"limit": IntParam(about="How many at most.", most=most, default=usual)}
+def _limit(default: int, maximum: int) -> Params:
+    return {"limit": IntParam(description="How many at most.", maximum=maximum, default=default)}
 
 
-def _set(about: str) -> Several:
-    return Several(about=about, of=_TEXTS, most=50)
+def _texts(description: str) -> ListParam:
+    return ListParam(description=description, of=_TEXT, maximum=50)
 
 
 def _never(call: ParsedCall) -> bool:
@@ -53,57 +55,57 @@ def _always(call: ParsedCall) -> bool:
     return True
 
 
-def _at_an_entry(call: ParsedCall) -> bool:
+def _has_entry(call: ParsedCall) -> bool:
     return call.query["at"] is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Something that can be asked."""
+    """One operation: a method of a path."""
 
     method: str
     path: str
     """Below the prefix."""
     right: Right
-    does: Callable[[Inspection, ParsedCall], object]
-    gives: type
-    query: Kinds = field(default_factory=dict)
-    body: Kinds | None = None
-    of_the_past: Callable[[ParsedCall], bool] = _never
-    """Whether a replica may answer that is a little behind."""
+    handler: Callable[[Inspection, ParsedCall], object]
+    result: type
+    query: Params = field(default_factory=dict)
+    body: Params | None = None
+    reads_history: Callable[[ParsedCall], bool] = _never
+    """Whether a replica that is a little behind may be read."""
 
     @property
     def name(self) -> str:
-        """What it is called in the description."""
+        """Its operation id in the description."""
         return f"{self.method.lower()}{''.join(part.title() for part in self.path.split('/'))}"
 
 
 def _get(
     path: str,
-    does: Callable[[Inspection, ParsedCall], object],
-    gives: type,
-    *query: Kinds,
-    of_the_past: Callable[[ParsedCall], bool] = _never,
+    handler: Callable[[Inspection, ParsedCall], object],
+    result: type,
+    *query: Params,
+    reads_history: Callable[[ParsedCall], bool] = _never,
 ) -> Operation:
     merged = _merged(query)
     return Operation(
-        method="GET", path=path, right="read", does=does, gives=gives, query=merged, of_the_past=of_the_past
+        method="GET", path=path, right="read", handler=handler, result=result, query=merged, reads_history=reads_history
     )
 
 
 def _post(
     path: str,
-    does: Callable[[Inspection, ParsedCall], object],
-    gives: type,
-    query: Kinds,
-    body: Kinds,
+    handler: Callable[[Inspection, ParsedCall], object],
+    result: type,
+    query: Params,
+    body: Params,
     right: Right = "change",
 ) -> Operation:
-    return Operation(method="POST", path=path, right=right, does=does, gives=gives, query=query, body=body)
+    return Operation(method="POST", path=path, right=right, handler=handler, result=result, query=query, body=body)
 
 
-def _merged(several: tuple[Kinds, ...]) -> Kinds:
-    return {name: kind for one in several for name, kind in one.items()}
+def _merged(groups: tuple[Params, ...]) -> Params:
+    return {name: param for params in groups for name, param in params.items()}
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -112,9 +114,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "/sessions",
         queries.sessions,
         models.SessionPage,
-        {"after": TextParam(about="Begin after the session with this name.", most=256)},
+        {"after": TextParam(description="Begin after the session with this name.", maximum=256)},
         _limit(50, 200),
-        of_the_past=_always,
+        reads_history=_always,
     ),
     _get("/session", queries.session, models.SessionOverview, _SESSION),
     _get(
@@ -123,20 +125,20 @@ OPERATIONS: tuple[Operation, ...] = (
         EntryPage,
         _SESSION,
         {
-            "from": IntParam(about="The entry to begin with; without it, the first in the order asked for."),
-            "order": ChoiceParam(about="Oldest or newest first.", names=("asc", "desc"), default="asc"),
-            "q": TextParam(about="Only entries whose text holds this; case is folded.", most=200),
+            "from": IntParam(description="The entry to begin with; without it, the first in the order asked for."),
+            "order": ChoiceParam(description="Oldest or newest first.", choices=("asc", "desc"), default="asc"),
+            "q": TextParam(description="Only entries whose text holds this; case is folded.", maximum=200),
         },
         _limit(50, 200),
-        of_the_past=_always,
+        reads_history=_always,
     ),
     _get(
         "/session/entry",
         queries.entry,
         models.FullEntry,
         _SESSION,
-        {"seq": IntParam(about="Its number.", required=True)},
-        of_the_past=_always,
+        {"seq": IntParam(description="Its number.", required=True)},
+        reads_history=_always,
     ),
     _get("/session/context", queries.context, Report, _SESSION),
     _get(
@@ -144,8 +146,8 @@ OPERATIONS: tuple[Operation, ...] = (
         queries.prompt,
         models.PromptView,
         _SESSION,
-        {"at": IntParam(about="An entry: the prompt as it stood after it; without it, what would be sent now.")},
-        of_the_past=_at_an_entry,
+        {"at": IntParam(description="An entry: the prompt as it stood after it; without it, what would be sent now.")},
+        reads_history=_has_entry,
     ),
     _get(
         "/session/compare",
@@ -153,19 +155,21 @@ OPERATIONS: tuple[Operation, ...] = (
         Comparison,
         _SESSION,
         {
-            "first": IntParam(about="An entry: the first prompt is the one that stood after it.", required=True),
-            "second": IntParam(about="An entry: the second prompt is the one that stood after it.", required=True),
+            "first": IntParam(description="An entry: the first prompt is the one that stood after it.", required=True),
+            "second": IntParam(
+                description="An entry: the second prompt is the one that stood after it.", required=True
+            ),
         },
-        of_the_past=_always,
+        reads_history=_always,
     ),
     _get(
         "/session/timeline",
         queries.timeline_of,
         Timeline,
         _SESSION,
-        {"from": IntParam(about="The entry to begin with; without it, so many before the end.")},
+        {"from": IntParam(description="The entry to begin with; without it, so many before the end.")},
         _limit(MOST, MOST),
-        of_the_past=_always,
+        reads_history=_always,
     ),
     _get(
         "/session/decisions",
@@ -174,25 +178,25 @@ OPERATIONS: tuple[Operation, ...] = (
         _SESSION,
         _FROM_NEWEST,
         _limit(50, 200),
-        {"scores": FlagParam(about="With every score that went into them.")},
-        of_the_past=_always,
+        {"scores": FlagParam(description="With every score that went into them.")},
+        reads_history=_always,
     ),
     _get(
         "/session/audit",
-        queries.audited,
+        queries.audit,
         models.AuditPage,
         _SESSION,
         _FROM_NEWEST,
         _limit(50, 200),
-        {"kind": TextParam(about="Only events of this kind, or of this topic.", most=64)},
-        of_the_past=_always,
+        {"kind": TextParam(description="Only events of this kind, or of this topic.", maximum=64)},
+        reads_history=_always,
     ),
     _get(
         "/session/health",
         queries.health,
         HealthReport,
         _SESSION,
-        {"turns": IntParam(about="How many of the last turns.", most=500, default=20)},
+        {"turns": IntParam(description="How many of the last turns.", maximum=500, default=20)},
     ),
     _post(
         "/session/recall",
@@ -200,10 +204,11 @@ OPERATIONS: tuple[Operation, ...] = (
         models.RecallResult,
         _SESSION,
         {
-            "query": TextParam(about="What to look for.", most=4_000, least=1, required=True),
-            "most": IntParam(about="How many hits at most.", most=50, default=10),
+            "query": TextParam(description="What to look for.", maximum=4_000, minimum=1, required=True),
+            "most": IntParam(description="How many hits at most.", maximum=50, default=10),
             "scope": ChoiceParam(
-                about="How far to search; without it, as the settings say.", names=("session", "agent", "tenant")
+                description="How far to search; without it, as the settings say.",
+                choices=("session", "agent", "tenant"),
             ),
         },
         right="read",
@@ -215,8 +220,12 @@ OPERATIONS: tuple[Operation, ...] = (
         models.StoredEvent,
         _SESSION,
         {
-            "entries": Several(
-                about="Numbers of messages.", of=IntParam(about="A message."), most=100, least=1, required=True
+            "entries": ListParam(
+                description="Numbers of messages.",
+                of=IntParam(description="A message."),
+                maximum=100,
+                minimum=1,
+                required=True,
             )
         },
     ),
@@ -224,39 +233,39 @@ OPERATIONS: tuple[Operation, ...] = (
         method="DELETE",
         path="/session/pins",
         right="change",
-        does=commands.unpin,
-        gives=models.StoredEvent,
-        query={**_SESSION, "seq": IntParam(about="The message that may leave again.", required=True)},
+        handler=commands.unpin,
+        result=models.StoredEvent,
+        query={**_SESSION, "seq": IntParam(description="The message that may leave again.", required=True)},
     ),
     _post(
         "/session/restore",
         commands.restore,
         models.StoredEvent,
         _SESSION,
-        {"decision": IntParam(about="The entry of the decision to undo.", required=True)},
+        {"decision": IntParam(description="The entry of the decision to undo.", required=True)},
     ),
     _post(
         "/session/redo",
         commands.redo,
         models.StoredEvent,
         _SESSION,
-        {"restored": IntParam(about="The entry that undid a decision.", required=True)},
+        {"restored": IntParam(description="The entry that undid a decision.", required=True)},
     ),
     _post(
         "/session/compact",
         commands.compact,
         models.CompactionResult,
         _SESSION,
-        {"focus": TextParam(about="What the summary should keep above all.", most=500)},
+        {"focus": TextParam(description="What the summary should keep above all.", maximum=500)},
     ),
     _get(
         "/session/checkpoints",
         queries.checkpoints,
         models.CheckpointPage,
         _SESSION,
-        {"from": IntParam(about="The version to begin with, going back; without it, the newest.")},
+        {"from": IntParam(description="The version to begin with, going back; without it, the newest.")},
         _limit(20, 50),
-        of_the_past=_always,
+        reads_history=_always,
     ),
     _post(
         "/session/checkpoints",
@@ -264,16 +273,16 @@ OPERATIONS: tuple[Operation, ...] = (
         models.SavedCheckpoint,
         _SESSION,
         {
-            "expect": IntParam(about="The newest version; any other refuses the change.", least=0),
-            "goal": TextParam(about="The goal.", most=4_000),
-            "success_criteria": _set("When it is done."),
-            "plan": _set("Subtasks that are planned."),
-            "doing": _set("Subtasks that are worked on."),
-            "done": _set("Subtasks that are done."),
-            "issues": _set("What is broken."),
-            "solved": _set("Issues that are over."),
-            "decisions": _set("What was decided."),
-            "learnings": _set("What was learnt."),
+            "expect": IntParam(description="The newest version; any other refuses the change.", minimum=0),
+            "goal": TextParam(description="The goal.", maximum=4_000),
+            "success_criteria": _texts("When it is done."),
+            "plan": _texts("Subtasks that are planned."),
+            "doing": _texts("Subtasks that are worked on."),
+            "done": _texts("Subtasks that are done."),
+            "issues": _texts("What is broken."),
+            "solved": _texts("Issues that are over."),
+            "decisions": _texts("What was decided."),
+            "learnings": _texts("What was learnt."),
         },
     ),
     _get(
@@ -281,8 +290,8 @@ OPERATIONS: tuple[Operation, ...] = (
         queries.checkpoint,
         Checkpoint,
         _SESSION,
-        {"version": IntParam(about="Its version.", required=True)},
-        of_the_past=_always,
+        {"version": IntParam(description="Its version.", required=True)},
+        reads_history=_always,
     ),
     _get("/session/notes", queries.notes, models.NoteList, _SESSION),
     _post(
@@ -291,9 +300,9 @@ OPERATIONS: tuple[Operation, ...] = (
         models.StoredEvent,
         _SESSION,
         {
-            "kind": ChoiceParam(about="What it is about.", names=NOTE_KINDS, required=True),
-            "text": TextParam(about="The note.", most=MAX_NOTE_CHARS, least=1, required=True),
-            "critical": FlagParam(about="Whether it is shown before all others."),
+            "kind": ChoiceParam(description="What it is about.", choices=NOTE_KINDS, required=True),
+            "text": TextParam(description="The note.", maximum=MAX_NOTE_CHARS, minimum=1, required=True),
+            "critical": FlagParam(description="Whether it is shown before all others."),
         },
     ),
     _get(
@@ -302,8 +311,8 @@ OPERATIONS: tuple[Operation, ...] = (
         models.MemoryPage,
         _AGENT,
         {
-            "after": TextParam(about="Begin after the memory with this id.", most=64),
-            "retired": FlagParam(about="With what was retired."),
+            "after": TextParam(description="Begin after the memory with this id.", maximum=64),
+            "retired": FlagParam(description="With what was retired."),
         },
         _limit(50, 100),
     ),
@@ -312,7 +321,7 @@ OPERATIONS: tuple[Operation, ...] = (
         queries.proposals,
         models.ProposalPage,
         _AGENT,
-        {"after": TextParam(about="Begin after the proposal with this id.", most=64)},
+        {"after": TextParam(description="Begin after the proposal with this id.", maximum=64)},
         _limit(20, 50),
     ),
     _post(
@@ -322,7 +331,9 @@ OPERATIONS: tuple[Operation, ...] = (
         _AGENT,
         {
             **_PROPOSAL,
-            "digest": TextParam(about="The SHA-256 of the bytes that were shown.", most=64, least=64, required=True),
+            "digest": TextParam(
+                description="The SHA-256 of the bytes that were shown.", maximum=64, minimum=64, required=True
+            ),
         },
     ),
     _post(
@@ -330,13 +341,13 @@ OPERATIONS: tuple[Operation, ...] = (
         commands.reject,
         models.StoredEvent,
         _AGENT,
-        {**_PROPOSAL, "reason": TextParam(about="Why; it is kept.", most=500)},
+        {**_PROPOSAL, "reason": TextParam(description="Why; it is kept.", maximum=500)},
     ),
 )
-"""Everything that can be asked; the description of the API is made of it too."""
+"""Every operation of the API."""
 
 RULES: tuple[Rule, ...] = (
     Rule("GET", DESCRIPTION, "read"),
-    *(Rule(one.method, PREFIX + one.path, one.right) for one in OPERATIONS),
+    *(Rule(operation.method, PREFIX + operation.path, operation.right) for operation in OPERATIONS),
 )
-"""The right that each of them needs, as the guard wants to know it."""
+"""The right that each operation needs, as the guard checks it."""

@@ -1,7 +1,7 @@
-"""What a request to the inspection API may say: every parameter and member with its bounds, read and described.
+"""Parameters of the inspection API: each with its bounds, its parser and its JSON Schema.
 
-One value says both what is taken and how that is written in the API's description, so the two cannot differ. What is
-not named here is refused by name.
+One value defines both what is accepted and how the API describes it, so the two cannot differ. Unknown parameters are
+refused by name.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from recto.formats.json_spans import text_of
 from recto.gateway.api_keys import Key
 from recto.transcript.entries import MAX_SEQ
 
-MOST_BYTES = 256 * 1024
-"""Of a body: a checkpoint that sets everything is far smaller."""
-_MOST_QUERY = 8 * 1024
-_MOST_PARAMETERS = 20
+MAX_BODY_BYTES = 256 * 1024
+"""Size limit of a body: a checkpoint that sets everything is far smaller."""
+_MAX_QUERY_BYTES = 8 * 1024
+_MAX_PARAMETERS = 20
 
 
-class Kind(Protocol):
-    """What a parameter or a member may be."""
+class Param(Protocol):
+    """A parameter of a query, or a member of a body."""
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
+        """Whether a request must have it."""
         ...
 
     @property
     def default(self) -> object:
-        """What it is where it is not given."""
+        """Its value where a request does not have it."""
         ...
 
     @property
-    def about(self) -> str:
-        """What it is, in words."""
+    def description(self) -> str:
+        """What it means."""
         ...
 
     def schema(self) -> dict[str, Any]:
         """As JSON Schema."""
         ...
 
-    def taken(self, value: object) -> object:
-        """The value as it is used. Raises `ValueError` that says what it should be."""
+    def check(self, value: object) -> object:
+        """The validated value. Raises `ValueError` with what it should be."""
         ...
 
-    def spelled(self, text: str) -> object:
-        """What the text of a query parameter stands for."""
+    def parse(self, text: str) -> object:
+        """The value that the text of a query parameter stands for; `check` refuses what cannot be parsed."""
         ...
 
 
@@ -58,27 +58,27 @@ class Kind(Protocol):
 class TextParam:
     """A text."""
 
-    about: str
-    most: int
-    least: int = 0
+    description: str
+    maximum: int
+    minimum: int = 0
     required: bool = False
     default: str | None = ""
 
     def schema(self) -> dict[str, Any]:
         """As JSON Schema."""
-        return {"type": "string", "minLength": self.least, "maxLength": self.most}
+        return {"type": "string", "minLength": self.minimum, "maxLength": self.maximum}
 
-    def taken(self, value: object) -> str:
-        """The text; half characters cannot be stored."""
-        if not isinstance(value, str) or not self.least <= len(value) <= self.most:
-            raise ValueError(f"is a text of {self.least} to {self.most:,} characters")
+    def check(self, value: object) -> str:
+        """The text; half of a surrogate pair cannot be stored."""
+        if not isinstance(value, str) or not self.minimum <= len(value) <= self.maximum:
+            raise ValueError(f"is a text of {self.minimum} to {self.maximum:,} characters")
         try:
             value.encode()
         except UnicodeEncodeError:
             raise ValueError("holds half a character") from None
         return value
 
-    def spelled(self, text: str) -> object:
+    def parse(self, text: str) -> object:
         """Itself."""
         return text
 
@@ -87,26 +87,26 @@ class TextParam:
 class IntParam:
     """A whole number."""
 
-    about: str
-    least: int = 1
-    most: int = MAX_SEQ
+    description: str
+    minimum: int = 1
+    maximum: int = MAX_SEQ
     required: bool = False
     default: int | None = None
 
     def schema(self) -> dict[str, Any]:
         """As JSON Schema."""
-        bounds: dict[str, Any] = {"type": "integer", "minimum": self.least, "maximum": self.most}
+        bounds: dict[str, Any] = {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
         return bounds if self.default is None else bounds | {"default": self.default}
 
-    def taken(self, value: object) -> int:
+    def check(self, value: object) -> int:
         """The number."""
         if isinstance(value, float) and value.is_integer():
             value = int(value)  # 5.0 is a whole number in JSON
-        if not isinstance(value, int) or isinstance(value, bool) or not self.least <= value <= self.most:
-            raise ValueError(f"is a whole number from {self.least} to {self.most}")
+        if not isinstance(value, int) or isinstance(value, bool) or not self.minimum <= value <= self.maximum:
+            raise ValueError(f"is a whole number from {self.minimum} to {self.maximum}")
         return value
 
-    def spelled(self, text: str) -> object:
+    def parse(self, text: str) -> object:
         """Its digits."""
         digits = text.removeprefix("-")
         return int(text) if digits.isascii() and digits.isdigit() and len(text) <= 20 else text
@@ -114,34 +114,34 @@ class IntParam:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceParam:
-    """One of a few words."""
+    """One of a fixed set of words."""
 
-    about: str
-    names: Sequence[str]
+    description: str
+    choices: Sequence[str]
     required: bool = False
     default: str | None = None
 
     def schema(self) -> dict[str, Any]:
         """As JSON Schema."""
-        told: dict[str, Any] = {"type": "string", "enum": list(self.names)}
-        return told if self.default is None else told | {"default": self.default}
+        schema: dict[str, Any] = {"type": "string", "enum": list(self.choices)}
+        return schema if self.default is None else schema | {"default": self.default}
 
-    def taken(self, value: object) -> str:
+    def check(self, value: object) -> str:
         """The word."""
-        if not isinstance(value, str) or value not in self.names:
-            raise ValueError(f"is one of {', '.join(self.names)}")
+        if not isinstance(value, str) or value not in self.choices:
+            raise ValueError(f"is one of {', '.join(self.choices)}")
         return value
 
-    def spelled(self, text: str) -> object:
+    def parse(self, text: str) -> object:
         """Itself."""
         return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagParam:
-    """Yes or no."""
+    """True or false."""
 
-    about: str
+    description: str
     required: bool = False
     default: bool = False
 
@@ -149,52 +149,52 @@ class FlagParam:
         """As JSON Schema."""
         return {"type": "boolean", "default": self.default}
 
-    def taken(self, value: object) -> bool:
-        """Whether."""
+    def check(self, value: object) -> bool:
+        """The flag."""
         if not isinstance(value, bool):
             raise ValueError("is true or false")
         return value
 
-    def spelled(self, text: str) -> object:
+    def parse(self, text: str) -> object:
         """`true` or `false`."""
         return {"true": True, "false": False}.get(text, text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Several:
-    """A list of one kind."""
+class ListParam:
+    """A list of values of one kind."""
 
-    about: str
-    of: Kind
-    most: int
-    least: int = 0
+    description: str
+    of: Param
+    maximum: int
+    minimum: int = 0
     required: bool = False
     default: tuple[Any, ...] = ()
 
     def schema(self) -> dict[str, Any]:
         """As JSON Schema."""
-        return {"type": "array", "items": self.of.schema(), "minItems": self.least, "maxItems": self.most}
+        return {"type": "array", "items": self.of.schema(), "minItems": self.minimum, "maxItems": self.maximum}
 
-    def taken(self, value: object) -> tuple[Any, ...]:
-        """Each of them."""
-        if not isinstance(value, list) or not self.least <= len(value) <= self.most:
-            raise ValueError(f"is a list of {self.least} to {self.most}")
+    def check(self, value: object) -> tuple[Any, ...]:
+        """The items, each validated."""
+        if not isinstance(value, list) or not self.minimum <= len(value) <= self.maximum:
+            raise ValueError(f"is a list of {self.minimum} to {self.maximum}")
         try:
-            return tuple(self.of.taken(one) for one in value)
+            return tuple(self.of.check(item) for item in value)
         except ValueError as error:
             raise ValueError(f"is a list, and each in it {error}") from None
 
-    def spelled(self, text: str) -> object:
-        """Lists stand in bodies alone."""
+    def parse(self, text: str) -> object:
+        """Only bodies have lists."""
         return text
 
 
-Kinds = Mapping[str, Kind]
+Params = Mapping[str, Param]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedCall:
-    """A request that was understood."""
+    """A request with validated parameters."""
 
     key: Key
     query: Mapping[str, Any]
@@ -202,71 +202,71 @@ class ParsedCall:
 
     @property
     def session(self) -> str:
-        """The session it is about."""
+        """The session that the request names."""
         name: str = self.query["session"]
         return name
 
     @property
-    def who(self) -> str:
-        """Who asks, as it is kept."""
+    def caller(self) -> str:
+        """The caller, as it is stored with a change."""
         return f"{self.key.name} (key {self.key.id})"
 
 
-def query_of(raw: bytes, kinds: Kinds) -> dict[str, Any]:
-    """The parameters of a query."""
-    if len(raw) > _MOST_QUERY:
-        raise RequestRefused(400, "bad_parameter", f"the query has more than {_MOST_QUERY:,} bytes")
+def parse_query(raw: bytes, params: Params) -> dict[str, Any]:
+    """Parse the parameters of a query."""
+    if len(raw) > _MAX_QUERY_BYTES:
+        raise RequestRefused(400, "bad_parameter", f"the query has more than {_MAX_QUERY_BYTES:,} bytes")
     try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_PARAMETERS)
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
     except ValueError:
-        says = f"the query is not percent-encoded UTF-8 with at most {_MOST_PARAMETERS} parameters"
-        raise RequestRefused(400, "bad_parameter", says) from None
-    given: dict[str, object] = {}
+        message = f"the query is not percent-encoded UTF-8 with at most {_MAX_PARAMETERS} parameters"
+        raise RequestRefused(400, "bad_parameter", message) from None
+    values: dict[str, object] = {}
     for name, text in pairs:
-        if name in given:
+        if name in values:
             raise RequestRefused(400, "bad_parameter", f"the parameter '{name:.40}' is given twice")
-        given[name] = kinds[name].spelled(text) if name in kinds else text
-    return _taken(given, kinds, "parameter")
+        values[name] = params[name].parse(text) if name in params else text
+    return _check_all(values, params, "parameter")
 
 
-def body_of(raw: bytes, kinds: Kinds) -> dict[str, Any]:
-    """The members of a JSON body. An empty body has none."""
+def parse_body(raw: bytes, params: Params) -> dict[str, Any]:
+    """Parse the members of a JSON body. An empty body has none."""
     if not raw.strip():
-        return _taken({}, kinds, "member")
+        return _check_all({}, params, "member")
     try:
-        value = json.loads(text_of(raw), object_pairs_hook=_once, parse_constant=_refuse)
+        value = json.loads(text_of(raw), object_pairs_hook=_unique_members, parse_constant=_refuse_constant)
     except (ValueError, RecursionError, InputError) as error:
         raise RequestRefused(400, "bad_body", f"the body is not usable as JSON: {error}"[:300]) from None
     if not isinstance(value, dict):
         raise RequestRefused(400, "bad_body", "the body is a JSON object")
-    return _taken(value, kinds, "member")
+    return _check_all(value, params, "member")
 
 
-def _taken(given: Mapping[str, object], kinds: Kinds, what: str) -> dict[str, Any]:
+def _check_all(values: Mapping[str, object], params: Params, what: str) -> dict[str, Any]:
     code = "bad_parameter" if what == "parameter" else "bad_body"
-    unknown = [name for name in given if name not in kinds]
+    unknown = [name for name in values if name not in params]
     if unknown:
         named = ", ".join(f"'{name:.40}'" for name in unknown[:5])
-        takes = ", ".join(kinds) or "none"
+        takes = ", ".join(params) or "none"
         raise RequestRefused(400, code, f"there is no {what} {named} here; this takes {takes}")
-    missing = [name for name, kind in kinds.items() if kind.required and name not in given]
+    missing = [name for name, param in params.items() if param.required and name not in values]
     if missing:
-        raise RequestRefused(400, code, f"the {what} '{missing[0]}' is missing: {kinds[missing[0]].about}")
-    found: dict[str, Any] = {}
-    for name, kind in kinds.items():
+        raise RequestRefused(400, code, f"the {what} '{missing[0]}' is missing: {params[missing[0]].description}")
+    checked: dict[str, Any] = {}
+    for name, param in params.items():
         try:
-            found[name] = kind.taken(given[name]) if name in given else kind.default
+            checked[name] = param.check(values[name]) if name in values else param.default
         except ValueError as error:
             raise RequestRefused(400, code, f"the {what} '{name}' {error}") from None
-    return found
+    return checked
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a name stands in it twice")
-    return found
+    return members
 
 
-def _refuse(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no number")

@@ -1,12 +1,12 @@
-"""The inspection API's questions: each finds what a key may see, and asks the engine. Nothing is stored by any of them.
+"""Read operations of the inspection API: each finds what the key may see and returns a result. None stores anything.
 
-A session that is not there, one of another tenant and one that nobody can name are the same: not there.
+A missing session, a session of another tenant and an invalid name get the same error.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,18 +15,11 @@ from recto.config import Settings
 from recto.context.window.report import Report
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.continuity.checkpoints.schema import checkpoint_from
-from recto.continuity.memory.manager import Memories, Remembered
-from recto.continuity.memory.model import strength
+from recto.continuity.memory.manager import Memories
 from recto.engine.audit import audited_back
 from recto.engine.gauge import pressure_of
 from recto.engine.monitor import composition_in
-from recto.engine.pagination import (
-    DecisionPage,
-    EntryPage,
-    EntryPositions,
-    decisions_before,
-    entries_from,
-)
+from recto.engine.pagination import EntryPositions, decisions_before, entries_from
 from recto.engine.projection import CHECKPOINT, checkpoint_key
 from recto.engine.prompt_diff import Comparison, compare, prompt_after
 from recto.engine.report import preview
@@ -37,95 +30,98 @@ from recto.engine.views.models import (
     Caller,
     CheckpointListItem,
     CheckpointPage,
+    DecisionPage,
+    EntryPage,
     FullEntry,
-    MemoryListItem,
     MemoryPage,
     NoteList,
     PinList,
     PromptView,
     ProposalPage,
     RecallResult,
-    SessionListItem,
     SessionOverview,
     SessionPage,
+    full_entry,
+    memory_item,
     recall_result,
+    session_kind,
+    session_page,
 )
 from recto.errors import InputError, RequestRefused
-from recto.formats.entry_text import text_of
 from recto.gateway.api_keys import RIGHTS
 from recto.gateway.inspection.params import ParsedCall
 from recto.gateway.session_pool import SessionPool
 from recto.health.trends import HealthReport
 from recto.transcript.audit import AuditFilter
-from recto.transcript.entries import Entry, SessionSummary
+from recto.transcript.entries import Entry
 from recto.transcript.protocols import TranscriptStore
-from recto.transcript.session_keys import agent_of, is_memory_session, session_in
+from recto.transcript.session_keys import agent_of, session_in
 from recto.transcript.tenancy import TenantStore
 from recto.version import __version__
 
-_MOST_PINS = 200
-_GOAL = 200
+_MAX_PINS = 200
+_MAX_GOAL = 200
 """Characters of a goal in a list."""
 _MODEL_REACH = 64
-"""Entries back in which it is looked for which model was asked last."""
+"""Newest entries in which the last used model is looked up."""
 
 
-def not_there(what: str, where: str) -> RequestRefused:
-    """The answer for what is not there, or not for this key: it says nothing of what was asked for."""
+def not_found(what: str, where: str) -> RequestRefused:
+    """The error for what does not exist or belongs to another tenant; it does not say which of the two."""
     return RequestRefused(404, "not_found", f"there is no such {what}; {where} lists what there is")
 
 
 class Inspection:
-    """What the API is asked about: the gateway's sessions, and the settings they are opened with."""
+    """What operations work on: the gateway's sessions, and the settings they are opened with."""
 
     def __init__(self, sessions: SessionPool, settings: Settings) -> None:
         self.sessions = sessions
         self.settings = settings
 
     @contextmanager
-    def opened(self, call: ParsedCall) -> Iterator[Session]:
-        """The session a request is about, as the model sees it that was asked last. It must be there."""
-        store, stored = self.sessions.view(call.key), self.stored(call)
-        with self.sessions.use(call.key, store.name(stored), self.model_of(store, stored)) as session:
+    def open_session(self, call: ParsedCall) -> Iterator[Session]:
+        """Open the session of a request, measured by the model that was used last. It must exist."""
+        store, key = self.sessions.view(call.key), self.require_session(call)
+        with self.sessions.use(call.key, store.name(key), self.last_model(store, key)) as session:
             yield session
 
     def over(self, store: TranscriptStore) -> Inspection:
-        """The same questions about another store with the same sessions."""
+        """The same operations on another store with the same sessions."""
         return Inspection(self.sessions.over(store), self.settings)
 
-    def named(self, call: ParsedCall) -> str:
-        """The key under which the session would be stored that a request is about; empty where there is none."""
+    def session_key(self, call: ParsedCall) -> str:
+        """The stored key of the session that a request names; empty where it names none."""
         try:
             return self.sessions.view(call.key).key(call.session) if "session" in call.query else ""
         except InputError:
             return ""
 
-    def stored(self, call: ParsedCall) -> str:
-        """The stored key of the session a request is about. It must be there."""
-        key = self.named(call)
+    def require_session(self, call: ParsedCall) -> str:
+        """The stored key of the session that a request names. It must exist."""
+        key = self.session_key(call)
         if not key or not self.sessions.view(call.key).head(key).seq:
-            raise not_there("session", "GET /api/v1/sessions")
+            raise not_found("session", "GET /api/v1/sessions")
         return key
 
-    def entry(self, session: Session, seq: int) -> Entry:
-        """An entry that must be there."""
-        found = next(iter(session.read(seq, seq)), None)
-        if found is None:
-            raise not_there("entry", "GET /api/v1/session/transcript")
-        return found
+    def require_entry(self, session: Session, seq: int) -> Entry:
+        """An entry that must exist."""
+        entry = next(iter(session.read(seq, seq)), None)
+        if entry is None:
+            raise not_found("entry", "GET /api/v1/session/transcript")
+        return entry
 
     def memories(self, call: ParsedCall) -> Memories:
-        """The memory of an agent: the one that is named, else the key's."""
+        """The memory of the named agent, or of the key's agent."""
         return self.sessions.memories(call.key, call.query["agent"])
 
-    def model_of(self, store: TenantStore, stored: str) -> str:
-        """The model that a session was last asked with; empty where nobody knows."""
-        recent = (composition_in(entry) for entry in reversed(store.tail(stored, _MODEL_REACH)))
-        model = next((about.get("model") for about in recent if about), "")
+    def last_model(self, store: TenantStore, key: str) -> str:
+        """The model that a session was last used with; empty where that is unknown."""
+        recent = (composition_in(entry) for entry in reversed(store.tail(key, _MODEL_REACH)))
+        model = next((composition.get("model") for composition in recent if composition), "")
         return model if isinstance(model, str) else ""
 
 
-def asker(on: Inspection, call: ParsedCall) -> Caller:
+def asker(inspection: Inspection, call: ParsedCall) -> Caller:
     """The key that asks, and what it may do here."""
     key = call.key
     return Caller(
@@ -135,41 +131,30 @@ def asker(on: Inspection, call: ParsedCall) -> Caller:
         tenant=key.tenant,
         agent=key.agent,
         main=f"agent:{key.agent}:main",
-        model=on.settings.model,
+        model=inspection.settings.model,
         version=__version__,
     )
 
 
-def sessions(on: Inspection, call: ParsedCall) -> SessionPage:
+def sessions(inspection: Inspection, call: ParsedCall) -> SessionPage:
     """A page of the key's tenant's sessions."""
     limit: int = call.query["limit"]
-    store = on.sessions.view(call.key)
-    found = store.sessions(store.prefix + call.query["after"], limit + 1)
-    shown = tuple(_line(one) for one in found[:limit])
-    return SessionPage(sessions=shown, next=shown[-1].session if len(found) > limit else None)
+    store = inspection.sessions.view(call.key)
+    summaries = store.sessions(store.prefix + call.query["after"], limit + 1)
+    return session_page(summaries, limit, f"agent:{call.key.agent}:main")
 
 
-def _line(one: SessionSummary) -> SessionListItem:
-    return SessionListItem(
-        session=session_in(one.session),
-        kind="memory" if is_memory_session(one.session) else "conversation",
-        entries=one.entries,
-        first_ts=one.first_ts,
-        last_ts=one.last_ts,
-    )
-
-
-def session(on: Inspection, call: ParsedCall) -> SessionOverview:
+def session(inspection: Inspection, call: ParsedCall) -> SessionOverview:
     """One session, in short."""
-    with on.opened(call) as found:
-        window = found.window
+    with inspection.open_session(call) as opened:
+        window = opened.window
         with window.lock:
             state = window.state
             reading = pressure_of(state, window.builder_for(), window.rules, window.budget.input_budget)
-        first, last = next(iter(found.read(1, 1))), found.tail(1)[-1]
+        first, last = next(iter(opened.read(1, 1))), opened.tail(1)[-1]
         return SessionOverview(
-            session=session_in(found.key),
-            kind="memory" if is_memory_session(found.key) else "conversation",
+            session=session_in(opened.key),
+            kind=session_kind(opened.key),
             entries=last.seq,
             first_ts=first.ts,
             last_ts=last.ts,
@@ -186,182 +171,157 @@ def session(on: Inspection, call: ParsedCall) -> SessionOverview:
         )
 
 
-def transcript(on: Inspection, call: ParsedCall) -> EntryPage:
+def transcript(inspection: Inspection, call: ParsedCall) -> EntryPage:
     """A page of the transcript."""
-    asked = call.query
-    with on.opened(call) as found:
-        newest = asked["order"] == "desc"
-        return entries_from(found.window, asked["from"], limit=asked["limit"], newest_first=newest, words=asked["q"])
+    query = call.query
+    with inspection.open_session(call) as session:
+        newest = query["order"] == "desc"
+        return entries_from(session.window, query["from"], limit=query["limit"], newest_first=newest, words=query["q"])
 
 
-def entry(on: Inspection, call: ParsedCall) -> FullEntry:
+def entry(inspection: Inspection, call: ParsedCall) -> FullEntry:
     """One entry, all of it."""
-    with on.opened(call) as session:
-        found = on.entry(session, call.query["seq"])
-    return FullEntry(
-        seq=found.seq,
-        id=found.id,
-        ts=found.ts,
-        role=found.role,
-        kind=found.kind,
-        wire=found.wire,
-        surface=found.surface,
-        tokens=found.tokens,
-        counter=found.counter,
-        text=text_of(found),
-        content=found.content.decode(errors="replace"),
-        meta=found.meta.decode(errors="replace"),
-        prev=found.prev.hex(),
-        hash=found.hash.hex(),
-    )
+    with inspection.open_session(call) as session:
+        return full_entry(inspection.require_entry(session, call.query["seq"]))
 
 
-def context(on: Inspection, call: ParsedCall) -> Report:
+def context(inspection: Inspection, call: ParsedCall) -> Report:
     """What the next prompt would be made of, and what would not be in it."""
-    with on.opened(call) as found:
-        return replace(found.report(), session=session_in(found.key))
+    with inspection.open_session(call) as session:
+        return replace(session.report(), session=session_in(session.key))
 
 
-def timeline_of(on: Inspection, call: ParsedCall) -> Timeline:
+def timeline_of(inspection: Inspection, call: ParsedCall) -> Timeline:
     """How full the prompt was over time."""
-    with on.opened(call) as found:
-        return timeline(found.window, call.query["from"], limit=call.query["limit"])
+    with inspection.open_session(call) as session:
+        return timeline(session.window, call.query["from"], limit=call.query["limit"])
 
 
-def decisions(on: Inspection, call: ParsedCall) -> DecisionPage:
+def decisions(inspection: Inspection, call: ParsedCall) -> DecisionPage:
     """A page of decisions, newest first."""
-    asked = call.query
-    with on.opened(call) as found:
-        return decisions_before(found.window, asked["from"], limit=asked["limit"], scores=asked["scores"])
+    query = call.query
+    with inspection.open_session(call) as session:
+        return decisions_before(session.window, query["from"], limit=query["limit"], scores=query["scores"])
 
 
-def recall(on: Inspection, call: ParsedCall) -> RecallResult:
+def recall(inspection: Inspection, call: ParsedCall) -> RecallResult:
     """Searches everything that was ever said, and explains what it finds."""
-    asked = call.body
-    with on.opened(call) as found:
-        return recall_result(found.recall(asked["query"], most=asked["most"], scope=asked["scope"]))
+    body = call.body
+    with inspection.open_session(call) as session:
+        return recall_result(session.recall(body["query"], most=body["most"], scope=body["scope"]))
 
 
-def pins(on: Inspection, call: ParsedCall) -> PinList:
+def pins(inspection: Inspection, call: ParsedCall) -> PinList:
     """What is kept in the prompt by hand."""
-    with on.opened(call) as found:
-        with found.window.lock:
-            pinned = sorted(found.window.state.pins)
-        places = EntryPositions(found.window)
-        entries = [next(iter(found.read(seq, seq)), None) for seq in pinned[:_MOST_PINS]]
-        shown = tuple(places.show(one) for one in entries if one is not None)
-        return PinList(pins=shown, more=len(pinned) > _MOST_PINS)
+    with inspection.open_session(call) as session:
+        with session.window.lock:
+            pinned = sorted(session.window.state.pins)
+        positions = EntryPositions(session.window)
+        entries = [next(iter(session.read(seq, seq)), None) for seq in pinned[:_MAX_PINS]]
+        shown = tuple(positions.show(entry) for entry in entries if entry is not None)
+        return PinList(pins=shown, more=len(pinned) > _MAX_PINS)
 
 
-def notes(on: Inspection, call: ParsedCall) -> NoteList:
+def notes(inspection: Inspection, call: ParsedCall) -> NoteList:
     """What was written down."""
-    with on.opened(call) as found, found.window.lock:
-        return NoteList(notes=found.notes)
+    with inspection.open_session(call) as session, session.window.lock:
+        return NoteList(notes=session.notes)
 
 
-def checkpoints(on: Inspection, call: ParsedCall) -> CheckpointPage:
+def checkpoints(inspection: Inspection, call: ParsedCall) -> CheckpointPage:
     """A page of checkpoints, newest first."""
-    with on.opened(call) as found:
-        with found.window.lock:
-            newest = found.window.continuity.version()
+    with inspection.open_session(call) as session:
+        with session.window.lock:
+            newest = session.window.continuity.version()
         first, limit = min(call.query["from"] or newest, newest), call.query["limit"]
-        lines = [_checkpoint_line(found, version) for version in range(first, max(first - limit, 0), -1)]
-    following = first - limit
+        items = [_checkpoint_item(session, version) for version in range(first, max(first - limit, 0), -1)]
+    next_version = first - limit
     return CheckpointPage(
-        checkpoints=tuple(one for one in lines if one is not None), next=following if following > 0 else None
+        checkpoints=tuple(item for item in items if item is not None), next=next_version if next_version > 0 else None
     )
 
 
-def _checkpoint_line(found: Session, version: int) -> CheckpointListItem | None:
-    kept = found.store.find(found.key, checkpoint_key(version))
-    if kept is None or kept.kind != CHECKPOINT:
+def _checkpoint_item(session: Session, version: int) -> CheckpointListItem | None:
+    entry = session.store.find(session.key, checkpoint_key(version))
+    if entry is None or entry.kind != CHECKPOINT:
         return None
-    made = checkpoint_from(kept.content, source=f"entry {kept.seq}")
-    return CheckpointListItem(version=version, seq=kept.seq, ts=kept.ts, reason=made.reason, goal=made.goal[:_GOAL])
+    checkpoint = checkpoint_from(entry.content, source=f"entry {entry.seq}")
+    return CheckpointListItem(
+        version=version, seq=entry.seq, ts=entry.ts, reason=checkpoint.reason, goal=checkpoint.goal[:_MAX_GOAL]
+    )
 
 
-def checkpoint(on: Inspection, call: ParsedCall) -> Checkpoint:
+def checkpoint(inspection: Inspection, call: ParsedCall) -> Checkpoint:
     """One checkpoint, all of it."""
-    with on.opened(call) as found:
-        kept = found.store.find(found.key, checkpoint_key(call.query["version"]))
-        if kept is None or kept.kind != CHECKPOINT:
-            raise not_there("checkpoint", "GET /api/v1/session/checkpoints")
-        return replace(checkpoint_from(kept.content, source=f"entry {kept.seq}"), session=session_in(found.key))
+    with inspection.open_session(call) as session:
+        entry = session.store.find(session.key, checkpoint_key(call.query["version"]))
+        if entry is None or entry.kind != CHECKPOINT:
+            raise not_found("checkpoint", "GET /api/v1/session/checkpoints")
+        return replace(checkpoint_from(entry.content, source=f"entry {entry.seq}"), session=session_in(session.key))
 
 
-def audited(on: Inspection, call: ParsedCall) -> AuditPage:
+def audit(inspection: Inspection, call: ParsedCall) -> AuditPage:
     """A page of what was done to a session, newest first."""
-    key, start = on.stored(call), call.query["from"]
+    key, start = inspection.require_session(call), call.query["from"]
     kinds = (call.query["kind"],) if call.query["kind"] else ()
-    asked = AuditFilter(newest=True, kinds=kinds, past=None if start is None else start + 1)
-    lines, following = audited_back(on.sessions.view(call.key), key, asked, limit=call.query["limit"])
+    wanted = AuditFilter(newest=True, kinds=kinds, past=None if start is None else start + 1)
+    lines, next_seq = audited_back(inspection.sessions.view(call.key), key, wanted, limit=call.query["limit"])
     name = session_in(key)
-    return AuditPage(lines=tuple(replace(line, session=name) for line in lines), next=following or None)
+    return AuditPage(lines=tuple(replace(line, session=name) for line in lines), next=next_seq or None)
 
 
-def health(on: Inspection, call: ParsedCall) -> HealthReport:
+def health(inspection: Inspection, call: ParsedCall) -> HealthReport:
     """How the last turns went, where that is heading, and what should be looked at."""
-    with on.opened(call) as found:
-        report = found.health(call.query["turns"])
+    with inspection.open_session(call) as session:
+        report = session.health(call.query["turns"])
     name = session_in(report.session)
-    return replace(report, session=name, alerts=tuple(replace(one, session=name) for one in report.alerts))
+    return replace(report, session=name, alerts=tuple(replace(alert, session=name) for alert in report.alerts))
 
 
-def memory(on: Inspection, call: ParsedCall) -> MemoryPage:
+def memory(inspection: Inspection, call: ParsedCall) -> MemoryPage:
     """A page of what an agent remembers."""
-    known = on.memories(call)
-    now = known.clock.now()
-    held = {one.memory.id: one for one in known.remembered(retired=call.query["retired"])}
-    page, following = _page(list(held), call.query)
-    lines = tuple(_memory_line(held[id], now) for id in page)
-    return MemoryPage(agent=agent_of(known.home), memories=lines, next=following)
+    memories = inspection.memories(call)
+    now = memories.clock.now()
+    by_id = {item.memory.id: item for item in memories.remembered(retired=call.query["retired"])}
+    ids, next_id = _page(by_id, call.query)
+    items = tuple(memory_item(by_id[id], now) for id in ids)
+    return MemoryPage(agent=agent_of(memories.home), memories=items, next=next_id)
 
 
-def proposals(on: Inspection, call: ParsedCall) -> ProposalPage:
+def proposals(inspection: Inspection, call: ParsedCall) -> ProposalPage:
     """A page of what waits for a decision."""
-    known = on.memories(call)
-    waiting = {one.id: one for one in known.proposals()}
-    page, following = _page(list(waiting), call.query)
-    return ProposalPage(agent=agent_of(known.home), proposals=tuple(waiting[id] for id in page), next=following)
+    memories = inspection.memories(call)
+    by_id = {proposal.id: proposal for proposal in memories.proposals()}
+    ids, next_id = _page(by_id, call.query)
+    return ProposalPage(agent=agent_of(memories.home), proposals=tuple(by_id[id] for id in ids), next=next_id)
 
 
-def _page(ids: list[str], query: Any) -> tuple[list[str], str | None]:  # noqa: ANN401  # parameters as they were read
+def _page(ids: Iterable[str], query: Mapping[str, Any]) -> tuple[list[str], str | None]:
     after, limit = query["after"], query["limit"]
     rest = sorted(id for id in ids if id > after)
     return rest[:limit], rest[limit - 1] if len(rest) > limit else None
 
 
-def _memory_line(one: Remembered, now: int) -> MemoryListItem:
-    return MemoryListItem(
-        memory=one.memory,
-        strength=round(strength(one.memory, now), 4),
-        approved_by=one.approved_by,
-        how=one.how,
-        approved=one.approved,
-        edited=one.edited,
-        retired=one.retired,
-    )
-
-
-def prompt(on: Inspection, call: ParsedCall) -> PromptView:
+def prompt(inspection: Inspection, call: ParsedCall) -> PromptView:
     """What would be sent now, or the prompt as it stood after an entry."""
     at: int | None = call.query["at"]
-    with on.opened(call) as found:
-        built = preview(found.window) if at is None else prompt_after(found.window, on.entry(found, at).seq)
-        room = found.window.budget.input_budget
+    with inspection.open_session(call) as session:
+        window = session.window
+        built = preview(window) if at is None else prompt_after(window, inspection.require_entry(session, at).seq)
+        input_budget = window.budget.input_budget
     return PromptView(
         wire=built.wire,
         tokens=built.tokens,
-        room=room,
-        fits=built.tokens <= room,
+        room=input_budget,
+        fits=built.tokens <= input_budget,
         system=tuple(json.loads(raw) for raw in built.system),
         messages=tuple(json.loads(raw) for raw in built.messages),
         costs=built.costs,
     )
 
 
-def comparison(on: Inspection, call: ParsedCall) -> Comparison:
+def comparison(inspection: Inspection, call: ParsedCall) -> Comparison:
     """Two prompts of a session side by side, as they stood after two entries."""
-    with on.opened(call) as found:
-        first, second = (on.entry(found, call.query[name]).seq for name in ("first", "second"))
-        return compare(found.window, first, second)
+    with inspection.open_session(call) as session:
+        first, second = (inspection.require_entry(session, call.query[name]).seq for name in ("first", "second"))
+        return compare(session.window, first, second)

@@ -1,7 +1,7 @@
-"""The inspection and admin API over HTTP: finds the operation, checks the key's right, and answers in JSON.
+"""The inspection and admin API over HTTP: finds the operation, checks the key's right, and responds with JSON.
 
-Nothing a client sends ends in an error of the server: what cannot be done is answered with what to do instead. What
-can be asked stands in `table`; what the answers hold is the engine's business.
+No input of a client ends in a server error: a request that cannot be served gets a message that says what to do
+instead. `operations` lists the operations; `recto.engine.views` defines the results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recto.errors import (
 from recto.gateway.api_keys import Key
 from recto.gateway.inspection.openapi import description
 from recto.gateway.inspection.operations import DESCRIPTION, OPERATIONS, PREFIX, STALENESS, Operation
-from recto.gateway.inspection.params import MOST_BYTES, ParsedCall, body_of, query_of
+from recto.gateway.inspection.params import MAX_BODY_BYTES, ParsedCall, parse_body, parse_query
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.inspection.sources import Sources
 
@@ -40,19 +40,23 @@ from recto.gateway.inspection.sources import Sources
 def routes(sources: Sources) -> list[Route]:
     """One route for each path."""
     paths: dict[str, dict[str, Operation]] = {}
-    for one in OPERATIONS:
-        paths.setdefault(one.path, {})[one.method] = one
-    made = [Route(PREFIX + path, _Endpoint(sources, asked), methods=list(asked)) for path, asked in paths.items()]
-    described = Operation(method="GET", path="/openapi.json", right="read", does=_described, gives=dict)
-    return [*made, Route(DESCRIPTION, _Endpoint(sources, {"GET": described}), methods=["GET"])]
+    for operation in (*OPERATIONS, _DESCRIBE):
+        paths.setdefault(operation.path, {})[operation.method] = operation
+    return [
+        Route(PREFIX + path, _Endpoint(sources, by_method), methods=list(by_method))
+        for path, by_method in paths.items()
+    ]
 
 
-def _described(on: Inspection, call: ParsedCall) -> object:
+def _describe(inspection: Inspection, call: ParsedCall) -> object:
     return description(OPERATIONS)
 
 
+_DESCRIBE = Operation(method="GET", path=DESCRIPTION.removeprefix(PREFIX), right="read", handler=_describe, result=dict)
+
+
 class _Endpoint:
-    """Everything that one path answers, by method. Nothing a client sends ends in an error of the server."""
+    """The operations of one path, by method."""
 
     def __init__(self, sources: Sources, operations: Mapping[str, Operation]) -> None:
         self._sources = sources
@@ -61,48 +65,48 @@ class _Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            answer = await self._answer(request)
+            response = await self._respond(request)
         except ClientDisconnect:
             return
         except RectoError as error:
-            answer = refusal(error)
-        await answer(scope, receive, send)
+            response = refusal(error)
+        await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
-        one = self._operations["GET" if request.method == "HEAD" else request.method]
+    async def _respond(self, request: Request) -> Response:
+        operation = self._operations["GET" if request.method == "HEAD" else request.method]
         key = request.scope.get("recto.key")
         if not isinstance(key, Key):
-            says = "this needs a key: Authorization: Bearer rk-…; 'recto keys add' makes one"
-            raise RequestRefused(401, "unauthorized", says)
-        if one.right not in key.rights:
-            raise RequestRefused(403, "forbidden", f"this key may not do that; it needs the right '{one.right}'")
-        query = query_of(request.scope["query_string"], one.query)
-        body = {} if one.body is None else body_of(await _body(request), one.body)
-        answer = await on_a_thread(self._sources.answer, one, ParsedCall(key=key, query=query, body=body))
-        told = {} if answer.age is None else {STALENESS: f"{answer.age:.3f}"}
-        return _json(200, answer.found, told)
+            message = "this needs a key: Authorization: Bearer rk-…; 'recto keys add' makes one"
+            raise RequestRefused(401, "unauthorized", message)
+        if operation.right not in key.rights:
+            raise RequestRefused(403, "forbidden", f"this key may not do that; it needs the right '{operation.right}'")
+        query = parse_query(request.scope["query_string"], operation.query)
+        body = {} if operation.body is None else parse_body(await _read_body(request), operation.body)
+        found = await on_a_thread(self._sources.run, operation, ParsedCall(key=key, query=query, body=body))
+        headers = {} if found.age is None else {STALENESS: f"{found.age:.3f}"}
+        return _json(200, found.result, headers)
 
 
-async def _body(request: Request) -> bytes:
-    taken = bytearray()
+async def _read_body(request: Request) -> bytes:
+    body = bytearray()
     async for part in request.stream():
-        taken += part
-        if len(taken) > MOST_BYTES:
-            raise RequestRefused(413, "too_large", f"the body has more than {MOST_BYTES:,} bytes")
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if taken and kind != "application/json":
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise RequestRefused(413, "too_large", f"the body has more than {MAX_BODY_BYTES:,} bytes")
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if body and content_type != "application/json":
         raise RequestRefused(415, "unsupported_media_type", "the body is JSON: send 'content-type: application/json'")
-    return bytes(taken)
+    return bytes(body)
 
 
 def refusal(error: RectoError) -> Response:
-    """What a typed error is answered with."""
-    status, code, says = _told(error)
-    told = ErrorResponse(error=ErrorDetail(code=code, message=says))
-    return _json(status, told, {"www-authenticate": "Bearer"} if status == 401 else None)
+    """The response to a typed error."""
+    status, code, message = _classify(error)
+    result = ErrorResponse(error=ErrorDetail(code=code, message=message))
+    return _json(status, result, {"www-authenticate": "Bearer"} if status == 401 else None)
 
 
-def _told(error: RectoError) -> tuple[int, str, str]:
+def _classify(error: RectoError) -> tuple[int, str, str]:
     match error:
         case RequestRefused():
             return error.status, error.code, error.message

@@ -1,7 +1,6 @@
-"""Where the inspection API reads: the store, or a replica of it that is not too far behind.
+"""Chooses where an operation reads: from the store, or from a replica that is not too far behind.
 
-Only what is told of the past may come from the replica. What a turn is built from, what may be done and by whom, and
-what would be sent now are always the store's.
+Only history may come from the replica. The current prompt, rights and every change always use the store.
 """
 
 from __future__ import annotations
@@ -17,36 +16,36 @@ from recto.transcript.protocols import Replica
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceResult:
-    """What was found."""
+    """A result and how old it may be."""
 
-    found: object
+    result: object
     age: float | None = None
-    """Seconds by which it may be old, at most; None where it is the store's."""
+    """Seconds that it may be behind, at most; None where it was read from the store."""
 
 
 class Sources:
-    """The store that is asked, and the replica that is asked in its place where it may be."""
+    """The store, and the replica that is read instead where an operation allows it."""
 
     def __init__(self, store: Inspection, replica: Replica | None = None) -> None:
         self._store = store
         self._replica = replica
-        self._copy = None if replica is None else store.over(replica.store)
+        self._replicated = None if replica is None else store.over(replica.store)
 
-    def answer(self, one: Operation, call: ParsedCall) -> SourceResult:
-        """What an operation finds. What the replica does not know yet, or cannot do, the store is asked for."""
-        if self._replica is None or self._copy is None or not one.of_the_past(call):
-            return SourceResult(found=one.does(self._store, call))
-        age = self._replica.age(self._store.named(call))
+    def run(self, operation: Operation, call: ParsedCall) -> SourceResult:
+        """Run an operation. Where the replica fails or does not have the data yet, the store is read."""
+        if self._replica is None or self._replicated is None or not operation.reads_history(call):
+            return SourceResult(result=operation.handler(self._store, call))
+        age = self._replica.age(self._store.session_key(call))
         if age is not None:
             try:
-                return SourceResult(found=one.does(self._copy, call), age=age)
+                return SourceResult(result=operation.handler(self._replicated, call), age=age)
             except StoreError as error:
                 self._replica.failed(error)
             except RectoError:
                 pass
-        return SourceResult(found=one.does(self._store, call))
+        return SourceResult(result=operation.handler(self._store, call))
 
     def close(self) -> None:
-        """Lets go of the sessions that are open on the replica."""
-        if self._copy is not None:
-            self._copy.sessions.close()
+        """Close the sessions that are open on the replica."""
+        if self._replicated is not None:
+            self._replicated.sessions.close()

@@ -17,8 +17,8 @@ from textual.timer import Timer
 from textual.widgets import Static, TextArea
 from textual.worker import Worker
 
-from recto.engine.pagination import EntryPage, EntryView
 from recto.engine.projection import DECISIONS, RESTORED
+from recto.engine.views.models import EntryPage, EntryView
 from recto.errors import RectoError
 from recto.gateway.turn import CUT, FAILED
 from recto.text.unicode import safe

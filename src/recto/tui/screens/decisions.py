@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import DataTable, Static
 
 from recto.context.window.report import DecisionSummary
-from recto.engine.pagination import DecisionPage
+from recto.engine.views.models import DecisionPage
 from recto.text.unicode import safe
 from recto.tui.actions import Undoing
 from recto.tui.formatting import counted, right, shown, when, whole

@@ -12,8 +12,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
-from recto.engine.pagination import EntryPage, EntryView
-from recto.engine.views.models import FullEntry
+from recto.engine.views.models import EntryPage, EntryView, FullEntry
 from recto.errors import RectoError
 from recto.tui.actions import pin_or_unpin
 from recto.tui.formatting import PLACES, counted, shown, when

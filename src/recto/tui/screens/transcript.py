@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from recto.engine.pagination import EntryPage
+from recto.engine.views.models import EntryPage
 from recto.errors import RectoError
 from recto.tui.actions import pin_or_unpin
 from recto.tui.dialogs import TextDialog

@@ -20,7 +20,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from recto.engine.pagination import EntryView
+from recto.engine.views.models import EntryView
 from recto.text.unicode import one_line
 from recto.transcript.entries import MESSAGE
 from recto.tui.formatting import PLACES, short

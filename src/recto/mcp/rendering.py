@@ -1,0 +1,103 @@
+"""Renders the results of tools as text for the model: the same as the structured result, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from recto.engine.views.models import (
+    ContextBrief,
+    DecisionBrief,
+    DecisionBriefPage,
+    QuotedEntries,
+    QuotedRecall,
+    ResumeResult,
+    SavedCheckpoint,
+    SessionPage,
+    StoredEvent,
+)
+from recto.text.secrets import mask_secrets
+from recto.text.unicode import one_line, prompt_safe
+
+_MAX_NAME = 300
+"""Characters of a name or a reason."""
+
+ToolResult = (
+    SessionPage
+    | QuotedRecall
+    | QuotedEntries
+    | StoredEvent
+    | SavedCheckpoint
+    | ResumeResult
+    | ContextBrief
+    | DecisionBriefPage
+)
+
+
+def render(result: ToolResult) -> str:
+    """The text of a result."""
+    match result:
+        case QuotedEntries():
+            return result.quotation
+        case ResumeResult():
+            return result.page
+        case StoredEvent():
+            return f"{result.done} It is entry {result.seq} of session {clean(result.session)}."
+        case SavedCheckpoint():
+            where = f"entry {result.seq} of session {clean(result.session)}"
+            return f"Checkpoint {result.version} is written: {where}. The tool 'resume' tells where the work stands."
+        case QuotedRecall():
+            found = result.quotation if result.hits else f"Nothing was found among {result.searched:,} entries."
+            return "\n".join((found, *map(clean, result.notes)))
+        case SessionPage():
+            return "\n".join(_session_lines(result))
+        case DecisionBriefPage():
+            return "\n".join(_decision_lines(result))
+        case ContextBrief():
+            return "\n".join(_context_lines(result))
+
+
+def clean(text: str) -> str:
+    """A name or a short text on one line, without control characters and secrets."""
+    return one_line(mask_secrets(prompt_safe(text)), _MAX_NAME)
+
+
+def _session_lines(page: SessionPage) -> Iterator[str]:
+    for item in page.sessions:
+        yield f"{clean(item.session)}: {item.entries:,} entries, last {item.last}"
+    if page.next:
+        yield f"(there are more; ask with after={clean(page.next)})"
+    yield f"Without a name, {clean(page.own)} is meant."
+
+
+def _decision_lines(page: DecisionBriefPage) -> Iterator[str]:
+    if not page.decisions:
+        yield "Nothing has been decided here."
+    yield from map(_decision_line, page.decisions)
+    if page.next:
+        yield f"(there may be more; ask with before={page.next})"
+
+
+def _decision_line(decision: DecisionBrief) -> str:
+    undone = " (undone)" if decision.undone else ""
+    size = f"{decision.messages:,} messages, {decision.freed_tokens:,} tokens"
+    return f"entry {decision.seq}, {decision.when}: {decision.kind}{undone}: {size}: {clean(decision.reason)}"
+
+
+def _context_lines(brief: ContextBrief) -> Iterator[str]:
+    yield (
+        f"{brief.tokens:,} of {brief.room:,} tokens ({brief.utilization:.0%}), zone {brief.zone}, "
+        f"{brief.messages:,} messages for {clean(brief.model) or 'an unknown model'}"
+    )
+    for part in brief.components:
+        if part.tokens:
+            yield f"{part.component}: {part.tokens:,} of {part.limit:,}"
+    if brief.left_messages:
+        where = f"entries {brief.left_first} to {brief.left_last}"
+        yield f"{brief.left_messages:,} messages have left ({where}); the tool 'recall' finds them"
+    if brief.turns_until_red is not None:
+        yield f"turns until red: {brief.turns_until_red}"
+    if brief.notes:
+        yield f"notes: {brief.notes:,}"
+    for holder in brief.largest[:5]:
+        yield f"holds {holder.tokens:,}: {holder.what} {holder.seq or ''}".rstrip()
+    yield from map(_decision_line, brief.decisions)

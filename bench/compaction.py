@@ -21,9 +21,9 @@ from recto.config import load
 from recto.config.factory import make_chat_model, open_session
 from recto.context.compaction.fidelity import fidelity_of, salient
 from recto.context.compaction.protocols import ChatModel
-from recto.context.facts.extraction import facts_of
-from recto.context.facts.files import touched_in
-from recto.context.facts.types import MessageView, told_in
+from recto.context.facts.extraction import extract_facts
+from recto.context.facts.files import track_files
+from recto.context.facts.types import MessageView, message_views
 from recto.engine.session import Session
 from recto.models import weights
 from recto.stores.memory import MemoryStore
@@ -106,7 +106,7 @@ def _redo(recording: Recorded, scores: dict[str, Score], way: str, model: ChatMo
     with open_session(settings, store, model=model) as session:
         for compaction in recording.compactions:
             entries = session.append_all(compaction.before)
-            heard += told_in(entries)
+            heard += message_views(entries)
             most = session.count(compaction.summary)
             rules = session.window.rules
             small = replace(rules.compact, keep_recent_tokens=0, summary_tokens=most, handoff_tokens=0)
@@ -150,7 +150,7 @@ class _Case:
         asked = seen[:QUESTIONS]
         score.asked += len(asked)
         score.found += sum(path not in missed or (recalls and self._is_found(path)) for path in asked)
-        facts = [fact for fact in facts_of(self.heard) if fact.open]
+        facts = [fact for fact in extract_facts(self.heard) if fact.open]
         fidelity = fidelity_of(text, facts, salient(self.heard))
         score.entities.append(fidelity.entities)
         score.ledger.append(fidelity.ledger)
@@ -176,7 +176,7 @@ class _Case:
 
     def _read_again(self, text: str) -> Iterator[tuple[int, bool]]:
         """What was read again afterwards, in tokens, and whether its content was a pointer away instead."""
-        held = {_tail(file.path): file for file in touched_in(self.heard) if file.last_read}
+        held = {_tail(file.path): file for file in track_files(self.heard) if file.last_read}
         edited: set[str] = set()
         for later in self.compaction.after:
             file = held.get(_tail(later.path)) or held.get(_base(later.path))

@@ -20,8 +20,8 @@ from recto.config import load
 from recto.config.factory import make_chat_model, open_session
 from recto.context.compaction.fidelity import fidelity_of, salient
 from recto.context.compaction.protocols import Cancelled, ChatModel, ModelReply, ModelRequest
-from recto.context.facts.extraction import facts_of
-from recto.context.facts.types import told_in
+from recto.context.facts.extraction import extract_facts
+from recto.context.facts.types import message_views
 from recto.context.policies.progressive import Progressive
 from recto.context.policies.prune import Prune
 from recto.context.policies.summarize_results import SummarizeResults
@@ -142,9 +142,9 @@ def _apply(messages: list[dict], policy: object, model: ChatModel | None, cost: 
             tried = [attempt for attempt in made.attempts if not attempt.startswith("extractive")]
             cost.calls += len(tried)
             cost.picodollars += made.picodollars
-        told = told_in(session.read())
+        told = message_views(session.read())
         text = "\n".join(read(raw, prompt.built.wire).text for raw in prompt.raw)
-        fidelity = fidelity_of(text, [fact for fact in facts_of(told) if fact.open], salient(told))
+        fidelity = fidelity_of(text, [fact for fact in extract_facts(told) if fact.open], salient(told))
         cost.facts += fidelity.ledger
         cost.entities += fidelity.entities
         cost.sessions += 1

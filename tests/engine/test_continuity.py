@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import recto
 from recto.context.compaction.fidelity import fidelity_of, salient
-from recto.context.facts.extraction import facts_of, missing
-from recto.context.facts.grounding import folded
+from recto.context.facts.extraction import extract_facts, missing_facts
+from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import MessageViewReader
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Environment, Item, Subtask
 from recto.continuity.checkpoints.drift import drift_of
@@ -635,7 +635,7 @@ def feed(session, messages):
         following = messages[place + 1].role if place + 1 < len(messages) else "assistant"
         if message.role != "assistant" and following == "assistant" and place % 4 < 2:
             session.prompt()
-        yield entry, teller.tell(entry.seq, read(message.content, message.wire))
+        yield entry, teller.view(entry.seq, read(message.content, message.wire))
 
 
 RESUMED = """
@@ -668,7 +668,7 @@ def test_a_real_session_is_resumed_in_a_fresh_process_by_its_checkpoint_alone(da
             if number not in cuts:
                 continue
             session.checkpoint()
-            facts = facts_of(told)
+            facts = extract_facts(told)
             tasks = {fact.text: fact.about for fact in facts if fact.kind == "progress"}
             done = {text for text in {*done, *tasks} if tasks.get(text, "completed") == "completed"}
             run = [sys.executable, "-c", RESUMED, str(folder_of(tmp_path, KEY) / "checkpoint.json")]
@@ -689,7 +689,7 @@ def test_a_real_session_is_resumed_in_a_fresh_process_by_its_checkpoint_alone(da
             assert done <= set(again["done"])
             statuses.append((bool(again["current"]), len(done), len(again["constraints"]), len(again["decisions"])))
             for text in (again["current"], *again["constraints"]):
-                assert folded(text) in folded(again["text"])
+                assert fold_words(text) in fold_words(again["text"])
         assert session.window.state.evicted_messages
     assert len(statuses) == many
     assert any(current for current, *_ in statuses)
@@ -713,12 +713,12 @@ def test_windows_in_a_row_keep_goal_and_constraints_in_their_words(data, scale):
                 continue
             session.resume()
             asked = session.append(user("Go on."))
-            told.append(MessageViewReader().tell(asked.seq, read(asked.content, asked.wire)))
+            told.append(MessageViewReader().view(asked.seq, read(asked.content, asked.wire)))
             shown = text_of(session.prompt())
-            facts = [fact for fact in facts_of(told) if fact.open]
+            facts = [fact for fact in extract_facts(told) if fact.open]
             holds = [fact for fact in facts if fact.kind in ("constraint", "preference", "correction")]
             assert told[0].text in shown
-            assert missing(holds, shown) == ()
+            assert missing_facts(holds, shown) == ()
             names = salient(told) if len(measured) % 3 == 0 else {}  # finding them in all that was said takes a while
             measured.append(fidelity_of(shown, facts, names))
             session.append(says("Going on."))

@@ -9,7 +9,7 @@ from dataclasses import fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.context.facts.entities import entities_in
+from recto.context.facts.entities import find_entities
 from recto.context.facts.types import MessageView, ToolCall
 from recto.formats.message import Message, Part
 from recto.health.regret import Regret, RegretTracker, merge_answer, mostly_quoted
@@ -249,7 +249,7 @@ TURNS = st.lists(
 def names_of(message: Message) -> set[str]:
     text = "\n".join(part.text for part in message.parts if part.kind in ("text", "result"))
     calls = tuple(ToolCall(part.name, part.text) for part in message.calls)
-    return set(entities_in([MessageView(seq=0, role=message.role, text=text, calls=calls)]))
+    return set(find_entities([MessageView(seq=0, role=message.role, text=text, calls=calls)]))
 
 
 def has(names: Iterable[str], asked: str) -> bool:

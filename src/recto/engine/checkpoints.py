@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from recto.context.facts.extraction import facts_of
-from recto.context.facts.files import touched_in
-from recto.context.facts.grounding import folded
+from recto.context.facts.extraction import extract_facts
+from recto.context.facts.files import track_files
+from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Fact, MessageViewReader, WorkedFile
 from recto.context.window.state import WindowState
 from recto.continuity.checkpoints.builder import carried, changed, checkpoint_of, services_in, taken_over, with_given
@@ -70,13 +70,13 @@ class Running:
             self._seq = known.covered_until if known else max(state.seq - _HEARD, 0)
             self._facts, self._touched = (known.facts, known.files) if known else ((), ())
         told = [
-            self._teller.tell(entry.seq, read(entry.content, entry.wire))
+            self._teller.view(entry.seq, read(entry.content, entry.wire))
             for entry in self._store.read(self._session, self._seq + 1, state.seq)
             if entry.kind == MESSAGE
         ]
         if told:
-            self._facts = facts_of(told, self._facts)
-            self._touched = touched_in(told, self._touched)
+            self._facts = extract_facts(told, self._facts)
+            self._touched = track_files(told, self._touched)
         self._seq = state.seq
         return self._facts, self._touched
 
@@ -203,7 +203,7 @@ class Checkpoints:
         last = before.last if before else 0
         if not any(fact.seq > last for fact in facts) and not any(note.seq > last for note in state.notes):
             return ""
-        known = {folded(task.text) for task in before.subtasks if task.status == "done"} if before else set()
+        known = {fold_words(task.text) for task in before.subtasks if task.status == "done"} if before else set()
         return _reached(facts, last, known) or _noted(state, last)
 
     def keep(self, entries: Iterable[Entry]) -> str:
@@ -256,7 +256,7 @@ def _reached(facts: Iterable[Fact], last: int, done: set[str]) -> str:
             failed.add(fact.text)
         elif fact.seq <= last:
             continue
-        elif fact.kind == "progress" and fact.about == "completed" and folded(fact.text) not in done:
+        elif fact.kind == "progress" and fact.about == "completed" and fold_words(fact.text) not in done:
             return "a subtask is done"
         elif fact.open and fact.kind == "decision":
             reached = reached or "something was decided"

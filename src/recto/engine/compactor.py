@@ -16,9 +16,9 @@ from recto.context.compaction.layout import Layout, LayoutShares, bullet, filled
 from recto.context.compaction.levels import at_level, level_for
 from recto.context.compaction.loss_report import Losses, losses_of
 from recto.context.compaction.writer import EXTRACTIVE, Attempt, SummaryWriter, WrittenSummary
-from recto.context.facts.extraction import facts_of, missing
-from recto.context.facts.files import touched_in
-from recto.context.facts.types import Fact, FactKind, Level, MessageView, WorkedFile, told_in
+from recto.context.facts.extraction import extract_facts, missing_facts
+from recto.context.facts.files import track_files
+from recto.context.facts.types import Fact, FactKind, Level, MessageView, WorkedFile, message_views
 from recto.context.policies.summarize_results import frame_summary
 from recto.context.window.plan import Plan, ShortenedResult, TextRequest
 from recto.context.window.state import WindowState, ranges_of
@@ -191,16 +191,16 @@ class Compactor:
         before = state.summary or Summary(text="")
         # What left without a word since then counts too, and is read again; what stays is told of when it leaves.
         heard = self._heard(before.covered_until + 1, leaving[-1])
-        facts = facts_of(heard, before.facts)
+        facts = extract_facts(heard, before.facts)
         since = self._messages.views(seq for seq in state.messages if seq > leaving[-1])
         shown = state.messages.keys() - set(leaving)
         known = {(fact.seq, fact.text) for fact in facts if fact.seq not in shown}
-        current = tuple(fact for fact in facts_of(since, facts) if (fact.seq, fact.text) in known)
+        current = tuple(fact for fact in extract_facts(since, facts) if (fact.seq, fact.text) in known)
         return _Source(
             told=told,
             facts=facts,
             current=current,
-            touched=touched_in(heard, before.files),
+            touched=track_files(heard, before.files),
             earlier=self._aged(before.parts, state.turn),
             known=max(leaving[-1], before.covered_until),
             goal=self._goal(state),
@@ -294,10 +294,10 @@ class Compactor:
 
     def _heard(self, first: int, last: int) -> list[MessageView]:
         """Messages as the transcript has them, whether they are in the prompt or not."""
-        return told_in(self._store.read(self._session, max(first, last - _HEARD), last)) if first <= last else []
+        return message_views(self._store.read(self._session, max(first, last - _HEARD), last)) if first <= last else []
 
     def _told(self, first: int, last: int) -> list[MessageView]:
-        return told_in(self._store.read(self._session, first, min(last, first + _READ_AGAIN - 1)))
+        return message_views(self._store.read(self._session, first, min(last, first + _READ_AGAIN - 1)))
 
     def _goal(self, state: WindowState) -> str:
         return self._messages.goal_of(state)[:_GOAL]
@@ -318,7 +318,7 @@ class Compactor:
     ) -> dict[str, Any]:
         before = sum(state.cost(seq) for unit in plan.evicts for seq in unit.seqs)
         said = "\n".join(written.lines)
-        kept = [fact for fact in summary.facts if fact.open and fact not in missing(summary.facts, summary.text)]
+        kept = [fact for fact in summary.facts if fact.open and fact not in missing_facts(summary.facts, summary.text)]
         return {
             "style": plan.writes.style if plan.writes else "",
             "engine": written.engine,
@@ -326,7 +326,7 @@ class Compactor:
             "claims": written.claims,
             "invented": list(written.invented[:20]),
             "commands": written.commands,
-            "from_ledger": len(missing(kept, said)),
+            "from_ledger": len(missing_facts(kept, said)),
             "fidelity": {
                 "score": round(fidelity.score, 4),
                 "ledger": round(fidelity.ledger, 4),

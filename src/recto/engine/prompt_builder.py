@@ -159,7 +159,7 @@ class MessageCache:
     def views(self, seqs: Iterable[int]) -> list[MessageView]:
         """Messages as compaction reads them, in the given order."""
         reader = MessageViewReader()
-        return [reader.tell(seq, self.message(seq)) for seq in seqs]
+        return [reader.view(seq, self.message(seq)) for seq in seqs]
 
     def result_of(self, state: WindowState, seq: int) -> ToolResult:
         """The call and the output of a message that carries tool results."""

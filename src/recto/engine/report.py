@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from recto.context.facts.types import Fact, told_in
+from recto.context.facts.types import Fact, message_views
 from recto.context.policies.planner import plan_relief
 from recto.context.window.cache_cost import call_price
 from recto.context.window.report import (
@@ -158,13 +158,13 @@ def _judged(recent: Sequence[Entry]) -> float | None:
 
 def ledger(window: Window) -> tuple[Fact, ...]:
     """What must not be lost of a session: what is known of what left, and what the prompt adds to it."""
-    from recto.context.facts.extraction import facts_of  # noqa: PLC0415  # its wording takes a while to load
+    from recto.context.facts.extraction import extract_facts  # noqa: PLC0415  # its wording takes a while to load
 
     with window.lock:
         state = window.state
         if state.summary is not None or not state.evicted_messages:
-            return facts_of(window.messages.views(state.messages), state.summary.facts if state.summary else ())
-        return facts_of(told_in(window.store.tail(window.session, _LEDGER_REACH)))
+            return extract_facts(window.messages.views(state.messages), state.summary.facts if state.summary else ())
+        return extract_facts(message_views(window.store.tail(window.session, _LEDGER_REACH)))
 
 
 def came_back(window: Window) -> tuple[tuple[RecalledMessage, ...], int]:

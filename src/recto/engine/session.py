@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from recto.context.compaction.protocols import ChatModel, Delegated
-from recto.context.facts.types import Fact, told_in
+from recto.context.facts.types import Fact, message_views
 from recto.context.window.budget import BudgetVerdict
 from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, Note, NoteKind
 from recto.context.window.report import Report
@@ -383,7 +383,7 @@ class Session:
         """Hands a task to a sub-agent, with the messages it is about; its answer has at most so many tokens."""
         if self._delegator is None:
             raise InputError("this session was opened without a dispatcher; give one: recto.open(…, dispatcher=…)")
-        told = [one for seq in entries for one in told_in(self.read(seq, seq))]
+        told = [one for seq in entries for one in message_views(self.read(seq, seq))]
         goal = self.window.messages.goal_of(self.window.state)
         return self._delegator.ask(task, told, goal=goal, most=most)
 

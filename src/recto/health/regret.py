@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from sys import intern
 from typing import TypeAlias
 
-from recto.context.facts.entities import EntityIndex, EntityKind, entities_in
-from recto.context.facts.paths import uses_in
+from recto.context.facts.entities import EntityIndex, EntityKind, find_entities
+from recto.context.facts.paths import file_uses
 from recto.context.facts.types import MessageView, ToolCall
 from recto.formats.message import Message, Part
 from recto.health.metrics import call_fingerprint
@@ -162,7 +162,7 @@ class RegretTracker:
             text="\n".join(part.text for part in message.parts if part.kind in _TEXT_PARTS),
             calls=tuple(ToolCall(part.name, part.text) for part in message.calls),
         )
-        entities = entities_in((view,)).items()
+        entities = find_entities((view,)).items()
         return {
             intern(name): seen.kind for name, seen in entities if not (name.isdecimal() and len(name) < _MIN_DIGITS)
         }
@@ -206,7 +206,7 @@ def _lookup_keys(name: str, kind: EntityKind) -> tuple[str, ...]:
 
 def _call_fingerprints(call: Part) -> tuple[str, ...]:
     """Fingerprints of a call: of itself, and of the files it reads, by the last two components of their paths."""
-    paths = (use.path for use in uses_in(ToolCall(call.name, call.text)) if use.deed == "read" and use.path)
+    paths = (use.path for use in file_uses(ToolCall(call.name, call.text)) if use.action == "read" and use.path)
     return (call_fingerprint(call.name, call.text), *("/" + "/".join(path.split("/")[-2:]) for path in paths))
 
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from recto.context.facts.classifier import marks_of
+from recto.context.facts.classifier import classify
 from recto.formats.entry_text import text_of
 from recto.recall.chunking import passages
 from recto.recall.protocols import Lexicon
@@ -36,7 +36,7 @@ def is_original_message(entry: Entry) -> bool:
 def build_document(entry: Entry, lexicon: Lexicon) -> IndexedDocument:
     """A message as the words index takes it in."""
     text = text_of(entry)
-    marks = marks_of(text, entry.role)
+    marks = classify(text, entry.role)
     return IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=marks, terms=lexicon.terms(text))
 
 

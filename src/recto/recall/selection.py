@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cache
 
-from recto.context.facts.classifier import supersedes
+from recto.context.facts.classifier import supersession_score
 from recto.context.facts.types import Mark
 from recto.formats.entry_text import text_of
 from recto.recall.neighbors import Neighborhood
@@ -150,7 +150,7 @@ class Selection:
         for hit in hits:
             said = corrections[hit.session]
             takes_back = (
-                one for one, text in said if one.seq > hit.seq and supersedes(text, hit.text) >= _MIN_SUPERSEDES
+                one for one, text in said if one.seq > hit.seq and supersession_score(text, hit.text) >= _MIN_SUPERSEDES
             )
             correction = next(takes_back, None)
             if correction is None:

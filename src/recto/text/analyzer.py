@@ -21,7 +21,7 @@ MAX_WORD_CHARS = 100
 _CACHE_SIZE = 32_768
 """Number of words whose analysis is cached."""
 
-_UNSPACED = (
+UNSPACED_SCRIPTS = (
     "\u0e00-\u0eff\u1000-\u1049\u104c-\u109f\u1100-\u11ff\u1780-\u17d3\u17dc-\u17ff\u3005-\u3007\u3040-\u30fa"
     "\u30fc-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003ffff"
@@ -50,8 +50,8 @@ def _name_pattern(letters: str) -> str:
 
 
 _ASCII = re.compile(_name_pattern("A-Za-z0-9_"))
-_ANY_SCRIPT = re.compile(rf"[{_UNSPACED}]{{1,{MAX_WORD_CHARS}}}|{_name_pattern(_LETTERS)}")
-_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_ANY_SCRIPT = re.compile(rf"[{UNSPACED_SCRIPTS}]{{1,{MAX_WORD_CHARS}}}|{_name_pattern(_LETTERS)}")
+_IS_UNSPACED = re.compile(f"[{UNSPACED_SCRIPTS}]")
 _SYMBOLS = re.compile(
     "[\u00a0-\u00a9\u00ab\u00ac\u00b0\u00b7\u2000-\u200b\u2010-\u206f\u2190-\u245f\u2500-\u2775\u2794-\u2bff\U0001f200-\U0001faff]+"
 )

@@ -20,7 +20,7 @@ from recto.context.compaction.fidelity import (
     salient,
     verdict_of,
 )
-from recto.context.facts.extraction import facts_of
+from recto.context.facts.extraction import extract_facts
 from recto.context.facts.types import MessageView, ToolCall
 
 
@@ -106,14 +106,14 @@ TRIP_THIN = "They plan a trip to Lisbon by train with a budget of 1800 euros and
     ids=["upload good", "upload thin", "upload empty", "trip good", "trip thin", "trip empty"],
 )
 def test_a_summary_is_worth_what_it_keeps(transcript, summary, low, high):
-    found = fidelity_of(summary, facts_of(transcript), salient(transcript))
+    found = fidelity_of(summary, extract_facts(transcript), salient(transcript))
     assert low <= found.score <= high, found
     assert found.score == pytest.approx(0.6 * found.ledger + 0.4 * found.entities)
     assert (found.score < FIDELITY_ALARM) == (high < FIDELITY_ALARM)
 
 
 def test_what_is_missing_is_named():
-    facts = facts_of(UPLOAD)
+    facts = extract_facts(UPLOAD)
     found = fidelity_of(UPLOAD_THIN, facts, salient(UPLOAD))
     assert found.missing_facts == sum(fact.open for fact in facts) - 1
     assert "config/limits.toml" in found.missing_entities
@@ -126,7 +126,7 @@ def test_where_there_is_nothing_to_lose_nothing_is_lost():
 
 def test_the_whole_conversation_keeps_itself():
     whole = "\n".join(one.text for one in UPLOAD)
-    assert fidelity_of(whole, facts_of(UPLOAD), salient(UPLOAD)).score > 0.95
+    assert fidelity_of(whole, extract_facts(UPLOAD), salient(UPLOAD)).score > 0.95
 
 
 def test_what_is_edited_and_spoken_of_carries_a_conversation():
@@ -146,7 +146,7 @@ def test_numbers_of_a_tool_s_output_hardly_count():
 
 
 def test_questions_are_about_what_matters_and_know_their_answers():
-    asked = questions_of(facts_of(UPLOAD), salient(UPLOAD), most=6)
+    asked = questions_of(extract_facts(UPLOAD), salient(UPLOAD), most=6)
     assert len(asked) == 6
     assert "You must not change the public API." in [question.answer for question in asked]
     assert any("app/upload.py" in question.text for question in asked)
@@ -195,5 +195,5 @@ def test_what_nobody_judged_counts_for_nothing():
 )
 def test_no_text_is_refused(said, summary):
     transcript = told(*said)
-    found = fidelity_of(summary, facts_of(transcript), salient(transcript))
+    found = fidelity_of(summary, extract_facts(transcript), salient(transcript))
     assert 0.0 <= found.score <= 1.0

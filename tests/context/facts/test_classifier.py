@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.context.facts.classifier import marks_of, supersedes
+from recto.context.facts.classifier import classify, supersession_score
 from recto.context.facts.types import Mark
 
 SAID = {
@@ -120,7 +120,7 @@ OF_PEOPLE = Mark.CORRECTION | Mark.PREFERENCE | Mark.CRITICAL | Mark.EVERGREEN
 
 @pytest.mark.parametrize(("mark", "text"), TABLE, ids=lambda value: str(value)[:40])
 def test_a_message_is_marked_by_what_it_says(mark, text):
-    assert mark in marks_of(text, "user")
+    assert mark in classify(text, "user")
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_a_message_is_marked_by_what_it_says(mark, text):
     ],
 )
 def test_everyday_talk_is_not_marked(text, role, marks):
-    assert marks_of(text, role) == marks
+    assert classify(text, role) == marks
 
 
 @pytest.mark.parametrize(("mark", "text"), TABLE, ids=lambda value: str(value)[:40])
 @pytest.mark.parametrize("role", ["tool", "assistant", "system", "event"])
 def test_only_people_correct_prefer_and_insist(mark, text, role):
-    assert not marks_of(text, role) & OF_PEOPLE
+    assert not classify(text, role) & OF_PEOPLE
 
 
 @pytest.mark.parametrize(
@@ -158,16 +158,16 @@ def test_only_people_correct_prefer_and_insist(mark, text, role):
     ],
 )
 def test_a_tool_result_cannot_raise_its_own_rank(text):
-    assert marks_of(text, "tool") == Mark.NONE
+    assert classify(text, "tool") == Mark.NONE
 
 
 def test_an_assistant_may_decide_and_report_errors_and_constraints():
     assert (
-        marks_of("We decided to use SQLite. You must not edit the file.", "assistant")
+        classify("We decided to use SQLite. You must not edit the file.", "assistant")
         == Mark.DECISION | Mark.CONSTRAINT
     )
-    assert Mark.ERROR in marks_of("Traceback (most recent call last):\n  x\nKeyError: 1", "assistant")
-    assert marks_of("Make sure to always stretch and avoid heavy meals.", "assistant") == Mark.NONE
+    assert Mark.ERROR in classify("Traceback (most recent call last):\n  x\nKeyError: 1", "assistant")
+    assert classify("Make sure to always stretch and avoid heavy meals.", "assistant") == Mark.NONE
 
 
 @pytest.mark.parametrize(
@@ -180,20 +180,20 @@ def test_an_assistant_may_decide_and_report_errors_and_constraints():
     ],
 )
 def test_code_and_quotations_are_not_the_speaker_s_own_words(quoted):
-    assert marks_of(f"Look at this\n{quoted}\nthanks", "user") == Mark.NONE
+    assert classify(f"Look at this\n{quoted}\nthanks", "user") == Mark.NONE
 
 
 def test_of_a_long_paste_only_what_stands_around_it_counts():
     paste = "The committee met and talked about many things at length. " * 100
     inside = f"{paste}\nMy name is Eve and I prefer tea.\n{paste}"
-    assert marks_of(inside, "user") == Mark.NONE
-    assert marks_of(f"I prefer tea.\n{inside}", "user") == Mark.PREFERENCE
-    assert marks_of(f"{inside}\nRemember that.", "user") == Mark.CRITICAL
+    assert classify(inside, "user") == Mark.NONE
+    assert classify(f"I prefer tea.\n{inside}", "user") == Mark.PREFERENCE
+    assert classify(f"{inside}\nRemember that.", "user") == Mark.CRITICAL
 
 
 @given(st.text(), st.sampled_from(["user", "assistant", "tool", "system", "event"]))
 def test_no_text_is_refused(text, role):
-    assert marks_of(text, role) == marks_of(text, role)
+    assert classify(text, role) == classify(text, role)
 
 
 @pytest.mark.timeout(60)
@@ -202,8 +202,8 @@ def test_no_text_is_refused(text, role):
     ["not a ", "used to be ", "no ", "```\n", "<abc>\n", "it is not ", "change the a ", "moved a ", "E", "my a "],
 )
 def test_a_hostile_text_takes_linear_time(piece):
-    marks_of(piece * (1_000_000 // len(piece)), "user")
-    supersedes(piece * 100_000, piece * 99_999)
+    classify(piece * (1_000_000 // len(piece)), "user")
+    supersession_score(piece * 100_000, piece * 99_999)
 
 
 TAKES_BACK = [
@@ -239,20 +239,20 @@ LEAVES = [
 
 @pytest.mark.parametrize(("later", "earlier"), TAKES_BACK)
 def test_a_correction_takes_back_what_it_corrects(later, earlier):
-    assert supersedes(later, earlier) >= 0.5
+    assert supersession_score(later, earlier) >= 0.5
 
 
 @pytest.mark.parametrize(("later", "earlier"), LEAVES)
 def test_a_correction_leaves_other_subjects_alone(later, earlier):
-    assert supersedes(later, earlier) < 0.3
+    assert supersession_score(later, earlier) < 0.3
 
 
 def test_each_correction_takes_back_its_own_statement_most():
     for place, (later, own) in enumerate(TAKES_BACK):
         others = [earlier for other, (_, earlier) in enumerate(TAKES_BACK) if other != place]
-        assert supersedes(later, own) > max(supersedes(later, other) for other in others)
+        assert supersession_score(later, own) > max(supersession_score(later, other) for other in others)
 
 
 @given(st.text(), st.text())
 def test_the_likelihood_is_between_0_and_1(later, earlier):
-    assert 0.0 <= supersedes(later, earlier) <= 1.0
+    assert 0.0 <= supersession_score(later, earlier) <= 1.0

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.context.real_messages import count, lines_of, sessions
 
-from recto.context.facts.files import file_lines, touched_in
+from recto.context.facts.files import render_files, track_files
 from recto.context.facts.types import MessageView, ToolCall, WorkedFile
 
 ROOT = "/home/ada/engine"
@@ -37,7 +37,7 @@ def test_reads_and_edits_are_told_by_the_tool():
         calls(6, "NotebookEdit", notebookPath=f"{ROOT}/notes.ipynb"),
         calls(7, "MultiRead", files=[{"path": "src/gear.py"}, {"path": "src/axle.py"}]),
     ]
-    found = by_path(touched_in(told))
+    found = by_path(track_files(told))
     assert found[f"{ROOT}/src/mill.py"] == WorkedFile(path=f"{ROOT}/src/mill.py", reads=1, edits=1, last=3, last_read=2)
     assert (found[f"{ROOT}/src/store.py"].reads, found[f"{ROOT}/src/store.py"].edits) == (1, 0)
     assert found[f"{ROOT}/src/card.py"].edits == 1
@@ -53,7 +53,7 @@ def test_patches_and_commands_name_their_files():
         calls(3, "Bash", command="cat > docs/plan.md <<'EOF'\nsee src/unseen.py\nEOF"),
         calls(4, "Bash", command="git add src/axle.py && go test ./src/... 2>/dev/null"),
     ]
-    found = by_path(touched_in(told))
+    found = by_path(track_files(told))
     assert {path for path, file in found.items() if file.edits} == {
         "src/mill.py",
         "src/new.py",
@@ -74,7 +74,7 @@ def test_relative_and_absolute_forms_of_a_file_are_one():
         calls(4, "Read", file_path=f"{ROOT}/src/store.py"),
         MessageView(seq=5, role="assistant", text="`src/mill.py` is fine."),
     ]
-    found = by_path(touched_in(told))
+    found = by_path(track_files(told))
     assert set(found) == {f"{ROOT}/src/mill.py", f"{ROOT}/src/store.py"}
     assert found[f"{ROOT}/src/mill.py"].reads == 2
     assert found[f"{ROOT}/src/mill.py"].last == 5
@@ -85,19 +85,19 @@ def test_a_listing_counts_for_little_and_does_not_make_a_file_new():
         calls(1, "Read", file_path="src/mill.py"),
         answers(2, "Grep", "src/mill.py:3:x\nsrc/seen.py:9:x", pattern="x"),
     ]
-    found = by_path(touched_in(told))
+    found = by_path(track_files(told))
     assert found["src/mill.py"].last == 1
     assert (found["src/seen.py"].reads, found["src/seen.py"].last) == (0, 2)
 
 
 def test_a_read_that_failed_shows_nothing():
     told = [calls(1, "Read", file_path="a/b.py"), answers(2, "Read", "File does not exist.", file_path="a/b.py")]
-    assert touched_in(told)[0].last_read == 0
+    assert track_files(told)[0].last_read == 0
 
 
 def test_what_only_looks_like_a_path_is_none():
     said = "See https://example.org/a/index.html, either/or, github.com/ada/mill.go, v1.2/3, origin/main..HEAD, Node.js"
-    assert touched_in([MessageView(seq=1, role="assistant", text=said)]) == ()
+    assert track_files([MessageView(seq=1, role="assistant", text=said)]) == ()
 
 
 FILES = st.sampled_from(["a.py", "src/a.py", "/r/src/a.py", "/r/src/b.py", "src/b.py", "./src/c.go", "/q/src/a.py"])
@@ -127,13 +127,13 @@ def messages(drawn):
 @settings(max_examples=60)
 def test_it_is_a_fold(drawn, cut):
     told = messages(drawn)
-    assert touched_in(told) == touched_in(told[cut:], touched_in(told[:cut]))
+    assert track_files(told) == track_files(told[cut:], track_files(told[:cut]))
 
 
 @given(MESSAGES, st.integers(0, 3))
 @settings(max_examples=30)
 def test_no_more_files_are_kept_than_asked_for(drawn, most):
-    assert len(touched_in(messages(drawn), most=most)) <= most
+    assert len(track_files(messages(drawn), max_files=most)) <= most
 
 
 TOUCHED = st.lists(
@@ -151,9 +151,9 @@ TOUCHED = st.lists(
 @given(TOUCHED, st.integers(0, 60), st.sampled_from([count, len]))
 @settings(max_examples=60)
 def test_the_lines_never_cost_more_than_they_may(touched, tokens, count):
-    lines = file_lines(touched, tokens, count)
+    lines = render_files(touched, tokens, count)
     assert count("\n".join(lines)) <= tokens
-    assert lines == file_lines(list(reversed(touched)), tokens, count) or len({file.path for file in touched}) < len(
+    assert lines == render_files(list(reversed(touched)), tokens, count) or len({file.path for file in touched}) < len(
         touched
     )
 
@@ -165,26 +165,26 @@ def test_the_lines_name_edited_files_first_below_their_project():
         WorkedFile(path=f"{ROOT}/src/store.py", reads=1, edits=0, last=7, last_read=7),
         WorkedFile(path=f"{ROOT}/src/named.py", reads=0, edits=0, last=6),
     ]
-    assert file_lines(touched, 100, count) == ["src: mill.py (edited, 8), store.py (7), named.py", ".: README.md (2)"]
-    assert file_lines(touched, 8, count) == ["src: mill.py (edited, 8)"]
+    assert render_files(touched, 100, count) == ["src: mill.py (edited, 8), store.py (7), named.py", ".: README.md (2)"]
+    assert render_files(touched, 8, count) == ["src: mill.py (edited, 8)"]
 
 
 def test_names_that_no_person_gave_come_last():
     made = [f"runs/0f44a06e-ed4c-48e8-82e3-60{number}.json" for number in range(3)]
     touched = [WorkedFile(path=path, reads=0, edits=0, last=9) for path in (*made, "runs/plan.md")]
-    assert file_lines(touched, 5, count) == ["runs: plan.md"]
+    assert render_files(touched, 5, count) == ["runs: plan.md"]
 
 
 def test_secrets_in_a_path_are_masked():
     key = "ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8"
-    lines = file_lines([WorkedFile(path=f"logs/{key}.txt", reads=1, edits=0, last=1)], 100, count)
+    lines = render_files([WorkedFile(path=f"logs/{key}.txt", reads=1, edits=0, last=1)], 100, count)
     assert lines
     assert key not in lines[0]
 
 
 def test_a_flood_of_paths_is_bounded():
     flood = "\n".join(f"d{number}/f{number}.py" for number in range(30_000)) + "/a" * 500_000
-    found = touched_in([MessageView(seq=1, role="tool", text=flood), calls(2, "Edit", file_path="src/mill.py")])
+    found = track_files([MessageView(seq=1, role="tool", text=flood), calls(2, "Edit", file_path="src/mill.py")])
     assert len(found) == 500
     assert "src/mill.py" in by_path(found)
 
@@ -193,7 +193,7 @@ def test_lone_surrogates_and_broken_arguments_do_no_harm():
     told = MessageView(
         seq=1, role="assistant", text="\ud800/a.py", calls=(ToolCall("Edit", "{"), ToolCall("Edit", "[" * 9_000))
     )
-    assert isinstance(touched_in([told]), tuple)
+    assert isinstance(track_files([told]), tuple)
 
 
 def test_most_files_of_real_sessions_that_are_touched_again_are_named(data):
@@ -202,7 +202,7 @@ def test_most_files_of_real_sessions_that_are_touched_again_are_named(data):
         lines = lines_of(path)
         at = next(place for place, (kind, _) in enumerate(lines) if kind == "boundary")
         before = [told for _, told in lines[:at]]
-        text = "\n".join(file_lines(touched_in(before), 1000, count))
+        text = "\n".join(render_files(track_files(before), 1000, count))
         seen = "\n".join(told.text + " ".join(call.arguments for call in told.calls) for told in before)
         later = {
             json.loads(call.arguments)["file_path"]

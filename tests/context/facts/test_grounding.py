@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.context.hostile_summaries import SOURCES, TRUE, hostile, reaches
 
-from recto.context.facts.grounding import Claim, Evidence, checked, claims_in
+from recto.context.facts.grounding import Claim, Evidence, find_claims, remove_ungrounded
 from recto.text.unicode import visible_text
 
 
 def found(text):
-    return [(claim.kind, claim.text) for claim in claims_in(text)]
+    return [(claim.kind, claim.text) for claim in find_claims(text)]
 
 
 def held(source, kind, text):
-    return Evidence([source]).holds(Claim(kind, text, 0, len(text)))
+    return Evidence([source]).supports(Claim(kind, text, 0, len(text)))
 
 
 @pytest.mark.parametrize(
@@ -120,23 +120,23 @@ def test_a_line_goes_whole_and_prose_by_the_sentence():
     text = (
         "It has 27 tests. It has 99 tests. All in src/a.py.\n\n- good: 27\n- bad: 99. And more.\n- fine. But 99 is not."
     )
-    assert checked(text, evidence).text == "It has 27 tests. All in src/a.py.\n\n- good: 27\n- fine."
+    assert remove_ungrounded(text, evidence).text == "It has 27 tests. All in src/a.py.\n\n- good: 27\n- fine."
 
 
 def test_headings_and_fences_with_nothing_left_go_too():
     text = "# A\n\n## B\n- 99\n\n## C\n- 27\n\n**Files:**\n- x/y/z.py\n\n```sh\nrun 99\n```\n\nLast: 27"
-    assert checked(text, Evidence(["27"])).text == "# A\n\n## C\n- 27\n\nLast: 27"
+    assert remove_ungrounded(text, Evidence(["27"])).text == "# A\n\n## C\n- 27\n\nLast: 27"
 
 
 def test_the_numbers_of_a_list_say_nothing():
-    result = checked("1. one\n2. has 99\n3. three\n\n77. more", Evidence([""]))
+    result = remove_ungrounded("1. one\n2. has 99\n3. three\n\n77. more", Evidence([""]))
     assert result.text == "1. one\n2. three\n\n3. more"
     assert [claim.text for claim in result.invented] == ["99"]
 
 
 def test_an_honest_text_stays_as_it_is():
     text = "\n".join(TRUE)
-    result = checked(text, Evidence(SOURCES))
+    result = remove_ungrounded(text, Evidence(SOURCES))
     assert result.text == text
     assert result.invented == ()
     assert result.claims > 15
@@ -149,7 +149,7 @@ def _real_sources(data):
     texts = [str(block.get("text") or block.get("content") or block.get("input")) for block in blocks]
     said = [line for block in blocks if block.get("type") == "text" for line in block["text"].splitlines()]
     plain = (
-        line for line in said if 30 < len(line) < 300 and line[0].isalpha() and line.endswith(".") and claims_in(line)
+        line for line in said if 30 < len(line) < 300 and line[0].isalpha() and line.endswith(".") and find_claims(line)
     )
     return texts, list(dict.fromkeys(plain))
 
@@ -159,11 +159,11 @@ def _assert_nothing_invented_reaches(random, sources, true, count):
     known = "\n".join(sources)
     for _ in range(count):
         summary = hostile(random, true)
-        result = checked(summary.text, evidence)
+        result = remove_ungrounded(summary.text, evidence)
         for plain in summary.planted:
             assert reaches(plain, summary.text), f"the reader does not see {plain} in {summary.text}"
             assert plain in known or not reaches(plain, result.text), (plain, summary.text, result.text)
-        assert checked(result.text, evidence).invented == ()
+        assert remove_ungrounded(result.text, evidence).invented == ()
         written += len(summary.true)
         shown = " ".join(result.text.split())
         kept += sum(line.partition(" ")[2] in shown for line in summary.true)
@@ -198,8 +198,8 @@ def _recorded_summaries(data, every):
 def test_summaries_that_were_written_honestly_lose_little(data, scale):
     lines = lost = 0
     for summary, sources in _recorded_summaries(data, scale(9, release=1)):
-        result = checked(summary, Evidence(sources))
-        assert checked(result.text, Evidence(sources)).text == result.text
+        result = remove_ungrounded(summary, Evidence(sources))
+        assert remove_ungrounded(result.text, Evidence(sources)).text == result.text
         lines += sum(bool(line.strip()) for line in summary.splitlines())
         lost += sum(bool(line.strip()) for line in summary.splitlines()) - sum(
             bool(line.strip()) for line in result.text.splitlines()
@@ -223,8 +223,8 @@ _PIECES = st.sampled_from(
 @given(st.lists(_PIECES, max_size=24).map("".join) | st.text(max_size=80))
 def test_what_is_checked_once_stays(text):
     evidence = Evidence(["27 in src/a.py and foo()"])
-    result = checked(text, evidence)
-    again = checked(result.text, evidence)
+    result = remove_ungrounded(text, evidence)
+    again = remove_ungrounded(result.text, evidence)
     assert again.invented == ()
     assert again.text == result.text
 
@@ -234,7 +234,7 @@ def test_what_is_checked_once_stays(text):
 def test_claims_are_in_order_and_stand_where_they_say(text):
     shown = visible_text(text)
     end = 0
-    for claim in claims_in(text):
+    for claim in find_claims(text):
         assert end <= claim.start < claim.end
         assert shown[claim.start : claim.end] == claim.text
         end = claim.end
@@ -245,7 +245,7 @@ def test_claims_are_in_order_and_stand_where_they_say(text):
 def test_a_text_is_its_own_evidence(text):
     evidence = Evidence([text])
     assert [
-        claim for claim in claims_in(text) if claim.kind in ("path", "identifier") and not evidence.holds(claim)
+        claim for claim in find_claims(text) if claim.kind in ("path", "identifier") and not evidence.supports(claim)
     ] == []
 
 
@@ -281,8 +281,8 @@ def test_what_is_visible_is_visible_at_once(text):
 def test_a_hostile_text_takes_linear_time(piece):
     text = piece * (100_000 // len(piece))
     begun = time.process_time()
-    checked(text, Evidence([text]))
-    checked(text, Evidence([]))
+    remove_ungrounded(text, Evidence([text]))
+    remove_ungrounded(text, Evidence([]))
     assert time.process_time() - begun < 4
 
 

@@ -16,7 +16,7 @@ from heapq import nlargest
 from math import log
 from typing import TYPE_CHECKING, TypeAlias
 
-from recto.context.facts.classifier import marks_of
+from recto.context.facts.classifier import classify
 from recto.context.facts.types import Mark, MessageView
 from recto.text.analyzer import words_of
 from recto.text.identifiers import clip_middle
@@ -168,7 +168,7 @@ def _by_user(text: str) -> list[tuple[str, float]]:
 
 
 def _weighty(sentence: str) -> float:
-    return 0.4 if marks_of(sentence, "user") & _WEIGHTY else 0.0
+    return 0.4 if classify(sentence, "user") & _WEIGHTY else 0.0
 
 
 def _by_tool(output: str) -> list[tuple[str, float]]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import log2
 
 from recto.context.compaction.protocols import ModelRequest
-from recto.context.facts.entities import EntityIndex, EntityKind, EntityUse, entities_in
-from recto.context.facts.extraction import critical_first, missing
-from recto.context.facts.grounding import kind_of
+from recto.context.facts.entities import EntityIndex, EntityKind, EntityUse, find_entities
+from recto.context.facts.extraction import by_priority, missing_facts
+from recto.context.facts.grounding import claim_kind
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.window.summary import FIDELITY_ALARM, FIDELITY_GATE
 from recto.text.identifiers import clip_middle
@@ -96,9 +96,9 @@ class JudgedFidelity:
 
 def salient(told: Iterable[MessageView], most: int = 60) -> dict[str, float]:
     """The paths, names and numbers that carry a conversation, the weightiest first, each with its weight."""
-    found = entities_in(told)
-    end = max((seen.place for seen in found.values()), default=0) or 1
-    weights = {name: round(_weight(name, seen, seen.place / end), 4) for name, seen in found.items()}
+    found = find_entities(told)
+    end = max((seen.position for seen in found.values()), default=0) or 1
+    weights = {name: round(_weight(name, seen, seen.position / end), 4) for name, seen in found.items()}
     best = sorted((name for name in weights if weights[name] >= 0.5), key=lambda name: (-weights[name], name))
     return {name: weights[name] for name in best[:most]}
 
@@ -106,9 +106,9 @@ def salient(told: Iterable[MessageView], most: int = 60) -> dict[str, float]:
 def _weight(name: str, seen: EntityUse, age: float) -> float:
     """Said counts, called counts less, shown hardly; several times counts more, later counts more, edited most."""
     number = seen.kind == "number"
-    spoken = seen.said + (0.6 if seen.kind == "path" else 0.1) * seen.called
-    weight = log2(1 + spoken) + (0.02 if number else 0.1) * log2(1 + seen.shown) + 1.5 * log2(1 + seen.edited)
-    if seen.kind == "path" and "." not in name and not seen.edited:
+    spoken = seen.mentions + (0.6 if seen.kind == "path" else 0.1) * seen.calls
+    weight = log2(1 + spoken) + (0.02 if number else 0.1) * log2(1 + seen.results) + 1.5 * log2(1 + seen.edits)
+    if seen.kind == "path" and "." not in name and not seen.edits:
         weight *= 0.4
     if number:
         weight *= 0.5 if len(name) > 2 else 0.15
@@ -118,7 +118,7 @@ def _weight(name: str, seen: EntityUse, age: float) -> float:
 def fidelity_of(text: str, facts: Sequence[Fact], entities: Mapping[str, float]) -> Fidelity:
     """How much of the open facts and of the entities stands in a text; 1 where there is nothing to lose."""
     counted = [fact for fact in facts if fact.open]
-    lost = missing(counted, text)
+    lost = missing_facts(counted, text)
     ledger = _share(sum(_WEIGHTS[fact.kind] for fact in lost), sum(_WEIGHTS[fact.kind] for fact in counted))
     standing = EntityIndex(text)
     absent = [name for name in entities if not standing.has(name, _kind(name))]
@@ -135,7 +135,7 @@ def _share(lost: float, whole: float) -> float:
 
 
 def _kind(name: str) -> EntityKind:
-    kind = kind_of(name)
+    kind = claim_kind(name)
     return "path" if kind == "path" else "number" if kind == "number" else "id"
 
 
@@ -154,7 +154,7 @@ _ASKED: dict[FactKind, str] = {
 
 def questions_of(facts: Sequence[Fact], entities: Mapping[str, float], most: int = 12) -> list[Question]:
     """Questions whose answers are known: about what matters first, then about the names that weigh most."""
-    asked = [_question(fact) for fact in critical_first(facts) if fact.open]
+    asked = [_question(fact) for fact in by_priority(facts) if fact.open]
     third = max(1, most // 3)
     names = sorted(entities, key=lambda name: (-entities[name], name))
     about = [Question(text=f"What was done with {name}, or what is it?") for name in names]

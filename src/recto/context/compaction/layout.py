@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from recto.context.facts.extraction import critical_first
-from recto.context.facts.files import file_lines
+from recto.context.facts.extraction import by_priority
+from recto.context.facts.files import render_files
 from recto.context.facts.types import Fact, FactKind, WorkedFile
 from recto.context.window.summary import SummaryPart
 from recto.text.secrets import mask_secrets
@@ -72,7 +72,7 @@ def lay_out(
     top = header(pointer)
     room = most - count(top) - count(FOOTER) - 16
     said = _facts(facts, int(room * shares.facts), count)
-    files = file_lines(touched, int(room * shares.files), count)
+    files = render_files(touched, int(room * shares.files), count)
     files = [f"{_FILES}:", *(f"- {' '.join(prompt_safe(line).split())}" for line in files)] if files else []
     past = _earlier(earlier, int(room * shares.earlier), count)
     used = sum(count(line) + 1 for line in (*said, *files, *past))
@@ -127,7 +127,7 @@ def bullet(text: str, seq: int | None = None) -> str:
 def _facts(facts: Sequence[Fact], room: int, count: CountText) -> list[str]:
     """As many open facts as there is room for, critical ones first; told by kind."""
     chosen: dict[int, str] = {}
-    ordered = [fact for fact in critical_first(facts) if fact.open]
+    ordered = [fact for fact in by_priority(facts) if fact.open]
     for place, fact in enumerate(ordered):
         line = bullet(fact.text, fact.seq)
         cost = count(line) + 1

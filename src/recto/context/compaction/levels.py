@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from recto.context.compaction.extractive import Picked, errors_in, extract, is_idle
-from recto.context.facts.paths import arguments_of, uses_in
+from recto.context.facts.paths import file_uses, parse_arguments
 from recto.context.facts.types import Level, MessageView
 from recto.text.identifiers import clip_middle
 from recto.text.secrets import mask_secrets
@@ -178,9 +178,9 @@ class _Exchange:
         commands: dict[str, None] = {}
         tools: dict[str, None] = {}
         for call in calls:
-            for use in uses_in(call):
-                names[use.deed][use.path.rpartition("/")[2]] = None
-            command = arguments_of(call).get("command")
+            for use in file_uses(call):
+                names[use.action][use.path.rpartition("/")[2]] = None
+            command = parse_arguments(call).get("command")
             if isinstance(command, str) and command.strip():
                 commands[shorten(collapse_spaces(shorten(command, 400)), _COMMAND)] = None
             else:
@@ -193,9 +193,9 @@ class _Exchange:
         return mask_secrets("; ".join(part for part in parts if part) or ", ".join(list(tools)[:_FILES]))
 
 
-def _listed(deed: str, names: list[str]) -> str:
+def _listed(action: str, names: list[str]) -> str:
     more = ", …" if len(names) > _FILES else ""
-    return f"{deed} {', '.join(names[:_FILES])}{more}" if names else ""
+    return f"{action} {', '.join(names[:_FILES])}{more}" if names else ""
 
 
 def _whole(told: Sequence[MessageView]) -> str:

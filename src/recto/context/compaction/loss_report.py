@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from math import log2
 from typing import Any, Literal
 
-from recto.context.facts.entities import EntityIndex, EntityUse, entities_in
-from recto.context.facts.extraction import facts_of, missing
+from recto.context.facts.entities import EntityIndex, EntityUse, find_entities
+from recto.context.facts.extraction import extract_facts, missing_facts
 from recto.context.facts.types import MessageView
 
 LossKind = Literal["path", "number", "id", "decision"]
@@ -63,11 +63,13 @@ def losses_of(told: Sequence[MessageView], kept: str, most: int = 200) -> Losses
     standing = EntityIndex(kept)
     weighed: dict[LossKind, list[tuple[float, Loss]]] = {kind: [] for kind in _SHARES}
     end = len(told) or 1
-    for name, seen in entities_in(told).items():
+    for name, seen in find_entities(told).items():
         if not standing.has(name, seen.kind):
-            weighed[seen.kind].append((_weight(name, seen, seen.place / end), Loss(seen.kind, name, seen.last)))
-    decided = (fact for fact in facts_of(told) if fact.kind == "decision")
-    weighed["decision"] += ((float(fact.seq), Loss("decision", fact.text, fact.seq)) for fact in missing(decided, kept))
+            weighed[seen.kind].append((_weight(name, seen, seen.position / end), Loss(seen.kind, name, seen.last)))
+    decided = (fact for fact in extract_facts(told) if fact.kind == "decision")
+    weighed["decision"] += (
+        (float(fact.seq), Loss("decision", fact.text, fact.seq)) for fact in missing_facts(decided, kept)
+    )
     ranked = {kind: _ranked(losses) for kind, losses in weighed.items()}
     room = _rooms({kind: len(losses) for kind, losses in ranked.items()}, max(most, 0))
     kinds: dict[LossKind, tuple[Loss, ...]] = {kind: tuple(ranked[kind][: room[kind]]) for kind in _SHARES}
@@ -76,7 +78,9 @@ def losses_of(told: Sequence[MessageView], kept: str, most: int = 200) -> Losses
 
 
 def _weight(name: str, seen: EntityUse, age: float) -> float:
-    spoken = 3 * log2(1 + seen.said) + 2 * log2(1 + seen.edited) + log2(1 + seen.called) + 0.2 * log2(1 + seen.shown)
+    spoken = (
+        3 * log2(1 + seen.mentions) + 2 * log2(1 + seen.edits) + log2(1 + seen.calls) + 0.2 * log2(1 + seen.results)
+    )
     return spoken * (0.5 + 0.5 * age) * (0.3 if seen.kind == "number" and len(name) < 3 else 1.0)
 
 

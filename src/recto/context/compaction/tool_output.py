@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from recto.context.compaction.extractive import extract
 from recto.context.compaction.levels import fitted
-from recto.context.facts.paths import uses_in
+from recto.context.facts.paths import file_uses
 from recto.context.facts.types import MessageView, ToolCall
 from recto.context.window.plan import ToolResult
 from recto.formats.json_spans import Json
@@ -408,7 +408,7 @@ def _as_lines(result: ToolResult, output: str, most: int, count: CountText) -> s
 
 
 def _path_of(result: ToolResult) -> str:
-    uses = [use for use in uses_in(ToolCall(result.tool, result.arguments)) if use.deed == "read"]
+    uses = [use for use in file_uses(ToolCall(result.tool, result.arguments)) if use.action == "read"]
     return uses[0].path if len(uses) == 1 else ""
 
 

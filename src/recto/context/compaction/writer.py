@@ -18,7 +18,7 @@ from recto.context.compaction.output_checks import is_heading, why_unusable, wit
 from recto.context.compaction.prompts import SECTIONS, compaction_request, result_request
 from recto.context.compaction.protocols import ChatModel, ModelReply, ModelRequest
 from recto.context.compaction.tool_output import digest
-from recto.context.facts.grounding import Evidence, checked
+from recto.context.facts.grounding import Evidence, remove_ungrounded
 from recto.context.facts.types import MessageView
 from recto.context.window.plan import ToolResult
 from recto.errors import ModelFailed, RectoError
@@ -246,7 +246,7 @@ def sources_of(told: Sequence[MessageView], goal: str) -> list[str]:
 def held(text: str, sources: Sequence[str]) -> WrittenSummary:
     """What holds of a text that somebody else wrote: no line that speaks to a model, no claim that its sources lack."""
     plain, commands = without_commands(text)
-    kept = checked(plain, Evidence(sources))
+    kept = remove_ungrounded(plain, Evidence(sources))
     return WrittenSummary(
         lines=_lines(kept.text),
         engine="",

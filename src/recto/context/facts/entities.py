@@ -1,6 +1,6 @@
-"""The names and numbers that stand in messages: who wrote each, how often, and where last.
+"""Entities in messages: paths, numbers and ids, who used each, how often, and where last.
 
-Paths are told by their last two parts, so that a file is one thing however far its folder is written out.
+A path is identified by its last two parts, so that a file is one entity however its folder is written.
 """
 
 from __future__ import annotations
@@ -11,8 +11,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from recto.context.facts.grounding import LONGEST, asked_of, core_of, folded, kind_of, path_of, pieces_of, place_in
-from recto.context.facts.tool_errors import told_by
+from recto.context.facts.grounding import (
+    MAX_TOKEN_CHARS,
+    canonical_path,
+    claim_kind,
+    fold_words,
+    required_numbers,
+    split_location,
+    strip_punctuation,
+    tokenize,
+)
+from recto.context.facts.tool_errors import describe_call
 from recto.context.facts.types import MessageView
 from recto.text.identifiers import clip_middle
 from recto.text.secrets import find_secrets
@@ -20,123 +29,124 @@ from recto.text.unicode import visible_text
 
 EntityKind = Literal["path", "number", "id"]
 
-_MOST_SHOWN = 20_000
-"""Characters of a tool's output that are looked at."""
-_MOST_SAID = 200_000
+_MAX_OUTPUT_CHARS = 20_000
+"""Characters of a tool output that are read."""
+_MAX_TEXT_CHARS = 200_000
 _EDITS = re.compile(r"edit|write|patch|replace|create|insert|update|apply|rename|move|delete|notebook", re.IGNORECASE)
 _ESCAPES = re.compile(r"\\+(?:[nrt]|[\"'])")
 
 
-_EVERYBODYS = frozenset(("dev/null", "bin/sh", "bin/bash", "usr/bin", "bin/env", "and/or"))
+_COMMON_PATHS = frozenset(("dev/null", "bin/sh", "bin/bash", "usr/bin", "bin/env", "and/or"))
 
 
 @dataclass(slots=True)
 class EntityUse:
-    """What is known of one name or number."""
+    """Uses of one entity."""
 
     kind: EntityKind
     last: int
-    said: int = 0
-    """Messages of people and models in which it stands."""
-    shown: int = 0
-    """Results of tools in which it stands."""
-    called: int = 0
-    """Calls in which it stands."""
-    edited: int = 0
-    place: int = 0
-    """How far on in the messages it stood last."""
+    """The last entry that contains it."""
+    mentions: int = 0
+    """Messages of people and models that contain it."""
+    results: int = 0
+    """Tool results that contain it."""
+    calls: int = 0
+    """Tool calls that contain it."""
+    edits: int = 0
+    position: int = 0
+    """Index of the last message that contains it."""
 
 
-def entities_in(told: Iterable[MessageView]) -> dict[str, EntityUse]:
-    """Everything that would be recognised again, by its short form."""
-    found: dict[str, EntityUse] = {}
-    for place, one in enumerate(told):
-        if one.role == "event":
+def find_entities(messages: Iterable[MessageView]) -> dict[str, EntityUse]:
+    """Everything that would be recognized again, by its short form."""
+    uses: dict[str, EntityUse] = {}
+    for position, message in enumerate(messages):
+        if message.role == "event":
             continue
-        shown = one.role == "tool"
-        for name, kind in names_in(one.text, _MOST_SHOWN if shown else _MOST_SAID):
-            seen = _seen(found, name, kind, one.seq, place)
-            seen.shown += shown
-            seen.said += not shown
-        for call in one.calls if not shown else ():
-            edited = {name for name, _ in names_in(told_by(call))} if _EDITS.search(call.tool) else set()
-            for name, kind in names_in(_given(call.arguments), _MOST_SHOWN):
-                seen = _seen(found, name, kind, one.seq, place)
-                seen.called += 1
-                seen.edited += kind == "path" and name in edited
-    return _merged(found)
+        is_result = message.role == "tool"
+        for name, kind in find_names(message.text, _MAX_OUTPUT_CHARS if is_result else _MAX_TEXT_CHARS):
+            use = _record_use(uses, name, kind, message.seq, position)
+            use.results += is_result
+            use.mentions += not is_result
+        for call in message.calls if not is_result else ():
+            edited = {name for name, _ in find_names(describe_call(call))} if _EDITS.search(call.tool) else set()
+            for name, kind in find_names(_argument_values(call.arguments), _MAX_OUTPUT_CHARS):
+                use = _record_use(uses, name, kind, message.seq, position)
+                use.calls += 1
+                use.edits += kind == "path" and name in edited
+    return _merge_bare_names(uses)
 
 
-def _given(arguments: str) -> str:
-    """What a call is given, without the names of what it is given for."""
+def _argument_values(arguments: str) -> str:
+    """The values of a call's arguments, without their names."""
     try:
-        given = json.loads(arguments[:_MOST_SAID])
+        parsed = json.loads(arguments[:_MAX_TEXT_CHARS])
     except (ValueError, RecursionError):
-        return _ESCAPES.sub(" ", clip_middle(arguments, _MOST_SHOWN))
-    values = given.values() if isinstance(given, dict) else (given,)
+        return _ESCAPES.sub(" ", clip_middle(arguments, _MAX_OUTPUT_CHARS))
+    values = parsed.values() if isinstance(parsed, dict) else (parsed,)
     return _ESCAPES.sub(" ", "\n".join(value if isinstance(value, str) else str(value) for value in values))
 
 
-def _merged(found: dict[str, EntityUse]) -> dict[str, EntityUse]:
-    """A file that is also told by its name alone is one file, where only one has that name."""
-    longer: dict[str, list[str]] = {}
-    for name, seen in found.items():
-        if seen.kind == "path" and "/" in name:
-            longer.setdefault(name.rpartition("/")[2], []).append(name)
-    for name in [name for name, seen in found.items() if seen.kind == "path" and len(longer.get(name, ())) == 1]:
-        alone, seen = found.pop(name), found[longer[name][0]]
-        seen.said, seen.shown = seen.said + alone.said, seen.shown + alone.shown
-        seen.called, seen.edited = seen.called + alone.called, seen.edited + alone.edited
-        seen.last, seen.place = max(seen.last, alone.last), max(seen.place, alone.place)
-    return found
+def _merge_bare_names(uses: dict[str, EntityUse]) -> dict[str, EntityUse]:
+    """Merge a file mentioned by name alone into its path, if only one path has that name."""
+    paths_by_name: dict[str, list[str]] = {}
+    for name, use in uses.items():
+        if use.kind == "path" and "/" in name:
+            paths_by_name.setdefault(name.rpartition("/")[2], []).append(name)
+    for name in [name for name, use in uses.items() if use.kind == "path" and len(paths_by_name.get(name, ())) == 1]:
+        bare, use = uses.pop(name), uses[paths_by_name[name][0]]
+        use.mentions, use.results = use.mentions + bare.mentions, use.results + bare.results
+        use.calls, use.edits = use.calls + bare.calls, use.edits + bare.edits
+        use.last, use.position = max(use.last, bare.last), max(use.position, bare.position)
+    return uses
 
 
-def _seen(found: dict[str, EntityUse], name: str, kind: EntityKind, seq: int, place: int) -> EntityUse:
-    seen = found.setdefault(name, EntityUse(kind, seq))
-    seen.last, seen.place = max(seen.last, seq), place
-    return seen
+def _record_use(uses: dict[str, EntityUse], name: str, kind: EntityKind, seq: int, position: int) -> EntityUse:
+    use = uses.setdefault(name, EntityUse(kind, seq))
+    use.last, use.position = max(use.last, seq), position
+    return use
 
 
-def names_in(text: str, most: int = _MOST_SAID) -> Iterator[tuple[str, EntityKind]]:
-    """The paths, numbers and names of one text, each once."""
-    shown = visible_text(clip_middle(text, most))
-    for start, end, _ in reversed(find_secrets(shown)):
-        shown = f"{shown[:start]} {shown[end:]}"
-    met: set[str] = set()
-    for core in dict.fromkeys(map(core_of, dict.fromkeys(pieces_of(shown)))):
-        kind = kind_of(core) if 1 < len(core) <= LONGEST else None
+def find_names(text: str, max_chars: int = _MAX_TEXT_CHARS) -> Iterator[tuple[str, EntityKind]]:
+    """The paths, numbers and ids of one text, each once."""
+    visible = visible_text(clip_middle(text, max_chars))
+    for start, end, _ in reversed(find_secrets(visible)):
+        visible = f"{visible[:start]} {visible[end:]}"
+    seen: set[str] = set()
+    for core in dict.fromkeys(map(strip_punctuation, dict.fromkeys(tokenize(visible)))):
+        kind = claim_kind(core) if 1 < len(core) <= MAX_TOKEN_CHARS else None
         if kind is None:
             continue
-        name = _short(core, kind)
-        if name and name not in met:
-            met.add(name)
+        name = _short_form(core, kind)
+        if name and name not in seen:
+            seen.add(name)
             yield name, "path" if kind == "path" else "number" if kind == "number" else "id"
 
 
-def _short(core: str, kind: str) -> str:
+def _short_form(core: str, kind: str) -> str:
     if kind == "path":
-        parts = path_of(place_in(core)[0]).split("/")
+        parts = canonical_path(split_location(core)[0]).split("/")
         short = "/".join(part for part in parts[-2:] if part)
-        return short if ("/" in short or "." in short) and short not in _EVERYBODYS else ""
+        return short if ("/" in short or "." in short) and short not in _COMMON_PATHS else ""
     if kind == "number":
-        numbers = asked_of(core)
+        numbers = required_numbers(core)
         return numbers[0] if len(numbers) == 1 else core
     name = core.strip("_*~")
     return name if len(name) > 2 and name[0] not in "-$@%" else ""
 
 
 class EntityIndex:
-    """What stands in a text, to be asked name by name."""
+    """The entities of a text, for lookup by name."""
 
     def __init__(self, text: str) -> None:
-        self._names = {name for name, _ in names_in(text, len(text))}
-        self._lasts = {name.rpartition("/")[2] for name in self._names}
-        self._words = f" {folded(visible_text(text))} "
+        self._names = {name for name, _ in find_names(text, len(text))}
+        self._file_names = {name.rpartition("/")[2] for name in self._names}
+        self._words = f" {fold_words(visible_text(text))} "
 
     def has(self, name: str, kind: EntityKind) -> bool:
-        """Whether it stands there; a file also by its name alone."""
+        """Whether the text contains it; a file also by its name alone."""
         if name in self._names:
             return True
         if kind == "path":
-            return name.rpartition("/")[2] in self._lasts or f" {folded(name)} " in self._words
-        return kind == "id" and bool(words := folded(name)) and f" {words} " in self._words
+            return name.rpartition("/")[2] in self._file_names or f" {fold_words(name)} " in self._words
+        return kind == "id" and bool(words := fold_words(name)) and f" {words} " in self._words

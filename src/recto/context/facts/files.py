@@ -1,7 +1,7 @@
-"""Files that were worked with, as a fold over messages, and the list of them that a reader can go on with.
+"""Files the agent worked with, as a fold over messages, and their rendering as a list.
 
-Relative and absolute forms of one file are one. A path that was only named or listed is kept too, but counts for
-little. It is not known here whether a file exists, nor what was done to it.
+Relative and absolute forms of a path are one file. A path that was only named or listed is kept too, with little
+weight. The file system is never consulted.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from recto.context.facts.paths import LONGEST, paths_in, uses_in
+from recto.context.facts.paths import MAX_PATH_CHARS, file_uses, find_paths
 from recto.context.facts.types import MessageView, WorkedFile
 from recto.text.secrets import mask_secrets
 from recto.text.truncation import CountText
 
-_FAILED = ("tool_use_error", "does not exist", "No such file", "not been read")
-"""What the beginning of a result says where it shows no file."""
-_USUAL = 12
-"""Tokens that a file usually takes; where the search for how many fit begins."""
-_RECENT = 20
-"""So many files that were touched later make a file count half."""
-_OFTEN = 3
-"""More reads or edits than this say nothing more."""
-_NAMED = 0.3
-"""What a file counts that was only named, where a read counts 1 and an edit 2."""
-_MADE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}|(?<![a-z])(?=[a-f]*\d)[0-9a-f]{10}")
-"""In names that no person gave."""
+_FAILURE_SIGNS = ("tool_use_error", "does not exist", "No such file", "not been read")
+"""Beginnings of results that show no file."""
+_TOKENS_PER_FILE = 12
+"""Typical tokens per file; start of the search for how many fit."""
+_RECENCY_FILES = 20
+"""Number of later files that halve a file's weight."""
+_MAX_COUNTED = 3
+"""Reads or edits beyond this number add no weight."""
+_NAMED_WEIGHT = 0.3
+"""Weight of a file that was only named; a read counts 1 and an edit 2."""
+_GENERATED_NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}|(?<![a-z])(?=[a-f]*\d)[0-9a-f]{10}")
+"""Names that no person chose."""
 _ROOT_SHARE = 0.6
-"""The share of all full paths that lie below the root of a project; files that were worked with count several times."""
+"""Share of all full paths below the root of a project; files that were read or edited count several times."""
 _ROOT_SIGNS = frozenset(
     """
     .git .github .gitignore src lib cmd tests test docs go.mod package.json pyproject.toml Cargo.toml Makefile README.md
@@ -38,21 +38,22 @@ _ROOT_SIGNS = frozenset(
 )
 
 
-def touched_in(
-    told: Iterable[MessageView], before: Sequence[WorkedFile] = (), most: int = 500
+def track_files(
+    messages: Iterable[MessageView], before: Sequence[WorkedFile] = (), max_files: int = 500
 ) -> tuple[WorkedFile, ...]:
-    """The files of these messages, added to those that are known, oldest first; the least useful beyond `most` go."""
-    files = _Files(before)
-    for one in told:
-        files.hear(one)
-        if len(files.known) > 2 * max(most, 1):
-            files = _Files(_best(tuple(files.known.values()), most))
-    found = tuple(files.known.values())
-    return tuple(sorted(_best(found, most), key=lambda file: (file.last, file.path)))
+    """Add the files of these messages to the known ones, oldest first; the least useful beyond `max_files` are
+    dropped."""
+    files = _FileTracker(before)
+    for message in messages:
+        files.add(message)
+        if len(files.known) > 2 * max(max_files, 1):
+            files = _FileTracker(_most_useful(tuple(files.known.values()), max_files))
+    tracked = tuple(files.known.values())
+    return tuple(sorted(_most_useful(tracked, max_files), key=lambda file: (file.last, file.path)))
 
 
-class _Files:
-    """What is known so far. A path is looked up by its name, so that a hundred files cost no more than one."""
+class _FileTracker:
+    """The files so far, indexed by name so that lookups stay fast."""
 
     def __init__(self, before: Iterable[WorkedFile]) -> None:
         self.known: dict[str, WorkedFile] = {}
@@ -60,41 +61,41 @@ class _Files:
         for file in before:
             self._put(file)
 
-    def hear(self, one: MessageView) -> None:
-        if one.role == "tool":
-            self._hear_result(one)
+    def add(self, message: MessageView) -> None:
+        if message.role == "tool":
+            self._add_result(message)
             return
-        for call in one.calls:
-            for use in uses_in(call):
-                self._touch(use.path, one.seq, use.deed, shows=use.shows)
-        for path in paths_in(one.text, bare=True):
-            self._touch(path, one.seq, "name")
+        for call in message.calls:
+            for use in file_uses(call):
+                self._touch(use.path, message.seq, use.action, shows=use.shows)
+        for path in find_paths(message.text, bare=True):
+            self._touch(path, message.seq, "name")
 
-    def _hear_result(self, one: MessageView) -> None:
-        fails = any(sign in one.text[:300] for sign in _FAILED)
-        for call in one.calls:
-            for use in uses_in(call):
-                self._touch(use.path, one.seq, "shown" if use.deed == "read" and not fails else "name")
-        for path in paths_in(one.text):
-            self._touch(path, one.seq, "listed")
+    def _add_result(self, message: MessageView) -> None:
+        fails = any(sign in message.text[:300] for sign in _FAILURE_SIGNS)
+        for call in message.calls:
+            for use in file_uses(call):
+                self._touch(use.path, message.seq, "shown" if use.action == "read" and not fails else "name")
+        for path in find_paths(message.text):
+            self._touch(path, message.seq, "listed")
 
-    def _touch(self, path: str, seq: int, deed: str, *, shows: bool = False) -> None:
+    def _touch(self, path: str, seq: int, action: str, *, shows: bool = False) -> None:
         if not path:
             return
-        file = self._file(path, seq, named=deed in ("name", "listed"))
-        if deed == "listed" and (file.reads or file.edits):
+        file = self._file(path, seq, named=action in ("name", "listed"))
+        if action == "listed" and (file.reads or file.edits):
             return
-        shown = deed == "shown" or shows
+        is_shown = action == "shown" or shows
         self.known[file.path] = replace(
             file,
-            reads=file.reads + (deed == "read"),
-            edits=file.edits + (deed == "edit"),
+            reads=file.reads + (action == "read"),
+            edits=file.edits + (action == "edit"),
             last=max(file.last, seq),
-            last_read=max(file.last_read, seq) if shown else file.last_read,
+            last_read=max(file.last_read, seq) if is_shown else file.last_read,
         )
 
     def _file(self, path: str, seq: int, *, named: bool) -> WorkedFile:
-        """The file of a path as it is known, in the longest form it was written in."""
+        """The known file for a path, in the longest form it was written in."""
         if path in self.known:
             return self.known[path]
         names = self._by_name.get(path.rpartition("/")[2], [])
@@ -106,7 +107,7 @@ class _Files:
             return self._put(WorkedFile(path=path, reads=0, edits=0, last=seq))
         file = WorkedFile(path=path, reads=0, edits=0, last=seq)
         for name in [name for name in names if not name.startswith("/") and path.endswith("/" + name)]:
-            file = _merged(file, self.known.pop(name))
+            file = _merge(file, self.known.pop(name))
             names.remove(name)
         return self._put(file)
 
@@ -116,93 +117,93 @@ class _Files:
         return file
 
 
-def _merged(one: WorkedFile, other: WorkedFile) -> WorkedFile:
+def _merge(file: WorkedFile, other: WorkedFile) -> WorkedFile:
     return replace(
-        one,
-        reads=one.reads + other.reads,
-        edits=one.edits + other.edits,
-        last=max(one.last, other.last),
-        last_read=max(one.last_read, other.last_read),
+        file,
+        reads=file.reads + other.reads,
+        edits=file.edits + other.edits,
+        last=max(file.last, other.last),
+        last_read=max(file.last_read, other.last_read),
     )
 
 
-def _best(files: Sequence[WorkedFile], most: int) -> Sequence[WorkedFile]:
-    return files if len(files) <= most else ranked(files)[: max(most, 0)]
+def _most_useful(files: Sequence[WorkedFile], max_files: int) -> Sequence[WorkedFile]:
+    return files if len(files) <= max_files else rank_files(files)[: max(max_files, 0)]
 
 
-def ranked(files: Sequence[WorkedFile]) -> list[WorkedFile]:
-    """The most useful first: edited before read before named, new before old, often before once."""
+def rank_files(files: Sequence[WorkedFile]) -> list[WorkedFile]:
+    """The most useful files first: edited before read before named, recent before old, frequent before rare."""
     newest_first = sorted(files, key=lambda file: (-file.last, file.path))
-    weights = {file.path: _worked(file) / (1 + place / _RECENT) for place, file in enumerate(newest_first)}
+    weights = {file.path: _weight(file) / (1 + index / _RECENCY_FILES) for index, file in enumerate(newest_first)}
     return sorted(newest_first, key=lambda file: -weights[file.path])
 
 
-def _worked(file: WorkedFile) -> float:
+def _weight(file: WorkedFile) -> float:
     if file.edits or file.reads:
-        return 2.0 * min(file.edits, _OFTEN) + min(file.reads, _OFTEN) + _NAMED
-    return _NAMED / 3 if _MADE.search(file.path) else _NAMED
+        return 2.0 * min(file.edits, _MAX_COUNTED) + min(file.reads, _MAX_COUNTED) + _NAMED_WEIGHT
+    return _NAMED_WEIGHT / 3 if _GENERATED_NAME.search(file.path) else _NAMED_WEIGHT
 
 
-def file_lines(touched: Sequence[WorkedFile], tokens: int, count: CountText) -> list[str]:
-    """As many files as fit, the most useful first, a line for each folder; the number is the entry to look at."""
-    root = _root(touched)
-    files = [_placed(file, root) for file in ranked(touched)]
-    fits: list[str] = []
-    least, most = 0, len(files)
-    number = min(most, tokens // _USUAL)
-    while least < most:
-        number = min(max(number, least + 1), most)
-        lines = _grouped(files[:number])
+def render_files(files_used: Sequence[WorkedFile], tokens: int, count: CountText) -> list[str]:
+    """As many files as fit, most useful first, one line per folder; the number is the entry to read."""
+    root = _root(files_used)
+    files = [_folder_and_label(file, root) for file in rank_files(files_used)]
+    fitting: list[str] = []
+    low, high = 0, len(files)
+    number = min(high, tokens // _TOKENS_PER_FILE)
+    while low < high:
+        number = min(max(number, low + 1), high)
+        lines = _group_by_folder(files[:number])
         if count("\n".join(lines)) <= tokens:
-            fits, least = lines, number
+            fitting, low = lines, number
         else:
-            most = number - 1
-        number = (least + most + 1) // 2
-    return fits
+            high = number - 1
+        number = (low + high + 1) // 2
+    return fitting
 
 
-def _placed(file: WorkedFile, root: str) -> tuple[str, str]:
-    """The folder of a file, below the root where it is, and how the file is written in its line."""
-    path = mask_secrets(file.path[:LONGEST])
+def _folder_and_label(file: WorkedFile, root: str) -> tuple[str, str]:
+    """The folder of a file, relative to the root if possible, and the file's label in its line."""
+    path = mask_secrets(file.path[:MAX_PATH_CHARS])
     folder, _, name = path.removeprefix(f"{root}/" if root else "").rpartition("/")
-    return folder or ".", _written(file, name)
+    return folder or ".", _label(file, name)
 
 
-def _grouped(files: Sequence[tuple[str, str]]) -> list[str]:
+def _group_by_folder(files: Sequence[tuple[str, str]]) -> list[str]:
     folders: dict[str, list[str]] = {}
-    for folder, written in files:
-        folders.setdefault(folder, []).append(written)
+    for folder, label in files:
+        folders.setdefault(folder, []).append(label)
     return [f"{folder}: {', '.join(names)}" for folder, names in folders.items()]
 
 
-def _written(file: WorkedFile, name: str) -> str:
+def _label(file: WorkedFile, name: str) -> str:
     if file.edits:
         return f"{name} (edited, {file.last_read or file.last})"
     return f"{name} ({file.last_read or file.last})" if file.reads else name
 
 
 def _root(files: Sequence[WorkedFile]) -> str:
-    """The folder of the project: where relative paths were written from, else what most full paths have in common."""
+    """The project root: the base of relative paths, else the common folder of most full paths."""
     full = [file for file in files if file.path.startswith("/")]
-    within = Counter(folder for file in full if (folder := file.path.rpartition("/")[0]))
+    folders = Counter(folder for file in full if (folder := file.path.rpartition("/")[0]))
     votes: Counter[str] = Counter()
     for folder in {file.path.rpartition("/")[0] for file in files if not file.path.startswith("/")}:
-        for known, weight in within.items() if "/" in folder else ():
+        for known, weight in folders.items() if "/" in folder else ():
             if known.endswith(f"/{folder}"):
                 votes[known[: -len(folder) - 1]] += weight
     if votes:
         return max(votes, key=lambda root: (votes[root], root))
-    return _common(full)
+    return _common_root(full)
 
 
-def _common(full: Sequence[WorkedFile]) -> str:
-    """As deep as most full paths allow, and up to where it looks like a project."""
+def _common_root(full: Sequence[WorkedFile]) -> str:
+    """The deepest folder that most full paths share, or the first one above it that looks like a project."""
     below: Counter[str] = Counter()
     for file in full:
-        weight = _OFTEN if file.reads or file.edits else 1
+        weight = _MAX_COUNTED if file.reads or file.edits else 1
         below.update(dict.fromkeys(_folders(file.path), weight))
-    least = _ROOT_SHARE * sum(_OFTEN if file.reads or file.edits else 1 for file in full)
-    common = max((folder for folder, weight in below.items() if weight >= least), key=len, default="")
+    min_weight = _ROOT_SHARE * sum(_MAX_COUNTED if file.reads or file.edits else 1 for file in full)
+    common = max((folder for folder, weight in below.items() if weight >= min_weight), key=len, default="")
     children = {folder: set[str]() for folder in _folders(f"{common}/") if folder.count("/") > 1}
     for file in full:
         for folder, names in children.items():
@@ -212,6 +213,6 @@ def _common(full: Sequence[WorkedFile]) -> str:
 
 
 def _folders(path: str) -> list[str]:
-    """The folders a full path lies in, deepest first."""
+    """The parent folders of a full path, deepest first."""
     parts = path.split("/")[1:-1]
     return ["/" + "/".join(parts[:depth]) for depth in range(len(parts), 0, -1)]

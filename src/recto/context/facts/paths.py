@@ -1,7 +1,6 @@
-"""Paths of files in texts and in tool calls, and what a call does with each: reads it, edits it, or only names it.
+"""File paths in texts and tool calls, and what a call does with each: read, edit, or only name it.
 
-All is told by the look of the words and by the names of tools and arguments. Nothing is known here of a file system:
-whether a path exists, and where it begins, is not asked.
+Paths are recognized by their form and by the names of tools and arguments. The file system is never consulted.
 """
 
 from __future__ import annotations
@@ -15,32 +14,32 @@ from recto.context.facts.types import ToolCall
 from recto.formats.json_spans import Json
 from recto.text.identifiers import clip_middle
 
-Deed: TypeAlias = Literal["edit", "read", "name"]
+FileAction: TypeAlias = Literal["edit", "read", "name"]
 
 
-class Use(NamedTuple):
+class FileUse(NamedTuple):
     """A path, and what is done with it."""
 
     path: str
-    deed: Deed
+    action: FileAction
     shows: bool = False
-    """Whether the call itself carries the file's content."""
+    """Whether the call itself contains the file's content."""
 
 
-LONGEST = 300
-"""Characters of a path; what is longer is data."""
-_MOST = 400_000
-"""Characters of a text in which paths are looked for."""
-_MOST_ARGUMENTS = 4_000_000
-_COMMAND = 8_000
-_VALUES = 200
-"""Values of one call that are looked at."""
+MAX_PATH_CHARS = 300
+"""Characters of a path; anything longer is data."""
+_MAX_TEXT_CHARS = 400_000
+"""Characters of a text that are searched for paths."""
+_MAX_ARGUMENT_CHARS = 4_000_000
+_MAX_COMMAND_CHARS = 8_000
+_MAX_VALUES = 200
+"""Number of argument values of one call that are read."""
 
 _PART = r"[\w.@+~-]"
 _PATH = re.compile(
     rf"(?<![\w.@+~:/-])(?:{_PART}{{0,128}}+(?:/{_PART}{{1,128}}+){{1,32}}+|[A-Za-z]:\\[\w.@+~\\-]{{1,260}})"
 )
-"""Words with a slash in them; a URL's path follows a colon and is not one."""
+"""Words with a slash; a URL's path follows a colon and does not match."""
 _BARE = re.compile(r"(?<![\w.@+~:/\\-])[\w@+~-][\w.@+~-]{0,80}\.[a-z][a-z0-9]{0,9}(?![\w/(-])")
 _FILE = re.compile(r"\.?[\w@+~-][\w.@+~-]*\.[A-Za-z][A-Za-z0-9]{0,9}")
 _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev|edu|gov|sh|ai|co|in)")
@@ -49,170 +48,174 @@ _DIFFED = re.compile(r"^\+\+\+ b/(\S{1,300})", re.MULTILINE)
 _SEPARATORS = re.compile(r"&&|\|\|?|;|\n")
 _REDIRECTED = re.compile(r"(?<![<=-])>{1,2}\s{0,3}([\w./@+~-]{2,300})")
 
-_ENDINGS = frozenset(
+_EXTENSIONS = frozenset(
     """
     go py pyi js mjs cjs ts tsx jsx rs java kt kts c h cc cpp hpp m mm cs rb php swift scala sh bash zsh fish ps1 bat
     sql md mdx rst txt adoc json jsonl yaml yml toml ini cfg conf html htm css scss less vue svelte proto lock mod sum
     xml gradle lua ex exs erl hs ml mli r jl ipynb csv tsv tf hcl env dart zig nix graphql cmake mk pl diff patch log
     """.split()  # noqa: SIM905  read as prose
 )
-"""Endings by which a word without a slash is a file."""
-_NO_FILES = frozenset(("node.js", "next.js", "vue.js", "react.js", "three.js", "d3.js", "package.path", "asp.net"))
-_PLAIN = frozenset(("Makefile", "Dockerfile", "LICENSE", "Gemfile", "Rakefile", "Procfile", "Justfile", "CODEOWNERS"))
+"""Extensions by which a word without a slash is a file."""
+_NOT_FILES = frozenset(("node.js", "next.js", "vue.js", "react.js", "three.js", "d3.js", "package.path", "asp.net"))
+_EXTENSIONLESS = frozenset(
+    ("Makefile", "Dockerfile", "LICENSE", "Gemfile", "Rakefile", "Procfile", "Justfile", "CODEOWNERS")
+)
 
-_KEYS = frozenset(
+_PATH_KEYS = frozenset(
     """
     file_path filepath path file filename file_name notebook_path target_file source_file absolute_path abs_path
     relative_path relative_workspace_path old_path new_path files paths file_paths filenames target source destination
     src dst uri documents
     """.split()  # noqa: SIM905  read as prose
 )
-_SURE = frozenset(("file_path", "filepath", "notebook_path", "filename", "target_file", "absolute_path"))
-"""Arguments that are files, whatever they look like."""
-_COMMANDS = frozenset(("command", "cmd", "script", "commands", "shell"))
-_CONTENTS = frozenset(("content", "file_text", "contents", "new_source"))
-_PATCHES = frozenset(("patch", "diff", "input", "command", "cmd"))
-_EDITS = re.compile(r"edit|write|patch|replace|insert|create|save|delete|remove|rename|move|append|update|modify")
-_SEARCHES = re.compile(r"grep|glob|find|search|list|ls\b|tree|rg\b")
-_VIEWS = frozenset(("view", "read", "open", "cat"))
-_READERS = frozenset(
+_CERTAIN_PATH_KEYS = frozenset(("file_path", "filepath", "notebook_path", "filename", "target_file", "absolute_path"))
+"""Arguments that are always files."""
+_COMMAND_KEYS = frozenset(("command", "cmd", "script", "commands", "shell"))
+_CONTENT_KEYS = frozenset(("content", "file_text", "contents", "new_source"))
+_PATCH_KEYS = frozenset(("patch", "diff", "input", "command", "cmd"))
+_EDIT_TOOL = re.compile(r"edit|write|patch|replace|insert|create|save|delete|remove|rename|move|append|update|modify")
+_SEARCH_TOOL = re.compile(r"grep|glob|find|search|list|ls\b|tree|rg\b")
+_VIEW_COMMANDS = frozenset(("view", "read", "open", "cat"))
+_READ_COMMANDS = frozenset(
     "cat head tail less more sed awk nl bat grep rg egrep wc diff jq xxd hexdump view strings".split()  # noqa: SIM905
 )
-_BEFORE_VERBS = frozenset("sudo time env nohup command bash sh zsh -c -lc -l exec xargs (".split())  # noqa: SIM905
-_WRITERS = frozenset("mv cp rm tee touch truncate patch install ln dd".split())  # noqa: SIM905
+_COMMAND_PREFIXES = frozenset("sudo time env nohup command bash sh zsh -c -lc -l exec xargs (".split())  # noqa: SIM905
+_WRITE_COMMANDS = frozenset("mv cp rm tee touch truncate patch install ln dd".split())  # noqa: SIM905
 
 
-def uses_in(call: ToolCall) -> list[Use]:
-    """What a call does with which files, each path once and with the strongest deed."""
-    found: dict[str, Use] = {}
+def file_uses(call: ToolCall) -> list[FileUse]:
+    """What a call does with which files, each path once with its strongest action."""
+    strongest: dict[str, FileUse] = {}
     strength = {"edit": 2, "read": 1, "name": 0}
-    for use in _uses(call):
-        known = found.get(use.path)
-        if known is None or strength[use.deed] > strength[known.deed]:
-            found[use.path] = use
-    return list(found.values())
+    for use in _all_uses(call):
+        known = strongest.get(use.path)
+        if known is None or strength[use.action] > strength[known.action]:
+            strongest[use.path] = use
+    return list(strongest.values())
 
 
-def paths_in(text: str, *, bare: bool = False) -> list[str]:
-    """The paths of files that a text names, each once, in their order; on request also names without a folder."""
-    looked = clip_middle(text, _MOST).replace("\\n/", "\n/")  # a line's end that is written as an escape
-    found: dict[str, None] = {}
-    if "/" in looked or ":\\" in looked:
-        is_diff = "\n+++ " in looked or "diff --git " in looked
-        for written in dict.fromkeys(_PATH.findall(looked)):
-            path = normal(written)
+def find_paths(text: str, *, bare: bool = False) -> list[str]:
+    """The file paths in a text, each once, in order; with `bare`, also names without a folder."""
+    clipped = clip_middle(text, _MAX_TEXT_CHARS).replace("\\n/", "\n/")  # an escaped line break
+    paths: dict[str, None] = {}
+    if "/" in clipped or ":\\" in clipped:
+        is_diff = "\n+++ " in clipped or "diff --git " in clipped
+        for match in dict.fromkeys(_PATH.findall(clipped)):
+            path = normalize_path(match)
             if is_diff and path.startswith(("a/", "b/")):
                 path = path[2:]
-            if is_file(path):
-                found[path] = None
+            if looks_like_file(path):
+                paths[path] = None
     if bare:
-        for name in dict.fromkeys(_BARE.findall(looked)):
-            if name.rpartition(".")[2] in _ENDINGS and name.lower() not in _NO_FILES:
-                found[name] = None
-    return list(found)
+        for name in dict.fromkeys(_BARE.findall(clipped)):
+            if name.rpartition(".")[2] in _EXTENSIONS and name.lower() not in _NOT_FILES:
+                paths[name] = None
+    return list(paths)
 
 
-def normal(written: str) -> str:
-    """A path with forward slashes and without detours; empty where it is none."""
-    path = written.strip().strip("\"'`").replace("\\", "/")
-    if len(path) > LONGEST or "\n" in path or "://" in path:
+def normalize_path(text: str) -> str:
+    """A path with forward slashes, without `.` and `..`; empty if the text is not a path."""
+    path = text.strip().strip("\"'`").replace("\\", "/")
+    if len(path) > MAX_PATH_CHARS or "\n" in path or "://" in path:
         return ""
-    path = path.removeprefix("~/").rstrip(".,;:")  # where home is, is not known: such a path is relative
-    kept: list[str] = []
+    path = path.removeprefix("~/").rstrip(".,;:")  # the home directory is unknown: treat the path as relative
+    parts: list[str] = []
     for part in path.split("/"):
         if part == "..":
-            kept = kept[:-1]
+            parts = parts[:-1]
         elif part.strip("."):
-            kept.append(part)
-    return ("/" if path.startswith("/") else "") + "/".join(kept)
+            parts.append(part)
+    return ("/" if path.startswith("/") else "") + "/".join(parts)
 
 
-def is_file(path: str) -> bool:
-    """Whether a path looks like that of a file and not of a folder, an address or a package."""
+def looks_like_file(path: str) -> bool:
+    """Whether a path looks like that of a file rather than a folder, a host or a package."""
     folder, _, name = path.rpartition("/")
-    if not (name in _PLAIN or _FILE.fullmatch(name)) or ".." in name:
+    if not (name in _EXTENSIONLESS or _FILE.fullmatch(name)) or ".." in name:
         return False
     return not _HOST.fullmatch(folder.partition("/")[0]) and not name.endswith((".io", ".com", ".org", ".net"))
 
 
-def arguments_of(call: ToolCall) -> dict[str, Json]:
-    """The arguments of a call by name; none where they are not an object."""
-    if len(call.arguments) > _MOST_ARGUMENTS or not call.arguments.lstrip().startswith("{"):
+def parse_arguments(call: ToolCall) -> dict[str, Json]:
+    """The arguments of a call by name; empty if they are not an object."""
+    if len(call.arguments) > _MAX_ARGUMENT_CHARS or not call.arguments.lstrip().startswith("{"):
         return {}
     try:
-        read = json.loads(call.arguments)
+        parsed = json.loads(call.arguments)
     except (ValueError, RecursionError):
         return {}
-    return read if isinstance(read, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
-def _uses(call: ToolCall) -> Iterator[Use]:
-    arguments = arguments_of(call)
+def _all_uses(call: ToolCall) -> Iterator[FileUse]:
+    arguments = parse_arguments(call)
     tool = call.tool.lower()
     if not arguments:
-        yield from _patched(call.arguments)
+        yield from _patch_uses(call.arguments)
         return
-    searches = _SEARCHES.search(tool) is not None
-    edits = _EDITS.search(tool) is not None and arguments.get("command") not in _VIEWS
-    deed: Deed = "edit" if edits else "read"
-    shows = edits and not _CONTENTS.isdisjoint(arguments)
-    for key, value in _values(arguments):
-        if key in _COMMANDS and " " in value:
-            yield from _commanded(value)
-        if key in _PATCHES:
-            yield from _patched(value)
-        if key in _KEYS:
-            path = normal(value)
-            if path and (is_file(path) or (key in _SURE and not value.endswith("/"))):
-                yield Use(path, "read" if searches else deed, shows)
+    searches = _SEARCH_TOOL.search(tool) is not None
+    edits = _EDIT_TOOL.search(tool) is not None and arguments.get("command") not in _VIEW_COMMANDS
+    action: FileAction = "edit" if edits else "read"
+    shows = edits and not _CONTENT_KEYS.isdisjoint(arguments)
+    for key, value in _string_values(arguments):
+        if key in _COMMAND_KEYS and " " in value:
+            yield from _command_uses(value)
+        if key in _PATCH_KEYS:
+            yield from _patch_uses(value)
+        if key in _PATH_KEYS:
+            path = normalize_path(value)
+            if path and (looks_like_file(path) or (key in _CERTAIN_PATH_KEYS and not value.endswith("/"))):
+                yield FileUse(path, "read" if searches else action, shows)
 
 
-def _values(arguments: dict[str, Json]) -> Iterator[tuple[str, str]]:
-    """Every text among the arguments with the name it goes by; lists and objects are opened twice."""
-    left = _VALUES
+def _string_values(arguments: dict[str, Json]) -> Iterator[tuple[str, str]]:
+    """All strings among the arguments with their keys; lists and objects are opened two levels deep."""
+    remaining = _MAX_VALUES
     level: list[tuple[str, Json]] = list(arguments.items())
     for _ in range(3):
         deeper: list[tuple[str, Json]] = []
-        for key, value in level[:left]:
+        for key, value in level[:remaining]:
             if isinstance(value, str):
-                yield _plain(key), value
+                yield _snake_case(key), value
             elif isinstance(value, list):
-                if _plain(key) in _COMMANDS:
-                    yield _plain(key), " ".join(part for part in value if isinstance(part, str))
+                if _snake_case(key) in _COMMAND_KEYS:
+                    yield _snake_case(key), " ".join(part for part in value if isinstance(part, str))
                 else:
-                    deeper += [(key, one) for one in value[:left]]
+                    deeper += [(key, item) for item in value[:remaining]]
             elif isinstance(value, dict):
                 deeper += value.items()
-        left, level = left - len(level[:left]), deeper
+        remaining, level = remaining - len(level[:remaining]), deeper
 
 
-def _plain(key: str) -> str:
+def _snake_case(key: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key[:60]).lower().replace("-", "_")
 
 
-def _patched(text: str) -> Iterator[Use]:
+def _patch_uses(text: str) -> Iterator[FileUse]:
     """The files of a patch."""
     if "*** " in text:
         text = text if "\n" in text else text.replace("\\n", "\n")
         for first, second in dict.fromkeys(_PATCHED.findall(text)):
-            yield Use(normal(first or second), "edit")
+            yield FileUse(normalize_path(first or second), "edit")
     elif "\n+++ b/" in text:
-        yield from (Use(normal(path), "edit") for path in dict.fromkeys(_DIFFED.findall(text)))
+        yield from (FileUse(normalize_path(path), "edit") for path in dict.fromkeys(_DIFFED.findall(text)))
 
 
-def _commanded(command: str) -> Iterator[Use]:
-    """The files of a shell command. What a here-document holds is content and not looked at."""
-    command, here, _ = command[:_COMMAND].partition("<<")
+def _command_uses(command: str) -> Iterator[FileUse]:
+    """The files of a shell command. The body of a here-document is content and is skipped."""
+    command, here, _ = command[:_MAX_COMMAND_CHARS].partition("<<")
     if here:
         command = command.rpartition("\n")[2] + " " + command
-    for written in _REDIRECTED.findall(command):
-        path = normal(written)
-        if is_file(path) and not path.startswith("/dev/"):
-            yield Use(path, "edit", bool(here))
+    for target in _REDIRECTED.findall(command):
+        path = normalize_path(target)
+        if looks_like_file(path) and not path.startswith("/dev/"):
+            yield FileUse(path, "edit", bool(here))
     for part in _SEPARATORS.split(command):
         words = (word.rpartition("/")[2] for word in part.split()[:8])
-        verb = next((word for word in words if word not in _BEFORE_VERBS and "=" not in word), "")
+        verb = next((word for word in words if word not in _COMMAND_PREFIXES and "=" not in word), "")
         in_place = verb in ("sed", "perl", "gofmt", "prettier", "black") and re.search(r"\s-(?:[pn]?i|w)\b", part)
-        deed: Deed = "edit" if verb in _WRITERS or in_place else "read" if verb in _READERS else "name"
-        for path in paths_in(part, bare=True):
-            yield Use(path, deed)
+        action: FileAction = (
+            "edit" if verb in _WRITE_COMMANDS or in_place else "read" if verb in _READ_COMMANDS else "name"
+        )
+        for path in find_paths(part, bare=True):
+            yield FileUse(path, action)

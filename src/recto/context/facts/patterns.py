@@ -1,7 +1,8 @@
-"""What people say when they correct, forbid, decide or prefer something: the wording, language by language.
+"""Wordings, language by language: how people correct, forbid, decide, prefer, agree, promise and report success.
 
-Only wording is known here. Who said it, and whether that counts, is decided in `recto.context.facts.classifier`.
-Texts come in small letters with straight apostrophes.
+Two families of wordings. Those with a mark classify messages (`recto.context.facts.classifier`); all of them extract
+facts (`recto.context.facts.extraction`). Who said it, and whether that counts, is decided there. Texts are passed in
+lower case with straight apostrophes.
 """
 
 from __future__ import annotations
@@ -13,51 +14,63 @@ from recto.context.facts.types import Mark
 
 
 class Wording(NamedTuple):
-    """One way to say something of a kind."""
+    """One way to express a kind of statement."""
 
     mark: Mark
     cues: tuple[str, ...]
-    """One of these stands in every text the pattern finds; they are looked for first, because that is quick."""
+    """Every matching text contains one of these; they are searched first, because that is fast."""
     pattern: re.Pattern[str]
 
 
-def _said(mark: Mark, cues: str, pattern: str) -> Wording:
-    return Wording(mark, tuple(cues.split("|")), re.compile(pattern, re.MULTILINE))
-
-
-def _phrases(mark: Mark, phrases: str) -> Wording:
-    """Fixed phrases of languages without patterns of their own; inside a longer word they are not found."""
-    cues = tuple(phrase.replace("_", " ") for phrase in phrases.split())
-    edged = (rf"(?<!\w){re.escape(cue)}(?!\w)" if cue[0] < "\u0e00" else re.escape(cue) for cue in cues)
-    return Wording(mark, cues, re.compile("|".join(edged)))
-
-
-_START = r"(?:^\W{0,8}|[.!?;:]\s{1,3}|\s[—–-]\s)"
-"""Where a sentence begins."""
+_SENTENCE_START = r"(?:^\W{0,8}|[.!?;:]\s{1,3}|\s[—–-]\s)"
+"""Where a sentence begins, in a text of several."""
+_CLAUSE_START = r"(?:^\W{0,8}|[;:]\s{1,3}|\s[—–-]\s)"
+"""Where a clause begins, in a single sentence."""
 _I_AM = r"(?:i'm|i am)"
 _HAVE = r"(?:'ve| have| had)?(?: just| now| recently| since| also)?"
+_YES = r"(?:yes|yep|yeah|yup|sure|ok|okay|alright|great|perfect|cool|nice|absolutely|definitely|of course)"
 _DAYS = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
 _MOVED = "changed|moved|switched|renamed|postponed|rescheduled|pushed back|pushed|brought forward|migrated|upgraded"
 _AMOUNT = r"[$€£]?\d"
 
+
+def _wording(mark: Mark, cues: str, pattern: str) -> Wording:
+    """A wording searched in a text of several lines."""
+    return Wording(mark, tuple(cues.split("|")), re.compile(pattern, re.MULTILINE))
+
+
+def _sentence(cues: str, pattern: str) -> Wording:
+    """A wording searched in a single sentence; it marks no message."""
+    return Wording(Mark.NONE, tuple(cues.split("|")), re.compile(pattern))
+
+
+def _phrases(mark: Mark, phrases: str) -> Wording:
+    """Fixed phrases of languages without patterns of their own; they do not match inside a longer word."""
+    cues = tuple(phrase.replace("_", " ") for phrase in phrases.split())
+    bounded = (rf"(?<!\w){re.escape(cue)}(?!\w)" if cue[0] < "\u0e00" else re.escape(cue) for cue in cues)
+    return Wording(mark, cues, re.compile("|".join(bounded)))
+
+
 CORRECTIONS = (
-    _said(
+    _wording(
         Mark.CORRECTION,
         "no|nope|wait",
-        _START + r"(?:no|nope|wait)\b[,.!;]?\s{1,3}(?:no\b|that(?!'s (?:all|it|fine|okay|ok|enough|good))|it'?s"
+        _SENTENCE_START
+        + r"(?:no|nope|wait)\b[,.!;]?\s{1,3}(?:no\b|that(?!'s (?:all|it|fine|okay|ok|enough|good))|it'?s"
         r"|it is|i (?:meant|said|want|need)|the |we |you |use "
         r"|not |don't|wait|actually|sorry|my |make |in fact|rather|instead)",
     ),
-    _said(
+    _wording(
         Mark.CORRECTION,
         "actually|in fact|sorry|oops",
-        _START + r"(?:oh,? |well,? |hmm,? |but |wait,? )?(?:actually|in fact|sorry|oops)\b[,.:!]?\s{1,3}(?:it'?s "
+        _SENTENCE_START
+        + r"(?:oh,? |well,? |hmm,? |but |wait,? )?(?:actually|in fact|sorry|oops)\b[,.:!]?\s{1,3}(?:it'?s "
         r"|it is |it was "
         r"|that'?s |that was |the [^.?!\n]{2,60} (?:is|are|was|should)|my [^.?!\n]{2,60} (?:is|are|was)"
         r"|i meant|i was wrong"
         r"|make (?:it|that)|let'?s |we'?re |we (?:use|have|moved|need)|no\b|not )",
     ),
-    _said(
+    _wording(
         Mark.CORRECTION,
         "wrong|correct|right|mistake|true|what i|misspoke|misremembered|mixed up",
         r"\b(?:that|this|it|which)(?:'s| is| was)(?: just| simply| actually)? (?:not (?:right|correct|true"
@@ -68,16 +81,18 @@ CORRECTIONS = (
         r"|\bi mixed up|\blet me correct"
         r"|\b(?:a )?correction[:,]|\bto correct (?:myself|that|what)|\bnot what i (?:asked|meant|said|wanted)",
     ),
-    _said(
+    _wording(
         Mark.CORRECTION,
         "meant|scratch|strike|forget|ignore|disregard|revert|undo|take that back",
         r"\bi (?:actually )?meant\b(?! to (?:ask|tell|be|send))|\b(?:scratch|strike) that\b|\bforget (?:what i"
         r"|about (?:that|what)|that[,.]|my (?:last|previous|earlier))"
         r"|\b(?:ignore|disregard) (?:what i|that[,.]|my (?:last|previous|earlier)|the (?:last|previous"
         r"|earlier) (?:message|instruction|request))"
-        r"|" + _START + r"(?:please )?(?:revert|undo) (?:that|this|it|your|the last)|\bi take (?:that|it) back",
+        r"|"
+        + _SENTENCE_START
+        + r"(?:please )?(?:revert|undo) (?:that|this|it|your|the last)|\bi take (?:that|it) back",
     ),
-    _said(
+    _wording(
         Mark.CORRECTION,
         "not |n't ",
         r"\bnot (?!only|just|merely|necessarily|sure|to )(?:[^\s.,;!?]+ ){0,2}?[^\s.,;!?]+ but (?:rather |instead )?"
@@ -87,16 +102,17 @@ CORRECTIONS = (
         r"|\b(?:is|are|was"
         r"|were) [^\s.,;!?]+(?: [^\s.,;!?]+){0,3}, not [^\s.,;!?]+(?: [^\s.,;!?]+){0,2}\s*(?:[.!;]|$)",
     ),
-    _said(
+    _wording(
         Mark.CORRECTION,
         "instead|change|make that|rather than",
-        _START + r"(?:please |let's |no,? |can you |could you |we should |you should )?(?:use|make|try|go with|put"
+        _SENTENCE_START
+        + r"(?:please |let's |no,? |can you |could you |we should |you should )?(?:use|make|try|go with|put"
         r"|call|take) [^.;!?\n]{1,60}"
         r" instead\b|\bshould (?:be|use) [^.;!?\n]{1,60} (?:instead of|rather than)\b|\bmake that (?:a |an )?\d"
-        r"|" + _START + r"(?:please |can you |could you |let's )?change (?:that|it|this|the [^.;!?\n]{1,40}"
+        r"|" + _SENTENCE_START + r"(?:please |can you |could you |let's )?change (?:that|it|this|the [^.;!?\n]{1,40}"
         r"|my [^.;!?\n]{1,40}) (?:to|from)\b",
     ),
-    _said(
+    _wording(
         Mark.CORRECTION,
         "no longer|anymore|any more|now|used to",
         r"\b(?:no longer|(?:not|n't) [^.;!?\n]{1,60} any ?more)\b|\b(?:it|that|which|deadline|date|name"
@@ -109,7 +125,7 @@ CORRECTIONS = (
         r"|\b(?<!get )(?<!getting )used to (?:be|have|live|work|use|like|go|do|own|pay"
         r"|think) [^.;!?\n]{2,80} (?:but|now)\b",
     ),
-    _said(
+    _wording(
         Mark.CORRECTION,
         "changed|moved|switched|updated|renamed|postponed|rescheduled|pushed|brought|extended|increased"
         "|reduced|graded|migrated|raised|lowered",
@@ -139,21 +155,21 @@ CORRECTIONS = (
 )
 
 CONSTRAINTS = (
-    _said(
+    _wording(
         Mark.CONSTRAINT,
         "must",
         r"(?<!a )\bmust(?:n't| not)?\b(?!-| have been| be (?:nice|hard|so|such|a (?:great|lot)|tough"
         r"|exhausting|exciting))",
     ),
-    _said(
+    _wording(
         Mark.CONSTRAINT,
         "never|always|n't|do not|only|avoid",
-        _START + r"(?:please |and |but |so |also,? |just |from now on,? )?(?:never|always|don't|do not|only"
+        _SENTENCE_START + r"(?:please |and |but |so |also,? |just |from now on,? )?(?:never|always|don't|do not|only"
         r"|avoid)\s(?!know|think|worry|you|i\b|forget|hesitate|have|a\b|the\b|one\b|if\b|when\b|in\b)\w"
         r"|\b(?:should|shall|please|must) (?:never|always|only|not ever)\s\w|\b(?:should not|shouldn't"
         r"|shall not|may not) (?:be|use|exceed|change|contain|include|run|call|touch)",
     ),
-    _said(
+    _wording(
         Mark.CONSTRAINT,
         "at most|no more|no less|no later|not exceed|limit|maximum of|minimum of|only use|use only|without "
         "|under no|not allowed|forbidden|make sure|ensure|required|mandatory|under ",
@@ -164,7 +180,7 @@ CONSTRAINTS = (
         r"|\band )make sure (?:that|to|you|it|the|not|we)"
         r"|\bis (?:required|mandatory)|\b(?:keep|stay|remain) [^.;!?\n]{0,30}\bunder [$€£]?\d",
     ),
-    _said(
+    _wording(
         Mark.CONSTRAINT,
         "deadline|due |budget|by ",
         rf"\bdeadline\b[^.?!\n]{{0,40}}(?:\d|{_DAYS}|tomorrow|week|month)|\b(?:is|are) due (?:on|by|in|at"
@@ -188,32 +204,34 @@ CONSTRAINTS = (
 )
 
 STRICT_CONSTRAINTS = (
-    _said(
+    _wording(
         Mark.CONSTRAINT,
         "must|not allowed|forbidden|under no|constraint:|requirement:",
         r"\bmust (?:not|never|always|only)\b|\bnot allowed\b|\bforbidden\b|\bunder no circumstances"
         r"|\b(?:constraint|requirement):",
     ),
 )
-"""Only what cannot be mere advice."""
+"""Only wordings that cannot be mere advice."""
 
 DECISIONS = (
-    _said(
+    _wording(
         Mark.DECISION,
         "decided|agreed|settled|chose|opted|decision|approved",
         rf"\b(?:we|i|they|the team){_HAVE} (?:finally )?(?:decided|agreed|settled|chosen|chose|opted"
         rf"|approved)\b(?! (?:yet|if|whether))|^\W{{0,6}}decision\s?:|\bthe decision (?:is|was)\b"
-        r"|" + _START + r"agreed[,.!:]|\bit(?:'s| is| was) (?:decided|agreed)\b|\bdecided (?:to|on|against|that)\b",
+        r"|"
+        + _SENTENCE_START
+        + r"agreed[,.!:]|\bit(?:'s| is| was) (?:decided|agreed)\b|\bdecided (?:to|on|against|that)\b",
     ),
 )
 USER_DECISIONS = (
-    _said(
+    _wording(
         Mark.DECISION,
         "let's|let us|we'll|we will|i'll|i will|going with|go with|final",
         r"\b(?:let's|let us) (?:go with|use|stick with|stick to|keep(?! going)|switch to|choose|pick|adopt"
         r"|settle on)\b|\b(?:we|i)(?:'ll| will)(?: just)? (?:go with|go for|use|stick with|stick to|adopt)\b"
         rf"|(?:we're|we are|{_I_AM}) going (?:to go )?with\b|"
-        + _START
+        + _SENTENCE_START
         + r"(?:ok,? |okay,? |yes,? )?go with\b|\bfinal (?:answer|choice|version) is",
     ),
     _phrases(
@@ -230,7 +248,7 @@ USER_DECISIONS = (
 )
 
 PREFERENCES = (
-    _said(
+    _wording(
         Mark.PREFERENCE,
         "prefer|rather|favorite|favourite|fan of|fond of|i like|i love|i hate|i enjoy|dislike|can't stand"
         "|don't like|really|absolutely",
@@ -240,7 +258,7 @@ PREFERENCES = (
         r"|\bi (?:really |absolutely |also |don't |do not |don't really )?(?:like|love|hate|enjoy|dislike"
         r"|can't stand)\b(?! to (?:know|ask)| if\b| how you)",
     ),
-    _said(
+    _wording(
         Mark.PREFERENCE,
         "please |from now on|want you to",
         r"\bplease (?:always |only |never )?(?:use|write|keep|call me|respond|reply|answer|format|stick)\b"
@@ -262,7 +280,7 @@ PREFERENCES = (
 )
 
 CRITICAL = (
-    _said(
+    _wording(
         Mark.CRITICAL,
         "important|remember|forget|critical|keep in mind|do_not_evict|note |for the record",
         r"\b(?:very |really |extremely |most )?important[:!]|\bthis is (?:very |really "
@@ -285,7 +303,7 @@ CRITICAL = (
 )
 
 EVERGREEN = (
-    _said(
+    _wording(
         Mark.EVERGREEN,
         "my |i'm |i am |i was |i live|i work|call me|our |the ",
         rf"\bmy (?:full |first |last )?name(?:'s| is)|(?<!you )\bcall me \w|{_I_AM} (?:called|from|allergic"
@@ -314,16 +332,8 @@ EVERGREEN = (
 )
 
 
-_START_AGREEMENTS = r"(?:^\W{0,8}|[;:]\s{1,3}|\s[—–-]\s)"
-
-
-def _said_agreements(cues: str, pattern: str) -> Wording:
-    return Wording(Mark.NONE, tuple(cues.split("|")), re.compile(pattern))
-
-
-_YES = r"(?:yes|yep|yeah|yup|sure|ok|okay|alright|great|perfect|cool|nice|absolutely|definitely|of course)"
 APPROVALS = (
-    _said_agreements(
+    _sentence(
         "go|do |proceed|continue|ship|merge|approve|lgtm|good|works|fine by|let's|make it so",
         rf"^\W{{0,4}}(?:{_YES}[,.!\s]{{1,3}}){{0,3}}(?:please |let's |you can |you may "
         rf"|i think we can )?(?:go ahead|go for it|do it"
@@ -332,36 +342,36 @@ APPROVALS = (
         r"|works for me|fine by me|let's go\b|let's do (?:it|that|this)|all good|good to go"
         r"|make it so)(?!\w)(?!.{0,40}\bbut\b)",
     ),
-    _said_agreements(
+    _sentence(
         "y|sure|ok|alright|approved|agreed|confirmed|correct|absolutely|definitely|of course"
         "|ja|oui|s|да|نعم|好|是|可以|はい|네",
         rf"^\W{{0,4}}(?:{_YES}|approved|agreed|confirmed|correct|ja|oui|sí|si|sim|да|نعم|好的?|是的?|可以|はい|네)"
         r"(?:[,.!\s]{1,3}(?:please|thanks|thank you|that's right|exactly|correct)){0,2}[.!\s👍]{0,4}$",
     ),
 )
-"""What a yes looks like, as a sentence of its own."""
-AGREEING = re.compile(r"\W{0,4}(?:yes|yep|yeah|yup|sure|ok|okay)\b[,.!]?(?!\s{0,2}but\b)")
-DENYING = re.compile(r"\W{0,4}(?:no|nope|nah|don't|do not|not yet|please don't|nein|non|нет|不|いいえ|아니)\b")
-"""How the answer to a question begins."""
-FORBIDDING = (
-    _said_agreements(
+"""An affirmation as a sentence of its own."""
+AFFIRMATIVE_START = re.compile(r"\W{0,4}(?:yes|yep|yeah|yup|sure|ok|okay)\b[,.!]?(?!\s{0,2}but\b)")
+NEGATIVE_START = re.compile(r"\W{0,4}(?:no|nope|nah|don't|do not|not yet|please don't|nein|non|нет|不|いいえ|아니)\b")
+"""How an answer to a question begins."""
+PROHIBITIONS = (
+    _sentence(
         "let's not|no need|n't need|don't want|do not want|should not|shouldn't|avoid|stop |keep |no ",
         r"\bkeep (?:each|all|every|everything)\b|(?:^|[(,;] ?)no [a-z-]{3,30}ing\b|\blet's not\b|\bno need (?:to"
         r"|for)\b|\b(?:we|you|i) (?:don't|do not) (?:need|want) (?:to|you to|any|the)\b"
-        r"|\b(?:we|you|it) (?:shouldn't|should not)\b|" + _START_AGREEMENTS + r"(?:please )?(?:avoid|stop) \w+ing\b",
+        r"|\b(?:we|you|it) (?:shouldn't|should not)\b|" + _CLAUSE_START + r"(?:please )?(?:avoid|stop) \w+ing\b",
     ),
 )
-"""What people forbid in passing."""
+"""Prohibitions in passing."""
 REBUTTALS = (
-    _said_agreements(
+    _sentence(
         "not correct|n't correct|not right|n't right|not true|n't true|incorrect|not what",
         r"\b(?:is|are|was|were|does|do|sounds?|looks?)(?: not|n't)(?: sound| look| seem)? (?:quite )?(?:correct"
         r"|right|rigth|true|what)\b|\bis incorrect\b",
     ),
 )
-"""What people say of something that is wrong, whatever it is."""
+"""Statements that something is wrong."""
 OBLIGATIONS = (
-    _said_agreements(
+    _sentence(
         "remind me|forget|later|afterwards|after that|eventually|todo|to do|remaining|follow|next step|still |yet to"
         "|come back to|revisit|return to|pick ",
         r"\bremind me\b|\b(?:don't|do not) (?:let me |ever )?forget\b|\b(?:later|afterwards|after that"
@@ -377,7 +387,7 @@ OBLIGATIONS = (
         r" (?:come back to|revisit|return to|pick (?:this|that|it) up)\b",
     ),
 )
-PROMISES = re.compile(
+PROMISE_START = re.compile(
     r"\W{0,6}(?:(?:then|next|after that|once [^.?!\n]{3,80}),? )?(?:next,? )?(?:i'll|i will|i'm going to"
     r"|i am going to|i'm about to)"
     r" (?!wait\b|be (?:here|happy|glad|ready)|let you|leave (?:it|that|this) (?:to|up)|stop\b|explain"
@@ -386,7 +396,7 @@ PROMISES = re.compile(
 )
 """How a promise begins."""
 CHOICES = (
-    _said_agreements(
+    _sentence(
         "because|instead of|rather than|so that|in favor of|in favour of",
         r"^\W{0,6}(?:so,? |therefore,? |then,? |here,? )?(?:i|we)(?:'ll| will|'ve| have|'m| am|'re"
         r"| are)? (?:just |now |also |will |going to |)?(?:use|used|using|chose|choose|chosen|went with"
@@ -398,7 +408,7 @@ CHOICES = (
         r"|instead of|rather than)\b",
     ),
 )
-"""A choice told with its reason."""
+"""A choice with its reason."""
 DONE = re.compile(
     r"\b(?:done|fixed|works?(?: now)?|working now|passes|passing|passed|solved|resolved|completed?|finished"
     r"|implemented|added|merged)\b"

@@ -1,4 +1,4 @@
-"""The tasks an agent keeps a list of: where a message writes that list, and how far each task is."""
+"""To-do lists kept by the agent: where a message writes the list, and the status of each task."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 from recto.context.facts.types import MessageView, ToolCall
 
-_LISTS = ("todos", "tasks", "plan", "steps", "items")
-_NAMES = ("content", "step", "subject", "title", "text", "description", "task", "name")
-_STATES = ("status", "state")
-_BOX = re.compile(r"^\s{0,12}(?:[-*+]|\d{1,3}[.)])\s{1,4}\[([ xX~✓✔-])\]\s{1,4}(\S[^\n]{0,600})$", re.MULTILINE)
-_MOST = 100
-_LONGEST = 200_000
+_LIST_KEYS = ("todos", "tasks", "plan", "steps", "items")
+_TEXT_KEYS = ("content", "step", "subject", "title", "text", "description", "task", "name")
+_STATUS_KEYS = ("status", "state")
+_CHECKBOX = re.compile(r"^\s{0,12}(?:[-*+]|\d{1,3}[.)])\s{1,4}\[([ xX~✓✔-])\]\s{1,4}(\S[^\n]{0,600})$", re.MULTILINE)
+_MAX_ITEMS = 100
+_MAX_ARGUMENT_CHARS = 200_000
 """Characters of arguments that are read."""
 _DONE = frozenset(
     ("completed", "complete", "done", "finished", "cancelled", "canceled", "deleted", "skipped", "closed")
 )
-_BEGUN = frozenset(("in_progress", "in progress", "inprogress", "active", "doing", "started", "running"))
+_STARTED = frozenset(("in_progress", "in progress", "inprogress", "active", "doing", "started", "running"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,71 +32,71 @@ class TodoItem:
     """`pending`, `in_progress` or `completed`."""
 
 
-def tasks_of(one: MessageView) -> list[TodoItem] | None:
-    """The list a message writes, which takes the place of the one before; None where it writes none."""
-    if one.role == "assistant":
-        for call in reversed(one.calls):
-            if (found := _listed(_arguments(call))) is not None:
-                return found
-    if one.role in ("assistant", "user") and "[" in one.text:
-        boxes = _BOX.findall(one.text[:_LONGEST])
+def todo_list_in(message: MessageView) -> list[TodoItem] | None:
+    """The list a message writes, which replaces the previous one; None if it writes none."""
+    if message.role == "assistant":
+        for call in reversed(message.calls):
+            if (items := _read_items(_parse_arguments(call))) is not None:
+                return items
+    if message.role in ("assistant", "user") and "[" in message.text:
+        boxes = _CHECKBOX.findall(message.text[:_MAX_ARGUMENT_CHARS])
         if len(boxes) >= 2:
             return [
                 TodoItem(text.strip(), "completed" if box in "xX✓✔" else "in_progress" if box == "~" else "pending")
-                for box, text in boxes[:_MOST]
+                for box, text in boxes[:_MAX_ITEMS]
             ]
     return None
 
 
-def changed_tasks(one: MessageView, known: int) -> Iterator[tuple[int, TodoItem]]:
-    """Tasks that are made and changed one by one, each with its place in the list: they are numbered from 1."""
-    for call in one.calls if one.role == "assistant" else ():
+def todo_changes(message: MessageView, count: int) -> Iterator[tuple[int, TodoItem]]:
+    """Tasks created or updated individually, each with its index in the list."""
+    for call in message.calls if message.role == "assistant" else ():
         name = call.tool.lower().replace("_", "")
         if name not in ("taskcreate", "taskupdate"):
             continue
-        given = _arguments(call)
-        if name == "taskcreate" and (text := _text(given)):
-            yield known, TodoItem(text, _status(given))
-            known += 1
+        arguments = _parse_arguments(call)
+        if name == "taskcreate" and (text := _text(arguments)):
+            yield count, TodoItem(text, _status(arguments))
+            count += 1
         elif name == "taskupdate":
-            number = str(given.get("taskId", given.get("task_id", given.get("id", ""))))
-            if number.isascii() and number.isdigit() and 0 < len(number) < 5 and "status" in given:
-                yield int(number) - 1, TodoItem("", _status(given))
+            number = str(arguments.get("taskId", arguments.get("task_id", arguments.get("id", ""))))
+            if number.isascii() and number.isdigit() and 0 < len(number) < 5 and "status" in arguments:
+                yield int(number) - 1, TodoItem("", _status(arguments))
 
 
-def _arguments(call: ToolCall) -> Mapping[str, Any]:
-    if len(call.arguments) > _LONGEST:
+def _parse_arguments(call: ToolCall) -> Mapping[str, Any]:
+    if len(call.arguments) > _MAX_ARGUMENT_CHARS:
         return {}
     try:
-        found = json.loads(call.arguments)
+        parsed = json.loads(call.arguments)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
-def _listed(arguments: Mapping[str, Any]) -> list[TodoItem] | None:
-    for name in _LISTS:
-        given = arguments.get(name)
-        if not isinstance(given, list) or not given:
+def _read_items(arguments: Mapping[str, Any]) -> list[TodoItem] | None:
+    for name in _LIST_KEYS:
+        items = arguments.get(name)
+        if not isinstance(items, list) or not items:
             continue
-        made = [
+        tasks = [
             TodoItem(text, _status(item))
-            for item in given[:_MOST]
+            for item in items[:_MAX_ITEMS]
             if isinstance(item, dict) and _has_status(item) and (text := _text(item))
         ]
-        if made:
-            return made
+        if tasks:
+            return tasks
     return None
 
 
 def _text(item: Mapping[str, Any]) -> str:
-    return next((value for name in _NAMES if isinstance(value := item.get(name), str) and value.strip()), "")
+    return next((value for name in _TEXT_KEYS if isinstance(value := item.get(name), str) and value.strip()), "")
 
 
 def _has_status(item: Mapping[str, Any]) -> bool:
-    return any(isinstance(item.get(name), str) for name in _STATES)
+    return any(isinstance(item.get(name), str) for name in _STATUS_KEYS)
 
 
 def _status(item: Mapping[str, Any]) -> str:
-    said = next((value.lower() for name in _STATES if isinstance(value := item.get(name), str)), "")
-    return "completed" if said in _DONE else "in_progress" if said in _BEGUN else "pending"
+    status = next((value.lower() for name in _STATUS_KEYS if isinstance(value := item.get(name), str)), "")
+    return "completed" if status in _DONE else "in_progress" if status in _STARTED else "pending"

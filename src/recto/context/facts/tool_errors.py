@@ -1,6 +1,6 @@
-"""Calls that failed: which lines of a result say so, and which later call shows that it is mended.
+"""Failed tool calls: which lines of a result report the failure, and which later call shows that it is resolved.
 
-A tool or a command that only looks at things breaks nothing, and what it shows holds errors of others: it is left out.
+Tools and commands that only read are ignored: errors in their output belong to what they show.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import re
 from dataclasses import dataclass
 
 from recto.context.facts.types import MessageView, ToolCall
-from recto.context.facts.user_text import cut
+from recto.context.facts.user_text import cut_words
 from recto.text.identifiers import clip_middle
 
-_LINES = 2
-"""Lines that are kept of one failure."""
-_MOST = 20_000
-"""Characters of a result that are looked at."""
-_SUBJECT = 200
-_READS = re.compile(
+_MAX_LINES = 2
+"""Lines kept of one failure."""
+_MAX_CHARS = 20_000
+"""Characters of a result that are read."""
+_MAX_CALL_CHARS = 200
+_READ_TOOL = re.compile(
     r"read|view|grep|glob|search|fetch|list|find|open|cat$|ls$|get_|get[A-Z]|lookup|browse|todo|task|skill|agent"
     r"|plan|ask",
     re.IGNORECASE,
 )
-_SHOWS = re.compile(
+_READ_COMMAND = re.compile(
     r"^(?:cd [^&;|]{1,200}(?:&&|;)\s{0,3})?(?:cat|head|tail|less|grep|rg|ag|sed -n|awk|ls|find|tree|git (?:show"
     r"|log|diff|blame|grep|status|branch)"
     r"|gh \w{1,20} (?:view|list|diff|status|checks)|wc|jq|echo|printf|fd|bat)\b"
 )
-_WHOLE = re.compile(
+_FAILED_RESULT = re.compile(
     r"\s*(?:<tool_use_error>|error:|Error:|ERROR:|fatal:|Traceback \(most recent"
     r"|(?:Error: )?Exit code:? [1-9]\d{0,2}\b|Command failed|\[error\])"
 )
@@ -36,8 +36,8 @@ _REFUSED = re.compile(
     r"\s*(?:<tool_use_error>)?(?:The user doesn't want to|Sibling tool call|\[Request interrupted"
     r"|Permission to use|This command requires approval|Cancelled)"
 )
-"""What is no failure of the call: people said no."""
-_TELLS = (
+"""Not a failure of the call: the user refused or interrupted it."""
+_FAILURE_LINES = (
     re.compile(
         r"^(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Failure)\b:?|\b(?:error|fatal|panic|ERROR|FATAL"
         r"|Error)(?:\[\w{1,20}\]| TS\d+)?: \S"
@@ -52,24 +52,24 @@ _TELLS = (
         r"|^\s{0,8}(?:assert|[Ee]xpected|[Aa]ctual)\b"
     ),
 )
-"""What a line looks like that says what went wrong, the plainest first."""
-_LOGS = re.compile(r"\b(?:INFO|DEBUG|TRACE)\b|^\[Request interrupted")
-_STRONG = re.compile(
+"""Lines that say what went wrong, most explicit first."""
+_LOG_LINE = re.compile(r"\b(?:INFO|DEBUG|TRACE)\b|^\[Request interrupted")
+_FAILURE_SIGN = re.compile(
     r"^Traceback \(most recent call last\)|^(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): \S|^\s{0,4}(?:error"
     r"|fatal|panic)(?:\[\w{1,20}\])?: \S"
     r"|^--- FAIL:|^FAIL\t|^FAILED |\b[1-9]\d{0,5} (?:failed|errors?)\b|\berror TS\d+|: command not found\b"
     r"|^npm ERR!|^make: \*\*\*",
     re.MULTILINE,
 )
-_CODE = re.compile(r"(?:Error: )?Exit code:? \d+")
+_EXIT_CODE = re.compile(r"(?:Error: )?Exit code:? \d+")
 _CUES = ("Traceback", "rror", "xception", "fatal", "panic", "FAIL", "failed", "not found", "npm ERR", "***")
-_PASTED = re.compile(
+_PASTED_ERROR = re.compile(
     r"^Traceback \(most recent call last\)|^\s{0,12}(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): \S.*"
     r"|^\s{0,12}(?:error|fatal|panic)(?:\[\w{1,20}\])?: \S.*"
     r"|^\s{0,4}--- FAIL: .*|^FAILED .*|^\S{1,200}: command not found.*|^npm ERR! .*"
     r"|^\S{1,200}\.\w{1,6}:\d{1,6}(?::\d{1,6})?: (?:error|undefined|cannot).*"
 )
-_CHECK = re.compile(
+_CHECK_COMMAND = re.compile(
     r"\b(?:go (?:test|build|vet|run)|golangci-lint|gofmt|pytest|tox|nox|ruff|mypy|pyright|black|flake8|(?:npm"
     r"|pnpm|yarn|bun)(?: run)? [\w:-]+"
     r"|npx \w+|cargo \w+|make(?: [\w-]+)?|mise run [\w:-]+|tsc|eslint|jest|vitest|mvn \w+|(?:\./)?gradlew? \w+"
@@ -82,68 +82,68 @@ _WORDS = re.compile(r"[\w./:-]+")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a result says of its call."""
+    """The outcome of a call according to its result."""
 
     call: str
-    """The call in a few words; empty where nobody knows it."""
+    """Short description of the call; empty if unknown."""
     lines: tuple[str, ...] = ()
-    """What failed, in the words of the result; none where it went well."""
+    """The lines that report the failure; empty if the call succeeded."""
 
 
-def failure_of(one: MessageView) -> Failure:
-    """Whether a tool's result is a failure, and which lines say so."""
-    call = told_by(one.calls[0]) if one.calls else ""
-    looked = clip_middle(one.text, _MOST)
-    if _REFUSED.match(looked):
+def detect_failure(message: MessageView) -> Failure:
+    """Whether a tool result is a failure, and which lines report it."""
+    call = describe_call(message.calls[0]) if message.calls else ""
+    clipped = clip_middle(message.text, _MAX_CHARS)
+    if _REFUSED.match(clipped):
         return Failure("")
-    if one.calls and (_READS.search(one.calls[0].tool) or _SHOWS.match(call.partition(" ")[2])):
+    if message.calls and (_READ_TOOL.search(message.calls[0].tool) or _READ_COMMAND.match(call.partition(" ")[2])):
         return Failure(call)
-    failed = _WHOLE.match(looked) is not None
-    if not failed and any(cue in looked for cue in _CUES):
-        failed = _STRONG.search(looked) is not None
-    return Failure(call, _telling(looked)) if failed else Failure(call)
+    failed = _FAILED_RESULT.match(clipped) is not None
+    if not failed and any(cue in clipped for cue in _CUES):
+        failed = _FAILURE_SIGN.search(clipped) is not None
+    return Failure(call, _failure_lines(clipped)) if failed else Failure(call)
 
 
 def pasted_errors(text: str) -> list[str]:
-    """The lines of a message that are errors somebody pasted."""
+    """Lines of a message that are pasted errors."""
     if not any(cue in text for cue in _CUES) or text.lstrip().startswith(
         ("<", "This session is being continued", "Base directory")
     ):
         return []
-    found = (line.strip() for line in clip_middle(text, _MOST).splitlines() if _PASTED.match(line))
-    lines = list(dict.fromkeys(line for line in found if not line.startswith("Traceback")))
+    errors = (line.strip() for line in clip_middle(text, _MAX_CHARS).splitlines() if _PASTED_ERROR.match(line))
+    lines = list(dict.fromkeys(line for line in errors if not line.startswith("Traceback")))
     return lines[:1] + lines[1:][-1:]
 
 
-def told_by(call: ToolCall) -> str:
-    """A call in a few words: the tool, and the command or the file it is about."""
-    return cut(f"{call.tool} {_subject(call.arguments)}", _SUBJECT)
+def describe_call(call: ToolCall) -> str:
+    """A call in a few words: the tool, and the command or file it is about."""
+    return cut_words(f"{call.tool} {_subject(call.arguments)}", _MAX_CALL_CHARS)
 
 
-def settles(call: str, failed: str) -> bool:
-    """Whether a call that went well shows that another is mended: the same tool on the same, or the same check."""
+def resolves_failure(call: str, failed: str) -> bool:
+    """Whether a successful call shows that a failed one is resolved: the same call, or the same check."""
     tool, _, subject = call.partition(" ")
-    other, _, before = failed.partition(" ")
-    if tool != other:
+    failed_tool, _, failed_subject = failed.partition(" ")
+    if tool != failed_tool:
         return False
-    if subject == before or not before:
+    if subject == failed_subject or not failed_subject:
         return True
-    checks = set(_CHECK.findall(before)) - {"git add", "git commit"}
+    checks = set(_CHECK_COMMAND.findall(failed_subject)) - {"git add", "git commit"}
     if checks:
-        return bool(checks & set(_CHECK.findall(subject)))
-    words, own = set(_WORDS.findall(subject)), set(_WORDS.findall(before))
-    return bool(words | own) and len(words & own) / len(words | own) >= 0.6
+        return bool(checks & set(_CHECK_COMMAND.findall(subject)))
+    words, failed_words = set(_WORDS.findall(subject)), set(_WORDS.findall(failed_subject))
+    return bool(words | failed_words) and len(words & failed_words) / len(words | failed_words) >= 0.6
 
 
 def _subject(arguments: str) -> str:
     try:
-        given = json.loads(arguments[:50_000])
+        parsed = json.loads(arguments[:50_000])
     except (ValueError, RecursionError):
         return arguments[:1_000]
-    if not isinstance(given, dict):
+    if not isinstance(parsed, dict):
         return arguments[:1_000]
     for name in ("command", "cmd", "file_path", "path", "notebook_path", "pattern", "query", "url", "script", "code"):
-        value = given.get(name)
+        value = parsed.get(name)
         if isinstance(value, list):
             value = " ".join(map(str, value))
         if isinstance(value, str) and value:
@@ -151,8 +151,10 @@ def _subject(arguments: str) -> str:
     return arguments[:1_000]
 
 
-def _telling(text: str) -> tuple[str, ...]:
+def _failure_lines(text: str) -> tuple[str, ...]:
     lines = [line.strip() for line in re.sub(r"</?tool_use_error>", "", text).splitlines() if line.strip()]
-    lines = [line for line in dict.fromkeys(lines) if not _CODE.fullmatch(line) and not _LOGS.search(line[:200])]
-    telling = [line for tells in _TELLS for line in lines if tells.search(line[:600])]
-    return tuple(dict.fromkeys(telling[:_LINES])) or tuple(lines[:1])
+    lines = [
+        line for line in dict.fromkeys(lines) if not _EXIT_CODE.fullmatch(line) and not _LOG_LINE.search(line[:200])
+    ]
+    reporting = [line for pattern in _FAILURE_LINES for line in lines if pattern.search(line[:600])]
+    return tuple(dict.fromkeys(reporting[:_MAX_LINES])) or tuple(lines[:1])

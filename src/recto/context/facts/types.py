@@ -1,4 +1,4 @@
-"""Messages as compression reads them, and what it keeps of them: facts, files, and text in their place. Values only."""
+"""Values of fact extraction: message views, facts, worked-on files, levels and classification marks."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from recto.transcript.entries import MESSAGE, Entry, Role
 FactKind = Literal[
     "constraint", "preference", "correction", "decision", "approval", "obligation", "question", "error", "progress"
 ]
-"""`obligation`: something promised or left to do. `question`: one that has no answer yet. `progress`: a task and how
-far it is."""
+"""`obligation`: something promised or still to do. `question`: one without an answer yet. `progress`: a task and its
+status."""
 Level = Literal["full", "key_points", "one_line", "title"]
-"""How much is left of an exchange, from all of it to its name."""
+"""How much remains of an exchange, from all of it to its title."""
 
 
 class Mark(IntFlag):
-    """What kind of thing a message says, told by rule. Kept with the index, so its bits never change their meaning."""
+    """What kind of statement a message makes, detected by rule. Stored with the index: bits never change their
+    meaning."""
 
     NONE = 0
     CORRECTION = 1
-    """Takes back or replaces something said before."""
+    """Retracts or replaces an earlier statement."""
     CONSTRAINT = 2
     """What must, must not, always or never be done."""
     DECISION = 4
     PREFERENCE = 8
     QUESTION = 16
     ERROR = 32
-    """Carries an error message or a failure."""
+    """Contains an error message or a failure."""
     CRITICAL = 64
-    """Says of itself that it is important or must be remembered."""
+    """States that it is important or must be remembered."""
     EVERGREEN = 128
-    """Does not age: names, birthdays, standing facts about a person or a project."""
+    """Does not age: names, birthdays, permanent facts about a person or a project."""
     SECRET = 256
-    """Holds something that looks like a key or a password."""
+    """Contains something that looks like a key or a password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,70 +52,70 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageView:
-    """One message."""
+    """One message, as fact extraction and compaction read it."""
 
     seq: int
     role: Role
     text: str
-    """What was said, or a tool's output; thinking is not in it."""
+    """Message text or tool output, without thinking."""
     calls: tuple[ToolCall, ...] = ()
-    """The calls it makes; for a tool's result, the call it answers."""
+    """The calls it makes; for a tool result, the call it answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """Something that must not be lost, in the words in which it was said."""
+    """Something that must not be lost, in its original words."""
 
     kind: FactKind
     text: str
-    """Verbatim, a sentence or a line of its source."""
+    """Verbatim: a sentence or a line of its source."""
     seq: int
-    """The entry it stands in."""
+    """The source entry."""
     role: Role
     open: bool = True
-    """Whether it still counts: not superseded, not answered, not solved, not done."""
+    """Whether it still holds: not superseded, answered, resolved or done."""
     superseded_by: int | None = None
-    """The entry that took it back."""
+    """The entry that superseded it."""
     about: str = ""
-    """What tells whether it still counts: the call that failed, the state of a task."""
+    """What decides whether it still holds: the failed call, the status of a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkedFile:
-    """A file that was worked with."""
+    """A file the agent worked with."""
 
     path: str
     reads: int
     edits: int
     last: int
-    """The entry in which it was last touched."""
+    """The entry in which it was last used."""
     last_read: int = 0
-    """The entry with its newest content; 0 where it was never shown."""
+    """The entry with its newest content; 0 if it was never shown."""
 
 
-_SAID = ("text", "result")
+_TEXT_KINDS = ("text", "result")
 
 
 class MessageViewReader:
-    """Reads messages in their order, and remembers the calls that results answer."""
+    """Reads messages in order and remembers the calls that results answer."""
 
     def __init__(self) -> None:
         self._calls: dict[str, ToolCall] = {}
 
-    def tell(self, seq: int, message: Message) -> MessageView:
-        """One message."""
-        made = {part.call_id: ToolCall(part.name, part.text) for part in message.calls}
-        self._calls |= made
+    def view(self, seq: int, message: Message) -> MessageView:
+        """The view of one message."""
+        calls = {part.call_id: ToolCall(part.name, part.text) for part in message.calls}
+        self._calls |= calls
         answered = (self._calls.get(part.call_id) for part in message.results)
         return MessageView(
             seq=seq,
             role=message.role,
-            text="\n".join(part.text for part in message.parts if part.kind in _SAID),
-            calls=(*made.values(), *(call for call in answered if call is not None)),
+            text="\n".join(part.text for part in message.parts if part.kind in _TEXT_KINDS),
+            calls=(*calls.values(), *(call for call in answered if call is not None)),
         )
 
 
-def told_in(entries: Iterable[Entry]) -> list[MessageView]:
-    """The messages among stored entries."""
-    teller = MessageViewReader()
-    return [teller.tell(entry.seq, read(entry.content, entry.wire)) for entry in entries if entry.kind == MESSAGE]
+def message_views(entries: Iterable[Entry]) -> list[MessageView]:
+    """Views of the messages among stored entries."""
+    reader = MessageViewReader()
+    return [reader.view(entry.seq, read(entry.content, entry.wire)) for entry in entries if entry.kind == MESSAGE]

@@ -1,7 +1,7 @@
-"""What somebody said in their own words, sentence by sentence: no code, no quotation, nothing put in their mouth.
+"""The user's own words, sentence by sentence: no code, no quotations, no injected blocks.
 
-Agents put reminders, the output of commands, summaries and the bodies of skills into messages that stand under the
-user's name. Such blocks are known by their tags and by how they begin. What the words mean is not known here.
+Agents put reminders, command output, summaries and skill bodies into messages under the user's name. Such blocks are
+recognized by their tags and openings.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-LONGEST = 300
-"""Characters of a sentence that are kept, cut between two words."""
-_MOST = 3_000
-"""Characters of own words; what is longer was pasted."""
-_BEGINNING, _END = 1_200, 600
-"""Of something pasted: own words stand before and after it."""
-_MOST_READ = 200_000
+MAX_SENTENCE_CHARS = 300
+"""Characters of a sentence, cut between words."""
+_MAX_OWN_CHARS = 3_000
+"""Maximum length of own words; anything longer was pasted."""
+_HEAD_CHARS, _TAIL_CHARS = 1_200, 600
+"""Characters read of a pasted text: own words come before and after it."""
+_MAX_READ_CHARS = 200_000
 
 _INJECTED = (
     "This session is being continued from a previous conversation",
@@ -26,94 +26,99 @@ _INJECTED = (
     "[SYSTEM NOTIFICATION",
     "Your task is to create a detailed summary of the conversation",
 )
-"""How messages begin that stand under the user's name and are not the user's."""
-_ARGUMENTS = re.compile(r"<command-args>([^<]{1,4000})</command-args>")
-"""What the user typed behind a command."""
+"""Openings of messages under the user's name that the user did not write."""
+_COMMAND_ARGUMENTS = re.compile(r"<command-args>([^<]{1,4000})</command-args>")
+"""What the user typed after a command."""
 _TAG = re.compile(r"\s*<([A-Za-z][\w-]{1,60})(?:\s[^<>\n]{0,300})?>")
-_ENDLESS = re.compile(
+_INJECTED_TAG = re.compile(
     r"\s*<(?:system|command|local-command|task|user-prompt|bash|ide|antml)[\w:-]*(?:\s[^<>\n]{0,300})?>"
 )
-"""Tags behind which nothing is the user's, even where they do not end."""
+"""Tags after which nothing is the user's, even if they are never closed."""
 _FENCE = re.compile(r"\s{0,12}(```+|~~~+)")
-_SPOKEN_BY = re.compile(
+_SPEAKER_LABEL = re.compile(
     r"\s*[*_#\[]{0,3}(?:user|human|assistant|system|tool|developer|ai|claude|model)[*_\]]{0,3}\s?:", re.IGNORECASE
 )
-"""A line of a conversation that was pasted."""
-_MARK = re.compile(r"\s*(?:[-*•+]\s+|#{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX~]\]\s+){1,3}")
+"""A line of a pasted conversation."""
+_LIST_MARKER = re.compile(r"\s*(?:[-*•+]\s+|#{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX~]\]\s+){1,3}")
 _SENTENCE = re.compile(r"[.!?…][\"'”’)\]*_`]{0,3}\s+(?=[^a-z\s])|[。！？؟]")
-_WRAPPED = 50
+_MIN_WRAPPED_CHARS = 50
 
 
-def sentences_of(text: str) -> list[str]:
-    """The sentences and lines of prose that are the speaker's own. Linear; never raises."""
-    said = "\n".join(own_lines(text))
-    if len(said) > _MOST:
-        said = f"{said[:_BEGINNING].rpartition(' ')[0]}\n\n{said[-_END:].partition(' ')[2]}"
-    return [cut(sentence) for line in _joined(said.split("\n")) for sentence in _split(line)]
+def user_sentences(text: str) -> list[str]:
+    """The speaker's own sentences and prose lines. Linear; never raises."""
+    text_lines = "\n".join(own_lines(text))
+    if len(text_lines) > _MAX_OWN_CHARS:
+        text_lines = f"{text_lines[:_HEAD_CHARS].rpartition(' ')[0]}\n\n{text_lines[-_TAIL_CHARS:].partition(' ')[2]}"
+    return [
+        cut_words(sentence) for line in _join_wrapped(text_lines.split("\n")) for sentence in _split_sentences(line)
+    ]
 
 
 def own_lines(text: str) -> list[str]:
     """The lines that are the speaker's own."""
-    text = text[:_MOST_READ]
+    text = text[:_MAX_READ_CHARS]
     if text.lstrip().startswith(_INJECTED):
         return []
-    typed = [found[1].strip() for found in _ARGUMENTS.finditer(text)] if "<command-args>" in text else []
-    kept: list[str] = []
+    typed = [match[1].strip() for match in _COMMAND_ARGUMENTS.finditer(text)] if "<command-args>" in text else []
+    own: list[str] = []
     fence, tag, announced = "", "", False
     for line in text.splitlines():
-        # What is set in under a line that announces it was copied from somewhere.
-        announced = announced and (not line.strip() or line.startswith(("  ", "\t"))) and not _MARK.match(line)
+        # An indented block after a line that ends with a colon was copied from elsewhere.
+        announced = announced and (not line.strip() or line.startswith(("  ", "\t"))) and not _LIST_MARKER.match(line)
         if announced:
             continue
         announced = line.rstrip().endswith(":")
         if tag:
             tag = "" if f"</{tag}>" in line else tag
-        elif found := _FENCE.match(line):
-            fence = "" if fence and found[1].startswith(fence) else fence or found[1]
-        elif opened := None if fence else _TAG.match(line) or _ENDLESS.match(line):
+        elif match := _FENCE.match(line):
+            fence = "" if fence and match[1].startswith(fence) else fence or match[1]
+        elif opened := None if fence else _TAG.match(line) or _INJECTED_TAG.match(line):
             name = opened[1] if opened.re is _TAG else ""
             if name and f"</{name}>" in text:
                 tag = "" if f"</{name}>" in line else name
-            elif _ENDLESS.match(line):
+            elif _INJECTED_TAG.match(line):
                 break
-        elif not fence and not line.lstrip().startswith((">", "|")) and not _SPOKEN_BY.match(line):
-            kept.append(line)
-    return [*kept, *typed]
+        elif not fence and not line.lstrip().startswith((">", "|")) and not _SPEAKER_LABEL.match(line):
+            own.append(line)
+    return [*own, *typed]
 
 
-def cut(text: str, most: int = LONGEST) -> str:
+def cut_words(text: str, max_chars: int = MAX_SENTENCE_CHARS) -> str:
     """The beginning of a text with single spaces, cut between words."""
-    plain = " ".join(text[: most * 8].split())
-    if len(plain) <= most:
+    plain = " ".join(text[: max_chars * 8].split())
+    if len(plain) <= max_chars:
         return plain
-    piece = plain[: most + 1]
+    piece = plain[: max_chars + 1]
     space = piece.rfind(" ")
-    return piece[:space] if space > most // 2 else plain[:most]
+    return piece[:space] if space > max_chars // 2 else plain[:max_chars]
 
 
-def _joined(lines: list[str]) -> Iterator[str]:
-    """Lines of prose; what was broken inside a sentence is joined again."""
-    whole = ""
+def _join_wrapped(lines: list[str]) -> Iterator[str]:
+    """Lines of prose; sentences broken across lines are joined."""
+    paragraph = ""
     for line in lines:
         plain = line.strip()
-        goes_on = (
-            len(whole) >= _WRAPPED and whole[-1] not in ".!?:;。" and plain[:1].islower() and not _MARK.match(line)
+        continues = (
+            len(paragraph) >= _MIN_WRAPPED_CHARS
+            and paragraph[-1] not in ".!?:;。"
+            and plain[:1].islower()
+            and not _LIST_MARKER.match(line)
         )
-        if goes_on and len(whole) < 4 * LONGEST:
-            whole += " " + plain
+        if continues and len(paragraph) < 4 * MAX_SENTENCE_CHARS:
+            paragraph += " " + plain
             continue
-        if whole:
-            yield whole
-        marked = _MARK.match(plain)
-        whole = plain[marked.end() :] if marked else plain
-    if whole:
-        yield whole
+        if paragraph:
+            yield paragraph
+        marker = _LIST_MARKER.match(plain)
+        paragraph = plain[marker.end() :] if marker else plain
+    if paragraph:
+        yield paragraph
 
 
-def _split(line: str) -> Iterator[str]:
+def _split_sentences(line: str) -> Iterator[str]:
     start = 0
-    for found in _SENTENCE.finditer(line):
-        yield line[start : found.end()].strip()
-        start = found.end()
+    for match in _SENTENCE.finditer(line):
+        yield line[start : match.end()].strip()
+        start = match.end()
     if rest := line[start:].strip():
         yield rest

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from recto.context.facts.extraction import critical_first
-from recto.context.facts.grounding import folded
+from recto.context.facts.extraction import by_priority
+from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Fact, FactKind, WorkedFile
-from recto.context.facts.user_text import sentences_of
+from recto.context.facts.user_text import user_sentences
 from recto.context.window.notes import MAX_NOTE_CHARS, Note, NoteKind
 from recto.continuity.checkpoints.checkpoint import (
     Changes,
@@ -62,7 +62,7 @@ def checkpoint_of(
     last: int,
 ) -> Checkpoint:
     """The state of a task, from what is known of it."""
-    ordered = [fact for fact in critical_first(facts) if fact.open]
+    ordered = [fact for fact in by_priority(facts) if fact.open]
 
     def of(*kinds: FactKind) -> list[Fact]:
         return [fact for fact in ordered if fact.kind in kinds]
@@ -101,30 +101,30 @@ def checkpoint_of(
 
 def criteria_in(goal: str) -> list[str]:
     """The sentences of a task that say when it is done."""
-    return [mask_secrets(said) for said in sentences_of(goal) if _WANTED.search(said.lower())][:_CRITERIA]
+    return [mask_secrets(said) for said in user_sentences(goal) if _WANTED.search(said.lower())][:_CRITERIA]
 
 
 def carried(checkpoint: Checkpoint, before: Checkpoint | None) -> Checkpoint:
     """The checkpoint with what the one before knew to be done, where a new list no longer tells it."""
     if before is None:
         return checkpoint
-    listed = {folded(task.text) for task in checkpoint.subtasks}
-    done = [task for task in before.subtasks if task.status == "done" and folded(task.text) not in listed]
+    listed = {fold_words(task.text) for task in checkpoint.subtasks}
+    done = [task for task in before.subtasks if task.status == "done" and fold_words(task.text) not in listed]
     return replace(checkpoint, subtasks=(*done[-_CARRIED:], *checkpoint.subtasks)[-_SUBTASKS:])
 
 
 def with_given(checkpoint: Checkpoint, given: ManualState) -> Checkpoint:
     """The checkpoint with what was set by hand; of two words about one subtask the later one counts."""
-    tasks = {folded(task.text): task for task in checkpoint.subtasks}
+    tasks = {fold_words(task.text): task for task in checkpoint.subtasks}
     for task in given.subtasks:
-        known = tasks.get(folded(task.text))
+        known = tasks.get(fold_words(task.text))
         if known is None or task.seq >= known.seq:
-            tasks[folded(task.text)] = replace(task, text=known.text if known else task.text)
-    over = {folded(one.text): one.seq for one in given.solved}
+            tasks[fold_words(task.text)] = replace(task, text=known.text if known else task.text)
+    over = {fold_words(one.text): one.seq for one in given.solved}
     issues = [
         issue
         for issue in _first((*given.issues, *checkpoint.open_issues), [i.error for i in given.issues])
-        if issue.seq > over.get(folded(issue.error), -1)
+        if issue.seq > over.get(fold_words(issue.error), -1)
     ]
     return replace(
         checkpoint,
@@ -149,7 +149,7 @@ def changed(given: ManualState, changes: Changes, checkpoint: Checkpoint, seq: i
             )
     for address in changes.services:
         address_in(address)
-    tasks = {folded(task.text): task for task in given.subtasks}
+    tasks = {fold_words(task.text): task for task in given.subtasks}
     meant: tuple[tuple[Status, tuple[str, ...]], ...] = (
         ("planned", changes.plan),
         ("in_progress", changes.doing),
@@ -158,10 +158,10 @@ def changed(given: ManualState, changes: Changes, checkpoint: Checkpoint, seq: i
     for status, texts in meant:
         for text in texts:
             named = text if status == "planned" else _named(text, (*checkpoint.subtasks, *tasks.values()))
-            tasks.pop(folded(named), None)
-            tasks[folded(named)] = Subtask(text=mask_secrets(named), status=status, seq=seq)
-    again = {folded(text) for text in changes.issues}
-    before = tuple(one for one in given.solved if folded(one.text) not in again)
+            tasks.pop(fold_words(named), None)
+            tasks[fold_words(named)] = Subtask(text=mask_secrets(named), status=status, seq=seq)
+    again = {fold_words(text) for text in changes.issues}
+    before = tuple(one for one in given.solved if fold_words(one.text) not in again)
     solved = [_issue_named(text, checkpoint.open_issues) for text in changes.solved]
     return ManualState(
         goal=mask_secrets(changes.goal) or given.goal,
@@ -221,10 +221,10 @@ def _listed(facts: Sequence[Fact]) -> tuple[Subtask, ...]:
 
 def _named(text: str, subtasks: Sequence[Subtask]) -> str:
     """The subtask that is meant: the one with these words, or the only one that has them in it."""
-    words = folded(text)
-    if any(folded(task.text) == words for task in subtasks):
+    words = fold_words(text)
+    if any(fold_words(task.text) == words for task in subtasks):
         return text
-    found = {folded(task.text): task.text for task in subtasks if words and words in folded(task.text)}
+    found = {fold_words(task.text): task.text for task in subtasks if words and words in fold_words(task.text)}
     within = list(found.values())
     if len(within) > 1:
         raise InputError(f"several subtasks say '{text[:80]}': {'; '.join(one[:80] for one in within[:5])}. Say more.")
@@ -232,8 +232,8 @@ def _named(text: str, subtasks: Sequence[Subtask]) -> str:
 
 
 def _issue_named(text: str, issues: Sequence[Issue]) -> str:
-    words = folded(text)
-    within = [issue.error for issue in issues if words and words in folded(issue.error)]
+    words = fold_words(text)
+    within = [issue.error for issue in issues if words and words in fold_words(issue.error)]
     if not within:
         raise InputError(f"no open issue says '{text[:80]}'. Nothing was stored.")
     return within[0]
@@ -254,7 +254,7 @@ def _said(texts: Iterable[str], seq: int) -> tuple[Item, ...]:
 def _once(items: Iterable[Item], most: int) -> tuple[Item, ...]:
     found: dict[str, Item] = {}
     for item in items:
-        found.setdefault(folded(item.text), item)
+        found.setdefault(fold_words(item.text), item)
     return tuple(found.values())[:most]
 
 
@@ -262,9 +262,9 @@ def _first(issues: Sequence[Issue], first: Sequence[str]) -> list[Issue]:
     """Each issue once; those that were named by hand come first."""
     found: dict[str, Issue] = {}
     for issue in issues:
-        found.setdefault(folded(issue.error), issue)
-    named = {folded(error) for error in first}
-    return sorted(found.values(), key=lambda issue: folded(issue.error) not in named)
+        found.setdefault(fold_words(issue.error), issue)
+    named = {fold_words(error) for error in first}
+    return sorted(found.values(), key=lambda issue: fold_words(issue.error) not in named)
 
 
 def _speaker(fact: Fact) -> Speaker:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from recto.context.compaction.prompts import quoted
 from recto.context.compaction.protocols import ChatModel, ModelRequest
-from recto.context.facts.classifier import marks_of
-from recto.context.facts.extraction import critical_first, facts_of
+from recto.context.facts.classifier import classify
+from recto.context.facts.extraction import by_priority, extract_facts
 from recto.context.facts.types import Fact, FactKind, Mark, MessageView, MessageViewReader
-from recto.context.facts.user_text import sentences_of
+from recto.context.facts.user_text import user_sentences
 from recto.continuity.memory.events import Cursor, about_of
 from recto.continuity.memory.model import KINDS, MemoryKind
 from recto.errors import InputError, RectoError
@@ -77,12 +77,12 @@ def candidates(facts: Sequence[Fact], after: int) -> list[MemoryCandidate]:
     """What of the facts is worth remembering and was said after an entry, the most important first."""
     took_back = {fact.superseded_by: fact.seq for fact in facts if fact.superseded_by is not None}
     found = []
-    for fact in critical_first(facts):
+    for fact in by_priority(facts):
         kind = _KINDS.get(fact.kind)
         speaks = fact.role == "user" or (fact.role == "assistant" and fact.kind == "decision")
         if kind is None or not fact.open or not speaks or fact.seq <= after or not _is_whole(fact.text):
             continue
-        marks = marks_of(fact.text, fact.role)
+        marks = classify(fact.text, fact.role)
         older = took_back.get(fact.seq) if fact.kind == "correction" else None
         found.append(
             MemoryCandidate(
@@ -106,7 +106,7 @@ def lessons(told: Iterable[MessageView]) -> list[MemoryCandidate]:
         )
         for one in told
         if one.role == "assistant" and one.text.strip()
-        for sentence in sentences_of(one.text)
+        for sentence in user_sentences(one.text)
         if _LESSON.search(sentence) and _is_whole(sentence)
     ]
 
@@ -128,7 +128,7 @@ def said_in_own_words(text: str, one: MessageView) -> bool:
     """
     if one.role != "user" or one.calls or len(one.text) > _TYPED or one.text.count("\n") >= _TYPED_LINES:
         return False
-    return not _NOT_TYPED.search(one.text) and text in sentences_of(one.text)
+    return not _NOT_TYPED.search(one.text) and text in user_sentences(one.text)
 
 
 def _is_whole(text: str) -> bool:
@@ -237,7 +237,7 @@ def reviews(
             return
         made = Review(session=session, first=upto + 1, last=entries[-1].seq, hash=entries[-1].hash.hex())
         made.told = list(heard(entries, teller))
-        facts = made.facts = facts_of(made.told, facts)
+        facts = made.facts = extract_facts(made.told, facts)
         made.found = [*_noted(entries), *candidates(facts, upto), *lessons(made.told)]
         made.shown = list(_shown(entries))
         if model is not None:
@@ -252,7 +252,7 @@ def heard(entries: Iterable[Entry], teller: MessageViewReader) -> Iterator[Messa
     for entry in entries:
         if is_original_message(entry):
             try:
-                yield teller.tell(entry.seq, read(entry.content, entry.wire))
+                yield teller.view(entry.seq, read(entry.content, entry.wire))
             except InputError:
                 continue
 
@@ -272,7 +272,7 @@ def is_own_words(store: TranscriptStore, pointer: str, text: str) -> bool:
         return False
     if message.role != "user" or any(part.kind != "text" for part in message.parts):
         return False
-    return said_in_own_words(text, MessageViewReader().tell(seq, message))
+    return said_in_own_words(text, MessageViewReader().view(seq, message))
 
 
 def _trusted(store: TranscriptStore, session: str, cursor: Cursor) -> tuple[int, tuple[Fact, ...]]:
@@ -281,7 +281,7 @@ def _trusted(store: TranscriptStore, session: str, cursor: Cursor) -> tuple[int,
     if entry is None or entry.hash.hex() != cursor.hash:
         return 0, ()
     held = [one for seq in cursor.standing for one in store.read(session, seq, seq)]
-    return cursor.upto, facts_of(heard(held, MessageViewReader()))
+    return cursor.upto, extract_facts(heard(held, MessageViewReader()))
 
 
 def _calls(entry: Entry) -> bool:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import log
 from typing import Literal, get_args
 
-from recto.context.facts.classifier import supersedes
-from recto.context.facts.grounding import folded
+from recto.context.facts.classifier import supersession_score
+from recto.context.facts.grounding import fold_words
 from recto.text.similarity import cosine, text_vector
 
 MemoryKind = Literal["decision", "lesson", "correction", "preference", "fact", "procedure"]
@@ -115,14 +115,14 @@ def strength(memory: Memory, now: int) -> float:
 def flags_of(text: str, others: Iterable[Memory], without: str = "") -> tuple[MemoryFlag, ...]:
     """Which memories a text repeats or contradicts, the surest first."""
     own, found = text_vector(text.lower()), []
-    key, values, denies = folded(text), _values(text), bool(_DENIES.search(text))
+    key, values, denies = fold_words(text), _values(text), bool(_DENIES.search(text))
     for other in list(others)[:_COMPARED]:
         if other.id == without or other.state != "approved":
             continue
-        like = 1.0 if folded(other.text) == key else cosine(own, text_vector(other.text.lower()))
+        like = 1.0 if fold_words(other.text) == key else cosine(own, text_vector(other.text.lower()))
         theirs = _values(other.text)
         differs = (values and theirs and values != theirs) or denies != bool(_DENIES.search(other.text))
-        taken_back = supersedes(text, other.text) if like >= _NEAR or values != theirs else 0.0
+        taken_back = supersession_score(text, other.text) if like >= _NEAR or values != theirs else 0.0
         if taken_back >= _CONTRADICTS or (like >= _LIKE and differs):
             found.append(MemoryFlag(kind="conflict", id=other.id, score=round(max(taken_back, like), 3)))
         elif like >= _SAME:
@@ -132,8 +132,8 @@ def flags_of(text: str, others: Iterable[Memory], without: str = "") -> tuple[Me
 
 def is_known(text: str, others: Iterable[Memory]) -> bool:
     """Whether one of the memories says the same, word for word; case, marks and white space aside."""
-    key = folded(text)
-    return any(folded(other.text) == key for other in others)
+    key = fold_words(text)
+    return any(fold_words(other.text) == key for other in others)
 
 
 def _values(text: str) -> frozenset[str]:

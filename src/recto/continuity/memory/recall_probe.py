@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recto.context.facts.grounding import folded
+from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import MessageView
-from recto.context.facts.user_text import sentences_of
+from recto.context.facts.user_text import user_sentences
 from recto.recall.types import Query
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ def held_out(told: Sequence[MessageView], most: int = MOST) -> list[HeldOut]:
     """Questions about these messages, evenly spread over them: every other telling word of a sentence."""
     made = []
     for one in told:
-        sentences = sentences_of(one.text) if one.role in ("user", "assistant") else []
+        sentences = user_sentences(one.text) if one.role in ("user", "assistant") else []
         for sentence in sentences[:3]:
-            words = [word for word in dict.fromkeys(folded(sentence).split()) if len(word) >= _SHORT]
+            words = [word for word in dict.fromkeys(fold_words(sentence).split()) if len(word) >= _SHORT]
             if len(words) >= _LEAST_WORDS:
                 made.append(HeldOut(question=" ".join(words[::2]), seq=one.seq, sentence=sentence))
                 break
@@ -68,8 +68,8 @@ def health_of(recall: RecallService, questions: Sequence[HeldOut], now: int) -> 
     found, missed = 0, []
     for one in questions:
         hits = recall.search(Query(text=one.question, now=now), most=TOP, scope="session").hits[:TOP]
-        says = folded(one.sentence)
-        if any(hit.seq == one.seq or says in folded(hit.text) for hit in hits):
+        says = fold_words(one.sentence)
+        if any(hit.seq == one.seq or says in fold_words(hit.text) for hit in hits):
             found += 1
         else:
             missed.append(one.seq)

@@ -16,20 +16,13 @@ from recto.cli.console import out, safe, when
 from recto.cli.sessions import known_session
 from recto.config import Settings
 from recto.config.factory import build_health_report, open_store
-from recto.health.metrics import Alert, TurnHealth
+from recto.health.metrics import METRICS_BY_FIELD, Alert, TurnHealth
 from recto.health.trends import HealthReport, Trend
 from recto.transcript.tenancy import operator_key
 
 _GRADES = {"critical": ("✗ ", "red"), "degradation": ("▲ ", "yellow"), "anomaly": ("· ", "cyan")}
 _ARROWS = {"rising": "↑", "falling": "↓", "steady": "→"}
 _LEVELS = "▁▂▃▄▅▆▇█"
-_SHARES = frozenset({"utilization", "bloat", "prefix", "protected", "estimate_error"})
-_NAMES = {
-    "evicted": "messages left",
-    "burn": "tokens added",
-    "index_lag": "index lag",
-    "estimate_error": "estimate error",
-}
 
 
 @click.command("health")
@@ -99,12 +92,12 @@ def _measures(trends: Sequence[Trend]) -> Table:
     table = Table("measure", Column("now", justify="right"), Column("change", justify="right"), "", "")
     for trend in trends:
         style = "" if trend.direction == "steady" else "red" if trend.worse else "green"
-        shown = _share if trend.name in _SHARES else _number
+        metric = METRICS_BY_FIELD[trend.name]
+        shown = _share if metric.is_ratio else _number
         sign = "+" if trend.delta is not None and trend.delta > 0 else ""
         change = sign + _told(trend.delta, shown)
         arrow = Text(_ARROWS[trend.direction], style=style)
-        name = _NAMES.get(trend.name, trend.name)
-        table.add_row(name, _told(trend.now, shown), change, arrow, sparkline(trend.values))
+        table.add_row(metric.label, _told(trend.now, shown), change, arrow, sparkline(trend.values))
     return table
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 from recto.context.window.pressure import MIN_BASELINE_TURNS, VELOCITY_TURNS
 
+Direction = Literal["rising", "falling", "steady"]
 Grade = Literal["critical", "degradation", "anomaly"]
 AlertName = Literal["utilization", "evictions", "fidelity", "ratio", "bloat", "burn"]
 
@@ -64,6 +65,149 @@ class TurnHealth:
     cache_read: int
     """Prompt tokens that the provider read from its cache, as reported."""
     cache_write: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnMetric:
+    """How one metric of a turn is labelled, judged and exported. Trends, exporters, CLI and TUI read this table."""
+
+    field: str
+    """The field of `TurnHealth` that holds its value."""
+    label: str
+    """Its name on screens."""
+    is_ratio: bool = False
+    """Whether it is shown as a percentage."""
+    worse: Direction | None = None
+    """The direction in which it gets worse; None for a metric whose trend is not tracked."""
+    attribute: str = ""
+    """Its OpenTelemetry attribute; empty: not exported there."""
+    prometheus: str = ""
+    """Its Prometheus metric; empty: not exported there."""
+    help: str = ""
+    """The help text of the Prometheus metric."""
+    buckets: tuple[float, ...] = ()
+    """Histogram buckets in Prometheus; without any it is a counter."""
+
+
+TOKEN_BUCKETS = tuple(float(4**power) for power in range(3, 12))
+"""64 to 4,194,304: from a greeting to the largest context window."""
+_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.95, 1.0)
+
+TURN_METRICS = (
+    TurnMetric(
+        field="utilization",
+        label="utilization",
+        is_ratio=True,
+        worse="rising",
+        attribute="recto.utilization",
+        prometheus="recto_utilization_ratio",
+        help="Share of its room that a prompt takes.",
+        buckets=_SHARES,
+    ),
+    TurnMetric(
+        field="evicted",
+        label="messages left",
+        worse="rising",
+        attribute="recto.messages.evicted",
+        prometheus="recto_messages_evicted",
+        help="Messages that left prompts.",
+    ),
+    TurnMetric(
+        field="ratio",
+        label="ratio",
+        worse="falling",
+        attribute="recto.compression.ratio",
+        prometheus="recto_compression_ratio",
+        help="How many times shorter text was made.",
+        buckets=(1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0),
+    ),
+    TurnMetric(
+        field="burn",
+        label="tokens added",
+        worse="rising",
+        attribute="recto.tokens.burnt",
+        prometheus="recto_burn_tokens",
+        help="Tokens that came in since the turn before.",
+        buckets=TOKEN_BUCKETS,
+    ),
+    TurnMetric(
+        field="fidelity",
+        label="fidelity",
+        worse="falling",
+        attribute="recto.fidelity",
+        prometheus="recto_fidelity_ratio",
+        help="How much of its sources a summary still tells.",
+        buckets=(0.25, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0),
+    ),
+    TurnMetric(
+        field="bloat",
+        label="bloat",
+        is_ratio=True,
+        worse="rising",
+        attribute="recto.tool_results.share",
+        prometheus="recto_tool_result_ratio",
+        help="Share of a prompt that is tool results.",
+        buckets=_SHARES,
+    ),
+    TurnMetric(
+        field="prefix",
+        label="prefix",
+        is_ratio=True,
+        worse="falling",
+        attribute="recto.cache.prefix",
+        prometheus="recto_cache_prefix_ratio",
+        help="Share of a prompt that stood unchanged at the beginning of the last.",
+        buckets=_SHARES,
+    ),
+    TurnMetric(
+        field="regret",
+        label="regret",
+        worse="rising",
+        attribute="recto.regrets",
+        prometheus="recto_regrets",
+        help="Things that left and were soon fetched or asked for again.",
+    ),
+    TurnMetric(field="index_lag", label="index lag", worse="rising", attribute="recto.index.lag"),
+    TurnMetric(
+        field="protected",
+        label="protected",
+        is_ratio=True,
+        worse="rising",
+        attribute="recto.protected",
+        prometheus="recto_protected_ratio",
+        help="Share of the room that may not leave.",
+        buckets=_SHARES,
+    ),
+    TurnMetric(
+        field="estimate_error",
+        label="estimate error",
+        is_ratio=True,
+        worse="rising",
+        attribute="recto.estimate.error",
+        prometheus="recto_estimate_error_ratio",
+        help="How far the provider's count of a prompt was off ours: 0.1 is 10 % more.",
+        buckets=(-0.5, -0.2, -0.1, -0.05, -0.02, 0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
+    ),
+    TurnMetric(
+        field="recall_hits",
+        label="recall hits",
+        attribute="recto.recall.hits",
+        prometheus="recto_recall_hits",
+        help="Times that recall brought something back.",
+    ),
+    TurnMetric(
+        field="recall_misses",
+        label="recall misses",
+        attribute="recto.recall.misses",
+        prometheus="recto_recall_misses",
+        help="Times that it found nothing relevant enough.",
+    ),
+    TurnMetric(field="turn", label="turn", attribute="recto.turn"),
+    TurnMetric(field="room", label="input budget", attribute="recto.room"),
+    TurnMetric(field="freed", label="tokens freed", attribute="recto.tokens.freed"),
+)
+"""Every metric of a turn. A new one is a field of `TurnHealth`, its computation, and a line here."""
+METRICS_BY_FIELD = {metric.field: metric for metric in TURN_METRICS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,27 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import Literal
 
 from recto.context.window.pressure import VELOCITY_TURNS, Thresholds, turns_until
-from recto.health.metrics import Alert, TurnHealth
+from recto.health.metrics import TURN_METRICS, Alert, Direction, TurnHealth
 
-Direction = Literal["rising", "falling", "steady"]
 STEADY = 0.05
 """Relative changes smaller than this count as steady."""
-MEASURES: Mapping[str, Direction] = {
-    "utilization": "rising",
-    "evicted": "rising",
-    "ratio": "falling",
-    "burn": "rising",
-    "fidelity": "falling",
-    "bloat": "rising",
-    "prefix": "falling",
-    "regret": "rising",
-    "index_lag": "rising",
-    "protected": "rising",
-    "estimate_error": "rising",
-}
+MEASURES: Mapping[str, Direction] = {metric.field: metric.worse for metric in TURN_METRICS if metric.worse}
 """The metrics that are tracked, and the direction in which each gets worse."""
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from math import isfinite
-from types import MappingProxyType
 from typing import Final
 
 from opentelemetry import metrics, trace
@@ -20,7 +19,7 @@ from opentelemetry.util.types import AttributeValue
 
 from recto.health.exporters.base import Exporter, ModelLabels, freed_tokens
 from recto.health.exporters.fields import DECISIONS, FIELDS, OTHER, FieldValue, event_fields
-from recto.health.metrics import Alert, TurnHealth
+from recto.health.metrics import TURN_METRICS, Alert, TurnHealth
 from recto.transcript.entries import Entry
 from recto.version import __version__
 
@@ -46,26 +45,7 @@ _SHARE_BUCKETS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 _MAX_PENDING_SESSIONS = 1_000
 """Sessions for which the output tokens are remembered until their turn is over."""
 _FAILURES = frozenset({"window_overflow", "index_failed"})
-_TURN_ATTRIBUTES = MappingProxyType(
-    {
-        "recto.turn": "turn",
-        "recto.room": "room",
-        "recto.utilization": "utilization",
-        "recto.messages.evicted": "evicted",
-        "recto.tokens.freed": "freed",
-        "recto.tokens.burnt": "burn",
-        "recto.compression.ratio": "ratio",
-        "recto.fidelity": "fidelity",
-        "recto.tool_results.share": "bloat",
-        "recto.cache.prefix": "prefix",
-        "recto.recall.hits": "recall_hits",
-        "recto.recall.misses": "recall_misses",
-        "recto.regrets": "regret",
-        "recto.index.lag": "index_lag",
-        "recto.protected": "protected",
-        "recto.estimate.error": "estimate_error",
-    }
-)
+_TURN_ATTRIBUTES = {metric.attribute: metric.field for metric in TURN_METRICS if metric.attribute}
 """Recto's own turn attributes and the metric each holds; attributes without a value are omitted."""
 
 

@@ -17,17 +17,11 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from recto.health.exporters._active_sessions import ActiveSessions
 from recto.health.exporters.base import Exporter, ModelLabels, freed_tokens
 from recto.health.exporters.fields import COMPONENTS, DECISIONS, OTHER, POLICIES, ZONES, event_fields
-from recto.health.metrics import Alert, AlertName, Grade, TurnHealth
+from recto.health.metrics import TOKEN_BUCKETS, TURN_METRICS, Alert, AlertName, Grade, TurnHealth
 from recto.health.protocols import HealthSink, LossySink
 from recto.transcript.entries import Entry
 from recto.version import __version__
 
-_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.95, 1.0)
-_TOKENS = tuple(float(4**power) for power in range(3, 12))
-"""64 to 4,194,304: from a greeting to the largest context window."""
-_RATIOS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0)
-_SCORES = (0.25, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-_ERRORS = (-0.5, -0.2, -0.1, -0.05, -0.02, 0.0, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _GRADES: tuple[str, ...] = get_args(Grade)
 _ALERTS: tuple[str, ...] = get_args(AlertName)
 _MAX_SINKS = 16
@@ -69,27 +63,12 @@ class Metrics(Exporter):
         model = self._models.of(turn.model)
         self._turns.labels(model).inc()
         self._prompt.labels(model).observe(turn.tokens)
-        self._burn.observe(turn.burn)
-        for histogram, value in (
-            (self._utilization, turn.utilization),
-            (self._bloat, turn.bloat),
-            (self._prefix, turn.prefix),
-            (self._protected, turn.protected),
-            (self._ratio, turn.ratio),
-            (self._fidelity, turn.fidelity),
-            (self._error, turn.estimate_error),
-        ):
+        for field, histogram in self._histograms.items():
+            value = getattr(turn, field)
             if value is not None and isfinite(value):
                 histogram.observe(value)
-        for counter, number in (
-            (self._evicted, turn.evicted),
-            (self._hits, turn.recall_hits),
-            (self._misses, turn.recall_misses),
-            (self._regrets, turn.regret),
-            (self._cache_read, turn.cache_read),
-            (self._cache_write, turn.cache_write),
-        ):
-            if number > 0:
+        for field, counter in self._counters.items():
+            if (number := getattr(turn, field)) > 0:
                 counter.inc(number)
 
     def alert(self, alert: Alert) -> None:
@@ -122,31 +101,22 @@ class Metrics(Exporter):
     def _make_turn_metrics(self) -> None:
         counter, histogram = self._counter, self._histogram
         self._turns = counter("recto_turns", "Prompts that got their answer.", "model")
-        self._prompt = histogram("recto_prompt_tokens", "Tokens of a prompt.", _TOKENS, "model")
-        self._burn = histogram("recto_burn_tokens", "Tokens that came in since the turn before.", _TOKENS)
-        self._utilization = histogram("recto_utilization_ratio", "Share of its room that a prompt takes.", _SHARES)
-        self._bloat = histogram("recto_tool_result_ratio", "Share of a prompt that is tool results.", _SHARES)
-        self._prefix = histogram(
-            "recto_cache_prefix_ratio", "Share of a prompt that stood unchanged at the beginning of the last.", _SHARES
-        )
-        self._protected = histogram("recto_protected_ratio", "Share of the room that may not leave.", _SHARES)
-        self._ratio = histogram("recto_compression_ratio", "How many times shorter text was made.", _RATIOS)
-        self._fidelity = histogram("recto_fidelity_ratio", "How much of its sources a summary still tells.", _SCORES)
-        self._error = histogram(
-            "recto_estimate_error_ratio",
-            "How far the provider's count of a prompt was off ours: 0.1 is 10 % more.",
-            _ERRORS,
-        )
-        self._evicted = counter("recto_messages_evicted", "Messages that left prompts.")
-        self._hits = counter("recto_recall_hits", "Times that recall brought something back.")
-        self._misses = counter("recto_recall_misses", "Times that it found nothing relevant enough.")
-        self._regrets = counter("recto_regrets", "Things that left and were soon fetched or asked for again.")
+        self._prompt = histogram("recto_prompt_tokens", "Tokens of a prompt.", TOKEN_BUCKETS, "model")
+        exported = [metric for metric in TURN_METRICS if metric.prometheus]
+        self._histograms = {
+            metric.field: histogram(metric.prometheus, metric.help, metric.buckets)
+            for metric in exported
+            if metric.buckets
+        }
+        self._counters = {
+            metric.field: counter(metric.prometheus, metric.help) for metric in exported if not metric.buckets
+        }
         cached = counter(
             "recto_upstream_cache_tokens",
             "Prompt tokens read from the provider's cache or written to it, as it told.",
             "kind",
         )
-        self._cache_read, self._cache_write = cached.labels("read"), cached.labels("write")
+        self._counters |= {"cache_read": cached.labels("read"), "cache_write": cached.labels("write")}
 
     def _make_event_metrics(self) -> None:
         counter = self._counter

@@ -11,20 +11,13 @@ from textual.containers import Container, Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Sparkline, Static
 
-from recto.health.metrics import Alert
+from recto.health.metrics import METRICS_BY_FIELD, Alert
 from recto.health.trends import MEASURES, HealthReport, Trend
 from recto.tui.formatting import DIRECTIONS, GRADES, counted, right, share, shown, when, whole
 from recto.tui.screens.base import BaseView
 from recto.tui.widgets.table import Rows, TableRow
 
 _TURNS = 60
-_SHARES = frozenset({"utilization", "bloat", "prefix", "protected", "estimate_error"})
-_NAMES = {
-    "evicted": "messages left",
-    "burn": "tokens added",
-    "index_lag": "index lag",
-    "estimate_error": "estimate error",
-}
 _GRADE_ZONES = {"critical": "red", "degradation": "orange", "anomaly": "yellow"}
 
 
@@ -37,12 +30,12 @@ class MeasureRow(Horizontal):
 
     def compose(self) -> ComposeResult:
         """Words, then a curve."""
-        yield Static(Content(_NAMES.get(self._measure, self._measure)), classes="words", markup=False)
+        yield Static(Content(METRICS_BY_FIELD[self._measure].label), classes="words", markup=False)
         yield Sparkline([0.0], summary_function=max)
 
     def show(self, trend: Trend | None) -> None:
         """The words and the curve of these turns."""
-        name = f"{_NAMES.get(self._measure, self._measure):<15}"
+        name = f"{METRICS_BY_FIELD[self._measure].label:<15}"
         known = [value for value in trend.values if value is not None] if trend else []
         curve = self.query_one(Sparkline)
         curve.data = known or [0.0]
@@ -50,7 +43,7 @@ class MeasureRow(Horizontal):
         if trend is None:
             self.query_one(Static).update(Content(name))
             return
-        told: Callable[[float], str] = share if trend.name in _SHARES else _number
+        told: Callable[[float], str] = share if METRICS_BY_FIELD[trend.name].is_ratio else _number
         now = "–" if trend.now is None else told(trend.now)
         sign = "+" if trend.delta is not None and trend.delta > 0 else ""
         change = "–" if trend.delta is None else f"{sign}{told(trend.delta)}"

@@ -69,8 +69,8 @@ def _measured(folder: Path, size: int, turns: int, following: list[list[dict]]) 
             opening = open_session(path, session=session, model=MODEL, recall=RECALL, health=health)
             opened = stack.enter_context(opening)
             if name == "told":
-                opened.watch(Metrics())
-                opened.watch(JsonLog(str(log)))
+                opened.health.watch(Metrics())
+                opened.health.watch(JsonLog(str(log)))
             running[name] = _turns(opened, following)
         os.sync()
         for number in range(WARM + turns):

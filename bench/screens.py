@@ -82,7 +82,7 @@ def _end(path: Path, following: list[list[dict]]) -> None:
             session.append_all(rest)
         session.checkpoint(goal="Mend the rounding")
         session.note("learnings", "Amounts are in cents.")
-        session.remember("preference", "I prefer amounts in cents.")
+        session.memory.propose("preference", "I prefer amounts in cents.")
 
 
 def _reads(gateway: Reached, rounds: int) -> Iterator[tuple[str, Read]]:

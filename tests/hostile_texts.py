@@ -241,7 +241,7 @@ def spoil(session: Session) -> None:
     session.append({"role": "user", "content": f"question {MARKUP[3]} {TERMINAL[8]}"})
     session.prompt()
     for piece in (MARKUP[0], MARKUP[3], TERMINAL[28], FORMULAS[0]):
-        session.remember("preference", f"I prefer {piece} on Mondays.", why=piece)
+        session.memory.propose("preference", f"I prefer {piece} on Mondays.", why=piece)
 
 
 def _called(call: str, piece: str) -> list[dict[str, Any]]:

@@ -238,8 +238,8 @@ def test_what_left_comes_back_by_restoring_and_pins_hold(reached, long):
 def test_only_a_proposal_that_was_shown_whole_is_approved(reached, long):
     key = next(one for one in reached.gateway.keys.list() if one.name == "test")
     with reached.gateway.sessions.use(key, long, "gpt-4o") as open_session:
-        open_session.remember("preference", "Answer in plain words.")
-        open_session.remember("preference", "Never mention the weather.")
+        open_session.memory.propose("preference", "Answer in plain words.")
+        open_session.memory.propose("preference", "Never mention the weather.")
     listed = asked(reached, long, "/memory")
     place = next(one for one in "12" if f"│ {one} │" in listed and "plain" in listed.split(f"│ {one} │")[1][:120])
     printed = asked(reached, long, "/memory", f"/memory approve {place}")

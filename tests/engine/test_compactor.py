@@ -422,7 +422,7 @@ def test_a_model_as_judge_asks_both_and_its_verdict_stands_in_the_report():
     with opened("sliding_window") as session:
         session.append({"role": "user", "content": "The service listens on port 8080."})
         session.append({"role": "assistant", "content": "Noted."})
-        found = session.fidelity(judge, [Question(text="Which port does the service listen on?")])
+        found = session.health.fidelity(judge, [Question(text="Which port does the service listen on?")])
         assert found.score == 0
         assert session.report().judged == 0
         assert "fidelity_low" in kinds(session)
@@ -433,7 +433,7 @@ def test_a_model_as_judge_asks_both_and_its_verdict_stands_in_the_report():
 def test_a_judge_that_fails_judges_nothing():
     with opened("sliding_window") as session:
         session.append({"role": "user", "content": "The service listens on port 8080."})
-        found = session.fidelity(ScriptedModel([]), [Question(text="Which port?")])
+        found = session.health.fidelity(ScriptedModel([]), [Question(text="Which port?")])
         assert [answer.score for answer in found.answers] == [None]
         assert session.report().judged is None
         assert "fidelity_low" not in kinds(session)

@@ -451,26 +451,26 @@ def test_a_page_with_the_same_content_is_replayed_once_in_a_session():
     with opened() as session:
         session.append(user("Go."))
         session.append(says("Gone."))
-        handoff = session.handoff()
-        session.host_compacting()
+        handoff = session.checkpoints.handoff()
+        session.checkpoints.host_compacting()
         hashes = [about["hash"] for about in events(session, "handoff_written")]
         assert hashes[0] == hashes[1] == json.loads(handoff.content)["hash"]
-        assert session.host_compacted().startswith("[Handoff: ")
-        assert session.host_compacted() == ""
+        assert session.checkpoints.host_compacted().startswith("[Handoff: ")
+        assert session.checkpoints.host_compacted() == ""
 
 
 def test_a_host_that_compacts_itself_is_told_once_in_the_documented_order():
     with opened("sliding_window") as session:
         session.append(user("Never touch migrations/."))
         with pytest.raises(InputError, match="host_compacting"):
-            session.host_compacted()
-        session.host_compacting()
-        assert "Never touch migrations/." in session.host_compacted()
+            session.checkpoints.host_compacted()
+        session.checkpoints.host_compacting()
+        assert "Never touch migrations/." in session.checkpoints.host_compacted()
         assert kinds(session)[1:] == ["checkpoint_saved", "handoff_written", "handoff_replayed", "host_compacted"]
-        assert session.host_compacted() == ""
+        assert session.checkpoints.host_compacted() == ""
         session.append(says("Fine."))
-        session.host_compacting()
-        assert "Fine." in session.host_compacted()
+        session.checkpoints.host_compacting()
+        assert "Fine." in session.checkpoints.host_compacted()
         session.append(user("Go on."))
         assert "[Handoff: " not in text_of(session.prompt())  # it was the host that was told
 
@@ -608,9 +608,9 @@ def test_the_awaiting_face_has_it_too():
         async with await recto.open_async("memory:", model="gpt-4o", continuity={"environment": False}) as session:
             await session.append(user("Go."))
             await session.checkpoint(doing="it")
-            await session.handoff()
-            await session.host_compacting()
-            assert "it" in await session.host_compacted()
+            await session.checkpoints.handoff()
+            await session.checkpoints.host_compacting()
+            assert "it" in await session.checkpoints.host_compacted()
             assert (await session.resume()).kind == "window_opened"
 
     asyncio.run(run())

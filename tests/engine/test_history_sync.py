@@ -137,7 +137,7 @@ def test_the_same_call_again_stores_nothing_and_an_answer_that_was_heard_is_not_
         told_again = {"role": "assistant", "content": [{"type": "text", "text": "42"}], "annotations": []}
         conversation.fitted([question, told_again, {"role": "user", "content": "And 7 x 7?"}])
         assert [one["role"] for one in spoken(conversation.session)] == ["user", "assistant", "user"]
-        assert conversation.session.calibration.apply(100) >= 100
+        assert conversation.session.usage.calibration.apply(100) >= 100
 
 
 def test_another_process_goes_on_where_the_first_one_was_in_its_branch_too(tmp_path):

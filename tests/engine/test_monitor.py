@@ -56,7 +56,7 @@ class Broken:
 def opened(store="memory:", heard=None, models=SMALL, **given):
     session = recto.open(store, model="gpt-4o", models=models, **{"recall": {"enabled": False}, **given})
     if heard is not None:
-        session.watch(heard)
+        session.health.watch(heard)
     return session
 
 
@@ -100,7 +100,7 @@ def test_of_every_real_session_it_is_told_again_what_was_told_live(data, part, s
             real(file, scale(REAL_MOST, release=10**9)), "zones" if number == 5 else "sliding_window"
         )
         assert again(session) == (heard.turns, heard.alerts)
-        report = session.health(7)
+        report = session.health.report(7)
         assert report.turns == tuple(heard.turns[-7:])
         assert {alert.name for alert in report.alerts} == still_raised(heard.alerts)
         turns += len(heard.turns)
@@ -206,15 +206,15 @@ def test_a_long_session_that_nobody_measured_begins_anew_and_says_so(measured):
         assert heard.turns[0].burn == 0
         assert [turn.turn for turn in again(session)[0]] == [1, 2, 1, 2]
         assert again(session)[0][2:] == heard.turns
-        assert session.health().turns == tuple(heard.turns)
+        assert session.health.report().turns == tuple(heard.turns)
 
 
 def test_measuring_can_be_switched_off_and_the_transcript_still_tells():
     with opened(health={"enabled": False}) as session:
         say(session)
         with pytest.raises(InputError, match=r"health\.enabled"):
-            session.on_alert(print)
-        assert len(session.health().turns) == 1
+            session.health.on_alert(print)
+        assert len(session.health.report().turns) == 1
 
 
 def test_opening_again_reads_only_a_few_entries():
@@ -242,7 +242,7 @@ def test_a_session_that_is_opened_again_goes_on_with_its_alerts():
                 session.record("fidelity_judged", {"score": 0.2})
             for _ in range(STATE_INTERVAL):
                 say(session)
-            assert [alert.name for alert in session.health(1).alerts] == ["fidelity"]
+            assert [alert.name for alert in session.health.report(1).alerts] == ["fidelity"]
             assert again(session) == (heard.turns, heard.alerts)
     with opened(store, heard) as session:
         session.record("fidelity_judged", {"score": 0.99})
@@ -253,11 +253,11 @@ def test_a_session_that_is_opened_again_goes_on_with_its_alerts():
 def test_whoever_listens_and_fails_does_not_fail_the_turn():
     heard = Heard()
     with opened(heard=Broken()) as session:
-        session.watch(heard)
-        session.on_alert(lambda alert: 1 / 0)
+        session.health.watch(heard)
+        session.health.on_alert(lambda alert: 1 / 0)
         work(session, 4)
         assert again(session)[0] == heard.turns
-        assert session.health().sinks_failed > len(heard.turns)
+        assert session.health.report().sinks_failed > len(heard.turns)
 
 
 def test_a_store_that_fails_while_turns_are_followed_does_not_fail_the_turn_either():
@@ -277,7 +277,7 @@ def test_a_store_that_fails_while_turns_are_followed_does_not_fail_the_turn_eith
 
 def test_whoever_is_told_may_use_the_session():
     with opened() as session:
-        session.on_alert(lambda alert: session.note("learnings", f"{alert.name} at turn {alert.turn}"))
+        session.health.on_alert(lambda alert: session.note("learnings", f"{alert.name} at turn {alert.turn}"))
         work(session, 3)
         assert any("bloat" in note.text for note in session.notes)
 
@@ -373,7 +373,7 @@ def driven(name, session):
             say(session, big(size))
     else:
         say(session, big(4000))
-        session.window.tighten(session.window.builder.prompt_tokens(session.window.state) + 100)
+        session.window.configure(at_most=session.window.builder.prompt_tokens(session.window.state) + 100)
         for _ in range(3):
             say(session)
         budget, rules = driven.roomy
@@ -385,7 +385,7 @@ def test_each_alert_is_raised_and_ended_in_a_session_that_is_driven_there(name):
     called_back = []
     with opened(models={"gpt-4o": {"window": 16_000, "max_input": 16_000}}) as session:
         driven.roomy = session.window.budget, session.window.rules
-        session.on_alert(called_back.append)
+        session.health.on_alert(called_back.append)
         driven(name, session)
         say(session)
         mine = [alert for alert in called_back if alert.name == name]
@@ -400,12 +400,12 @@ def test_programs_that_await_hear_the_same():
             "memory:", model="gpt-4o", models=SMALL, recall={"enabled": False}
         ) as session:
             heard, alerts = Heard(), []
-            session.watch(heard)
-            session.on_alert(alerts.append)
+            session.health.watch(heard)
+            session.health.on_alert(alerts.append)
             await session.append({"role": "user", "content": "Hello"})
             await session.prompt()
             await session.append({"role": "assistant", "content": "Hi"})
-            return heard.turns, (await session.health(1)).turns, alerts
+            return heard.turns, (await session.health.report(1)).turns, alerts
 
     turns, reported, alerts = asyncio.run(run())
     assert (len(turns), tuple(turns), alerts) == (1, reported, [])

@@ -84,7 +84,7 @@ def test_reported_usage_calibrates_the_count_of_prompts_and_is_remembered(tmp_pa
         session.observe(prompt, {"input_tokens": raw * 2})
         assert session.count(prompt) > 2 * raw
     with recto.open(tmp_path / "a.db", model="gpt-4o") as session:
-        assert session.calibration.ratios == ()
+        assert session.usage.calibration.ratios == ()
 
 
 def test_an_exact_counter_is_never_lowered_by_reports():

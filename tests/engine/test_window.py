@@ -393,7 +393,7 @@ def test_usage_at_the_end_of_a_turn_calibrates():
         manager = ContextWindowManager(session)
         prompt = manager.on_turn_start({"role": "user", "content": "hi"})
         manager.on_turn_end({"role": "assistant", "content": "hello"}, usage={"prompt_tokens": prompt.tokens + 10})
-        assert session.calibration.ratios
+        assert session.usage.calibration.ratios
 
 
 def test_budgets_are_told_and_bind_components_where_asked():

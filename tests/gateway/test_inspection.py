@@ -409,7 +409,7 @@ def test_health_of_a_long_session_that_nobody_measured_says_so(tmp_path):
 
 def propose(made, text: str, who: str = "anna"):
     with made.sessions.use(KEYS[who], MAIN) as session:
-        return session.remember("preference", text)
+        return session.memory.propose("preference", text)
 
 
 def test_an_approval_is_bound_to_the_bytes_that_were_shown_and_counts_once(fresh):
@@ -661,7 +661,7 @@ def test_a_session_is_measured_by_the_model_that_was_asked_last(tmp_path):
 
 def test_health_is_that_of_the_library_under_the_name_the_tenant_gave(told):
     with told.sessions.use(KEYS["anna"], MAIN) as session:
-        report = session.health(5)
+        report = session.health.report(5)
     shown = told.get("/session/health", session=MAIN, turns=5)
     assert [one["tokens"] for one in shown["turns"]] == [one.tokens for one in report.turns]
     assert len(shown["turns"]) == 5

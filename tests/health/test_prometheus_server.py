@@ -110,7 +110,7 @@ def _labelled(series: str) -> str:
 def test_a_prometheus_server_reads_recto_and_alerts_fire_on_an_overload_and_end_with_it(tmp_path):
     metrics = Metrics()
     with serve_metrics(metrics, port=0) as url, prometheus(tmp_path, url) as server, overloadable() as session:
-        session.watch(metrics)
+        session.health.watch(metrics)
         wait_until(lambda: value(server, "up") == 1, "Prometheus reads Recto")
         wait_until(lambda: value(server, "recto_overflows_total") == 0, "the counters begin at nothing")
         assert firing(server) == set()

@@ -132,7 +132,7 @@ def test_other_pages_other_hosts_and_floods_are_refused_before_the_protocol_is_s
 def test_a_memory_of_decisions_is_not_written_to_by_a_tool(running):
     with asked_with(running, running.key()) as client:
         with opened(running.store.location) as session:
-            session.remember("preference", "I prefer tea on Mondays.")
+            session.memory.propose("preference", "I prefer tea on Mondays.")
         (name,) = [one["session"] for one in client.told("sessions")["sessions"] if one["kind"] == "memory"]
         assert "which people make" in client.refused("note", text="approved", session=name)
 

@@ -68,7 +68,7 @@ def test_everything_that_a_screen_shows_is_in_it(session):
     assert report.cache.picodollars > 0
     assert any(one.undone for one in report.decisions)
     assert max(one.fidelity or 0 for one in report.compressions) > 0.75
-    assert session.health().alerts
+    assert session.health.report().alerts
     assert len(session.notes) == 4
 
 

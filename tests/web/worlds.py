@@ -50,7 +50,7 @@ def fill(folder: Path) -> None:
         session.prompt()
         session.append({"role": "assistant", "content": "It listens on 8471."})
         for text in PROPOSALS:
-            session.remember("preference", text, sources=[f"recto://{MAIN}/1"])
+            session.memory.propose("preference", text, sources=[f"recto://{MAIN}/1"])
     with recto.open(store, session=OTHER, **SETTINGS) as session:
         session.append({"role": "user", "content": "Hello from the other session."})
         session.append({"role": "assistant", "content": "Hello."})

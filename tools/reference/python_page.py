@@ -21,6 +21,12 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         for name in sorted(recto.__all__, key=lambda name: (name[0].isupper(), name))
         if name not in ("__version__", "errors", "RectoError")
     ],
+    "Namespaces of a session": [
+        "recto.engine.session.SessionMemory",
+        "recto.engine.session.SessionCheckpoints",
+        "recto.engine.session.SessionHealth",
+        "recto.engine.session.SessionUsage",
+    ],
     "Loops and sub-agents": [
         "recto.engine.context_window_manager.ContextWindowManager",
         "recto.context.compaction.protocols.Dispatcher",

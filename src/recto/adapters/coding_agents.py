@@ -91,7 +91,7 @@ def answered(agent: CodingAgent, told: HookInput, settings: Settings) -> str:
         view = TenantStore(store, settings.tenant)
         if told.event == BEFORE_COMPACTION and view.head(view.key(told.session)).seq:
             with open_session(replace(settings, session=told.session), store) as session:
-                session.host_compacting()
+                session.checkpoints.host_compacting()
     return ""
 
 
@@ -118,7 +118,7 @@ def _handoff(session: str, settings: Settings, store: TranscriptStore) -> str:
         return ""
     with open_session(replace(settings, session=session), store) as found:
         try:
-            return found.host_compacted()
+            return found.checkpoints.host_compacted()
         except InputError:  # none was written
             return ""
 

@@ -1,40 +1,33 @@
-"""The same session for programs that await: each call runs the blocking one on a thread. One implementation, two faces.
+"""`Session` for programs that await: each call runs the blocking one on a thread.
 
-A task that is cancelled while it waits does not undo what its thread has begun: the outcome is then unknown until
-`find` is asked, which is what keys are for.
+`AsyncSession` has the calls and namespaces of `Session` under the same names and with the same parameters. Each is
+generated from the blocking method by `_awaited`, so there is one implementation and one signature. Properties that read
+the store become calls: `await session.head()`.
+
+A task that is cancelled while it waits does not undo what its thread has begun. The outcome is unknown until `find` is
+called, which is what keys are for.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache, partial, wraps
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from recto.context.compaction.protocols import ChatModel, Delegated
-from recto.context.facts.types import Fact
-from recto.context.window.budget import BudgetVerdict
-from recto.context.window.notes import NoteKind
-from recto.context.window.report import Report
-from recto.engine.prompt import Prompt
-from recto.engine.session import MessageLike, Session
-from recto.engine.verification import Verification
+from recto.context.window.notes import Note
+from recto.engine.session import Session, SessionCheckpoints, SessionHealth, SessionMemory, SessionUsage
+from recto.engine.window import Window
 from recto.health.metrics import Alert
 from recto.health.protocols import HealthSink
-from recto.health.trends import HealthReport
-from recto.recall.types import SearchResult
+from recto.tokens.calibration import Calibration
 from recto.transcript.entries import Entry, Head
-from recto.transcript.session_keys import Scope
 
-if TYPE_CHECKING:
-    from recto.context.compaction.fidelity import JudgedFidelity, Question
-    from recto.continuity.memory.model import Memory, MemoryKind
-    from recto.continuity.memory.proposals import Proposal
-
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _T = TypeVar("_T")
 _PAGE = 200
 
@@ -45,49 +38,119 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=32, thread_name_prefix="recto")
 
 
-async def on_a_thread(call: Callable[..., _T], /, *args: object, **kwargs: object) -> _T:
-    """Runs a blocking call without holding up the event loop."""
+async def on_a_thread(call: Callable[..., _R], /, *args: object, **kwargs: object) -> _R:
+    """Runs a blocking call without blocking the event loop."""
     return await asyncio.get_running_loop().run_in_executor(_threads(), partial(call, *args, **kwargs))
 
 
-class AsyncSession:
+class _AsyncFace(Generic[_T]):
+    """An object with blocking calls, behind calls that are awaited."""
+
+    def __init__(self, blocking: _T) -> None:
+        self._blocking = blocking
+
+
+def _awaited(
+    method: Callable[Concatenate[_T, _P], _R],
+) -> Callable[Concatenate[_AsyncFace[_T], _P], Coroutine[Any, Any, _R]]:
+    """The awaited form of a blocking method, with its parameters."""
+
+    @wraps(method)
+    async def call(face: _AsyncFace[_T], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return await on_a_thread(method, face._blocking, *args, **kwargs)
+
+    call.__doc__ = f"See `{method.__qualname__}`."
+    return call
+
+
+class AsyncSessionMemory(_AsyncFace[SessionMemory]):
+    """`SessionMemory` whose calls are awaited."""
+
+    propose = _awaited(SessionMemory.propose)
+    list = _awaited(SessionMemory.list)
+
+
+class AsyncSessionCheckpoints(_AsyncFace[SessionCheckpoints]):
+    """`SessionCheckpoints` whose calls are awaited."""
+
+    newest = _awaited(SessionCheckpoints.newest)
+    handoff = _awaited(SessionCheckpoints.handoff)
+    host_compacting = _awaited(SessionCheckpoints.host_compacting)
+    host_compacted = _awaited(SessionCheckpoints.host_compacted)
+
+
+class AsyncSessionHealth(_AsyncFace[SessionHealth]):
+    """`SessionHealth` whose calls are awaited, except those that only register a listener."""
+
+    report = _awaited(SessionHealth.report)
+    fidelity = _awaited(SessionHealth.fidelity)
+
+    def on_alert(self, callback: Callable[[Alert], object]) -> None:
+        """See `SessionHealth.on_alert`. The callback runs on the thread of the turn, not on the loop."""
+        self._blocking.on_alert(callback)
+
+    def watch(self, sink: HealthSink) -> None:
+        """See `SessionHealth.watch`. The sink is called on the thread of the turn, not on the loop."""
+        self._blocking.watch(sink)
+
+
+class AsyncSessionUsage(_AsyncFace[SessionUsage]):
+    """`SessionUsage` whose calls are awaited."""
+
+    record = _awaited(SessionUsage.record)
+    payload = _awaited(SessionUsage.payload)
+
+    async def calibration(self) -> Calibration:
+        """See `SessionUsage.calibration`."""
+        return await on_a_thread(lambda: self._blocking.calibration)
+
+
+class AsyncSession(_AsyncFace[Session]):
     """A `Session` whose calls are awaited."""
 
     def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self.session = session
+        """The blocking session."""
+        self.key = session.key
+        self.store = session.store
+        self.meter = session.meter
+        self.monitor = session.monitor
+        self.memory = AsyncSessionMemory(session.memory)
+        self.checkpoints = AsyncSessionCheckpoints(session.checkpoints)
+        self.health = AsyncSessionHealth(session.health)
+        self.usage = AsyncSessionUsage(session.usage)
 
     @property
-    def key(self) -> str:
-        """The session's canonical key."""
-        return self.session.key
+    def window(self) -> Window:
+        """The window of the blocking session: its calls block."""
+        return self.session.window
 
-    async def append(
-        self,
-        message: MessageLike,
-        *,
-        key: str | None = None,
-        expect: int | None = None,
-        meta: Mapping[str, Any] | None = None,
-        surface: str = "library",
-    ) -> Entry:
-        """See `Session.append`."""
-        return await on_a_thread(self.session.append, message, key=key, expect=expect, meta=meta, surface=surface)
-
-    async def append_all(
-        self,
-        messages: Iterable[MessageLike],
-        *,
-        key: str | None = None,
-        expect: int | None = None,
-        meta: Mapping[str, Any] | None = None,
-        surface: str = "library",
-    ) -> list[Entry]:
-        """See `Session.append_all`."""
-        return await on_a_thread(self.session.append_all, messages, key=key, expect=expect, meta=meta, surface=surface)
-
-    async def record(self, kind: str, content: Mapping[str, Any], *, key: str | None = None) -> Entry:
-        """See `Session.record`."""
-        return await on_a_thread(self.session.record, kind, content, key=key)
+    append = _awaited(Session.append)
+    append_all = _awaited(Session.append_all)
+    record = _awaited(Session.record)
+    tail = _awaited(Session.tail)
+    get = _awaited(Session.get)
+    find = _awaited(Session.find)
+    verify = _awaited(Session.verify)
+    count = _awaited(Session.count)
+    observe = _awaited(Session.observe)
+    prompt = _awaited(Session.prompt)
+    check = _awaited(Session.check)
+    report = _awaited(Session.report)
+    recall = _awaited(Session.recall)
+    pin = _awaited(Session.pin)
+    unpin = _awaited(Session.unpin)
+    restore = _awaited(Session.restore)
+    redo = _awaited(Session.redo)
+    compact = _awaited(Session.compact)
+    note = _awaited(Session.note)
+    checkpoint = _awaited(Session.checkpoint)
+    resume = _awaited(Session.resume)
+    facts = _awaited(Session.facts)
+    delegate = _awaited(Session.delegate)
+    fork = _awaited(Session.fork)
+    close = _awaited(Session.close)
 
     async def read(self, start: int = 1, stop: int | None = None) -> AsyncIterator[Entry]:
         """See `Session.read`."""
@@ -96,137 +159,13 @@ class AsyncSession:
             for entry in page:
                 yield entry
 
-    async def tail(self, count: int = 20) -> list[Entry]:
-        """See `Session.tail`."""
-        return await on_a_thread(self.session.tail, count)
-
-    async def get(self, id: str) -> Entry | None:
-        """See `Session.get`."""
-        return await on_a_thread(self.session.get, id)
-
-    async def find(self, key: str) -> Entry | None:
-        """See `Session.find`."""
-        return await on_a_thread(self.session.find, key)
-
     async def head(self) -> Head:
         """See `Session.head`."""
         return await on_a_thread(lambda: self.session.head)
 
-    async def verify(self, head: Head | None = None) -> Verification:
-        """See `Session.verify`."""
-        return await on_a_thread(self.session.verify, head)
-
-    async def count(self, what: str | MessageLike | Sequence[MessageLike], *, tools: Sequence[Any] = ()) -> int:
-        """See `Session.count`."""
-        return await on_a_thread(self.session.count, what, tools=tools)
-
-    async def observe(
-        self, prompt: Sequence[MessageLike], usage: Mapping[str, Any], *, tools: Sequence[Any] = ()
-    ) -> Entry:
-        """See `Session.observe`."""
-        return await on_a_thread(self.session.observe, prompt, usage, tools=tools)
-
-    async def prompt(self, tools: Sequence[Any] = ()) -> Prompt:
-        """See `Session.prompt`."""
-        return await on_a_thread(self.session.prompt, tools)
-
-    async def check(self, message: MessageLike) -> BudgetVerdict:
-        """See `Session.check`."""
-        return await on_a_thread(self.session.check, message)
-
-    async def report(self, tools: Sequence[Any] = ()) -> Report:
-        """See `Session.report`."""
-        return await on_a_thread(self.session.report, tools)
-
-    async def health(self, turns: int = 20) -> HealthReport:
-        """See `Session.health`."""
-        return await on_a_thread(self.session.health, turns)
-
-    def on_alert(self, callback: Callable[[Alert], object]) -> None:
-        """See `Session.on_alert`. It is called on the thread that does the work, not on the loop's."""
-        self.session.on_alert(callback)
-
-    def watch(self, sink: HealthSink) -> None:
-        """See `Session.watch`; the same holds."""
-        self.session.watch(sink)
-
-    async def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> SearchResult:
-        """See `Session.recall`."""
-        return await on_a_thread(self.session.recall, query, most=most, scope=scope)
-
-    async def pin(self, *entries: int | str) -> Entry:
-        """See `Session.pin`."""
-        return await on_a_thread(self.session.pin, *entries)
-
-    async def unpin(self, *entries: int | str) -> Entry:
-        """See `Session.unpin`."""
-        return await on_a_thread(self.session.unpin, *entries)
-
-    async def restore(self, decision: int | str) -> Entry:
-        """See `Session.restore`."""
-        return await on_a_thread(self.session.restore, decision)
-
-    async def redo(self, restored: int | str) -> Entry:
-        """See `Session.redo`."""
-        return await on_a_thread(self.session.redo, restored)
-
-    async def remember(
-        self, kind: MemoryKind, text: str, *, sources: Sequence[str] = (), critical: bool = False, why: str = ""
-    ) -> Proposal:
-        """See `Session.remember`."""
-        return await on_a_thread(self.session.remember, kind, text, sources=sources, critical=critical, why=why)
-
-    async def memories(self) -> tuple[Memory, ...]:
-        """See `Session.memories`."""
-        return await on_a_thread(self.session.memories)
-
-    async def fork(self, name: str, *, at: int | str | None = None) -> Entry:
-        """See `Session.fork`."""
-        return await on_a_thread(self.session.fork, name, at=at)
-
-    async def compact(self, focus: str = "") -> tuple[Entry, ...]:
-        """See `Session.compact`."""
-        return await on_a_thread(self.session.compact, focus)
-
-    async def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
-        """See `Session.note`."""
-        return await on_a_thread(self.session.note, kind, text, critical=critical)
-
-    async def checkpoint(self, *, expect: int | None = None, **changes: str | Sequence[str]) -> Entry:
-        """See `Session.checkpoint`."""
-        return await on_a_thread(self.session.checkpoint, expect=expect, **changes)
-
-    async def handoff(self) -> Entry:
-        """See `Session.handoff`."""
-        return await on_a_thread(self.session.handoff)
-
-    async def resume(self, source: str | os.PathLike[str] | None = None) -> Entry:
-        """See `Session.resume`."""
-        return await on_a_thread(self.session.resume, source)
-
-    async def host_compacting(self) -> Entry:
-        """See `Session.host_compacting`."""
-        return await on_a_thread(self.session.host_compacting)
-
-    async def host_compacted(self) -> str:
-        """See `Session.host_compacted`."""
-        return await on_a_thread(self.session.host_compacted)
-
-    async def facts(self) -> tuple[Fact, ...]:
-        """See `Session.facts`."""
-        return await on_a_thread(self.session.facts)
-
-    async def fidelity(self, model: ChatModel, questions: Sequence[Question] = ()) -> JudgedFidelity:
-        """See `Session.fidelity`."""
-        return await on_a_thread(self.session.fidelity, model, questions)
-
-    async def delegate(self, task: str, *, entries: Iterable[int] = (), most: int = 1_000) -> Delegated:
-        """See `Session.delegate`."""
-        return await on_a_thread(self.session.delegate, task, entries=entries, most=most)
-
-    async def close(self) -> None:
-        """See `Session.close`."""
-        await on_a_thread(self.session.close)
+    async def notes(self) -> tuple[Note, ...]:
+        """See `Session.notes`."""
+        return await on_a_thread(lambda: self.session.notes)
 
     async def __aenter__(self) -> Self:
         return self

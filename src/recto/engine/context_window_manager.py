@@ -51,7 +51,7 @@ class ContextWindowManager:
         if on_event is not None:
             self.session.window.listen(on_event)
         if on_alert is not None:
-            self.session.on_alert(on_alert)
+            self.session.health.on_alert(on_alert)
 
     def on_turn_start(self, message: MessageLike) -> Prompt:
         """The user has spoken: stores it and gives the prompt for the first call."""
@@ -98,7 +98,7 @@ class ContextWindowManager:
 
     def get_health_report(self) -> HealthReport:
         """How the last turns went, where that is heading, and what should be looked at."""
-        return self.session.health()
+        return self.session.health.report()
 
 
 def tightened(session: Session, limits: ModelLimits | None, *, again: bool = False) -> None:
@@ -108,6 +108,6 @@ def tightened(session: Session, limits: ModelLimits | None, *, again: bool = Fal
     room = int(window.budget.input_budget * _TIGHTER)
     session.checkpoint()
     # A window far smaller than it was taken for has no room for the reserve of the larger one.
-    window.tighten(min(max(said - window.budget.reserve, said // 2), room) if said else room)
+    window.configure(at_most=min(max(said - window.budget.reserve, said // 2), room) if said else room)
     if again or isinstance(window.rules.forced_policy, Compact):
         window.start_next()

@@ -1,7 +1,9 @@
-"""One session as a program holds it: messages go in as the provider writes them and come back the same.
+"""One session as a program uses it: appends messages, builds prompts, reads everything back.
 
-A message is checked, counted once and stored before `append` returns. Nothing here knows which store or tokenizer is
-behind it, and nothing here decides what the model sees.
+Messages are stored byte for byte as the provider wrote them. `append` checks a message, counts it once, and stores it
+before it returns. `Session` has the calls most programs need; the rest is grouped in `session.memory`,
+`session.checkpoints`, `session.health`, `session.usage` and `session.window`. The store and the tokenizer are passed
+in, and the window decides what the model sees.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, Note, NoteKin
 from recto.context.window.report import Report
 from recto.context.window.summary import FIDELITY_ALARM
 from recto.context.window.units import WindowMessage
-from recto.continuity.checkpoints.checkpoint import changes_given
+from recto.continuity.checkpoints.checkpoint import Checkpoint, changes_given
 from recto.engine.fork import fork
 from recto.engine.gauge import check_budget
 from recto.engine.monitor import COMPOSITION, AlertsOnly, Monitor
@@ -55,11 +57,11 @@ MessageLike = Mapping[str, Any] | bytes
 """A message as a dict, or as the exact JSON bytes it arrived in."""
 
 _USAGE_REACH = 200
-"""How many entries back reports are looked for when a session is opened."""
+"""How many entries back usage reports are read when a session is opened."""
 
 
 class Session:
-    """The transcript of one session, open for appending and reading."""
+    """One session, open for appending, reading and building prompts."""
 
     def __init__(  # noqa: PLR0913  # the parts of a session
         self,
@@ -78,19 +80,25 @@ class Session:
         self.store = store
         self.key = session_key(key)
         self.meter = meter
+        self.monitor = monitor
+        """Measures how turns go; None where that is switched off."""
+        self.memory = SessionMemory(memory)
+        """What the agent remembers beyond this session."""
+        self.checkpoints = SessionCheckpoints(self)
+        """Handoffs, and the compaction of a host's own history."""
+        self.health = SessionHealth(self)
+        """How turns go: reports, alerts, fidelity."""
+        self.usage = SessionUsage(self)
+        """What providers reported for earlier prompts."""
         self._clock = clock
         self._max_message_bytes = max_message_bytes
         self._owns_store = owns_store
         self._window = window
         self._delegator = delegator
-        self._calibration: Calibration | None = None
-        self._memory_opener = memory
-        self.monitor = monitor
-        """Measures how turns go; None where that is switched off."""
         self._answered: SentPrompt | None = None
         """The last prompt whose answer is stored."""
         if monitor is not None:
-            self.window.events.listen(lambda entry: monitor.record([entry]))
+            self.window.listen(lambda entry: monitor.record([entry]))
 
     def append(
         self,
@@ -101,10 +109,10 @@ class Session:
         meta: Mapping[str, Any] | None = None,
         surface: str = "library",
     ) -> Entry:
-        """Stores one message; when this returns it is durable.
+        """Stores one message; it is durable when this returns.
 
-        With a `key`, doing it again stores nothing and returns the entry of the first time. With `expect`, it is
-        stored only if the last entry is still that one; else `AppendConflict`.
+        With a `key`, a repeated call stores nothing and returns the entry of the first one. With `expect`, it is
+        stored only if that is still the last entry; else `AppendConflict`.
         """
         return self.append_all([message], key=key, expect=expect, meta=meta, surface=surface)[0]
 
@@ -119,10 +127,10 @@ class Session:
         wire: str | None = None,
         usage: Usage | None = None,
     ) -> list[Entry]:
-        """Stores several messages in a row, all or none. The key counts for each by its place: `key/0`, `key/1`, …
+        """Stores several messages in a row, all or none. Each gets the key with its place: `key/0`, `key/1`, …
 
-        `wire` is the format they are in, where it is known; else each tells by itself. `usage` is what the provider
-        reported for the last prompt, where they answer it: it is taken in as `observe` does.
+        `wire` is the format of the messages; without it, each is detected. `usage` is what the provider reported for
+        the last prompt, if the messages answer it; it is recorded as `observe` does.
         """
         meta_bytes = to_json(meta or {})
         drafts = [
@@ -132,34 +140,18 @@ class Session:
         answer = next((place for place, draft in enumerate(drafts) if draft.role == "assistant"), None)
         prompt = self._unanswered() if answer is not None else None
         if answer is not None and prompt is not None and COMPOSITION not in (meta or {}):
-            drafts[answer] = replace(drafts[answer], meta=self._with_numbers(meta or {}, prompt.composition))
-        reported = [self._usage_draft(prompt.composition.tokens, usage)] if usage is not None and prompt else []
-        stored = self.store.append(self.key, [*reported, *drafts], expect=expect)
-        entries = stored[len(reported) :]
+            drafts[answer] = replace(drafts[answer], meta=self._meta_with(meta or {}, prompt.composition))
+        reports: list[Draft] = []
+        if usage is not None and prompt is not None:
+            reports.append(self._event(USAGE, self.usage.payload(prompt.composition.tokens, usage)))
+        entries = self._store([*reports, *drafts], expect)[len(reports) :]
         if answer is not None and prompt is not None and entries[answer].seq > prompt.seq:
             self._answered = prompt
-        if self.monitor is not None:
-            pairs = zip(stored, [*reported, *drafts], strict=True)
-            self.monitor.record([entry for entry, draft in pairs if entry.id == draft.id])
         return entries
-
-    def _unanswered(self) -> SentPrompt | None:
-        """The last prompt, until its answer is stored."""
-        last = self._window.last if self._window is not None else None
-        return None if last is self._answered else last
-
-    def _with_numbers(self, meta: Mapping[str, Any], made: PromptComposition) -> bytes:
-        """The meta of a message that answers a prompt: with what the prompt was made of, which nothing else tells."""
-        about = made.to_json() if self.monitor is None else self.monitor.meta_for(made)
-        return to_json({**meta, COMPOSITION: about})
 
     def record(self, kind: str, content: Mapping[str, Any], *, key: str | None = None) -> Entry:
         """Stores an event: something that happened to the session and is not a message."""
-        draft = event(self._clock, kind, content, key, surface="library")
-        entry = self.store.append(self.key, [draft])[0]
-        if self.monitor is not None and entry.id == draft.id:
-            self.monitor.record([entry])
-        return entry
+        return self._store([self._event(kind, content, key)])[0]
 
     def read(self, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
         """Entries from `start` up to and including `stop`, in order."""
@@ -174,71 +166,42 @@ class Session:
         return self.store.get(self.key, id)
 
     def find(self, key: str) -> Entry | None:
-        """The entry an `append` with this key stored: tells whether a write of unknown outcome went through."""
+        """The entry that an `append` with this key stored: shows whether a write of unknown outcome succeeded."""
         return self.store.find(self.key, f"{key}/0")
 
     @property
     def head(self) -> Head:
-        """The end of the chain. Keep it elsewhere, and `verify` will show any later change of what came before it."""
+        """The end of the hash chain. Keep it elsewhere, and `verify` detects any later change of what is before it."""
         return self.store.head(self.key)
 
     def __len__(self) -> int:
         return self.head.seq
 
     def verify(self, head: Head | None = None) -> Verification:
-        """Re-derives the hash chain, and compares it with the head kept outside the store and with the one given."""
+        """Recomputes the hash chain and compares it with the head kept outside the store, and with `head`."""
         return verify(self.store, self.key, {self.key: head} if head else {})
 
     def count(self, what: str | MessageLike | Sequence[MessageLike], *, tools: Sequence[Any] = ()) -> int:
-        """Tokens of a text, of one message, or of a whole prompt with its tool schemas, for this session's model.
+        """Tokens of a text, of one message, or of a prompt with its tool schemas, for this session's model.
 
-        A prompt's count is calibrated by what the provider reported for earlier ones, if `observe` was told.
+        The count of a prompt is calibrated by what the provider reported for earlier ones; see `observe`.
         """
         if isinstance(what, str):
             return self.meter.text(what)
         if isinstance(what, Mapping | bytes):
-            return self.meter.message(self._read(what)[1])
-        return self.calibration.apply(self._count_prompt(what, tools))
+            return self.meter.message(self._parse(what)[1])
+        return self.usage.calibration.apply(self._count_prompt(what, tools))
 
     def observe(self, prompt: Sequence[MessageLike], usage: Mapping[str, Any], *, tools: Sequence[Any] = ()) -> Entry:
-        """Takes in the usage a provider reported for a prompt, and counts prompts better from then on.
+        """Records the usage a provider reported for a prompt, which makes later counts more exact.
 
-        Kept as an event, so that a session opened again knows it too.
+        It is stored as an event, so a session that is opened again knows it too.
         """
         reported = prompt_tokens(usage)
         if reported is None:
             raise InputError(f"this usage reports no prompt tokens: {sorted(usage)}")
-        told = usage_in(dict(usage)) or Usage(prompt=reported, output=0)
-        return self.observed(self._count_prompt(prompt, tools), replace(told, prompt=reported))
-
-    def observed(self, counted: int, usage: Usage) -> Entry:
-        """The same for who has counted the prompt already. Told before the answer is stored, it belongs to its turn."""
-        draft = self._usage_draft(counted, usage)
-        entry = self.store.append(self.key, [draft])[0]
-        if self.monitor is not None:
-            self.monitor.record([entry])
-        return entry
-
-    def _usage_draft(self, counted: int, usage: Usage) -> Draft:
-        self._calibration = self.calibration.observe(counted, usage.prompt)
-        about = {"counter": self.meter.name, "counted": counted, "reported": usage.prompt, "output": usage.output}
-        about |= {"cache_read": usage.cache_read, "cache_write": usage.cache_write}
-        return event(self._clock, USAGE, about, surface="library")
-
-    @property
-    def calibration(self) -> Calibration:
-        """How far counts of prompts were off lately, by the provider's own reports."""
-        if self._calibration is None:
-            self._calibration = Calibration(exact=self.meter.exact)
-            for entry in self.tail(_USAGE_REACH):
-                about = json.loads(entry.content) if entry.kind == USAGE else {}
-                if about.get("counter") == self.meter.name:
-                    self._calibration = self._calibration.observe(about["counted"], about["reported"])
-        return self._calibration
-
-    def _count_prompt(self, prompt: Sequence[MessageLike], tools: Sequence[Any]) -> int:
-        schemas = to_json(tools).decode() if tools else ""
-        return self.meter.prompt([self._read(message)[1] for message in prompt], schemas)
+        parsed = usage_in(dict(usage)) or Usage(prompt=reported, output=0)
+        return self.usage.record(self._count_prompt(prompt, tools), replace(parsed, prompt=reported))
 
     @property
     def window(self) -> Window:
@@ -250,53 +213,38 @@ class Session:
     def prompt(
         self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0, wire: str | None = None
     ) -> Prompt:
-        """What to send to the model now: fits its window, is valid, keeps what must be kept.
+        """What to send to the model now: it fits the window, is valid, and keeps what must be kept.
 
-        `beside` is text that you send beside the messages, as JSON, and `answer` how many tokens the model may answer
-        with: both take room. `wire` is the format of a prompt whose messages are valid in every format.
+        `beside` is text that you send outside the messages, as JSON, and `answer` how many tokens the model may answer
+        with: both take input budget. `wire` is the format of a prompt whose messages are valid in every format.
         """
         return self.window.prompt(tools, beside=beside, answer=answer, wire=wire)
 
     def check(self, message: MessageLike) -> BudgetVerdict:
-        """Whether a message would keep its component within its budget: asked before it is appended."""
-        _, read_message, _ = self._read(message)
-        tokens = self.meter.message(read_message)
-        line = WindowMessage(seq=0, id="", role=read_message.role, tokens=tokens)
-        return check_budget(line, self.window.state, self.window.budget)
+        """Whether a message would keep its component within its budget. Call it before `append`."""
+        _, parsed, _ = self._parse(message)
+        tokens = self.meter.message(parsed)
+        candidate = WindowMessage(seq=0, id="", role=parsed.role, tokens=tokens)
+        return check_budget(candidate, self.window.state, self.window.budget)
 
     def report(self, tools: Sequence[Any] = ()) -> Report:
-        """What the next prompt would be made of, and what would not be in it. Changes nothing."""
+        """What the next prompt would contain, and what it would not. Changes nothing."""
         return report(self.window, tools)
 
-    def health(self, turns: int = 20) -> HealthReport:
-        """How the last turns went, where that is heading, and what should be looked at."""
-        red = self.window.rules.thresholds.red
-        return (self.monitor or Monitor(self.store, self.key)).report(turns, red)
-
-    def on_alert(self, callback: Callable[[Alert], object]) -> None:
-        """Calls back when something should be looked at, and when it is over."""
-        self.watch(AlertsOnly(callback))
-
-    def watch(self, sink: HealthSink) -> None:
-        """Tells somebody of every turn, alert and event from now on."""
-        if self.monitor is None:
-            raise InputError("turns of this session are not measured; see the setting health.enabled")
-        self.monitor.sinks.append(sink)
-
     def pin(self, *entries: int | str) -> Entry:
-        """Keeps entries in the prompt, by number or id, until they are unpinned; those that left come back."""
+        """Keeps entries in the prompt, by number or id, until they are unpinned; evicted ones are restored."""
         return self.window.pin([self._seq(entry) for entry in entries])
 
     def unpin(self, *entries: int | str) -> Entry:
-        """Lets entries leave again."""
+        """Allows entries to be evicted again."""
         return self.window.unpin([self._seq(entry) for entry in entries])
 
     def restore(self, decision: int | str) -> Entry:
-        """Undoes a decision, by the number or id of its event: what left is in again and stays."""
+        """Undoes a decision, by the number or id of its event: what it evicted is in the prompt again and stays."""
         return self.window.restore(self._seq(decision))
 
     def redo(self, restored: int | str) -> Entry:
-        """Does again what a restore undid."""
+        """Repeats a decision that a restore undid."""
         return self.window.redo(self._seq(restored))
 
     def recall(self, query: str, *, most: int = 10, scope: Scope | None = None) -> SearchResult:
@@ -304,14 +252,14 @@ class Session:
         return self.window.recall(query, most=most, scope=scope)
 
     def compact(self, focus: str = "") -> tuple[Entry, ...]:
-        """Makes the prompt smaller now: all but the newest messages leave, and a checked summary stands for them.
+        """Compacts the prompt now: replaces all but the newest messages by a checked summary.
 
         Returns the decision, which `restore` undoes; nothing where there is too little to be worth it.
         """
         return self.window.compact(focus)
 
     def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
-        """Writes something down for later; notes stand in the prompt once messages have left it."""
+        """Stores a note for later; notes are in the prompt once messages have been evicted from it."""
         if kind not in NOTE_KINDS:
             raise InputError(f"a note is of the kind {', '.join(NOTE_KINDS)}, not '{kind}'")
         if not text.strip() or len(text) > MAX_NOTE_CHARS:
@@ -322,104 +270,51 @@ class Session:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What was written down, oldest first; of very many the newest and the critical ones."""
+        """The notes, oldest first; of very many the newest and the critical ones."""
         return self.window.state.notes
 
-    def checkpoint(self, *, expect: int | None = None, **changes: str | Sequence[str]) -> Entry:
-        """Writes down where the work stands: a checkpoint for programs and a handoff for readers.
+    def checkpoint(self, /, *, expect: int | None = None, **changes: str | Sequence[str]) -> Entry:
+        """Writes a checkpoint of the work, for programs, and a handoff, for readers.
 
-        What is known is filled in; `changes` says what is known better: goal, success_criteria, plan, doing, done,
-        issues, solved, decisions, learnings, services, each a text or several. With `expect`, a version, it is
-        refused with nothing written unless that is the newest one.
+        Known fields are filled in; `changes` overrides them: goal, success_criteria, plan, doing, done, issues,
+        solved, decisions, learnings, services, each a text or several. With `expect`, a version, it is refused with
+        nothing written unless that is the newest one.
         """
         return self.window.continuity.checkpoint(changes_given(changes), expect=expect)[0]
 
-    def handoff(self) -> Entry:
-        """Writes a page from which somebody who knows nothing can go on, and the checkpoint it is made of."""
-        return self.window.continuity.checkpoint(reason="a handoff")[1]
-
     def resume(self, source: str | os.PathLike[str] | None = None) -> Entry:
-        """Opens a new window: everything leaves that may, and where the work stands is told behind the next question.
+        """Opens a new window: evicts everything that may be evicted, and puts a handoff behind the next question.
 
-        What has changed around the work since its last checkpoint is told as drift. `source` is a checkpoint's file,
-        for a session whose transcript is not here. Returns the decision, which `restore` undoes.
+        The handoff says what has changed around the work since the last checkpoint (drift). `source` is a
+        checkpoint's file, for a session whose transcript is elsewhere. Returns the decision, which `restore` undoes.
         """
         if source is None:
             return self.window.start_next()
-        from recto.engine.continuity import read_checkpoint  # noqa: PLC0415  # only for who has a file
+        from recto.engine.continuity import read_checkpoint  # noqa: PLC0415  # only where there is a file
 
-        known = self.window.continuity.newest()
+        known = self.checkpoints.newest()
         newest = (known.version, known.window) if known else None
         return self.window.start_next(read_checkpoint(os.fspath(source), session=self.key, newest=newest))
 
-    def host_compacting(self) -> Entry:
-        """Before a host compacts its own history: writes the checkpoint and the handoff."""
-        return self.window.continuity.checkpoint(reason="the host compacts")[0]
-
-    def host_compacted(self) -> str:
-        """After a host has compacted its own history: the handoff for its next prompt, once; then it is empty."""
-        return self.window.continuity.host_compacted()
-
     def facts(self) -> tuple[Fact, ...]:
-        """Constraints, decisions, errors and whatever else must not be lost, in the words in which it was said."""
+        """Constraints, decisions, errors and whatever else must not be lost, in the words of the conversation."""
         return ledger(self.window)
 
-    def fidelity(self, model: ChatModel, questions: Sequence[Question] = ()) -> JudgedFidelity:
-        """Asks a model the same questions of the whole conversation and of the prompt, and lets it judge both answers.
-
-        Without questions, some are made from what is known of the conversation. The result is kept as an event, and
-        stands in the report.
-        """
-        from recto.engine.llm_judge import judged  # noqa: PLC0415  # only for who has a judge
-
-        found = judged(self.window, model, questions)
-        if any(answer.score is not None for answer in found.answers):
-            self.record(JUDGED, {"score": found.score, "questions": len(found.answers), "model": model.name})
-            if found.score < FIDELITY_ALARM:
-                self.record(FIDELITY_LOW, {"score": found.score, "alarm": FIDELITY_ALARM, "policy": "judge"})
-        return found
-
     def delegate(self, task: str, *, entries: Iterable[int] = (), most: int = 1_000) -> Delegated:
-        """Hands a task to a sub-agent, with the messages it is about; its answer has at most so many tokens."""
+        """Hands a task to a sub-agent, with the messages it concerns; its answer has at most `most` tokens."""
         if self._delegator is None:
             raise InputError("this session was opened without a dispatcher; give one: recto.open(…, dispatcher=…)")
-        told = [one for seq in entries for one in message_views(self.read(seq, seq))]
+        views = [view for seq in entries for view in message_views(self.read(seq, seq))]
         goal = self.window.messages.goal_of(self.window.state)
-        return self._delegator.ask(task, told, goal=goal, most=most)
-
-    def remember(
-        self, kind: MemoryKind, text: str, *, sources: Sequence[str] = (), critical: bool = False, why: str = ""
-    ) -> Proposal:
-        """Proposes that something be remembered beyond this session; somebody else has to approve it.
-
-        `sources` are pointers to where it was said.
-        """
-        return self._memory().propose(kind, text, sources=sources, critical=critical, why=why)
-
-    def memories(self) -> tuple[Memory, ...]:
-        """What this session's agent remembers for good."""
-        return tuple(kept.memory for kept in self._memory().remembered())
-
-    def _memory(self) -> Memories:
-        if self._memory_opener is None:
-            raise InputError("this session was opened without memory; use recto.open")
-        return self._memory_opener()
+        return self._delegator.ask(task, views, goal=goal, most=most)
 
     def fork(self, name: str, *, at: int | str | None = None) -> Entry:
-        """Begins another session as a copy of this one, up to an entry or up to its end; open it to go on from there.
+        """Copies this session into a new one, up to an entry or to its end; open that one to continue from there.
 
-        Returns the event in the copy that says where they parted.
+        Returns the event in the copy that records where they parted.
         """
         target = sibling_key(self.key, name)
         return fork(self.store, self.key, target, clock=self._clock, at=None if at is None else self._seq(at))
-
-    def _seq(self, entry: int | str) -> int:
-        if isinstance(entry, int):
-            return entry
-        found = self.get(entry)
-        if found is None:
-            raise InputError(f"there is no entry with the id '{entry}' in session '{self.key}'")
-        return found.seq
 
     def close(self) -> None:
         """Closes the index, and the store, if this session opened it."""
@@ -438,8 +333,41 @@ class Session:
     ) -> None:
         self.close()
 
-    def _draft(self, given: MessageLike, meta: bytes, surface: str, key: str | None, stated: str | None) -> Draft:
-        raw, message, wire = self._read(given, stated)
+    def _store(self, drafts: Sequence[Draft], expect: int | None = None) -> list[Entry]:
+        entries = self.store.append(self.key, drafts, expect=expect)
+        if self.monitor is not None:
+            # An entry that an earlier call with the same key stored was recorded then.
+            pairs = zip(entries, drafts, strict=True)
+            self.monitor.record([entry for entry, draft in pairs if entry.id == draft.id])
+        return entries
+
+    def _unanswered(self) -> SentPrompt | None:
+        """The last prompt, until its answer is stored."""
+        last = self._window.last if self._window is not None else None
+        return None if last is self._answered else last
+
+    def _meta_with(self, meta: Mapping[str, Any], composition: PromptComposition) -> bytes:
+        """The meta of a message that answers a prompt, with the prompt's composition, which is stored nowhere else."""
+        payload = composition.to_json() if self.monitor is None else self.monitor.meta_for(composition)
+        return to_json({**meta, COMPOSITION: payload})
+
+    def _event(self, kind: str, content: Mapping[str, Any], key: str | None = None) -> Draft:
+        return event(self._clock, kind, content, key, surface="library")
+
+    def _count_prompt(self, prompt: Sequence[MessageLike], tools: Sequence[Any]) -> int:
+        schemas = to_json(tools).decode() if tools else ""
+        return self.meter.prompt([self._parse(message)[1] for message in prompt], schemas)
+
+    def _seq(self, entry: int | str) -> int:
+        if isinstance(entry, int):
+            return entry
+        found = self.get(entry)
+        if found is None:
+            raise InputError(f"there is no entry with the id '{entry}' in session '{self.key}'")
+        return found.seq
+
+    def _draft(self, source: MessageLike, meta: bytes, surface: str, key: str | None, wire: str | None) -> Draft:
+        raw, message, wire = self._parse(source, wire)
         return Draft(
             id=new_id(self._clock),
             ts=self._clock.now(),
@@ -453,9 +381,133 @@ class Session:
             key=key,
         )
 
-    def _read(self, given: MessageLike, stated: str | None = None) -> tuple[bytes, Message, str]:
-        raw = given if isinstance(given, bytes) else to_json(given)
+    def _parse(self, source: MessageLike, wire: str | None = None) -> tuple[bytes, Message, str]:
+        raw = source if isinstance(source, bytes) else to_json(source)
         if len(raw) > self._max_message_bytes:
             raise TooLarge("the message in bytes", len(raw), self._max_message_bytes, "limits.message_bytes")
-        wire = stated or detect(raw)
+        wire = wire or detect(raw)
         return raw, read(raw, wire), wire
+
+
+class SessionMemory:
+    """`session.memory`: what the agent remembers beyond this session."""
+
+    def __init__(self, opener: Callable[[], Memories] | None) -> None:
+        self._opener = opener
+
+    def propose(
+        self, kind: MemoryKind, text: str, *, sources: Sequence[str] = (), critical: bool = False, why: str = ""
+    ) -> Proposal:
+        """Proposes a memory that outlives this session; a person has to approve it.
+
+        `sources` are pointers to where it was said.
+        """
+        return self._memories().propose(kind, text, sources=sources, critical=critical, why=why)
+
+    def list(self) -> tuple[Memory, ...]:
+        """The approved memories of this session's agent."""
+        return tuple(remembered.memory for remembered in self._memories().remembered())
+
+    def _memories(self) -> Memories:
+        if self._opener is None:
+            raise InputError("this session was opened without memory; use recto.open")
+        return self._opener()
+
+
+class SessionCheckpoints:
+    """`session.checkpoints`: checkpoints and handoffs beyond `session.checkpoint()` and `session.resume()`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint. Raises `CheckpointRefused` where it is not valid."""
+        return self._session.window.continuity.newest()
+
+    def handoff(self) -> Entry:
+        """Writes a page from which a reader without any context can continue, and the checkpoint it is made from."""
+        return self._session.window.continuity.checkpoint(reason="a handoff")[1]
+
+    def host_compacting(self) -> Entry:
+        """Writes a checkpoint and a handoff. Call it before a host compacts its own history."""
+        return self._session.window.continuity.checkpoint(reason="the host compacts")[0]
+
+    def host_compacted(self) -> str:
+        """The handoff for the next prompt of a host that has compacted its own history: once, then empty."""
+        return self._session.window.continuity.host_compacted()
+
+
+class SessionHealth:
+    """`session.health`: how turns go, alerts, and the fidelity of the prompt."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def report(self, turns: int = 20) -> HealthReport:
+        """The measures of the last turns, their trends, and the alerts that are active."""
+        session = self._session
+        red = session.window.rules.thresholds.red
+        return (session.monitor or Monitor(session.store, session.key)).report(turns, red)
+
+    def on_alert(self, callback: Callable[[Alert], object]) -> None:
+        """Calls back when an alert is raised, and when it is over."""
+        self.watch(AlertsOnly(callback))
+
+    def watch(self, sink: HealthSink) -> None:
+        """Sends every turn, alert and event to a sink from now on."""
+        if self._session.monitor is None:
+            raise InputError("turns of this session are not measured; see the setting health.enabled")
+        self._session.monitor.sinks.append(sink)
+
+    def fidelity(self, model: ChatModel, questions: Sequence[Question] = ()) -> JudgedFidelity:
+        """Lets a model answer the same questions from the full conversation and from the prompt, and judge both.
+
+        Without questions, some are generated from the facts of the conversation. The result is stored as an event and
+        shown in the report.
+        """
+        from recto.engine.llm_judge import judged  # noqa: PLC0415  # only where there is a judge
+
+        result = judged(self._session.window, model, questions)
+        if any(answer.score is not None for answer in result.answers):
+            payload = {"score": result.score, "questions": len(result.answers), "model": model.name}
+            self._session.record(JUDGED, payload)
+            if result.score < FIDELITY_ALARM:
+                low = {"score": result.score, "alarm": FIDELITY_ALARM, "policy": "judge"}
+                self._session.record(FIDELITY_LOW, low)
+        return result
+
+
+class SessionUsage:
+    """`session.usage`: what providers reported for earlier prompts, and how far our own counts were off."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._calibration: Calibration | None = None
+
+    @property
+    def calibration(self) -> Calibration:
+        """How far counts of prompts were off lately, by the provider's own reports."""
+        if self._calibration is None:
+            name = self._session.meter.name
+            self._calibration = Calibration(exact=self._session.meter.exact)
+            for entry in self._session.tail(_USAGE_REACH):
+                report = json.loads(entry.content) if entry.kind == USAGE else {}
+                if report.get("counter") == name:
+                    self._calibration = self._calibration.observe(report["counted"], report["reported"])
+        return self._calibration
+
+    def record(self, counted: int, usage: Usage) -> Entry:
+        """Stores a report for a prompt that is counted already. Before its answer is stored, it belongs to its turn."""
+        return self._session.record(USAGE, self.payload(counted, usage))
+
+    def payload(self, counted: int, usage: Usage) -> dict[str, Any]:
+        """The event payload of a report, which the calibration learns from."""
+        self._calibration = self.calibration.observe(counted, usage.prompt)
+        return {
+            "counter": self._session.meter.name,
+            "counted": counted,
+            "reported": usage.prompt,
+            "output": usage.output,
+            "cache_read": usage.cache_read,
+            "cache_write": usage.cache_write,
+        }

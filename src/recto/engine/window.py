@@ -231,6 +231,10 @@ class Window:
         """The entry a pointer names, complete, with as many neighbours on each side."""
         return self.recall_engine.read(pointer, around)
 
+    def pointer(self, seq: int) -> str:
+        """Where an entry of this session can be read in full."""
+        return pointer_to(self.session, seq)
+
     def listen(self, listener: Callable[[Entry], None]) -> None:
         """Calls back with every event this window appends: decisions, zone changes, spikes."""
         self.events.listen(listener)
@@ -288,18 +292,18 @@ class Window:
                 return next(entry for entry in entries if entry.kind == NEW_WINDOW)
         raise AppendConflict(self.session, None, self.state.seq, "others write faster than we can")
 
-    def configure(self, *, budget: Budget | None = None, rules: ReliefRules | None = None) -> None:
-        """Replaces the budget or the rules from the next prompt on."""
+    def configure(
+        self, *, budget: Budget | None = None, rules: ReliefRules | None = None, at_most: int | None = None
+    ) -> None:
+        """Replaces the budget or the rules from the next prompt on.
+
+        `at_most` lowers the input budget, as after a provider refused the last prompt as too long; it never raises it.
+        """
         self.budget = budget or self.budget
         self.rules = rules or self.rules
-
-    def tighten(self, input_budget: int) -> None:
-        """Lowers the input budget, as after a provider refused the last prompt as too long."""
-        if 0 < input_budget < self.budget.input_budget:
-            self.configure(
-                budget=replace(self.budget, input_budget=input_budget),
-                rules=replace(self.rules, input_budget=input_budget),
-            )
+        if at_most is not None and 0 < at_most < self.budget.input_budget:
+            self.budget = replace(self.budget, input_budget=at_most)
+            self.rules = replace(self.rules, input_budget=at_most)
 
     def close(self) -> None:
         """Closes the compactor and the recall of this window."""

@@ -135,7 +135,7 @@ class TurnRunner:
         self._sessions.learn(turn.model, limits)
         said = limits.max_input or limits.window
         room = int(min(window.budget.input_budget, turn.prompt.tokens) * _TIGHTER)
-        window.tighten(min(room, said - window.budget.reserve) if said else room)
+        window.configure(at_most=min(room, said - window.budget.reserve) if said else room)
         self._build(turn)
         return turn
 
@@ -247,7 +247,7 @@ class TurnRunner:
         usage = reply.usage if reply.usage is not None and reply.usage.prompt else None
         if not reply.messages:
             if usage is not None:
-                turn.session.observed(turn.prompt.tokens, usage)
+                turn.session.usage.record(turn.prompt.tokens, usage)
             return []
         messages = [_plain(raw, asked.format) for raw in reply.messages] if turn.placed.turns else reply.messages
         wire = None if turn.placed.turns else asked.wire

@@ -395,12 +395,12 @@ def test_every_session_of_the_agent_recalls_its_memory_and_nothing_else_of_other
 def test_a_session_proposes_and_lists_memory_but_does_not_approve_it(memories, settings, store):
     with recto.config.factory.open_session(settings, store) as session:
         (source,) = say(store, "We always answer in English.")
-        proposed = session.remember(
+        proposed = session.memory.propose(
             "preference", "We always answer in English.", sources=[source], why="said by the user"
         )
-        assert session.memories() == ()
+        assert session.memory.list() == ()
         memories.approve(proposed.id, proposed.digest, "ada")
-        assert [kept.text for kept in session.memories()] == ["We always answer in English."]
+        assert [kept.text for kept in session.memory.list()] == ["We always answer in English."]
         assert not hasattr(session, "approve")
 
 

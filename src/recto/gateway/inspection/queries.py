@@ -273,7 +273,7 @@ def audit(inspection: Inspection, call: ParsedCall) -> AuditPage:
 def health(inspection: Inspection, call: ParsedCall) -> HealthReport:
     """How the last turns went, where that is heading, and what should be looked at."""
     with inspection.open_session(call) as session:
-        report = session.health(call.query["turns"])
+        report = session.health.report(call.query["turns"])
     name = session_in(report.session)
     return replace(report, session=name, alerts=tuple(replace(alert, session=name) for alert in report.alerts))
 

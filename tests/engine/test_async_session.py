@@ -1,0 +1,63 @@
+"""`AsyncSession` has every call of `Session`, with the same name and the same parameters."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import recto
+from recto.engine.async_session import AsyncSession
+from recto.engine.session import Session
+
+NAMESPACES = ("memory", "checkpoints", "health", "usage")
+
+
+def public(thing: object) -> dict[str, object]:
+    """The public methods and properties of an object's class."""
+    members = inspect.getmembers(type(thing))
+    return {name: one for name, one in members if not name.startswith("_") and (callable(one) or is_property(one))}
+
+
+def is_property(member: object) -> bool:
+    return isinstance(member, property)
+
+
+def parameters(method) -> list[tuple[str, object, object]]:
+    found = list(inspect.signature(method).parameters.values())[1:]
+    return [(one.name, one.kind, one.default) for one in found]
+
+
+@pytest.fixture
+def pair():
+    with recto.open("memory:", model="gpt-4o") as session:
+        yield session, AsyncSession(session)
+
+
+@pytest.mark.parametrize("namespace", ["", *NAMESPACES])
+def test_every_call_of_a_session_can_be_awaited_with_the_same_parameters(pair, namespace):
+    blocking, awaited = (getattr(one, namespace) if namespace else one for one in pair)
+    calls = public(awaited)
+    for name, member in public(blocking).items():
+        assert name in calls, f"AsyncSession lacks {namespace or 'session'}.{name}"
+        if is_property(member):
+            assert is_property(calls[name]) or parameters(calls[name]) == []
+        else:
+            assert parameters(calls[name]) == parameters(member), f"{namespace or 'session'}.{name}"
+
+
+def test_an_async_session_has_no_call_that_a_session_lacks(pair):
+    for namespace in ("", *NAMESPACES):
+        blocking, awaited = (getattr(one, namespace) if namespace else one for one in pair)
+        assert public(awaited).keys() <= public(blocking).keys()
+
+
+def test_a_session_and_its_async_face_have_the_same_attributes(pair):
+    session, awaited = pair
+    shared = {name for name in vars(session) if not name.startswith("_")}
+    assert shared <= {name for name in vars(awaited) if not name.startswith("_")}
+    assert set(NAMESPACES) <= shared
+
+
+def test_a_session_keeps_to_the_calls_that_people_use():
+    assert len(public(Session.__new__(Session))) <= 30

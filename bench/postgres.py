@@ -308,10 +308,10 @@ def _put(store: TranscriptStore, indexer: Indexer, page: Sequence, terms: Sequen
         IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
         for entry, found in zip(entries, terms, strict=True)
     ]
-    indexer.uses.add(SESSION, [], covers)
+    indexer.usage.add(SESSION, [], covers)
     indexer.words.add(SESSION, documents, covers)
     numbered = zip(range(covers.first, covers.last + 1), vectors[:, None], strict=True)
-    indexer.lane_of(indexer.embedders[0]).add(SESSION, list(numbered), covers)
+    indexer.vector_index(indexer.embedders[0]).add(SESSION, list(numbered), covers)
 
 
 def graph(place: Place, entries: int) -> Iterator[dict]:
@@ -320,8 +320,8 @@ def graph(place: Place, entries: int) -> Iterator[dict]:
         return
     with closing(place.store()) as store, closing(place.index(store)) as index:
         indexer = _indexer(store, index)
-        lane = indexer.lane_of(indexer.embedders[0])
-        lane.tidy(SESSION)
+        lane = indexer.vector_index(indexer.embedders[0])
+        lane.maintain(SESSION)
         taken: list[float] = []
         took = place.built(lambda: taken.append(seconds(lambda: lane.graph.link(SESSION, lambda: True))))
     note = f"built of all; {taken[0]:,.0f} s before that to put them beside each other"
@@ -341,7 +341,7 @@ def long_session(place: Place, entries: int, took: float, nearest: Nearest) -> I
         yield row(f"recall, {label}, p50", percentile(times, 0.5), "ms", note, 1)
         yield row(f"recall, {label}, p99", percentile(times, 0.99), "ms", "", 1)
         indexer = _indexer(store, index)
-        yield from rows_of(nearest, indexer.lane_of(indexer.embedders[0]), label)
+        yield from rows_of(nearest, indexer.vector_index(indexer.embedders[0]), label)
 
 
 def _prompts(store: TranscriptStore) -> tuple[list[float], list[float]]:

@@ -191,7 +191,7 @@ def of_size(folder: Path, size: int) -> list[dict]:
 def fill(place: Place, made: Made, session: str, count: int, label: str) -> None:
     """What an indexer would write, without making it out of texts first."""
     indexer = place.indexer()
-    vectors = indexer.lane_of(indexer.embedders[0])
+    vectors = indexer.vector_index(indexer.embedders[0])
     for start in track(range(0, count, PAGE), f"recall at {label}", console=progress()):
         drafts, terms = made.page(start + 1, min(PAGE, count - start))
         entries = place.store.append(session, drafts)
@@ -200,7 +200,7 @@ def fill(place: Place, made: Made, session: str, count: int, label: str) -> None
             IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
             for entry, found in zip(entries, terms, strict=True)
         ]
-        indexer.uses.add(session, [], covers)
+        indexer.usage.add(session, [], covers)
         indexer.words.add(session, documents, covers)
         vectors.add(
             session, list(zip(range(covers.first, covers.last + 1), made.vectors(len(entries)), strict=True)), covers

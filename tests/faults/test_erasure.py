@@ -67,7 +67,7 @@ def filled(store, settings: Settings) -> None:
         store.append(session, said("large", word, 4_000)[:3])
     with contextlib.closing(make_indexer(settings, store)) as indexer:
         for session in (ACME, "plain", GLOBEX):
-            indexer.keep_up(session)
+            indexer.try_catch_up(session)
 
 
 @pytest.fixture

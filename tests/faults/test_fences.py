@@ -118,7 +118,7 @@ def careless(excerpts, **_):
     """What one would write without thinking: only \\n ends a line, and what is quoted is taken as it is."""
     lines = [HEADER]
     for one in excerpts:
-        lines.append(f"{one.pointer} · {one.who}" + (f" · {one.note}" if one.note else ""))
+        lines.append(f"{one.pointer} · {one.speaker}" + (f" · {one.note}" if one.note else ""))
         lines += [f"> {line}" for line in one.text.split("\n")]
     return "\n".join((*lines, FOOTER))
 

@@ -349,7 +349,7 @@ def examine(folder: Path, seen: Counter[str], *, rebuilds: bool) -> None:
         index = SqliteIndex(folder / "a.db-recall")
         with closing(Indexer(store, index, lexicon=LEXICON, in_background=False)) as indexer:
             before = unfound(indexer, own)
-            covered = indexer.mended(lambda: indexer.words.covered(S))
+            covered = indexer.with_repair(lambda: indexer.words.covered(S))
             seen["rolled back"] += len(before)
             seen["claimed"] += sum(is_covered(covered, seq) for seq in before)
             indexer.catch_up(S)

@@ -64,11 +64,11 @@ def test_the_index_remembers_few_sessions_and_looks_up_the_rest(monkeypatch):
     names = [f"agent:default:{number}" for number in range(50)]
     for name in names:
         store.append(name, [said(1), said(2)])
-        assert indexer.confirm(name, [1, 2], 5).whole
-    assert (indexer._known.held, indexer._reached.held) == (8, 8)
-    assert indexer.reached(names[-1]) == 2
-    assert indexer.reached(names[0]) == 0  # not known here any more, and not asked for
-    assert indexer.behind(names[0]) == (0, 0)
+        assert indexer.confirm(name, [1, 2], 5).complete
+    assert (indexer._verified.size, indexer._indexed.size) == (8, 8)
+    assert indexer.indexed_through(names[-1]) == 2
+    assert indexer.indexed_through(names[0]) == 0  # not known here any more, and not asked for
+    assert indexer.backlog(names[0]) == (0, 0)
 
 
 def test_troubles_of_many_sessions_are_not_all_kept(monkeypatch):
@@ -76,9 +76,9 @@ def test_troubles_of_many_sessions_are_not_all_kept(monkeypatch):
     indexer = Indexer(MemoryStore(), MemoryIndex(), lexicon=PorterLexicon(), in_background=False)
     indexer.index.covered = lambda session, lane: 1 / 0  # type: ignore[method-assign,assignment]
     for number in range(50):
-        indexer.keep_up(f"agent:default:{number}")
-    assert indexer._troubles.held == 8
-    assert "division" in indexer.trouble("agent:default:49")
+        indexer.try_catch_up(f"agent:default:{number}")
+    assert indexer._errors.size == 8
+    assert "division" in indexer.last_error("agent:default:49")
 
 
 def test_sessions_that_fell_silent_are_forgotten_though_nobody_asks_how_things_stand():
@@ -247,7 +247,7 @@ def test_a_page_of_messages_is_embedded_on_one_thread():
     store, embedder = MemoryStore(), Slow()
     store.append("agent:default:main", [said(number) for number in range(1, 17)])
     indexer = Indexer(store, MemoryIndex(), lexicon=PorterLexicon(), embedder=embedder, in_background=False)
-    assert indexer.confirm("agent:default:main", range(1, 17), 30).whole
+    assert indexer.confirm("agent:default:main", range(1, 17), 30).complete
     assert (embedder.calls, len(embedder.threads)) == (16, 1)
 
 
@@ -257,8 +257,8 @@ def test_what_was_embedded_before_an_embedder_broke_is_kept():
     indexer = Indexer(store, MemoryIndex(), lexicon=PorterLexicon(), embedder=embedder, in_background=False)
     confirmed = indexer.confirm("agent:default:main", range(1, 11), 30)
     assert (confirmed.words, confirmed.vectors) == (True, False)
-    assert indexer.behind("agent:default:main") == (0, 5)
-    assert indexer.confirm("agent:default:main", range(1, 11), 30).whole
+    assert indexer.backlog("agent:default:main") == (0, 5)
+    assert indexer.confirm("agent:default:main", range(1, 11), 30).complete
 
 
 def test_an_embedder_that_gets_on_has_time_again_and_one_that_does_not_is_given_up():

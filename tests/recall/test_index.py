@@ -67,14 +67,17 @@ def add(lane: WordIndex, *documents: IndexedDocument, session: str = MAIN) -> No
 
 
 def expected(
-    documents: Iterable[IndexedDocument], query: dict[int, float], lane: WordIndex, tally: TermStatistics | None = None
+    documents: Iterable[IndexedDocument],
+    query: dict[int, float],
+    lane: WordIndex,
+    statistics: TermStatistics | None = None,
 ) -> dict:
     """BM25 as it is written in books."""
     documents = list(documents)
-    count = tally.documents if tally else len(documents)
-    length = tally.length if tally else sum(sum(one.terms.values()) for one in documents)
+    count = statistics.documents if statistics else len(documents)
+    length = statistics.length if statistics else sum(sum(one.terms.values()) for one in documents)
     average = max(length / max(count, 1), 1.0)
-    df = tally.df if tally else Counter(term for one in documents for term in one.terms)
+    df = statistics.df if statistics else Counter(term for one in documents for term in one.terms)
     idf = {term: math.log(1 + (count - df.get(term, 0) + 0.5) / (df.get(term, 0) + 0.5)) for term in query}
     mass = sum(weight * idf[term] for term, weight in query.items())
     found = {}
@@ -89,7 +92,7 @@ def expected(
 
 
 def scores(lane: WordIndex, query: dict[int, float], session: str = MAIN) -> dict[int, tuple[float, float]]:
-    scored = lane.score(session, query, lane.tally(session, list(query)))
+    scored = lane.score(session, query, lane.statistics(session, list(query)))
     assert list(scored.seqs) == sorted(scored.seqs)
     return {int(seq): scored.of(int(seq)) for seq in scored.seqs}
 
@@ -122,7 +125,7 @@ def test_scores_are_those_of_the_book_in_whatever_order_and_pieces_messages_come
             there += group
             if place % 7 == 0:
                 same(scores(lane, query), expected(there, query, lane))
-                assert list(lane.facts(MAIN).seqs) == sorted(one.seq for one in there)
+                assert list(lane.attributes(MAIN).seqs) == sorted(one.seq for one in there)
         same(scores(lane, query), expected(there, query, lane))
         same(scores(WordIndex(lane.index, "words"), query), expected(there, query, lane))
 
@@ -142,9 +145,9 @@ def test_scores_are_the_same_before_and_after_sealing_and_merging_at_full_size(i
         if first in (1, 501, 7_751):
             same(scores(lane, query), expected(there, query, lane))
     same(scores(lane, query), expected(there, query, lane))
-    sizes = {block.bits for block in blocks.read_directory(index.glance(MAIN, "words", [blocks.DIRECTORY]))}
+    sizes = {block.bits for block in blocks.read_directory(index.snapshot(MAIN, "words", [blocks.DIRECTORY]))}
     assert len(sizes) > 1, "nothing was merged: the test sees too little"
-    own = index.glance(MAIN, "words", [postings.own_part(term) for term in range(10)]).sealed
+    own = index.snapshot(MAIN, "words", [postings.own_part(term) for term in range(10)]).sealed
     assert own, "no term got a row of its own: the test sees too little"
 
 
@@ -157,16 +160,16 @@ def test_what_is_known_of_a_message_comes_back(index, small):
     ]
     for one in documents:
         add(lane, one)
-    facts = lane.facts(MAIN)
+    attributes = lane.attributes(MAIN)
     for one in documents:
-        known = facts.of(one.seq)
+        known = attributes.of(one.seq)
         assert known is not None
         assert (known.ts, known.role, known.marks) == (one.ts, one.role, one.marks)
         assert known.length == sum(one.terms.values())
-    assert facts.of(60) is facts.of(0) is facts.of(2**32 - 1) is None
-    assert list(facts.between(4 * 10**12, 9 * 10**12)) == [4, 6, 8]
-    assert list(facts.marked(Mark.CORRECTION, after=50)) == [59, 57, 55, 53, 51]
-    assert list(facts.marked(Mark.CORRECTION | Mark.CONSTRAINT, after=55)) == [59, 58, 57]
+    assert attributes.of(60) is attributes.of(0) is attributes.of(2**32 - 1) is None
+    assert list(attributes.between(4 * 10**12, 9 * 10**12)) == [4, 6, 8]
+    assert list(attributes.marked(Mark.CORRECTION, after=50)) == [59, 57, 55, 53, 51]
+    assert list(attributes.marked(Mark.CORRECTION | Mark.CONSTRAINT, after=55)) == [59, 58, 57]
 
 
 def test_hostile_sizes_and_values_are_taken(index):
@@ -177,7 +180,7 @@ def test_hostile_sizes_and_values_are_taken(index):
     add(lane, document(3, {7: 1}))
     found = scores(lane, {7: 1.0, 0: 1.0})
     assert found.keys() == {2, 3, 2**32 - 1}
-    assert lane.facts(MAIN).of(2).length == 2**32 - 1
+    assert lane.attributes(MAIN).of(2).length == 2**32 - 1
     assert scores(lane, {8: 1.0}) == scores(lane, {9: 1.0}) == scores(lane, {}) == scores(lane, {7: 0.0}) == {}
 
 
@@ -185,8 +188,8 @@ def test_large_messages_are_sealed_before_there_are_many(index):
     lane = WordIndex(index, "words")
     for seq in range(1, 12):
         add(lane, document(seq, dict.fromkeys(range(seq, 2**32, 2**32 // 200_000), 1)))  # a megabyte each
-    assert sum(len(row.data) for row in index.glance(MAIN, "words").fresh) < bm25.SEAL_AT * bm25.LARGE
-    assert len(blocks.read_directory(index.glance(MAIN, "words", [blocks.DIRECTORY]))) >= 1
+    assert sum(len(row.data) for row in index.snapshot(MAIN, "words").fresh) < bm25.SEAL_AT * bm25.LARGE
+    assert len(blocks.read_directory(index.snapshot(MAIN, "words", [blocks.DIRECTORY]))) >= 1
     assert scores(lane, {5: 1.0}).keys() == {5}
 
 
@@ -196,17 +199,22 @@ def test_tallies_of_sessions_add_up_and_scores_use_them(index, small):
     theirs = [document(seq, {1: 3, 2: 1}) for seq in range(1, 12)]
     add(lane, *ours)
     add(lane, *theirs, session="other")
-    tally = TermStatistics() + lane.tally(MAIN, [1, 2, 15]) + lane.tally("other", [1, 2, 15]) + lane.tally("none", [1])
-    assert (tally.documents, tally.length, tally.df) == (31, 40 + 44, {1: 31, 2: 11, 15: 1})
-    scored = lane.score(MAIN, {1: 1.0, 15: 1.0}, tally)
-    same({int(seq): scored.of(int(seq)) for seq in scored.seqs}, expected(ours, {1: 1.0, 15: 1.0}, lane, tally))
-    assert len(lane.score("none", {1: 1.0}, tally).seqs) == 0
+    statistics = (
+        TermStatistics()
+        + lane.statistics(MAIN, [1, 2, 15])
+        + lane.statistics("other", [1, 2, 15])
+        + lane.statistics("none", [1])
+    )
+    assert (statistics.documents, statistics.length, statistics.df) == (31, 40 + 44, {1: 31, 2: 11, 15: 1})
+    scored = lane.score(MAIN, {1: 1.0, 15: 1.0}, statistics)
+    same({int(seq): scored.of(int(seq)) for seq in scored.seqs}, expected(ours, {1: 1.0, 15: 1.0}, lane, statistics))
+    assert len(lane.score("none", {1: 1.0}, statistics).seqs) == 0
 
 
 def test_the_best_are_the_best_and_of_equals_the_newest(index):
     lane = WordIndex(index, "words")
     add(lane, *[document(seq, {1: 1 + seq % 3}) for seq in range(1, 31)])
-    scored = lane.score(MAIN, {1: 1.0}, lane.tally(MAIN, [1]))
+    scored = lane.score(MAIN, {1: 1.0}, lane.statistics(MAIN, [1]))
     everything = sorted(zip(scored.bm25.tolist(), scored.seqs.tolist(), strict=True), reverse=True)
     for most in (0, 1, 5, 12, 30, 99):
         assert scored.best(most) == [(seq, score) for score, seq in everything[:most]]
@@ -220,9 +228,9 @@ def test_a_question_of_frequent_words_leaves_out_the_most_frequent(index, small)
         document(seq, {1: 1} | ({2: 1} if seq % 2 else {}) | ({3: 1} if seq % 9 == 0 else {})) for seq in range(1, 100)
     ]
     add(lane, *documents)
-    lane.most_postings = 70
+    lane.max_postings = 70
     assert scores(lane, {1: 1.0, 2: 1.0, 3: 1.0}).keys() == {one.seq for one in documents if one.terms.keys() & {2, 3}}
-    lane.most_postings = 5
+    lane.max_postings = 5
     assert scores(lane, {1: 1.0, 2: 1.0}).keys() == {one.seq for one in documents if 2 in one.terms}
 
 
@@ -231,16 +239,16 @@ class Elsewhere:
 
     def __init__(self, index: MemoryIndex) -> None:
         self.index = index
-        self.before_glance: list = []
+        self.before_snapshot: list = []
         self.before_seal: list = []
 
     def __getattr__(self, name: str):
         return getattr(self.index, name)
 
-    def glance(self, *given) -> LaneSnapshot:
-        if self.before_glance:
-            self.before_glance.pop()()
-        return self.index.glance(*given)
+    def snapshot(self, *given) -> LaneSnapshot:
+        if self.before_snapshot:
+            self.before_snapshot.pop()()
+        return self.index.snapshot(*given)
 
     def seal(self, *given) -> bool:
         if self.before_seal:
@@ -253,7 +261,7 @@ def test_a_sealing_that_comes_second_neither_loses_nor_doubles_a_message(small):
     there = [document(seq, {1: 1, seq % 5 + 10: 2}) for seq in range(1, 100)]
     slow = WordIndex(Elsewhere(index), "words")
     for one in there:
-        slow.index.before_seal = [lambda: WordIndex(index, "words").tidy(MAIN)]
+        slow.index.before_seal = [lambda: WordIndex(index, "words").maintain(MAIN)]
         add(slow, one)
         if one.seq % 10 == 0:
             same(scores(slow, {1: 1.0, 12: 1.0}), expected(there[: one.seq], {1: 1.0, 12: 1.0}, slow))
@@ -269,15 +277,15 @@ def test_what_is_kept_in_memory_is_never_served_stale(index, small):
         add(theirs, there[-1])
         if seq % 3 == 0:
             same(scores(mine, query), expected(there, query, mine))
-            assert list(mine.facts(MAIN).seqs) == [one.seq for one in there]
+            assert list(mine.attributes(MAIN).seqs) == [one.seq for one in there]
     index.forget(MAIN)
     assert scores(mine, query) == {}
-    assert len(mine.facts(MAIN)) == 0
+    assert len(mine.attributes(MAIN)) == 0
     again = [document(seq, {1: 5, seq % 3 + 11: 1}, marks=1) for seq in range(1, 150)]
     add(theirs, *again)
     same(scores(mine, query), expected(again, query, mine))
-    assert mine.facts(MAIN).marks.tolist() == [1] * 149
-    index.start_over()
+    assert mine.attributes(MAIN).marks.tolist() == [1] * 149
+    index.reset()
     assert scores(mine, query) == {}
 
 
@@ -289,7 +297,7 @@ def test_a_session_made_anew_behind_our_back_is_read_anew(index, small, count):
         add(theirs, *[document(seq, {term: 1}, marks=marks) for seq in range(1, count + 1)])
         assert len(scores(mine, {term: 1.0})) == count
         assert scores(mine, {11 - term: 1.0}) == {}
-        assert mine.facts(MAIN).marks.tolist() == [marks] * count
+        assert mine.attributes(MAIN).marks.tolist() == [marks] * count
 
 
 def test_a_look_that_comes_late_sees_what_it_looked_at(small, monkeypatch):
@@ -300,9 +308,9 @@ def test_a_look_that_comes_late_sees_what_it_looked_at(small, monkeypatch):
     before = MemoryIndex()
     before._shelves = copy.deepcopy(index._shelves)
     add(lane, *[document(seq, {1: 1}) for seq in range(20, 40)])
-    assert len(lane.facts(MAIN)) == 39
+    assert len(lane.attributes(MAIN)) == 39
     lane.index = before
-    assert list(lane.facts(MAIN).seqs) == list(range(1, 20))
+    assert list(lane.attributes(MAIN).seqs) == list(range(1, 20))
     assert len(scores(lane, {1: 1.0})) == 19
 
 
@@ -316,9 +324,9 @@ def test_a_merging_that_somebody_else_does_meanwhile_is_left_to_them(small, monk
     monkeypatch.setattr(bm25, "MERGE_AT", (3, 3))
     for place in range(4):
         lane = WordIndex(Elsewhere(index), "words")
-        lane.index.before_glance = [lambda: WordIndex(index, "words").tidy(MAIN), *[lambda: None] * place]
+        lane.index.before_snapshot = [lambda: WordIndex(index, "words").maintain(MAIN), *[lambda: None] * place]
         before = copy.deepcopy(index._shelves)
-        lane.tidy(MAIN)
+        lane.maintain(MAIN)
         same(scores(lane, {1: 1.0, 5: 1.0}), expected(there, {1: 1.0, 5: 1.0}, lane))
         index._shelves = before
 
@@ -331,7 +339,7 @@ def test_a_question_in_the_middle_of_which_somebody_seals_is_answered_right(smal
     for seq in range(1, 80):
         there.append(document(seq, {1: 1, seq % 5 + 10: 2}))
         index.put(MAIN, "words", [postings.pack_document(there[-1])], CoveredRange(seq, seq, b""))
-        lane.index.before_glance = [lambda: WordIndex(index, "words").tidy(MAIN), lambda: None]
+        lane.index.before_snapshot = [lambda: WordIndex(index, "words").maintain(MAIN), lambda: None]
         same(scores(lane, query), expected(there, query, lane))
 
 
@@ -342,11 +350,11 @@ def test_threads_that_add_and_ask_at_once_see_whole_messages(index, small):
     def ask() -> None:
         try:
             for _ in range(40):
-                facts = lane.facts(MAIN)
+                attributes = lane.attributes(MAIN)
                 scored = lane.score(MAIN, {1: 1.0}, TermStatistics(10, 30, {1: 5}))
-                assert (np.diff(facts.seqs.astype(int)) > 0).all()
-                assert (facts.lengths == 3).all()
-                assert len(scored.seqs) >= len(facts)
+                assert (np.diff(attributes.seqs.astype(int)) > 0).all()
+                assert (attributes.lengths == 3).all()
+                assert len(scored.seqs) >= len(attributes)
         except BaseException as error:  # noqa: BLE001  # shown below
             failures.append(error)
 
@@ -358,7 +366,7 @@ def test_threads_that_add_and_ask_at_once_see_whole_messages(index, small):
     for thread in threads:
         thread.join()
     assert failures == []
-    assert len(lane.facts(MAIN)) == 149
+    assert len(lane.attributes(MAIN)) == 149
 
 
 def test_a_sealing_that_fails_does_not_fail_what_was_confirmed(small):
@@ -389,7 +397,7 @@ def test_a_damaged_fresh_row_makes_it_a_damaged_index():
     index.put(MAIN, "vectors", [IndexRow(1, b"short")], CoveredRange(1, 1, b""))
     index.put(MAIN, LANE, [IndexRow(1, b"short")], CoveredRange(1, 1, b""))
     for ask in (
-        lambda: WordIndex(index, "words").facts(MAIN),
+        lambda: WordIndex(index, "words").attributes(MAIN),
         lambda: VectorIndex(index, "vectors", 4).nearest(MAIN, np.ones(4), 1),
         lambda: UsageIndex(index).counts(MAIN),
     ):
@@ -398,16 +406,16 @@ def test_a_damaged_fresh_row_makes_it_a_damaged_index():
 
 
 def test_what_is_kept_stays_within_its_bytes():
-    kept: BoundedCache[str] = BoundedCache(100)
+    cached: BoundedCache[str] = BoundedCache(100)
     for name in "abcdef":
-        kept.keep(name, name, 30)
-        assert kept.get("a") is not None or name > "d"
-        assert kept.held <= 100
-    assert kept.get("b") is None
-    kept.keep("huge", "huge", 101)
-    assert kept.get("huge") is None
-    kept.keep("f", "f", 5)
-    assert kept.held <= 100
+        cached.put(name, name, 30)
+        assert cached.get("a") is not None or name > "d"
+        assert cached.size <= 100
+    assert cached.get("b") is None
+    cached.put("huge", "huge", 101)
+    assert cached.get("huge") is None
+    cached.put("f", "f", 5)
+    assert cached.size <= 100
 
 
 def unit(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -438,7 +446,7 @@ def nearest(rows: list, query: np.ndarray, only: set[int] | None = None) -> list
 def test_the_nearest_are_found_before_and_after_sealing(index, exact):
     rng = np.random.default_rng(2)
     lane = VectorIndex(index, "vectors", DIMS)
-    lane.most_exact = exact
+    lane.max_exhaustive = exact
     there: list = []
     for first in (300, 1, 700, 500, 900, 1100, 1300):
         rows = meaning(rng, range(first, first + 150))
@@ -451,14 +459,14 @@ def test_the_nearest_are_found_before_and_after_sealing(index, exact):
             found = list(asked.nearest(MAIN, query, 40).pairs())
             assert [seq for seq, _ in found] == [seq for seq, _ in wanted[:40]]
             assert [cosine for _, cosine in found] == pytest.approx([cosine for _, cosine in wanted[:40]], abs=1e-5)
-    assert index.glance(MAIN, "vectors").generation != 0, "nothing was sealed: the test sees too little"
+    assert index.snapshot(MAIN, "vectors").generation != 0, "nothing was sealed: the test sees too little"
 
 
 @pytest.mark.parametrize("exact", [65_536, 0], ids=["exact", "by signs"])
 def test_only_the_given_entries_are_looked_at(index, exact):
     rng = np.random.default_rng(3)
     lane = VectorIndex(index, "vectors", DIMS)
-    lane.most_exact, lane.rescored = exact, 200
+    lane.max_exhaustive, lane.rescored = exact, 200
     there = meaning(rng, range(1, 900))
     add_vectors(lane, there[:400])
     add_vectors(lane, there[400:])
@@ -478,7 +486,7 @@ def test_nine_of_ten_and_more_are_found_by_signs(tmp_path):
     there = [(seq, unit_near(rng, topics[rng.integers(0, 40, 2)])) for seq in range(1, 5001)]
     with SqliteIndex(tmp_path / "recall") as index:
         lane, exact = VectorIndex(index, "vectors", 384), VectorIndex(index, "vectors", 384)
-        lane.most_exact = 1000
+        lane.max_exhaustive = 1000
         for at in range(0, 5000, 500):
             add_vectors(lane, there[at : at + 500])
         hits = 0
@@ -512,7 +520,7 @@ def test_vectors_of_entries_come_back_nearly_as_they_were(index):
     there = meaning(rng, range(1, 700))
     for exact in (65_536, 0):
         lane = VectorIndex(index, "vectors", DIMS)
-        lane.most_exact = exact
+        lane.max_exhaustive = exact
         if exact:
             add_vectors(lane, there)
         found = lane.of(MAIN, [1, 2, 350, 699, 9999])
@@ -524,7 +532,7 @@ def test_vectors_of_entries_come_back_nearly_as_they_were(index):
 def test_the_codes_of_a_session_that_outgrows_them_are_let_go(index):
     rng = np.random.default_rng(7)
     lane = VectorIndex(index, "vectors", DIMS)
-    lane.most_exact = 1200
+    lane.max_exhaustive = 1200
     there: list = []
     for first in range(1, 1600, 200):
         rows = meaning(rng, range(first, first + 200), most=1)
@@ -538,7 +546,7 @@ def test_vectors_kept_in_memory_are_never_served_stale(index):
     rng = np.random.default_rng(8)
     for exact in (65_536, 0):
         mine, theirs = VectorIndex(index, "vectors", DIMS), VectorIndex(index, "vectors", DIMS)
-        mine.most_exact = theirs.most_exact = exact
+        mine.max_exhaustive = theirs.max_exhaustive = exact
         for _ in range(2):
             there: list = []
             for first in range(1, 1500, 250):
@@ -555,7 +563,7 @@ def test_codes_are_never_read_for_the_vectors_of_another_time():
     rng = np.random.default_rng(11)
     index = MemoryIndex()
     lane = VectorIndex(Elsewhere(index), "vectors", DIMS)
-    lane.most_exact, lane.rescored = 0, 20
+    lane.max_exhaustive, lane.rescored = 0, 20
     add_vectors(lane, meaning(rng, range(1, 700), most=1))
     lane.nearest(MAIN, unit(rng, DIMS), 3)
     again = meaning(rng, range(1, 700), most=1)
@@ -565,7 +573,7 @@ def test_codes_are_never_read_for_the_vectors_of_another_time():
         index.forget(MAIN)
         add_vectors(VectorIndex(index, "vectors", DIMS), again)
 
-    lane.index.before_glance = [anew, lambda: None]
+    lane.index.before_snapshot = [anew, lambda: None]
     [(seq, cosine)] = lane.nearest(MAIN, query, 1).pairs()
     assert (seq, cosine) == (301, pytest.approx(1.0, abs=0.01))
 
@@ -575,9 +583,9 @@ def test_only_full_blocks_are_sealed(index):
     one = np.full((1, 384), 384**-0.5, np.float32)
     add_vectors(lane, [(seq, one) for seq in range(1, 601)])
     size = vector_blocks.vectors_per_block(384)
-    assert len(index.glance(MAIN, "vectors").fresh) == 600 % size
+    assert len(index.snapshot(MAIN, "vectors").fresh) == 600 % size
     assert set(
-        vector_blocks.read_directory(index.glance(MAIN, "vectors", [vector_blocks.DIRECTORY]))["count"].tolist()
+        vector_blocks.read_directory(index.snapshot(MAIN, "vectors", [vector_blocks.DIRECTORY]))["count"].tolist()
     ) == {size}
 
 
@@ -611,7 +619,7 @@ def test_sealings_of_vectors_that_race_keep_each_message_once():
     lane = VectorIndex(Elsewhere(index), "vectors", DIMS)
     there = meaning(rng, range(1, 1200))
     for at in range(0, len(there), 100):
-        lane.index.before_seal = [lambda: VectorIndex(index, "vectors", DIMS).tidy(MAIN)]
+        lane.index.before_seal = [lambda: VectorIndex(index, "vectors", DIMS).maintain(MAIN)]
         add_vectors(lane, there[at : at + 100])
     found = lane.of(MAIN, range(1, 1200))
     assert {seq: len(matrix) for seq, matrix in found.items()} == {seq: len(matrix) for seq, matrix in there}
@@ -623,7 +631,7 @@ def test_the_directory_of_vectors_stays_short(index, monkeypatch):
     one = np.full((16, 2048), 2048**-0.5, np.float32)
     for seq in range(1, 200):
         add_vectors(lane, [(seq, one)])
-    assert len(index.glance(MAIN, "vectors", [-1]).sealed) < 70
+    assert len(index.snapshot(MAIN, "vectors", [-1]).sealed) < 70
     assert len(lane.nearest(MAIN, one[0], 999).seqs) == 199
 
 
@@ -650,7 +658,7 @@ def test_uses_are_counted_before_and_after_they_are_packed(events, before):
                     wanted[entry] = (times + 1, uses + (entry in helped))
             assert lane.counts(MAIN, before=limit) == wanted == UsageIndex(index).counts(MAIN, before=limit)
         assert lane.covered(MAIN) == ([CoveredRange(1, len(events), b"")] if events else [])
-        assert len(index.glance(MAIN, LANE).fresh) < 5
+        assert len(index.snapshot(MAIN, LANE).fresh) < 5
 
 
 def test_uses_that_another_process_adds_are_seen(index):

@@ -73,19 +73,19 @@ class Steady:
 
 def test_what_is_confirmed_is_found_and_nothing_else_was_taken_in():
     indexer = indexing(filled(100), embedder=HashingEmbedder())
-    assert indexer.behind(S) == (100, 100)
-    assert indexer.confirm(S, [40, 41, 42], 5).whole
-    assert indexer.behind(S) == (97, 97)
+    assert indexer.backlog(S) == (100, 100)
+    assert indexer.confirm(S, [40, 41, 42], 5).complete
+    assert indexer.backlog(S) == (97, 97)
     assert found(indexer, "number41")[0] == 41
     assert 50 not in found(indexer, "number50")
-    assert indexer.confirm(S, [40, 41, 42], 0.0).whole, "what is in already needs no time"
-    assert indexer.confirm(S, [], 0.0).whole
+    assert indexer.confirm(S, [40, 41, 42], 0.0).complete, "what is in already needs no time"
+    assert indexer.confirm(S, [], 0.0).complete
 
 
 def test_a_session_that_is_entered_late_indexes_only_what_leaves():
     indexer = indexing(filled(5_000))
-    assert indexer.confirm(S, range(4_000, 4_100), 5).whole
-    assert indexer.behind(S) == (4_900, 0)
+    assert indexer.confirm(S, range(4_000, 4_100), 5).complete
+    assert indexer.backlog(S) == (4_900, 0)
     assert [(one.first, one.last) for one in indexer.words.covered(S)] == [(4_000, 4_099)]
 
 
@@ -93,13 +93,13 @@ def test_gaps_are_filled_once_and_joined():
     embedder = Steady()
     indexer = indexing(filled(200), embedder=embedder)
     for place in (50, 150, 100):
-        assert indexer.confirm(S, [place], 5).whole
+        assert indexer.confirm(S, [place], 5).complete
     before = embedder.calls
     assert before == 3
     assert indexer.catch_up(S)
     assert embedder.calls == 200, "an entry was embedded twice"
     assert [(one.first, one.last) for one in indexer.words.covered(S)] == [(1, 200)]
-    assert indexer.behind(S) == (0, 0)
+    assert indexer.backlog(S) == (0, 0)
 
 
 def test_progress_is_told_once_for_words_and_once_for_vectors():
@@ -120,7 +120,7 @@ def test_recaps_and_events_are_covered_but_not_found():
     )
     indexer = indexing(store, embedder=HashingEmbedder())
     assert indexer.catch_up(S)
-    assert indexer.behind(S) == (0, 0)
+    assert indexer.backlog(S) == (0, 0)
     assert found(indexer, "zanzibar")[0] == 4
     assert not {2, 3} & set(found(indexer, "zanzibar"))
 
@@ -145,7 +145,7 @@ def test_entries_of_any_content_are_taken_in(kind, content, meta):
     store.append(S, [Draft(id="odd", ts=-(2**63), role=role, kind=kind, content=content, meta=meta)])
     filled(3, store)
     indexer = indexing(store, embedder=HashingEmbedder())
-    assert indexer.confirm(S, range(1, 8), 5).whole
+    assert indexer.confirm(S, range(1, 8), 5).complete
     assert found(indexer, "number7")[0] == 7
 
 
@@ -172,9 +172,9 @@ def test_an_embedder_that_hangs_costs_no_more_than_the_time_limit_and_words_coun
     assert time.monotonic() - started < 5.0
     embedder.gate.set()
     for _ in range(1000):
-        if indexer.confirm(S, [1, 2], 5).whole:
+        if indexer.confirm(S, [1, 2], 5).complete:
             break
-    assert indexer.behind(S) == (8, 8)
+    assert indexer.backlog(S) == (8, 8)
     assert embedder.calls < 10, "calls piled up"
 
 
@@ -233,7 +233,7 @@ def test_an_embedder_that_answers_oddly_is_told_of_and_words_count(name):
     confirmed = indexer.confirm(S, [1, 2], 5)
     assert (confirmed.words, confirmed.vectors) == (True, False)
     assert "steady/1" in confirmed.reason
-    assert indexer.behind(S) == (8, 10)
+    assert indexer.backlog(S) == (8, 10)
     assert found(indexer, "number2")[0] == 2
 
 
@@ -246,9 +246,9 @@ def test_an_embedder_that_does_not_know_its_own_size_is_told_of(dims):
 def test_the_background_brings_a_session_up_to_date():
     embedder = Steady()
     indexer = indexing(filled(100), embedder=embedder, in_background=True)
-    indexer.nudge(S)
+    indexer.schedule(S)
     assert embedder.asked.wait(10)
-    while any(indexer.behind(S)):
+    while any(indexer.backlog(S)):
         threading.Event().wait(0.001)
     indexer.close()
     assert embedder.calls == 100
@@ -265,12 +265,12 @@ def test_what_goes_wrong_in_the_background_is_told_to_its_own_session_alone_and_
     store = filled(3)
     filled(3, store, "agent:other:main")
     indexer = indexing(store, embedder=Odd(answer))
-    indexer.keep_up(S)
-    assert "number1" in indexer.trouble(S)
-    assert indexer.trouble("agent:other:main") == ""
+    indexer.try_catch_up(S)
+    assert "number1" in indexer.last_error(S)
+    assert indexer.last_error("agent:other:main") == ""
     broken = False
-    indexer.keep_up(S)
-    assert indexer.trouble(S) == ""
+    indexer.try_catch_up(S)
+    assert indexer.last_error(S) == ""
 
 
 def test_the_background_outlives_whatever_is_raised():
@@ -283,9 +283,9 @@ def test_the_background_outlives_whatever_is_raised():
     store = filled(3)
     filled(1, store, "agent:other:main")
     indexer = Indexer(store, MemoryIndex(), lexicon=Broken())
-    indexer.nudge(S)
-    indexer.nudge("agent:other:main")
-    while indexer.behind("agent:other:main") != (0, 0) or not indexer.trouble(S):
+    indexer.schedule(S)
+    indexer.schedule("agent:other:main")
+    while indexer.backlog("agent:other:main") != (0, 0) or not indexer.last_error(S):
         threading.Event().wait(0.001)
     assert "ZeroDivisionError" in indexer.confirm(S, [2], 5).reason
     indexer.close()
@@ -300,12 +300,12 @@ def test_the_end_comes_promptly_while_an_embedder_is_slow():
 
     embedder = Slow()
     indexer = indexing(filled(2_000), embedder=embedder, in_background=True)
-    indexer.nudge(S)
+    indexer.schedule(S)
     assert embedder.asked.wait(10)
     started = time.monotonic()
     indexer.close()
     assert time.monotonic() - started < 3.0  # a batch, not the forty seconds of the rest
-    indexer.nudge(S)  # heard by nobody
+    indexer.schedule(S)  # heard by nobody
 
 
 def test_the_end_comes_even_while_an_embedder_hangs(monkeypatch):
@@ -313,7 +313,7 @@ def test_the_end_comes_even_while_an_embedder_hangs(monkeypatch):
     embedder = Steady()
     embedder.gate.clear()
     indexer = indexing(filled(10), embedder=embedder, in_background=True)
-    indexer.nudge(S)
+    indexer.schedule(S)
     assert embedder.asked.wait(10)
     started = time.monotonic()
     indexer.close()
@@ -324,11 +324,11 @@ def test_the_end_comes_even_while_an_embedder_hangs(monkeypatch):
 def test_relief_is_not_starved_by_the_background():
     store = filled(4_000)
     indexer = indexing(store, embedder=HashingEmbedder(), in_background=True)
-    indexer.nudge(S)
-    while indexer.behind(S)[1] > 3_900:
+    indexer.schedule(S)
+    while indexer.backlog(S)[1] > 3_900:
         threading.Event().wait(0.001)
-    assert indexer.confirm(S, [3_990], 5).whole
-    assert indexer.behind(S)[1] > 0, "the background was done before, so this shows nothing"
+    assert indexer.confirm(S, [3_990], 5).complete
+    assert indexer.backlog(S)[1] > 0, "the background was done before, so this shows nothing"
     indexer.close()
 
 
@@ -353,9 +353,9 @@ def test_two_processes_that_index_the_same_session_at_once_write_each_row_once(t
     assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0, 0]
     with SqliteStore(tmp_path / "a.db") as store, SqliteIndex(tmp_path / "i") as index:
         indexer = indexing(store, index, embedder=HashingEmbedder())
-        assert indexer.behind(S) == (0, 0)
-        assert indexer.words.tally(S, []).documents == 600
-        assert len(indexer.lane_of(indexer.embedder).of(S, range(1, 601))) == 600
+        assert indexer.backlog(S) == (0, 0)
+        assert indexer.words.statistics(S, []).documents == 600
+        assert len(indexer.vector_index(indexer.embedder).of(S, range(1, 601))) == 600
         alone = indexing(store, embedder=HashingEmbedder())
         alone.catch_up(S)
         for text in ("number7", "number599", "something"):
@@ -373,13 +373,13 @@ def test_while_an_embedder_is_changed_both_find_by_meaning(tmp_path):
     index = MemoryIndex()
     old, new = Steady("old/1"), Steady("new/1")
     assert indexing(store, index, embedder=old).catch_up(S)
-    indexer = indexing(store, index, embedder=new, before=[old])
-    assert indexer.confirm(S, [3], 5).whole
-    assert indexer.behind(S) == (0, 2)
+    indexer = indexing(store, index, embedder=new, previous=[old])
+    assert indexer.confirm(S, [3], 5).complete
+    assert indexer.backlog(S) == (0, 2)
     assert found(indexer, "avocado")[0] == 1, "only the old vectors know it"
     assert found(indexer, "cranberry")[0] == 3
     store.append(S, [message(4, "date")])
-    assert indexer.confirm(S, [4], 5).whole
+    assert indexer.confirm(S, [4], 5).complete
     assert found(indexer, "dragonfruit")[0] == 4, "only the new vectors know it"
     assert found(indexer, "blueberry")[0] == 2
     assert indexer.catch_up(S)
@@ -394,7 +394,7 @@ def test_an_old_embedder_that_fails_leaves_the_new_one_working():
     old = Steady("old/1")
     indexing(store, index, embedder=old).catch_up(S)
     old.documents = raising(EmbedderFailed("old/1", "gone"))
-    indexer = indexing(store, index, embedder=Steady("new/1"), before=[old])
+    indexer = indexing(store, index, embedder=Steady("new/1"), previous=[old])
     indexer.confirm(S, [2], 5)
     assert found(indexer, "blueberry")[0] == 2
 
@@ -405,12 +405,12 @@ def test_an_index_of_another_transcript_counts_for_nothing():
     before.append(S, [message(number, f"before{number}") for number in range(1, 51)])
     indexing(before, index).catch_up(S)
     indexer = indexing(filled(10), index)
-    assert indexer.confirm(S, [1, 2, 3], 5).whole
-    assert indexer.words.tally(S, []).documents == 3
+    assert indexer.confirm(S, [1, 2, 3], 5).complete
+    assert indexer.words.statistics(S, []).documents == 3
     assert found(indexer, "number2")[0] == 2
     assert found(indexer, "before2") == []
     longer = indexing(filled(60), index)
-    assert longer.confirm(S, range(1, 61), 5).whole
+    assert longer.confirm(S, range(1, 61), 5).complete
     assert found(longer, "number60")[0] == 60
 
 
@@ -422,7 +422,7 @@ def test_a_damaged_index_is_begun_anew_by_whoever_meets_it(tmp_path):
     (tmp_path / "i-wal").unlink(missing_ok=True)
     with SqliteIndex(tmp_path / "i") as index:
         indexer = indexing(store, index, embedder=HashingEmbedder())
-        assert indexer.confirm(S, [7], 5).whole
+        assert indexer.confirm(S, [7], 5).complete
         assert found(indexer, "number7")[0] == 7
         assert indexer.catch_up(S)
         assert found(indexer, "number33")[0] == 33
@@ -436,9 +436,9 @@ def test_what_is_kept_in_memory_of_an_index_does_not_outlive_it(tmp_path):
         indexer = indexing(store, index, embedder=HashingEmbedder())
         indexer.catch_up(S)
         before = found(indexer, "number1100")
-        index.start_over()
+        index.reset()
         assert found(indexer, "number1100") == []
-        assert indexer.behind(S) == (1_200, 1_200)
+        assert indexer.backlog(S) == (1_200, 1_200)
         assert indexer.catch_up(S)
         assert found(indexer, "number1100") == before
         index.forget(S)

@@ -244,7 +244,9 @@ def test_the_words_of_a_whole_group_count_where_they_are_known():
         [said(1, session="a"), said(2, session="b")], weights=RankingWeights(), curve=ARCTIC, now=NOW
     ).ranked()
     for winner in "ab":
-        assert group_candidates(ranked, lambda one: one.session, share=0.6, whole={winner: 3.0})[0].key == winner
+        assert (
+            group_candidates(ranked, lambda one: one.session, share=0.6, session_scores={winner: 3.0})[0].key == winner
+        )
 
 
 def test_nothing_is_ranked_where_nothing_was_found():

@@ -430,10 +430,10 @@ def test_an_output_that_stands_in_the_prompt_does_not_come_along():
         recall = session.window._recall.recall
         recall.catch_up()
         asked = Query(text="What stands in mill/quay/buffer.py?", now=0)
-        assert told.seq in {hit.seq for hit in recall.search(asked, most=9).hits}
-        assert told.seq not in {hit.seq for hit in recall.search(asked, most=9, hidden={told.seq}).hits}
+        assert told.seq in {hit.seq for hit in recall.search(asked, limit=9).hits}
+        assert told.seq not in {hit.seq for hit in recall.search(asked, limit=9, hidden={told.seq}).hits}
         before = replace(asked, before=told.seq - 1)  # as it was found when the output was not there yet
-        assert {told.seq - 1} <= {hit.seq for hit in recall.search(before, most=9).hits} <= {1, told.seq - 1}
+        assert {told.seq - 1} <= {hit.seq for hit in recall.search(before, limit=9).hits} <= {1, told.seq - 1}
 
 
 def test_a_question_is_shown_with_the_answer_that_ends_its_exchange():
@@ -470,8 +470,8 @@ def test_the_index_is_not_asked_anew_for_each_hit(monkeypatch):
             session.append({"role": "user", "content": f"The harbour has {number} boats named {chr(97 + number) * 9}."})
         assert len(session.recall("harbour").hits) > 5
         words, asked = session.window._recall.recall.indexer.words, []
-        facts = words.facts
-        monkeypatch.setattr(words, "facts", lambda key: asked.append(key) or facts(key))
+        attributes = words.attributes
+        monkeypatch.setattr(words, "attributes", lambda key: asked.append(key) or attributes(key))
         assert len(session.recall("harbour").hits) > 5
         assert len(asked) < 5
 
@@ -504,12 +504,12 @@ def test_a_change_of_embedder_keeps_both_usable_until_the_new_vectors_are_there(
             SqliteIndex(tmp_path / "i"),
             lexicon=PorterLexicon(),
             embedder=HashingEmbedder(),
-            before=[other],
+            previous=[other],
         )
-        assert new.behind(session.key)[1] > 0
+        assert new.backlog(session.key)[1] > 0
         assert new.has_vectors(session.key, other)
         new.catch_up(session.key)
-        assert new.behind(session.key) == (0, 0)
+        assert new.backlog(session.key) == (0, 0)
         assert not new.has_vectors(session.key, other)
         new.close()
 

@@ -131,7 +131,7 @@ def test_a_role_with_the_rights_of_a_gateway_adds_and_can_do_no_more(empty):
             store.append(NORTH, [draft("a")])
             index = store.index(lock_timeout=20)
             index.put(NORTH, "words/1", [IndexRow(1, b"row")], CoveredRange(1, 1, bytes(32)))
-            assert index.glance(NORTH, "words/1").fresh == [IndexRow(1, b"row")]
+            assert index.snapshot(NORTH, "words/1").fresh == [IndexRow(1, b"row")]
             index.close()
             with store.turn(NORTH):
                 store.append(NORTH, [draft("b")])

@@ -41,7 +41,7 @@ def url() -> Iterator[str]:
 @pytest.fixture
 def index(url) -> Iterator[PostgresIndex]:
     with closing(PostgresIndex(url, lock_timeout=20)) as opened:
-        opened.start_over()
+        opened.reset()
         yield opened
 
 
@@ -55,8 +55,8 @@ def vectors(count: int, seed: int = 1) -> np.ndarray:
 
 def lane_of(index, dims: int = DIMS, long: int = LONG) -> VectorIndex:
     lane = VectorIndex(index, LANE, dims)
-    lane.graph.long = long
-    lane.most_exact = 0
+    lane.graph.min_vectors = long
+    lane.max_exhaustive = 0
     return lane
 
 
@@ -69,7 +69,7 @@ def add(lane: VectorIndex, rows: np.ndarray, session: str = MAIN, first: int = 1
 
 
 def linked(lane: VectorIndex, session: str = MAIN) -> None:
-    lane.tidy(session)
+    lane.maintain(session)
     lane.graph.link(session, lambda: True)
 
 
@@ -120,10 +120,10 @@ def test_what_is_not_in_the_graph_yet_is_found_beside_it(index):
     add(lane, rows[:MANY])
     linked(lane)
     add(lane, rows[MANY:], first=MANY // 2 + 1)
-    lane.tidy(MAIN)
-    lacks = index.graphs.unlinked(MAIN, LANE, *sign_parts())
+    lane.maintain(MAIN)
+    lacks = index.graphs.unlinked_blocks(MAIN, LANE, *sign_parts())
     assert lacks.firsts
-    assert index.glance(MAIN, LANE).fresh
+    assert index.snapshot(MAIN, LANE).fresh
     for asked in rows[::50]:
         agree(lane, exact, asked)
         last = set(range(140, 203))
@@ -142,7 +142,7 @@ def test_while_most_of_a_session_is_not_in_the_graph_it_is_searched_without(inde
     rows = vectors(5_000)
     lane, exact = lane_of(index), exact_of(rows)
     add(lane, rows)
-    lane.tidy(MAIN)
+    lane.maintain(MAIN)
     assert lane.graph.nearest(MAIN, rows[5], 10, None) is None
     lane.rescored = len(rows)
     assert told(lane.nearest(MAIN, rows[5], 10)) == told(exact.nearest(MAIN, rows[5], 10))
@@ -151,13 +151,13 @@ def test_while_most_of_a_session_is_not_in_the_graph_it_is_searched_without(inde
 def test_work_that_was_stopped_goes_on_where_it_ended(index, url):
     lane = lane_of(index)
     add(lane, vectors(MANY))
-    lane.tidy(MAIN)
+    lane.maintain(MAIN)
     steps = iter([True, True, False])
     lane.graph.link(MAIN, lambda: next(steps))
     assert rows_in(url, "linked") == 2
     again = lane_of(index)
     again.graph.link(MAIN, lambda: True)
-    blocks = index.graphs.unlinked(MAIN, LANE, *sign_parts())
+    blocks = index.graphs.unlinked_blocks(MAIN, LANE, *sign_parts())
     assert (blocks.blocks, blocks.firsts) == (rows_in(url, "linked"), [])
 
 
@@ -196,7 +196,7 @@ def test_a_tenant_sees_its_own_vectors_and_who_names_none_sees_none(index, url):
 def test_what_is_forgotten_or_erased_is_in_no_graph_and_what_takes_its_place_is_found(index, url):
     rows, others = vectors(MANY), vectors(MANY, seed=9)
     lane = lane_of(index)
-    for lets_go in (lambda: index.forget(MAIN, LANE), lambda: index.forget(MAIN), index.start_over, erase(url)):
+    for lets_go in (lambda: index.forget(MAIN, LANE), lambda: index.forget(MAIN), index.reset, erase(url)):
         add(lane, rows)
         linked(lane)
         assert rows_in(url, "near") > 0
@@ -222,10 +222,10 @@ def erase(url: str):
 def test_a_block_of_another_generation_is_not_taken_in(index, url):
     lane = lane_of(index)
     add(lane, vectors(MANY))
-    lane.tidy(MAIN)
-    generation = index.glance(MAIN, LANE).generation
+    lane.maintain(MAIN)
+    generation = index.snapshot(MAIN, LANE).generation
     one = GraphVector(1, 1, 0, 0.5, bytes(DIMS))
-    index.graphs.takes(DIMS)
+    index.graphs.supports(DIMS)
     index.graphs.link(MAIN, LANE, generation + 1, DIMS, [one])
     index.graphs.link("agent:nobody:main", LANE, generation, DIMS, [one])
     assert (rows_in(url, "near"), rows_in(url, "linked")) == (0, 0)
@@ -261,7 +261,7 @@ def test_an_extension_that_comes_later_is_used_by_those_who_serve_already():
         PostgresStore(late).close()
         granted(late, role)
         with closing(PostgresIndex(late, lock_timeout=20)) as index:
-            assert "not switched on" in index.graphs.lacking()
+            assert "not switched on" in index.graphs.unavailable_reason()
             lane = lane_of(index)
             rows = vectors(MANY)
             add(lane, rows)
@@ -293,7 +293,7 @@ def test_the_doctor_says_whether_there_are_graphs(url):
 def test_an_indexer_that_catches_up_takes_a_long_session_into_its_graph(url):
     embedder = HashingEmbedder()
     with PostgresStore(url) as store, closing(store.index(lock_timeout=20)) as index:
-        index.start_over()
+        index.reset()
         drafts = [
             Draft(id=f"i{n}", ts=n, role="user", content=_said(n), wire="openai.chat", tokens=1) for n in range(160)
         ]
@@ -301,10 +301,10 @@ def test_an_indexer_that_catches_up_takes_a_long_session_into_its_graph(url):
         indexer = Indexer(
             store, index, lexicon=PorterLexicon(), embedder=embedder, in_background=False, owns_index=False
         )
-        lane = indexer.lane_of(indexer.embedders[0])
-        lane.graph.long = 60
+        lane = indexer.vector_index(indexer.embedders[0])
+        lane.graph.min_vectors = 60
         assert indexer.catch_up(MAIN)
-        lane.tidy(MAIN)  # as it does by itself when there are more
+        lane.maintain(MAIN)  # as it does by itself when there are more
         assert indexer.catch_up(MAIN)
         assert rows_in(url, "near") >= 60
         found = lane.nearest(MAIN, embedder.query("message number 42 of them"), 3)

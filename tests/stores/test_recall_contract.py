@@ -86,13 +86,13 @@ def put(index: RecallIndex, first: int, last: int, session: str = MAIN, lane: st
 
 
 def fresh(index: RecallIndex, session: str = MAIN, lane: str = WORDS) -> list[int]:
-    return [row.seq for row in index.glance(session, lane).fresh]
+    return [row.seq for row in index.snapshot(session, lane).fresh]
 
 
 def test_an_empty_index_covers_nothing_and_holds_nothing(index):
     assert index.covered(MAIN, WORDS) == index.sessions() == index.lanes() == index.damage() == []
-    assert index.glance(MAIN, WORDS, [1, -1]) == LaneSnapshot(
-        0, index.glance(MAIN, WORDS).fresh, index.glance(MAIN, WORDS).sealed
+    assert index.snapshot(MAIN, WORDS, [1, -1]) == LaneSnapshot(
+        0, index.snapshot(MAIN, WORDS).fresh, index.snapshot(MAIN, WORDS).sealed
     )
     assert fresh(index) == []
     assert not index.seal(MAIN, WORDS, [], [SealedRow(1, 1, b"x")])
@@ -102,7 +102,7 @@ def test_an_empty_index_covers_nothing_and_holds_nothing(index):
 def test_rows_come_back_exactly_and_in_order(index):
     given = [IndexRow(3, b""), IndexRow(1, bytes(range(256))), IndexRow(2**32 - 1, b"\0" * 100_000)]
     index.put(MAIN, WORDS, given, covers(1, 2**32 - 1))
-    assert list(index.glance(MAIN, WORDS).fresh) == sorted(given)
+    assert list(index.snapshot(MAIN, WORDS).fresh) == sorted(given)
 
 
 def test_coverage_is_joined_with_its_neighbours_and_keeps_the_hash_of_its_end(index):
@@ -123,7 +123,7 @@ def test_an_entry_without_a_row_is_covered_all_the_same(index):
 def test_what_is_covered_already_is_left_out(index):
     put(index, 1, 4)
     index.put(MAIN, WORDS, rows(3, 4, 5, say=b"other"), covers(3, 5))
-    assert list(index.glance(MAIN, WORDS).fresh) == [*rows(1, 2, 3, 4), *rows(5, say=b"other")]
+    assert list(index.snapshot(MAIN, WORDS).fresh) == [*rows(1, 2, 3, 4), *rows(5, say=b"other")]
     assert index.covered(MAIN, WORDS) == [covers(1, 5)]
 
 
@@ -143,11 +143,11 @@ def test_sealed_rows_take_the_place_of_fresh_ones(index):
     assert index.seal(
         MAIN, WORDS, [1, 2, 4], [SealedRow(7, 1, b"a"), SealedRow(-1, 1, b"b"), SealedRow(2**62, 4, b"c")]
     )
-    glance = index.glance(MAIN, WORDS, [2**62, 7, -1, 99, 7])
-    assert [row.seq for row in glance.fresh] == [3]
-    assert list(glance.sealed) == [SealedRow(-1, 1, b"b"), SealedRow(7, 1, b"a"), SealedRow(2**62, 4, b"c")]
-    assert list(index.glance(MAIN, WORDS, [7]).sealed) == [SealedRow(7, 1, b"a")]
-    assert list(index.glance(MAIN, WORDS).sealed) == []
+    snapshot = index.snapshot(MAIN, WORDS, [2**62, 7, -1, 99, 7])
+    assert [row.seq for row in snapshot.fresh] == [3]
+    assert list(snapshot.sealed) == [SealedRow(-1, 1, b"b"), SealedRow(7, 1, b"a"), SealedRow(2**62, 4, b"c")]
+    assert list(index.snapshot(MAIN, WORDS, [7]).sealed) == [SealedRow(7, 1, b"a")]
+    assert list(index.snapshot(MAIN, WORDS).sealed) == []
     assert index.covered(MAIN, WORDS) == [covers(1, 4)]
 
 
@@ -161,10 +161,10 @@ def test_what_was_sealed_is_not_put_again(index):
 def test_only_one_of_two_sealings_of_an_entry_is_done(index):
     put(index, 1, 4)
     assert index.seal(MAIN, WORDS, [1, 2], [SealedRow(1, 1, b"a")])
-    before = index.glance(MAIN, WORDS, [1, 2])
+    before = index.snapshot(MAIN, WORDS, [1, 2])
     assert not index.seal(MAIN, WORDS, [2, 3], [SealedRow(2, 2, b"b")])
     assert not index.seal(MAIN, WORDS, [9], [SealedRow(2, 9, b"b")])
-    assert index.glance(MAIN, WORDS, [1, 2]) == before
+    assert index.snapshot(MAIN, WORDS, [1, 2]) == before
 
 
 def test_sealed_rows_are_merged_once(index):
@@ -172,10 +172,10 @@ def test_sealed_rows_are_merged_once(index):
     index.seal(MAIN, WORDS, [1, 2], [SealedRow(1, 1, b"a")])
     index.seal(MAIN, WORDS, [3], [SealedRow(1, 3, b"b"), SealedRow(5, 3, b"stays")])
     assert index.seal(MAIN, WORDS, [4], [SealedRow(1, 1, b"ab")], [(1, 1), (1, 3)])
-    assert list(index.glance(MAIN, WORDS, [1, 5]).sealed) == [SealedRow(1, 1, b"ab"), SealedRow(5, 3, b"stays")]
-    before = index.glance(MAIN, WORDS, [1, 2, 5])
+    assert list(index.snapshot(MAIN, WORDS, [1, 5]).sealed) == [SealedRow(1, 1, b"ab"), SealedRow(5, 3, b"stays")]
+    before = index.snapshot(MAIN, WORDS, [1, 2, 5])
     assert not index.seal(MAIN, WORDS, [], [SealedRow(2, 1, b"again")], [(1, 1), (1, 3)])
-    assert index.glance(MAIN, WORDS, [1, 2, 5]) == before
+    assert index.snapshot(MAIN, WORDS, [1, 2, 5]) == before
 
 
 def test_every_sealing_has_a_generation_of_its_own_also_after_a_new_beginning(index):
@@ -184,9 +184,9 @@ def test_every_sealing_has_a_generation_of_its_own_also_after_a_new_beginning(in
         put(index, 1, 3)
         for seq in (1, 2, 3):
             assert index.seal(MAIN, WORDS, [seq], [SealedRow(1, seq, b"x")])
-            seen.add(index.glance(MAIN, WORDS).generation)
-        index.forget(MAIN) if round_ % 2 else index.start_over()
-        assert index.glance(MAIN, WORDS).generation == 0
+            seen.add(index.snapshot(MAIN, WORDS).generation)
+        index.forget(MAIN) if round_ % 2 else index.reset()
+        assert index.snapshot(MAIN, WORDS).generation == 0
     assert len(seen) == 18
     assert 0 not in seen
 
@@ -194,9 +194,9 @@ def test_every_sealing_has_a_generation_of_its_own_also_after_a_new_beginning(in
 def test_putting_does_not_change_the_generation(index):
     put(index, 1, 3)
     index.seal(MAIN, WORDS, [1], [SealedRow(1, 1, b"x")])
-    generation = index.glance(MAIN, WORDS).generation
+    generation = index.snapshot(MAIN, WORDS).generation
     put(index, 4, 5)
-    assert index.glance(MAIN, WORDS).generation == generation
+    assert index.snapshot(MAIN, WORDS).generation == generation
 
 
 def test_sessions_and_lanes_do_not_see_each_other(index):
@@ -239,7 +239,7 @@ def test_what_was_forgotten_is_scrubbed_and_the_rest_stays(index):
     index.forget(MAIN)
     index.scrub([MAIN])
     assert index.sessions() == ["other"]
-    assert index.glance("other", WORDS).fresh == [IndexRow(1, b"row")]
+    assert index.snapshot("other", WORDS).fresh == [IndexRow(1, b"row")]
     assert index.covered("other", WORDS) == [CoveredRange(1, 2, hash_of(2))]
     assert index.damage() == []
 
@@ -276,7 +276,7 @@ def test_people_are_told_how_much_there_is(index):
 
 def test_after_a_new_beginning_nothing_is_there(index):
     put(index, 1, 4)
-    index.start_over()
+    index.reset()
     assert index.sessions() == fresh(index) == index.covered(MAIN, WORDS) == index.damage() == []
     put(index, 1, 2)
     assert fresh(index) == [1, 2]
@@ -288,13 +288,13 @@ def test_after_close_every_call_says_so(index):
     for call in (
         lambda: put(index, 2, 2),
         lambda: index.covered(MAIN, WORDS),
-        lambda: index.glance(MAIN, WORDS),
+        lambda: index.snapshot(MAIN, WORDS),
         lambda: index.seal(MAIN, WORDS, [1], []),
         lambda: index.forget(MAIN),
         index.sessions,
         index.lanes,
         index.damage,
-        index.start_over,
+        index.reset,
     ):
         with pytest.raises(IndexUnavailable, match="closed"):
             call()
@@ -305,12 +305,12 @@ def test_threads_that_put_the_same_entries_and_seal_them_keep_each_once(index):
     def work(thread: int) -> None:
         for first in range(1, 200, 5):
             put(index, first, first + 4)
-            seen = [row.seq for row in index.glance(MAIN, WORDS).fresh][:7]
+            seen = [row.seq for row in index.snapshot(MAIN, WORDS).fresh][:7]
             index.seal(MAIN, WORDS, seen, [SealedRow(1, seq, b"x") for seq in seen])
 
     in_threads(5, work)
-    glance = index.glance(MAIN, WORDS, [1])
-    assert sorted([row.seq for row in glance.fresh] + [row.first for row in glance.sealed]) == list(range(1, 201))
+    snapshot = index.snapshot(MAIN, WORDS, [1])
+    assert sorted([row.seq for row in snapshot.fresh] + [row.first for row in snapshot.sealed]) == list(range(1, 201))
     assert index.covered(MAIN, WORDS) == [covers(1, 200)]
 
 
@@ -371,9 +371,9 @@ class Compared(RuleBasedStateMachine):
         for shelf in itertools.product(["one", "One", "o%"], ["words", "vectors"]):
             ranges = join_ranges(covers(seq, seq) for seq in self.covered.get(shelf, ()))
             assert self.index.covered(*shelf) == ranges
-            glance = self.index.glance(*shelf, [-2, -1, 0, 1, 2])
-            assert list(glance.fresh) == sorted(self.fresh.get(shelf, {}).items())
-            assert {(row.part, row.first): row.data for row in glance.sealed} == self.sealed.get(shelf, {})
+            snapshot = self.index.snapshot(*shelf, [-2, -1, 0, 1, 2])
+            assert list(snapshot.fresh) == sorted(self.fresh.get(shelf, {}).items())
+            assert {(row.part, row.first): row.data for row in snapshot.sealed} == self.sealed.get(shelf, {})
 
 
 def compared(name: str) -> type:
@@ -418,15 +418,17 @@ def test_two_processes_that_put_the_same_entries_at_once_keep_each_once(path):
         with SqliteIndex(path) as index:
             for first in range(1, 300, 3):
                 put(index, first, first + 4)
-                seen = [row.seq for row in index.glance(MAIN, WORDS).fresh]
+                seen = [row.seq for row in index.snapshot(MAIN, WORDS).fresh]
                 if len(seen) > 20:
                     index.seal(MAIN, WORDS, seen[:10], [SealedRow(1, seq, b"x") for seq in seen[:10]])
         tell("done")
 
     assert [said(*child) for child in [forked(work), forked(work), forked(work)]] == [["done"]] * 3
     with SqliteIndex(path) as index:
-        glance = index.glance(MAIN, WORDS, [1])
-        assert sorted([row.seq for row in glance.fresh] + [row.first for row in glance.sealed]) == list(range(1, 303))
+        snapshot = index.snapshot(MAIN, WORDS, [1])
+        assert sorted([row.seq for row in snapshot.fresh] + [row.first for row in snapshot.sealed]) == list(
+            range(1, 303)
+        )
         assert index.covered(MAIN, WORDS) == [covers(1, 302)]
         assert index.damage() == []
 
@@ -439,7 +441,7 @@ def test_a_process_killed_in_the_middle_leaves_rows_and_coverage_in_agreement(pa
             start = max((one.last for one in index.covered(MAIN, WORDS)), default=0) + 1
             put(index, start, start + 6)
             tell(str(start + 6))
-            seen = [row.seq for row in index.glance(MAIN, WORDS).fresh]
+            seen = [row.seq for row in index.snapshot(MAIN, WORDS).fresh]
             if len(seen) > 25:
                 index.seal(MAIN, WORDS, seen, [SealedRow(1, seen[0], repr(seen).encode())])
 
@@ -455,15 +457,15 @@ def test_a_process_killed_in_the_middle_leaves_rows_and_coverage_in_agreement(pa
         lines = said(child, pipe)
         with SqliteIndex(path) as index:
             [range_] = index.covered(MAIN, WORDS)
-            glance = index.glance(MAIN, WORDS, [1])
-        held = [row.seq for row in glance.fresh]
-        for row in glance.sealed:
+            snapshot = index.snapshot(MAIN, WORDS, [1])
+        held = [row.seq for row in snapshot.fresh]
+        for row in snapshot.sealed:
             held += eval(row.data)
         assert sorted(held) == list(range(1, range_.last + 1))
         assert range_ == covers(1, range_.last)
         last = max([last, *map(int, lines)])
         assert range_.last in (last, last + 7), "what was confirmed is gone"
-        sealings = len(glance.sealed)
+        sealings = len(snapshot.sealed)
     assert sealings > 0
     with SqliteIndex(path) as index:
         assert index.damage() == []
@@ -516,17 +518,17 @@ def test_a_damaged_file_is_reported_and_can_be_set_aside(path, how):
         def use() -> None:
             for session in ("a", "b", "c"):
                 put(index, 1, 900, session=session)
-                index.glance(session, WORDS, [1])
+                index.snapshot(session, WORDS, [1])
 
         with pytest.raises(IndexCorrupt, match="recto doctor --mend"):
             use()
-        index.start_over()
+        index.reset()
         assert index.damage() == index.sessions() == []
         put(index, 1, 2)
         assert fresh(index) == [1, 2]
     assert [file.name for file in path.parent.glob("*damaged-1")] == [path.name + "-damaged-1"]
     with SqliteIndex(path) as index:
-        index.start_over()
+        index.reset()
     assert path.with_name(path.name + "-damaged-2").exists()
 
 
@@ -540,7 +542,7 @@ def test_the_log_of_a_damaged_file_is_set_aside_with_it(path):
     assert said(*forked(work)) == ["put"]
     path.write_bytes(b"garbage" * 10_000)
     with SqliteIndex(path) as index:
-        index.start_over()
+        index.reset()
         assert index.sessions() == index.damage() == []
     assert path.with_name(path.name + "-damaged-1-wal").exists()
 
@@ -559,11 +561,11 @@ def test_another_process_that_starts_over_is_followed(path):
     with SqliteIndex(path) as one, SqliteIndex(path) as two:
         put(one, 1, 5)
         assert fresh(two) == [1, 2, 3, 4, 5]
-        two.start_over()
+        two.reset()
         assert fresh(one) == []
         put(one, 1, 2)
         assert fresh(two) == [1, 2]
-        one.start_over()
+        one.reset()
         put(two, 1, 1)
     with SqliteIndex(path) as index:
         assert fresh(index) == [1]

@@ -188,7 +188,7 @@ def test_recall_through_a_view_reads_its_tenants_text_alone(store, tenant):
     session = open_session(base, store, indexer)
     assert session.key == view.key(base.session)
     recall = make_recall(base, store, session.key, indexer)
-    found = recall.search(Query(text=f"the password {SECRET}", now=10), most=50, scope="tenant")
+    found = recall.search(Query(text=f"the password {SECRET}", now=10), limit=50, scope="tenant")
     assert found.hits
     assert all(view.owns(hit.session) for hit in found.hits)
     for other in TENANTS:

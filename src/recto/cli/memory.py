@@ -224,7 +224,7 @@ def approve_command(
             digest = found.digest
         approval = memories.approve(found.id, digest, by or _who())
         with closing(make_indexer(settings, memories.store)) as indexer:
-            indexer.keep_up(memories.home, settings.recall.index_seconds)
+            indexer.try_catch_up(memories.home, settings.recall.index_seconds)
         path = memories.get(approval.memory.id).path
         if as_json:
             click.echo(json.dumps({"memory": approval.memory.id, "digest": approval.digest, "path": path}))

@@ -68,12 +68,12 @@ def recall_command(
     with closing(open_store(settings, create=False)) as store:
         key = _known(store, settings, session or settings.session)
         with closing(make_indexer(settings, store)) as indexer:
-            indexer.mended(lambda: _take_words(indexer, key))
+            indexer.with_repair(lambda: _take_words(indexer, key))
             trouble = _take_vectors(indexer, key, patience=settings.recall.index_seconds)
             own = replace(settings, session=session_in(key), tenant=tenant_of(key))
             shown = open_session(own, store, indexer).window.state.messages.keys()
             asked = Query(text=query, now=SystemClock().now())
-            found = make_recall(own, store, key, indexer).search(asked, most=most, scope=scope, shown=shown)
+            found = make_recall(own, store, key, indexer).search(asked, limit=most, scope=scope, shown=shown)
             notes = [*([trouble] if trouble else []), *_unindexed(indexer, key, found.scope), *found.notes]
             found = replace(found, notes=tuple(dict.fromkeys(notes)))
             if as_json:
@@ -130,7 +130,7 @@ def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool, 
                 indexer.index.forget(key)
             trouble = _take_in(indexer, keys)
             total = sum(store.head(key).seq for key in keys)
-            bare = sum(indexer.behind(key)[1] for key in keys)
+            bare = sum(indexer.backlog(key)[1] for key in keys)
             if as_json:
                 click.echo(json.dumps({"sessions": len(keys), "entries": total, "without_vectors": bare}))
             else:
@@ -149,7 +149,7 @@ def _known(store: TranscriptStore, settings: Settings, name: str) -> str:
 def _take_in(indexer: Indexer, keys: Sequence[str]) -> EmbedderFailed | None:
     """Brings the index of sessions up to date, with a bar for people who wait. An embedder that fails keeps no words
     out: they come first. What it said is given back."""
-    behind = {key: sum(indexer.behind(key)) for key in keys}
+    behind = {key: sum(indexer.backlog(key)) for key in keys}
     trouble: EmbedderFailed | None = None
     with progress("indexing", sum(behind.values())) as advance:
         for key in (key for key, missing in behind.items() if missing):
@@ -162,23 +162,23 @@ def _take_in(indexer: Indexer, keys: Sequence[str]) -> EmbedderFailed | None:
 
 def _take_words(indexer: Indexer, key: str) -> None:
     """All the words of a session, however long that takes, with a bar for people who wait."""
-    indexer.recognise(key)
+    indexer.discard_foreign_rows(key)
     missing = gaps(indexer.words.covered(key), 1, indexer.store.head(key).seq)
     with progress("indexing", sum(last - first + 1 for first, last in missing)) as advance:
         for first, last in missing:
             for start in range(first, last + 1, _STEP):
                 stop = min(start + _STEP - 1, last)
-                indexer.take_words(key, stop, inf)
+                indexer.index_words(key, stop, inf)
                 advance(stop - start + 1)
 
 
 def _take_vectors(indexer: Indexer, key: str, *, patience: float) -> str:
     """Vectors that are missing, of the newest messages first, for a few seconds. What went wrong, if anything."""
-    if not indexer.behind(key)[1] or indexer.embedder is None:
+    if not indexer.backlog(key)[1] or indexer.embedder is None:
         return ""
     enough = monotonic() + _VECTOR_SECONDS
     try:
-        covered = indexer.lane_of(indexer.embedder).covered(key)
+        covered = indexer.vector_index(indexer.embedder).covered(key)
     except EmbedderFailed as error:
         return str(error)
     for first, last in reversed(gaps(covered, 1, indexer.store.head(key).seq)):
@@ -186,7 +186,7 @@ def _take_vectors(indexer: Indexer, key: str, *, patience: float) -> str:
             if monotonic() >= enough:
                 return ""
             confirmed = indexer.confirm(key, [seq], patience)
-            if not confirmed.whole:
+            if not confirmed.complete:
                 return confirmed.reason
     return ""
 
@@ -197,7 +197,7 @@ def _unindexed(indexer: Indexer, key: str, scope: Scope) -> list[str]:
         return []
     reach = reach_of(key, scope)
     others = [one.session for one in indexer.store.sessions() if one.session != key and reach.contains(one.session)]
-    count = sum(indexer.behind(other)[0] > 0 for other in others)
+    count = sum(indexer.backlog(other)[0] > 0 for other in others)
     return [f"not all of {_counted(count, 'other session')} is indexed; 'recto index' takes it in"] if count else []
 
 
@@ -262,7 +262,7 @@ def print_found(found: SearchResult, threshold: float | None, lexicon: Lexicon, 
 
 def _line_of(text: str, matters: Callable[[str], float], width: int) -> str:
     """The line of a text that has most of what was asked for."""
-    pieces = passages(text, size=max(width - 2, 20), most=_PIECES)
+    pieces = passages(text, size=max(width - 2, 20), limit=_PIECES)
     best = max(range(len(pieces)), key=lambda place: matters(pieces[place]), default=None)
     return "" if best is None else one_line(("… " if best else "") + pieces[best], width)
 

@@ -427,7 +427,7 @@ def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
         index,
         lexicon=PorterLexicon(),
         embedder=embedder,
-        before=[known for known in previous if known is not None],
+        previous=[known for known in previous if known is not None],
         in_background=settings.recall.background,
         owns_index=is_persistent(store),
     )

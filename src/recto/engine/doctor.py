@@ -75,7 +75,7 @@ class Doctor:
             yield CheckFinding(grade="problem", about="index", says=str(error), cure="")
             return
         if damage and mend:
-            index.start_over()
+            index.reset()
         for says in damage:
             yield CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=mend)
         if damage and not mend:
@@ -91,10 +91,10 @@ class Doctor:
             says = self._disagreement(session)
             if says:
                 yield self._remade(session, f"session '{session}': {says}", mend)
-            missing = self._indexer.behind(session)
+            missing = self._indexer.backlog(session)
             if mend and any(missing):
                 yield from self._brought_up(session)
-                missing = self._indexer.behind(session)
+                missing = self._indexer.backlog(session)
             behind += max(missing)
         if behind:
             says = f"{behind:,} entries are not indexed yet; they are before they leave a prompt"
@@ -132,7 +132,7 @@ class Doctor:
         head = self._indexer.store.head(session).seq
         for seq in range(1, head + 1, max(head // _SAMPLE, 1)):
             entry: Entry | None = next(iter(self._indexer.store.read(session, seq, seq)), None)
-            if entry is not None and is_original_message(entry) and not self._indexer.agrees_on(entry):
+            if entry is not None and is_original_message(entry) and not self._indexer.matches(entry):
                 return f"what is indexed of entry {seq} is not what it says"
         return ""
 
@@ -141,7 +141,7 @@ def _graphs(graphs: VectorGraphs | None) -> Iterator[CheckFinding]:
     """Whether the index finds the nearest vectors of long sessions by itself, where one can."""
     if graphs is None:
         return
-    if lacking := graphs.lacking():
+    if lacking := graphs.unavailable_reason():
         says = f"no graphs of vectors ({lacking}): long sessions are searched in the gateway, which reads more"
         cure = "CREATE EXTENSION vector, as one who may; then recto store upgrade"
         yield CheckFinding(grade="note", about="index", says=says, cure=cure)

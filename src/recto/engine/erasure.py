@@ -173,7 +173,7 @@ class Eraser:
         try:
             self.index.forget(session)
         except IndexCorrupt:  # whatever is in it can be made anew from what stays
-            self.index.start_over()
+            self.index.reset()
 
 
 def _erasure(entry: Entry) -> Erasure:

@@ -68,7 +68,7 @@ class RecallInjection:
         """Entries up to this one whose words are not indexed; 0 before recall was first needed. Reads nothing."""
         if "recall" not in self.__dict__:
             return 0
-        return max(seq - self.recall.indexer.reached(self.recall.session), 0)
+        return max(seq - self.recall.indexer.indexed_through(self.recall.session), 0)
 
     @property
     def hits(self) -> tuple[Hit, ...]:
@@ -84,7 +84,7 @@ class RecallInjection:
     def confirm_indexed(self, seqs: Collection[int]) -> Confirmation:
         """Whether entries are in the index, so that they may be evicted. Records a failure once."""
         confirmed = self.recall.confirm(seqs)
-        before, self._failure = self._failure, None if confirmed.whole else confirmed
+        before, self._failure = self._failure, None if confirmed.complete else confirmed
         if self._failure and (before is None or (before.words, before.vectors) != (confirmed.words, confirmed.vectors)):
             self._events.append(
                 INDEX_FAILED,
@@ -114,7 +114,7 @@ class RecallInjection:
         ]
         if answers:
             question = self._messages.text_of(turn.question) if turn.question in state.messages else ""
-            used = self.recall.used(turn.injection, question, answers)
+            used = self.recall.used_entries(turn.injection, question, answers)
             shown = [hit.seq for hit in turn.injection.hits if hit.session == self.recall.session]
             payload = {"question": turn.question, "shown": shown, "used": used}
             with suppress(KeyReused):
@@ -159,10 +159,10 @@ class RecallInjection:
     def _search(self, state: WindowState, wire: str, question: int, anchor: int, limit: int) -> _RecalledTurn:
         try:
             # How rare a word is depends on all messages up to here, so all of them must be indexed. Mostly they are.
-            self.recall.indexer.take_words(self.recall.session, anchor, _CATCH_UP_SECONDS)
-            injection, result = self.recall.injection(
+            self.recall.indexer.index_words(self.recall.session, anchor, _CATCH_UP_SECONDS)
+            injection, result = self.recall.build_injection(
                 self._query(state, question, anchor),
-                room=limit,
+                budget=limit,
                 count=partial(self._messages.cost_of_text, wire=wire),
                 hidden=frozenset(seq for seq in state.messages if seq not in state.shortened),
             )
@@ -180,7 +180,7 @@ class RecallInjection:
             else ""
         )
         context = self._context(state, question, anchor, text)
-        return Query(text=text, task=task, beside=context, now=asked_at, before=anchor)
+        return Query(text=text, task=task, context=context, now=asked_at, before=anchor)
 
     def _context(self, state: WindowState, question: int, anchor: int, text: str) -> str:
         """The latest step of the turn; at its beginning, for a short question, the question before."""

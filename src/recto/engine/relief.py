@@ -138,7 +138,7 @@ class ReliefExecutor:
         if not touched:
             return relief, ""
         confirmed = self._recall.confirm_indexed(touched)
-        if confirmed.whole:
+        if confirmed.complete:
             return relief, "words and vectors"
         if builder.prompt_tokens(state) <= rules.input_budget:
             return replace(relief, plans=(), postponed=f"not in the index yet: {confirmed.reason}"), ""

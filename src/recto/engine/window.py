@@ -224,7 +224,7 @@ class Window:
         recall = self.recall_engine
         recall.catch_up()
         return recall.search(
-            Query(text=query, now=self._clock.now()), most=most, scope=scope, shown=self.state.messages.keys()
+            Query(text=query, now=self._clock.now()), limit=most, scope=scope, shown=self.state.messages.keys()
         )
 
     def read(self, pointer: str, *, around: int = 0) -> list[Entry]:
@@ -389,7 +389,7 @@ class Window:
         if self._recall is not None:
             self._recall.report()
             if state.evicted_messages or reading.utilization > _INDEX_AHEAD:
-                self._recall.recall.indexer.nudge(self.session)
+                self._recall.recall.indexer.schedule(self.session)
 
     def _idle(self) -> float:
         """Seconds since the last prompt; before the first one nothing is cached."""

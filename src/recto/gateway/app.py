@@ -92,7 +92,7 @@ class Gateway:
 
     def index(self, session: str) -> None:
         """Has a session brought into the index of recall in the background, before anybody asks for it."""
-        self._indexer.nudge(session)
+        self._indexer.schedule(session)
 
     def drain(self) -> None:
         """The end has begun: it is no longer ready for requests."""

@@ -91,7 +91,7 @@ class SessionPool:
         with self._lock:
             known = self._learned.get(model) or {}
             lower = {name: min(limit, known.get(name, limit)) for name, limit in said.items() if limit is not None}
-            self._learned.keep(model, {**known, **lower})
+            self._learned.put(model, {**known, **lower})
 
     def close(self) -> None:
         """Lets go of all of them; those in use are closed when they are returned."""

@@ -86,7 +86,7 @@ def _quote_hits(session: Session, page: SearchResult, next_skip: int | None) -> 
 def _excerpts(recall: RecallService, page: SearchResult, characters: int) -> list[Excerpt]:
     """The hits, best first, as a prompt would quote them, with at most so many characters of each."""
     excerpts: dict[str, Excerpt] = {}
-    for excerpt in (excerpt for hit in page.hits for excerpt in recall.quotable(hit, page.query, characters)):
+    for excerpt in (excerpt for hit in page.hits for excerpt in recall.excerpts_of(hit, page.query, characters)):
         if excerpt.pointer not in excerpts or len(excerpt.text) > len(excerpts[excerpt.pointer].text):
             excerpts[excerpt.pointer] = excerpt
     return list(excerpts.values())

@@ -1,1 +1,1 @@
-"""Recall: index what was said, search it, and quote what matters in the prompt."""
+"""Recall: index the transcript, search it, and quote relevant messages in the prompt."""

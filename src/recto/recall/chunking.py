@@ -1,7 +1,7 @@
-"""Pieces of a long text: passages to be indexed one by one, and the excerpt of it that matters.
+"""Splits long texts: into passages to index, and into the excerpt that matches a query.
 
-Texts are cut where a reader would pause: between paragraphs, else lines, else sentences, else words. It is not known
-here what is wanted of a text; a function that scores a piece is handed in.
+Texts are cut at natural pauses: between paragraphs, else lines, else sentences, else words. The caller passes the
+function that scores a piece.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ _PAUSES = (
     re.compile(r"[.!?…]++[\"'”’)\]]*+\s+|[。！？؟।]++[」』”’）]*+\s*"),
     re.compile(r"\s+|[,;:，、；：،]+"),
 )
-"""After what a text may be cut, best first. The marks of East Asian and Arabic sentences need no space after them."""
+"""Where a text may be cut, best first. East Asian and Arabic sentence marks need no space after them."""
 _MAX_EXCERPT_SOURCE = 200_000
 _PIECE_CHARACTERS = 240
-"""Characters of the pieces an excerpt is made of: a sentence or two."""
+"""Size of the pieces an excerpt is made of: a sentence or two."""
 _MAX_HEADING = 160
 _GAP = "…"
 
 
-def passages(text: str, size: int = 1000, most: int = 8) -> list[str]:
-    """The text in pieces of at most `size` characters, as few as the pauses allow.
+def passages(text: str, size: int = 1000, limit: int = 8) -> list[str]:
+    """Split a text into pieces of at most `size` characters, as few as the pauses allow.
 
-    Joined they are the text again, unless there would be more than `most`: then the first ones and the last.
+    Joined they are the text again, unless there are more than `limit`: then the first ones and the last are returned.
     """
     if not text.strip():
         return []
-    if len(text) <= 2 * size * (most + 1):
+    # Of a very long text only the ends are split, so that the cost does not grow with its length.
+    if len(text) <= 2 * size * (limit + 1):
         pieces = list(_split(text, size))
-        return pieces if len(pieces) <= most else [*pieces[: most - 1], pieces[-1]]
-    head = list(_split(text[: 2 * size * most], size))
+        return pieces if len(pieces) <= limit else [*pieces[: limit - 1], pieces[-1]]
+    head = list(_split(text[: 2 * size * limit], size))
     *_, last = _split(text[-2 * size :], size)
-    return [*head[: most - 1], last]
+    return [*head[: limit - 1], last]
 
 
 def _split(text: str, size: int, level: int = 0) -> Iterator[str]:
-    """Neighbours are joined up to the size; what is too long by itself is cut at the next kind of pause."""
+    """Split at one kind of pause, joining neighbours up to the size; split longer pieces at the next kind."""
     if len(text) <= size:
         yield text
         return
@@ -49,7 +50,7 @@ def _split(text: str, size: int, level: int = 0) -> Iterator[str]:
         yield from (text[at : at + size] for at in range(0, len(text), size))
         return
     start = end = 0
-    for pause in (*(found.end() for found in _PAUSES[level].finditer(text)), len(text)):
+    for pause in (*(match.end() for match in _PAUSES[level].finditer(text)), len(text)):
         if pause - start > size and end > start:
             yield from _split(text[start:end], size, level + 1)
             start = end
@@ -58,26 +59,26 @@ def _split(text: str, size: int, level: int = 0) -> Iterator[str]:
         yield from _split(text[start:end], size, level + 1)
 
 
-def excerpt(text: str, wanted: Callable[[str], float], limit: int) -> str:
-    """Of a long text what is wanted most, in its order, in at most `limit` characters; a short text whole.
+def excerpt(text: str, relevance: Callable[[str], float], limit: int) -> str:
+    """Return the most relevant pieces of a text in their order, in at most `limit` characters; a short text unchanged.
 
-    A short first line is always kept: it tends to say who speaks or what follows. Pieces that are not wanted at all
-    stay out; where none is, the beginning stands for the text.
+    A short first line is always included: it tends to name the speaker or the subject. Pieces of zero relevance are
+    left out; if there are no others, the excerpt is the beginning of the text.
     """
     if len(text) <= limit:
         return text
     if limit < 4 * len(_GAP):
         return text[: max(limit, 0)]
     pieces = _pieces(clip_middle(text, _MAX_EXCERPT_SOURCE), limit)
-    scores = [wanted(piece) for piece in pieces]
+    scores = [relevance(piece) for piece in pieces]
     first_line = 0 < len(pieces[0].strip()) <= min(_MAX_HEADING, limit // 3) and pieces[0].endswith("\n")
     ranked = sorted(range(len(pieces)), key=lambda place: (not (first_line and place == 0), -scores[place], place))
-    chosen, left = set[int](), limit - 2 * len(_GAP)
+    chosen, available = set[int](), limit - 2 * len(_GAP)
     for place in ranked:
         cost = len(pieces[place].strip()) + len(_GAP) + 2
-        if cost <= left and (scores[place] > 0 or (first_line and place == 0)):
+        if cost <= available and (scores[place] > 0 or (first_line and place == 0)):
             chosen.add(place)
-            left -= cost
+            available -= cost
     if not any(scores[place] > 0 for place in chosen):
         best = ranked[0] if scores[ranked[0]] > 0 else 0
         return text[: limit - 2].rstrip() + " " + _GAP if best == 0 else f"{_GAP} {pieces[best].strip()}"[:limit]
@@ -85,7 +86,7 @@ def excerpt(text: str, wanted: Callable[[str], float], limit: int) -> str:
 
 
 def _pieces(text: str, limit: int) -> list[str]:
-    """Sentences or lines of the text, neighbours joined up to a readable length, its first line apart."""
+    """Split into sentences or lines, joined up to a readable length, with the first line separate."""
     text = text.lstrip()
     size = min(_PIECE_CHARACTERS, max(limit // 3, 1))
     heading, newline, rest = text.partition("\n")
@@ -95,7 +96,7 @@ def _pieces(text: str, limit: int) -> list[str]:
 
 
 def _join_chosen(pieces: list[str], chosen: set[int]) -> str:
-    """The chosen pieces; neighbours run on as they did, everything else is a gap."""
+    """Join the chosen pieces: neighbours continue as in the text, everything between is one gap mark."""
     parts: list[str] = []
     for place, piece in enumerate(pieces):
         if place not in chosen:

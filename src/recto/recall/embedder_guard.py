@@ -1,7 +1,7 @@
-"""An embedder as the engine calls it: it answers in time and with sound numbers, or it has failed.
+"""Calls an embedder with a time limit and checks its answer.
 
-Embedders are not ours. They may hang, break in ways of their own, or answer with anything. It is not known here what
-is embedded, nor why.
+Embedders are third-party code: they may hang, raise anything, or return anything. Every failure becomes
+`EmbedderFailed`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 DEFAULT_TIMEOUT = 30.0
-"""Seconds that a call may take where nobody says otherwise."""
+"""Time limit of a call in seconds, unless the caller sets another."""
 _MAX_DIMS = 65_536
 _MAX_NORM = 1.01
-"""How long a vector of length 1 may be, for who rounds."""
+"""Largest norm accepted for a unit vector, to allow for rounding."""
 
 
 class GuardedEmbedder:
-    """One embedder, behind a time limit and a check. Any number of threads may use it."""
+    """An embedder behind a time limit and a check of its results. Thread-safe."""
 
     def __init__(self, embedder: Embedder) -> None:
         self.name = embedder.name
@@ -37,84 +37,86 @@ class GuardedEmbedder:
         self._embedder = embedder
         self._dims = 0
         self._late: list[threading.Event] = []
-        """The ends of calls that were given up. While one has not come no other call is made: it would hang too."""
+        """Completion of calls that timed out. While one is pending no other call is started: it would hang too."""
         self._lock = threading.Lock()
 
     @property
     def dims(self) -> int:
-        """How long its vectors are. To know that it may have to be asked."""
+        """Length of its vectors. The first access may call the embedder."""
         return self.dims_within(DEFAULT_TIMEOUT)
 
     def dims_within(self, seconds: float) -> int:
-        """How long its vectors are, where it says so in time."""
+        """Return the length of its vectors; fails if the embedder does not answer in time."""
         if not self._dims:
-            dims = self._answer(lambda: int(self._embedder.dims), seconds)
+            dims = self._call(lambda: int(self._embedder.dims), seconds)
             if not 1 <= dims <= _MAX_DIMS:
                 raise EmbedderFailed(self.name, f"it says that its vectors have {dims} numbers")
             self._dims = dims
         return self._dims
 
     def documents(self, texts: Sequence[str], seconds: float = DEFAULT_TIMEOUT) -> Matrix:
-        """One row for each text."""
-        return self._vectors(lambda: self._embedder.documents(texts), len(texts), seconds)
+        """Embed texts, one row each."""
+        return self._embed(lambda: self._embedder.documents(texts), len(texts), seconds)
 
-    def each(self, several: Sequence[Sequence[str]], seconds: float = DEFAULT_TIMEOUT) -> Iterator[Matrix]:
-        """The vectors of one text or several after the other. Those that came in time are given before it fails.
+    def each(self, batches: Sequence[Sequence[str]], seconds: float = DEFAULT_TIMEOUT) -> Iterator[Matrix]:
+        """Embed batches one after the other. Results that arrived in time are yielded before a failure is raised.
 
-        They are asked for on one thread, which costs more than a short text does. No single one may take longer than
-        is usual.
+        All batches run on one thread, because starting a thread costs more than embedding a short text. No single batch
+        may take longer than the default time limit.
         """
         dims = self.dims_within(min(seconds, DEFAULT_TIMEOUT))
-        found: list[Matrix] = []
+        results: list[Matrix] = []
 
-        def ask() -> None:
-            asked = (self._embedder.documents(texts) for texts in several)
-            found.extend(np.atleast_2d(np.asarray(one, np.float32)) for one in asked)  # each as soon as it is there
+        def embed_all() -> None:
+            # `extend` consumes the generator lazily: each result is visible to the waiting thread as soon as it exists.
+            answers = (self._embedder.documents(texts) for texts in batches)
+            results.extend(np.atleast_2d(np.asarray(answer, np.float32)) for answer in answers)
 
         failure: RectoError | None = None
         try:
-            self._answer(ask, min(seconds, DEFAULT_TIMEOUT), until=time.monotonic() + seconds, done=lambda: len(found))
+            timeout, until = min(seconds, DEFAULT_TIMEOUT), time.monotonic() + seconds
+            self._call(embed_all, timeout, until=until, progress=lambda: len(results))
         except RectoError as error:
             failure = error
-        for texts, one in zip(several, tuple(found), strict=False):
-            yield self._checked(one, (len(texts), dims))
+        for texts, vectors in zip(batches, tuple(results), strict=False):
+            yield self._check(vectors, (len(texts), dims))
         if failure is not None:
             raise failure
 
     def query(self, text: str, seconds: float = DEFAULT_TIMEOUT) -> Matrix:
-        """The vector of a question, as one row."""
-        return self._vectors(lambda: self._embedder.query(text), 1, seconds)
+        """Embed a question, as one row."""
+        return self._embed(lambda: self._embedder.query(text), 1, seconds)
 
-    def _vectors(self, ask: Callable[[], Matrix], count: int, seconds: float) -> Matrix:
+    def _embed(self, embed: Callable[[], Matrix], count: int, seconds: float) -> Matrix:
         dims = self.dims_within(seconds)
-        return self._checked(self._answer(lambda: np.atleast_2d(np.asarray(ask(), np.float32)), seconds), (count, dims))
+        return self._check(self._call(lambda: np.atleast_2d(np.asarray(embed(), np.float32)), seconds), (count, dims))
 
-    def _checked(self, found: Matrix, shape: tuple[int, int]) -> Matrix:
-        if found.shape != shape:
-            raise EmbedderFailed(self.name, f"its answer has the shape {found.shape}, expected {shape}")
-        lengths = np.linalg.norm(found, axis=1)
+    def _check(self, vectors: Matrix, shape: tuple[int, int]) -> Matrix:
+        if vectors.shape != shape:
+            raise EmbedderFailed(self.name, f"its answer has the shape {vectors.shape}, expected {shape}")
+        lengths = np.linalg.norm(vectors, axis=1)
         if not np.isfinite(lengths).all() or (lengths > _MAX_NORM).any():
             raise EmbedderFailed(self.name, "its answer holds vectors that are not of length 1")
-        return found
+        return vectors
 
-    def _answer(
-        self, ask: Callable[[], _T], seconds: float, *, until: float = 0.0, done: Callable[[], int] = lambda: 0
+    def _call(
+        self, call: Callable[[], _T], seconds: float, *, until: float = 0.0, progress: Callable[[], int] = lambda: 0
     ) -> _T:
-        """What comes of a call, in time. Up to `until` it has the same time again for as long as more is done."""
+        """Run a call with a time limit. Until `until` the limit starts again whenever `progress` has grown."""
         with self._lock:
-            self._late = [one for one in self._late if not one.is_set()]
+            self._late = [pending for pending in self._late if not pending.is_set()]
             if self._late:
                 raise EmbedderFailed(self.name, "it has not answered a call before this one yet")
-        call = BackgroundCall(ask, "recto embedder")
-        seen, answered = 0, call.run_within(seconds)
-        while not answered and seen < (now := done()) and (left := until - time.monotonic()) > 0:
-            seen, answered = now, call.done.wait(min(seconds, left))
-        if not answered:
+        running = BackgroundCall(call, "recto embedder")
+        seen, is_done = 0, running.run_within(seconds)
+        while not is_done and seen < (now := progress()) and (remaining := until - time.monotonic()) > 0:
+            seen, is_done = now, running.done.wait(min(seconds, remaining))
+        if not is_done:
             with self._lock:
-                self._late.append(call.done)
+                self._late.append(running.done)
             raise EmbedderFailed(self.name, f"it has not answered within {seconds:.3g} s")
-        if isinstance(call.error, RectoError):
-            raise call.error
-        if call.error is not None:
-            raise EmbedderFailed(self.name, f"it broke: {call.error!r:.200}") from call.error
-        return call.results[0]
+        if isinstance(running.error, RectoError):
+            raise running.error
+        if running.error is not None:
+            raise EmbedderFailed(self.name, f"it broke: {running.error!r:.200}") from running.error
+        return running.results[0]

@@ -1,7 +1,7 @@
-"""Takes messages into the recall index: words and vectors, each message once, before it may leave the prompt.
+"""Keeps the recall index up to date: words and vectors of every message, before the message may be evicted.
 
-The index follows the transcript. Which entries a lane has taken in is kept beside its rows, so work that was cut off
-goes on where it ended, and several processes may do it at once. It never writes to a transcript.
+The index follows the transcript and never writes to it. Each lane stores which entries it covers next to its rows, so
+interrupted work continues where it stopped, and several processes may index the same session at once.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _LaneWork: TypeAlias = tuple[Callable[[str], list[CoveredRange]], Callable[[str, int, int, Deadline], bool], int]
-"""What a lane has taken in, how it takes more, and how many entries at a time."""
+"""The coverage of a lane, how it indexes a range, and how many entries at a time."""
 _PAGE = 256
 _VECTOR_PAGE = 16
-"""Entries embedded between two looks at the clock, and lost at most when the process ends."""
+"""Entries embedded between two checks of the deadline; at most these are lost when the process ends."""
 _EMBEDDING_LOCKS = 16
-"""Sessions that are embedded at once, at most."""
+"""Sessions that are embedded at the same time at most."""
 _CLOSING_SECONDS = 5.0
-"""How long the end waits for the batch in work; an embedder that hangs is left alone."""
+"""How long `close` waits for the current batch. An embedder that hangs is abandoned."""
 _MAX_SESSIONS = 4_096
-"""Sessions of which something is remembered here; what is forgotten is looked up again, or is not told."""
+"""Sessions whose state is cached here. What is dropped from the cache is read again."""
 
 
 @dataclass(slots=True)
 class _WorkQueue:
-    """Sessions the background thread has been told about."""
+    """Sessions waiting for the background thread."""
 
     waiting: dict[str, None] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -53,7 +53,7 @@ class _WorkQueue:
 
 
 class Indexer:
-    """The one way into the index of a store."""
+    """Writes to the index of a store. All other parts of recall only read it."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Indexer:
         *,
         lexicon: Lexicon,
         embedder: Embedder | None = None,
-        before: Sequence[Embedder] = (),
+        previous: Sequence[Embedder] = (),
         in_background: bool = True,
         owns_index: bool = True,
     ) -> None:
@@ -71,27 +71,28 @@ class Indexer:
         self.lexicon = lexicon
         self.embedder = GuardedEmbedder(embedder) if embedder is not None else None
         self.words = WordIndex(index, f"words/{lexicon.name}")
-        self.uses = UsageIndex(index)
-        self.embedders = [*([self.embedder] if self.embedder else []), *map(GuardedEmbedder, before)]
-        """The one in use, then those used before, whose vectors serve until the new ones are there."""
+        self.usage = UsageIndex(index)
+        self.embedders = [*([self.embedder] if self.embedder else []), *map(GuardedEmbedder, previous)]
+        """The current embedder, then earlier ones, whose vectors are searched until the new ones are complete."""
         self._vectors: dict[str, VectorIndex] = {}
-        self._troubles: BoundedCache[str] = BoundedCache(_MAX_SESSIONS)
-        self._reached: BoundedCache[int] = BoundedCache(_MAX_SESSIONS)
-        """How far the words of each session are in without a gap, as far as this process knows."""
-        self._known: BoundedCache[bool] = BoundedCache(_MAX_SESSIONS)
-        """Sessions whose index was found to be of this transcript."""
-        self._mending = threading.Lock()
+        self._errors: BoundedCache[str] = BoundedCache(_MAX_SESSIONS)
+        self._indexed: BoundedCache[int] = BoundedCache(_MAX_SESSIONS)
+        """The entry up to which the words of a session are indexed without a gap, as far as this process knows."""
+        self._verified: BoundedCache[bool] = BoundedCache(_MAX_SESSIONS)
+        """Sessions whose index rows are known to belong to the stored transcript."""
+        self._repair_lock = threading.Lock()
+        # Confirmation blocks a turn, so the background work lets it go first: see `FifoLock`.
         self._confirming = FifoLock()
-        self._words_turn = threading.Lock()
-        self._vectors_turns = [threading.Lock() for _ in range(_EMBEDDING_LOCKS)]
-        """By session: one that waits for its embedder does not hold up all others."""
+        self._words_lock = threading.Lock()
+        # Locks are chosen by session, so that one session that waits for its embedder does not block all others.
+        self._vector_locks = [threading.Lock() for _ in range(_EMBEDDING_LOCKS)]
         self._in_background = in_background
         self._owns_index = owns_index
-        self._wishes = _WorkQueue()
+        self._queue = _WorkQueue()
         self._thread: threading.Thread | None = None
 
-    def lane_of(self, embedder: GuardedEmbedder, seconds: float = DEFAULT_TIMEOUT) -> VectorIndex:
-        """The vectors of an embedder. To know how long they are it may have to be asked, and may fail."""
+    def vector_index(self, embedder: GuardedEmbedder, seconds: float = DEFAULT_TIMEOUT) -> VectorIndex:
+        """Return the vector index of an embedder. The first call may ask the embedder for its dimensions and fail."""
         if embedder.name not in self._vectors:
             self._vectors[embedder.name] = VectorIndex(
                 self.index, _vector_lane(embedder), embedder.dims_within(seconds)
@@ -99,197 +100,199 @@ class Indexer:
         return self._vectors[embedder.name]
 
     def has_vectors(self, session: str, embedder: Embedder) -> bool:
-        """Whether anything of a session was embedded so."""
+        """Whether any entry of a session has vectors of this embedder."""
         return bool(self.index.covered(session, _vector_lane(embedder)))
 
     def confirm(self, session: str, seqs: Iterable[int], seconds: float) -> Confirmation:
-        """Indexes these entries now if they are not in yet, within a time limit, and says whether they are.
+        """Index these entries if they are not indexed yet, within a time limit, and report whether they are.
 
-        An index that is damaged is set aside and begun anew. Whatever else goes wrong is told and never raised.
+        A damaged index is replaced by an empty one first. Other failures are returned as the reason and never raised.
         """
-        wanted = sorted(set(seqs))
-        if not wanted:
+        requested = sorted(set(seqs))
+        if not requested:
             return Confirmation(words=True, vectors=True)
-        ranges = _close_ranges(wanted)
+        ranges = _close_ranges(requested)
 
         def words() -> bool:
-            self.recognise(session)
-            return all(self._take_words(session, first, last, deadline) for first, last in ranges)
+            self.discard_foreign_rows(session)
+            return all(self._index_words(session, first, last, deadline) for first, last in ranges)
 
         def vectors() -> bool:
-            return words() and all(self._take_vectors(session, first, last, deadline) for first, last in ranges)
+            return words() and all(self._index_vectors(session, first, last, deadline) for first, last in ranges)
 
         with self._confirming.turn(seconds):
             deadline = Deadline.extending(seconds)
-            lacking = self._lacking(words, "the words index was not ready in time")
-        if lacking:
-            return Confirmation(words=False, vectors=False, reason=lacking)
-        lacking = self._lacking(vectors, "the vectors were not ready in time")
-        if lacking and (lost := self._lacking(words, "the words index was not ready in time")):
-            return Confirmation(words=False, vectors=False, reason=lost)  # it was begun anew meanwhile
-        return Confirmation(words=True, vectors=not lacking, reason=lacking)
+            error = self._error_of(words, "the words index was not ready in time")
+        if error:
+            return Confirmation(words=False, vectors=False, reason=error)
+        error = self._error_of(vectors, "the vectors were not ready in time")
+        if error and (lost := self._error_of(words, "the words index was not ready in time")):
+            return Confirmation(words=False, vectors=False, reason=lost)  # the index was reset in the meantime
+        return Confirmation(words=True, vectors=not error, reason=error)
 
-    def _lacking(self, work: Callable[[], bool], late: str) -> str:
-        """Why some work was not done; nothing where it was."""
+    def _error_of(self, work: Callable[[], bool], late: str) -> str:
+        """Run some work and return why it did not finish; empty if it did."""
         try:
-            return "" if self.mended(work) else late
-        except Exception as error:  # noqa: BLE001  # relief never fails the turn: what is not in the index stays
+            return "" if self.with_repair(work) else late
+        except Exception as error:  # noqa: BLE001  # relief never fails the turn: what is not indexed is not evicted
             return str(error) or repr(error)
 
-    def mended(self, work: Callable[[], _T], after: Callable[[], object] = lambda: None) -> _T:
-        """Does some work with the index. One that is damaged is set aside first; `after` is done with the new one."""
+    def with_repair(self, work: Callable[[], _T], after: Callable[[], object] = lambda: None) -> _T:
+        """Run some work. If the index is corrupt, reset it, run `after` on the new one, and run the work again."""
         try:
             return work()
         except IndexCorrupt:
-            with self._mending:
+            with self._repair_lock:
                 try:
-                    return work()  # somebody else may have mended it meanwhile
+                    return work()  # another thread may have reset it in the meantime
                 except IndexCorrupt:
-                    self.index.start_over()
+                    self.index.reset()
                 after()
                 return work()
 
     def catch_up(
         self, session: str, *, seconds: float = float("inf"), advance: Callable[[int], None] = lambda by: None
     ) -> bool:
-        """Takes in everything that is not in yet, words first, in small steps. Whether all of it is in now.
+        """Index everything that is missing, words first, in small steps. Returns whether all of it is indexed now.
 
-        `advance` hears of every entry that was done, once for its words and once for its vectors.
+        `advance` is called with the number of entries done, once for their words and once for their vectors.
         """
         deadline = Deadline.after(seconds)
-        return self.mended(lambda: self._catch_up(session, deadline, advance))
+        return self.with_repair(lambda: self._catch_up(session, deadline, advance))
 
     def _catch_up(self, session: str, deadline: Deadline, advance: Callable[[int], None]) -> bool:
-        self.recognise(session)
+        self.discard_foreign_rows(session)
         head = self.store.head(session).seq
-        for covered, take, step in self._lanes():
+        for covered, index_range, step in self._lanes():
             for first, last in gaps(covered(session), 1, head):
                 for start in range(first, last + 1, step):
                     stop = min(start + step - 1, last)
                     self._confirming.wait_until_free(min(deadline.remaining, _CLOSING_SECONDS))
-                    if self._wishes.closed or not take(session, start, stop, deadline):
+                    if self._queue.closed or not index_range(session, start, stop, deadline):
                         return False
                     advance(stop - start + 1)
-        self._drop_older(session, head)
+        self._drop_previous(session, head)
         self._link(session, deadline)
         return True
 
     def _link(self, session: str, deadline: Deadline) -> None:
-        """Takes the vectors of a long session into the graph that the index has, if it has one."""
+        """Add the vectors of a long session to the vector graph, if the index has one."""
         if self.embedder is None or getattr(self.index, "graphs", None) is None:
             return
 
-        def goes_on() -> bool:
+        def may_continue() -> bool:
             self._confirming.wait_until_free(min(deadline.remaining, _CLOSING_SECONDS))
-            return not self._wishes.closed and not deadline.passed
+            return not self._queue.closed and not deadline.passed
 
-        with suppress(RectoError):  # everything is in the index; without the graph it is only slower to search
-            self.lane_of(self.embedder, min(deadline.remaining, DEFAULT_TIMEOUT)).graph.link(session, goes_on)
+        with suppress(RectoError):  # everything is indexed; without the graph search is only slower
+            index = self.vector_index(self.embedder, min(deadline.remaining, DEFAULT_TIMEOUT))
+            index.graph.link(session, may_continue)
 
     def _lanes(self) -> list[_LaneWork]:
-        lanes: list[_LaneWork] = [(self.words.covered, self._take_words, _PAGE)]
+        lanes: list[_LaneWork] = [(self.words.covered, self._index_words, _PAGE)]
         if self.embedder is not None:
             lane = _vector_lane(self.embedder)
-            lanes.append((lambda session: self.index.covered(session, lane), self._take_vectors, _VECTOR_PAGE))
+            lanes.append((lambda session: self.index.covered(session, lane), self._index_vectors, _VECTOR_PAGE))
         return lanes
 
-    def take_words(self, session: str, last: int, seconds: float) -> bool:
-        """Takes in the words of everything up to an entry, within a time limit; quick where that was done before."""
+    def index_words(self, session: str, last: int, seconds: float) -> bool:
+        """Index the words of all entries up to `last` within a time limit. Cheap if they are indexed already."""
         deadline = Deadline.after(seconds)
 
-        def take() -> bool:
-            self.recognise(session)
-            return self._take_words(session, 1, last, deadline)
+        def work() -> bool:
+            self.discard_foreign_rows(session)
+            return self._index_words(session, 1, last, deadline)
 
-        return not self._lacking(take, "late")
+        return not self._error_of(work, "late")
 
-    def behind(self, session: str) -> tuple[int, int]:
-        """How many entries are not in the words index yet, and how many have no vectors yet."""
+    def backlog(self, session: str) -> tuple[int, int]:
+        """Return how many entries are missing in the word index, and how many have no vectors."""
         head = self.store.head(session).seq
         missing = _count(gaps(self.words.covered(session), 1, head))
         if self.embedder is None:
             return missing, 0
         return missing, _count(gaps(self.index.covered(session, _vector_lane(self.embedder)), 1, head))
 
-    def reached(self, session: str) -> int:
-        """The last entry up to which the words of a session are in, as far as this process knows; reads nothing."""
-        return self._reached.get(session) or 0
+    def indexed_through(self, session: str) -> int:
+        """Return the entry up to which words are indexed, as far as this process knows. Reads nothing."""
+        return self._indexed.get(session) or 0
 
     def covered(self, session: str) -> list[CoveredRange]:
-        """What any lane of a session says it has taken in."""
+        """Return the ranges that the lanes of a session cover, lane by lane."""
         lanes = [self.words.lane, *map(_vector_lane, self.embedders)]
-        return [one for lane in lanes for one in self.index.covered(session, lane)]
+        return [covered for lane in lanes for covered in self.index.covered(session, lane)]
 
-    def agrees_on(self, entry: Entry) -> bool:
-        """Whether what the words index holds of a message is what the message says; true where it holds nothing yet."""
+    def matches(self, entry: Entry) -> bool:
+        """Whether the word index agrees with a message; true if the message is not indexed yet."""
         if not is_covered(self.words.covered(entry.session), entry.seq):
             return True
-        held, said = self.words.facts(entry.session).of(entry.seq), build_document(entry, self.lexicon)
-        if held is None:
-            return not said.terms
-        return (held.role, held.marks, held.length) == (said.role, said.marks, sum(said.terms.values()))
+        indexed, expected = self.words.attributes(entry.session).of(entry.seq), build_document(entry, self.lexicon)
+        if indexed is None:
+            return not expected.terms
+        length = sum(expected.terms.values())
+        return (indexed.role, indexed.marks, indexed.length) == (expected.role, expected.marks, length)
 
-    def nudge(self, session: str) -> None:
-        """Has a session brought up to date in the background, while the model is thinking."""
+    def schedule(self, session: str) -> None:
+        """Queue a session for the background thread, which indexes it while the model is generating."""
         if not self._in_background:
             return
-        with self._wishes.changed:
-            if self._wishes.closed:
+        with self._queue.changed:
+            if self._queue.closed:
                 return
-            self._wishes.waiting[session] = None
+            self._queue.waiting[session] = None
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="recto indexer", daemon=True)
                 self._thread.start()
-            self._wishes.changed.notify()
+            self._queue.changed.notify()
 
     def close(self) -> None:
-        """Stops the background work after the batch it is at; the rest is done next time."""
-        with self._wishes.changed:
-            self._wishes.closed = True
-            self._wishes.changed.notify()
+        """Stop the background thread after its current batch. The rest is indexed next time."""
+        with self._queue.changed:
+            self._queue.closed = True
+            self._queue.changed.notify()
         if self._thread is not None:
             self._thread.join(_CLOSING_SECONDS)
         if self._owns_index:
             self.index.close()
 
     def _work(self) -> None:
-        while (session := self._next_wish()) is not None:
-            self.keep_up(session)
+        while (session := self._next_session()) is not None:
+            self.try_catch_up(session)
 
-    def keep_up(self, session: str, seconds: float = float("inf")) -> None:
-        """Catches up as far as that goes. What stands in the way is kept, for who asks."""
+    def try_catch_up(self, session: str, seconds: float = float("inf")) -> None:
+        """Catch up and record a failure instead of raising it; see `last_error`."""
         try:
             self.catch_up(session, seconds=seconds)
-            self._troubles.drop(session)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the next session must have its turn
-            self._troubles.keep(session, str(error) or repr(error))
+            self._errors.discard(session)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the next session must be served
+            self._errors.put(session, str(error) or repr(error))
 
-    def trouble(self, session: str) -> str:
-        """What went wrong last when a session was to be brought up to date; empty once it works again."""
-        return self._troubles.get(session) or ""
+    def last_error(self, session: str) -> str:
+        """Return why the last attempt to catch up failed; empty once one succeeds."""
+        return self._errors.get(session) or ""
 
-    def recognise(self, session: str) -> None:
-        """Forgets what the index has of a session if that is of another transcript: one that was there before."""
-        if self._known.get(session):
+    def discard_foreign_rows(self, session: str) -> None:
+        """Delete the rows of a session if they belong to another transcript that had the same key before."""
+        if self._verified.get(session):
             return
-        for one in self.covered(session):
-            entry = next(iter(self.store.read(session, one.last, one.last)), None)
-            if entry is None or entry.hash != one.hash:
+        for covered in self.covered(session):
+            entry = next(iter(self.store.read(session, covered.last, covered.last)), None)
+            if entry is None or entry.hash != covered.hash:
                 self.index.forget(session)
                 break
-        self._known.keep(session, True)
+        self._verified.put(session, True)
 
-    def _next_wish(self) -> str | None:
-        with self._wishes.changed:
-            while not self._wishes.waiting and not self._wishes.closed:
-                self._wishes.changed.wait()
-            if self._wishes.closed:
+    def _next_session(self) -> str | None:
+        with self._queue.changed:
+            while not self._queue.waiting and not self._queue.closed:
+                self._queue.changed.wait()
+            if self._queue.closed:
                 return None
-            return self._wishes.waiting.popitem()[0]
+            return self._queue.waiting.popitem()[0]
 
-    def _take_words(self, session: str, first: int, last: int, deadline: Deadline) -> bool:
+    def _index_words(self, session: str, first: int, last: int, deadline: Deadline) -> bool:
         if gaps(self.words.covered(session), first, last):
-            if not deadline.acquire(self._words_turn):
+            if not deadline.acquire(self._words_lock):
                 return False
             try:
                 for start, stop in gaps(self.words.covered(session), first, last):
@@ -300,36 +303,38 @@ class Indexer:
                         self._confirming.report_progress()
                         deadline.extend()
             finally:
-                self._words_turn.release()
-        if first <= self.reached(session) + 1 <= last:
-            self._reached.keep(session, last)
+                self._words_lock.release()
+        if first <= self.indexed_through(session) + 1 <= last:
+            self._indexed.put(session, last)
         return True
 
     def _add_words(self, session: str, page: Sequence[Entry]) -> None:
         covers = CoveredRange(page[0].seq, page[-1].seq, page[-1].hash)
-        self.uses.add(session, list(recall_uses(page)), covers)
-        self.words.add(session, [build_document(one, self.lexicon) for one in page if is_original_message(one)], covers)
+        # Uses first: if the process ends in between, the words are still missing and the page is indexed again.
+        self.usage.add(session, list(recall_uses(page)), covers)
+        documents = [build_document(entry, self.lexicon) for entry in page if is_original_message(entry)]
+        self.words.add(session, documents, covers)
 
-    def _take_vectors(self, session: str, first: int, last: int, deadline: Deadline) -> bool:
+    def _index_vectors(self, session: str, first: int, last: int, deadline: Deadline) -> bool:
         embedder = self.embedder
         if embedder is None:
             return True
-        lane = self.lane_of(embedder, min(deadline.remaining, DEFAULT_TIMEOUT))
-        turn = self._vectors_turns[hash(session) % _EMBEDDING_LOCKS]
-        if not deadline.acquire(turn):
+        index = self.vector_index(embedder, min(deadline.remaining, DEFAULT_TIMEOUT))
+        lock = self._vector_locks[hash(session) % _EMBEDDING_LOCKS]
+        if not deadline.acquire(lock):
             return False
         try:
-            for start, stop in gaps(lane.covered(session), first, last):
+            for start, stop in gaps(index.covered(session), first, last):
                 for page in _pages(self.store.read(session, start, stop), _VECTOR_PAGE):
                     if deadline.passed:
                         return False
                     self._embed(session, page, embedder, deadline)
         finally:
-            turn.release()
+            lock.release()
         return True
 
     def _embed(self, session: str, page: Sequence[Entry], embedder: GuardedEmbedder, deadline: Deadline) -> None:
-        """Embeds a few entries. Where it breaks off, what was done by then is kept."""
+        """Embed a page of entries. If it fails part way, the vectors made so far are stored."""
         passages = [(entry, pieces) for entry in page if (pieces := passages_to_embed(entry))]
         vectors: list[Matrix] = []
         try:
@@ -337,23 +342,23 @@ class Indexer:
         finally:
             done = page[-1] if len(vectors) == len(passages) else _before(page, passages[len(vectors)][0])
             if done is not None:
-                rows = [(entry.seq, one) for (entry, _), one in zip(passages, vectors, strict=False)]
-                self.lane_of(embedder).add(session, rows, CoveredRange(page[0].seq, done.seq, done.hash))
+                rows = [(entry.seq, matrix) for (entry, _), matrix in zip(passages, vectors, strict=False)]
+                self.vector_index(embedder).add(session, rows, CoveredRange(page[0].seq, done.seq, done.hash))
 
-    def _drop_older(self, session: str, head: int) -> None:
-        """Vectors of an embedder used before are let go once the new ones cover everything."""
+    def _drop_previous(self, session: str, head: int) -> None:
+        """Delete the vectors of previous embedders once the current ones cover the whole session."""
         if self.embedder is None or len(self.embedders) == 1:
             return
         if not gaps(self.index.covered(session, _vector_lane(self.embedder)), 1, head):
-            for older in self.embedders[1:]:
-                if self.has_vectors(session, older):
-                    self.index.forget(session, _vector_lane(older))
+            for embedder in self.embedders[1:]:
+                if self.has_vectors(session, embedder):
+                    self.index.forget(session, _vector_lane(embedder))
 
 
 def _before(page: Sequence[Entry], entry: Entry) -> Entry | None:
-    """The entry of a page that stands before another; None where that is the first."""
-    place = page.index(entry)
-    return page[place - 1] if place else None
+    """Return the entry before another one in a page; None if that is the first."""
+    position = page.index(entry)
+    return page[position - 1] if position else None
 
 
 def _vector_lane(embedder: Embedder) -> str:
@@ -372,7 +377,7 @@ def _pages(entries: Iterable[Entry], size: int) -> Iterator[list[Entry]]:
 
 
 def _close_ranges(seqs: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending numbers as ranges; the few events between two of them are taken along."""
+    """Join ascending numbers to ranges, including the few events between two of them."""
     ranges = [(seqs[0], seqs[0])]
     for seq in seqs[1:]:
         first, last = ranges[-1]

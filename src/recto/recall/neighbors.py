@@ -1,6 +1,6 @@
-"""What belongs to a message that was found: the question it answers, its answer, the output of its call.
+"""Finds the messages that belong to a hit: the question it answers, its answer, the output of its tool call.
 
-It goes by what the index knows of a session, and reads no entry.
+Uses only the attributes in the index and reads no entry.
 """
 
 from __future__ import annotations
@@ -13,72 +13,74 @@ from recto.recall.index.bm25 import WordScores
 from recto.recall.ranking import Candidate, Ranked
 
 _MAX_QUESTION_DISTANCE = 16
-"""Entries before a message in which its question is looked for: one that is further away says little about it."""
+"""Largest distance of a question from its answer: one that is further away says little about it."""
 _MAX_LOOK_AHEAD = 64
-"""Messages after it in which what belongs to it is looked for."""
+"""Messages after a hit that are searched for its answer or output."""
 _MIN_OUTPUT_SHARE = 0.25
-"""What an output must say of the question, as a share of what the request says that led to it."""
+"""Minimum word score of an output, as a share of the score of the user message that led to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighborhood:
-    """One session as a search has found it."""
+    """The messages of one session around the hits of a search."""
 
-    facts: AttributeTable
-    scored: WordScores
+    attributes: AttributeTable
+    scores: WordScores
     upto: int
-    """What came after this entry does not count, so that the same question finds the same again."""
+    """Entries after this one are ignored, so that repeating a query gives the same result."""
 
-    def context_of(self, one: Candidate, hidden: Collection[int]) -> tuple[int, ...]:
-        """The question of an answer or of an output, the answer to a question; nothing that is hidden."""
-        if one.role == "user":
-            exchange = list(self._after(one.seq))
+    def context_of(self, candidate: Candidate, hidden: Collection[int]) -> tuple[int, ...]:
+        """Return the question of an answer or output, or the answer to a question, unless hidden."""
+        if candidate.role == "user":
+            exchange = list(self._following(candidate.seq))
             if not 0 < len(exchange) < _MAX_LOOK_AHEAD:
                 return ()
             last, role = exchange[-1]
             return (last,) if role == "assistant" and last not in hidden else ()
-        is_near = 0 < one.exchange < one.seq <= one.exchange + _MAX_QUESTION_DISTANCE
-        return (one.exchange,) if is_near and one.exchange not in hidden else ()
+        is_near = 0 < candidate.exchange < candidate.seq <= candidate.exchange + _MAX_QUESTION_DISTANCE
+        return (candidate.exchange,) if is_near and candidate.exchange not in hidden else ()
 
-    def output_of(self, one: Candidate, hidden: Collection[int]) -> int | None:
-        """The output that belongs to a message and is not hidden: of a tool that it calls, or that it had called.
+    def output_of(self, candidate: Candidate, hidden: Collection[int]) -> int | None:
+        """Return the tool output that belongs to a message: of a call it makes, or of a call it led to.
 
-        What a request led to may be about anything, so that it must say something of the question itself.
+        The tools that a user message led to may have been about anything, so such an output must match the query.
         """
-        found: list[int] = []
-        for seq, role in self._after(one.seq) if one.role in {"user", "assistant"} else ():
+        outputs: list[int] = []
+        for seq, role in self._following(candidate.seq) if candidate.role in {"user", "assistant"} else ():
             if role == "tool":
-                found.append(seq)
-            elif one.role == "assistant":
+                outputs.append(seq)
+            elif candidate.role == "assistant":
                 break
-        best = max((seq for seq in found if seq not in hidden), key=self._words_of, default=None)
-        if best is None or (one.role == "user" and self._words_of(best) <= _MIN_OUTPUT_SHARE * one.bm25):
+        best = max((seq for seq in outputs if seq not in hidden), key=self._word_score, default=None)
+        if best is None or (candidate.role == "user" and self._word_score(best) <= _MIN_OUTPUT_SHARE * candidate.bm25):
             return None
         return best
 
-    def along(self, parent: Ranked, seq: int, own: Ranked | None) -> Ranked | None:
-        """An output as high up as the message it comes with; `own` is how it was found by itself."""
+    def rank_with(self, parent: Ranked, seq: int, own: Ranked | None) -> Ranked | None:
+        """Rank an output as high as the message it belongs to; `own` is its own rank, if the search returned it."""
         if own is None:
-            known = self.facts.of(seq)
+            known = self.attributes.of(seq)
             if known is None:
                 return None
             session, exchange = parent.candidate.session, parent.candidate.exchange
-            one = Candidate(
+            candidate = Candidate(
                 session=session, seq=seq, ts=known.ts, role=known.role, marks=known.marks, exchange=exchange
             )
-            own = Ranked(candidate=one, score=0.0, chance=0.0, parts={})
+            own = Ranked(candidate=candidate, score=0.0, chance=0.0, parts={})
         parts = {**own.parts, "comes along": parent.score - own.score}
-        # Given and not added up: the same to the last bit, so that their order hangs on nothing else.
+        # The score is assigned and not summed from the parts: it must equal the parent's to the last bit, so that
+        # rounding does not decide their order.
         return replace(own, score=parent.score, chance=max(own.chance, parent.chance), parts=parts)
 
-    def _after(self, seq: int) -> Iterator[tuple[int, str]]:
-        """What comes after a message in its exchange, as far as one looks."""
-        start = int(self.facts.seqs.searchsorted(seq, side="right"))
+    def _following(self, seq: int) -> Iterator[tuple[int, str]]:
+        """Yield the messages after a message in its exchange, up to the look-ahead limit."""
+        seqs, roles = self.attributes.seqs, self.attributes.roles
+        start = int(seqs.searchsorted(seq, side="right"))
         end = start + _MAX_LOOK_AHEAD
-        for later, role in zip(self.facts.seqs[start:end].tolist(), self.facts.roles[start:end].tolist(), strict=True):
+        for later, role in zip(seqs[start:end].tolist(), roles[start:end].tolist(), strict=True):
             if ROLES[role] == "user" or later > self.upto:
                 return
             yield later, ROLES[role]
 
-    def _words_of(self, seq: int) -> float:
-        return self.scored.of(seq)[0]
+    def _word_score(self, seq: int) -> float:
+        return self.scores.of(seq)[0]

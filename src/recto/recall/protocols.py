@@ -1,4 +1,4 @@
-"""Protocols that recall depends on: the index of a store, approximate vector search, a lexicon and an embedder."""
+"""Protocols of recall: the index of a store, vector graphs, a lexicon, an embedder, and the authority of memory."""
 
 from __future__ import annotations
 
@@ -23,122 +23,124 @@ if TYPE_CHECKING:
 
 
 class RecallIndex(Protocol):
-    """Keeps what recall searches, session by session and lane by lane. All of it can be made anew from transcripts.
+    """Stores index rows by session and lane. The whole index is derived and can be rebuilt from the transcripts.
 
-    A lane is one kind of index: the words, or the vectors of one embedder. It has fresh rows, one for an entry, and
-    sealed rows, in which many entries are packed together. What the bytes mean is not known here.
+    A lane holds fresh rows, one per entry, and sealed rows, each with many entries (see `recto.recall.index`). The
+    store treats their content as opaque bytes.
     """
 
     @property
     def location(self) -> str:
-        """Where it is, as a person would write it."""
+        """Where the index is, for messages: a path or a URL without the password."""
         ...
 
     def covered(self, session: str, lane: str) -> list[CoveredRange]:
-        """Which entries the lane has taken in, as ranges in order; neighbours are joined."""
+        """Return the entries the lane has indexed, as sorted ranges; adjacent ranges are joined."""
         ...
 
     def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: CoveredRange) -> None:
-        """Adds fresh rows and what they cover, all or none; returns when both are confirmed.
+        """Add fresh rows and mark `covers` as indexed, atomically. Returns once both are durable.
 
-        Rows of entries that were covered already are left out: two processes may do the same work at once. Not every
-        covered entry has a row.
+        Rows of entries that are covered already are ignored, because two processes may index the same entries at
+        once. A covered entry may have no row.
         """
         ...
 
-    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
-        """The fresh rows and the sealed rows of these parts, as they are at one moment."""
+    def snapshot(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
+        """Read the fresh rows and the sealed rows of these parts, consistently."""
         ...
 
     def seal(
         self,
         session: str,
         lane: str,
-        taken: Sequence[int],
+        seqs: Sequence[int],
         rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
     ) -> bool:
-        """Puts sealed rows in the place of the fresh rows of these entries, all or none.
+        """Replace the fresh rows of `seqs` by sealed rows, atomically.
 
-        They also take the place of the sealed rows at `merged`, each named by its part and its first entry. False,
-        and nothing done, where somebody else has taken one of them meanwhile.
+        The new rows also replace the sealed rows at `merged`, each named by its part and first entry. Returns False
+        and changes nothing if another writer has replaced one of them in the meantime.
         """
         ...
 
     def sessions(self, prefix: str = "") -> list[str]:
-        """The sessions it holds anything of, by key, whose key begins so."""
+        """Return the keys of all sessions with rows whose key starts with `prefix`."""
         ...
 
     def forget(self, session: str, lane: str | None = None) -> None:
-        """Lets go of a session, or of one of its lanes, to be made anew."""
+        """Delete a session, or one of its lanes, so that it is indexed again."""
         ...
 
     def scrub(self, sessions: Sequence[str]) -> None:
-        """Leaves nothing of these forgotten sessions in the gaps of its files."""
+        """Overwrite what these deleted sessions left in unused space of the files."""
         ...
 
     def lanes(self) -> list[LaneSize]:
-        """What there is, for people: every lane with how much it holds."""
+        """Return the size of every lane, for display."""
         ...
 
     def damage(self) -> list[str]:
-        """What the engine itself finds wrong with its files, in words; empty when nothing."""
+        """Return what the database reports as damaged; empty if nothing is."""
         ...
 
-    def start_over(self) -> None:
-        """Sets a damaged index aside and begins an empty one in its place."""
+    def reset(self) -> None:
+        """Set a damaged index aside and create an empty one."""
         ...
 
     def close(self) -> None:
-        """Finishes what was begun; no other call may follow."""
+        """Finish pending work and close. No other call may follow."""
         ...
 
 
 class VectorGraphs(Protocol):
-    """What an index of recall may offer as its `graphs`: it finds the nearest of many vectors without reading all.
+    """Approximate nearest-neighbour search, an optional capability that a recall index offers as `graphs`.
 
-    A graph is made of sealed rows, and goes with them. It may lack some of them, and can be absent altogether.
+    A graph is built from sealed rows and is deleted with them. It may lack some of them, or not exist at all.
     """
 
-    def lacking(self) -> str:
-        """Why there are none, in words; nothing where there are."""
+    def unavailable_reason(self) -> str:
+        """Return why graphs are not available; empty if they are."""
         ...
 
-    def takes(self, dims: int) -> bool:
-        """Whether vectors of this length can be found so."""
+    def supports(self, dims: int) -> bool:
+        """Whether vectors of this length can be added to a graph."""
         ...
 
-    def unlinked(self, session: str, lane: str, low: int, high: int) -> UnlinkedBlocks:
-        """Which blocks are not in a graph yet; every block has one row in the parts from `low` to `high`."""
+    def unlinked_blocks(self, session: str, lane: str, low: int, high: int) -> UnlinkedBlocks:
+        """Return the blocks that are not in a graph yet; every block has one row in the parts from `low` to `high`."""
         ...
 
     def link(self, session: str, lane: str, generation: int, dims: int, vectors: Sequence[GraphVector]) -> None:
-        """Takes all vectors of some blocks into a graph; none where the lane is of another generation by now."""
+        """Add all vectors of some blocks to a graph; adds nothing if the lane's generation has changed since."""
         ...
 
-    def nearest(self, session: str, lane: str, query: Sequence[float], most: int) -> list[tuple[int, float]]:
-        """Entries by the vectors that are most likely nearest to one of length 1, with how near they are, unordered."""
+    def nearest(self, session: str, lane: str, query: Sequence[float], limit: int) -> list[tuple[int, float]]:
+        """Return entries with their cosine to a unit vector: the nearest ones most likely, in no order."""
         ...
 
-    def among(self, session: str, lane: str, query: Sequence[float], seqs: Collection[int]) -> list[tuple[int, float]]:
-        """How near each vector of these entries is, as far as they are in the graph."""
+    def similarities(
+        self, session: str, lane: str, query: Sequence[float], seqs: Collection[int]
+    ) -> list[tuple[int, float]]:
+        """Return the cosine of every vector of these entries that is in the graph."""
         ...
 
 
 class Lexicon(Protocol):
-    """Turns text into terms: what a word, a name or a path is found by, whatever its form, script or case."""
+    """Turns text into terms, so that a word, name or path is found regardless of its form, script or case."""
 
     @property
     def name(self) -> str:
-        """Names the lane its terms are kept in; terms of two names are never compared."""
+        """Name of the lane its terms are stored in. Terms of two lexicons are never compared."""
         ...
 
     def terms(self, text: str) -> Mapping[int, int]:
-        """How often each term occurs, by the term's 32-bit hash. Never raises, whatever the text."""
+        """Count each term by its 32-bit hash. Never raises."""
         ...
 
     def sequence(self, text: str) -> Sequence[int]:
-        """The terms in the order in which they stand."""
+        """Return the terms in text order."""
         ...
 
 
@@ -151,30 +153,30 @@ class Authority(Protocol):
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors that are near where the texts mean the same."""
+    """Maps texts to vectors whose cosine grows with the similarity of meaning."""
 
     @property
     def name(self) -> str:
-        """Stored beside its vectors; vectors of two names are never compared."""
+        """Stored with its vectors. Vectors of two embedders are never compared."""
         ...
 
     @property
     def dims(self) -> int:
-        """How long its vectors are."""
+        """Length of its vectors."""
         ...
 
     @property
     def weight(self) -> float:
-        """How much its likeness counts beside words, from 0 to 1: a weak embedder must not drown them."""
+        """Weight of vector similarity relative to words, from 0 to 1: a weak embedder must not drown the words."""
         ...
 
     def documents(self, texts: Sequence[str]) -> Matrix:
-        """One row of length 1 for each text, of zeros for one with nothing in it. The same text gives the same row.
+        """Embed texts: one unit row per text, zeros for an empty one. The same text gives the same row.
 
         Raises `EmbedderFailed`.
         """
         ...
 
     def query(self, text: str) -> Matrix:
-        """The vector of a question, as one row. Raises `EmbedderFailed`."""
+        """Embed a question, as one row. Raises `EmbedderFailed`."""
         ...

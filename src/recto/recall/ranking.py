@@ -1,10 +1,11 @@
-"""What comes first among messages that were found: more than likeness, and every part of the score can be told.
+"""Ranks the candidates of a query and explains every score as a sum of named parts.
 
-Words and vectors are brought to one scale over the candidates of a question and fused. To that comes what is known of
-a message beside its likeness: who said it, what kind of thing it says, how old it is, whether it helped before. Those
-count the more the likelier the message matters at all, so that a loud message about something else stays where it is.
+Word scores and cosines are standardized over the candidates and fused. Metadata is added to that: the role, the kind of
+statement, the age, and whether the message was useful before. These parts are multiplied by the relevance of the
+message, so that an emphatic message about another subject does not move up.
 
-The constants were chosen on two public sets of labelled questions, with room around them: see docs/recall.md.
+The constants were tuned on two public sets of labelled questions and are not sensitive to small changes: see
+docs/recall.md.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from recto.transcript.entries import Role
 
 DAY = 86_400 * 1_000_000
 ASSISTANT_WEIGHT = 0.7
-"""What a word counts that the assistant said: it repeats the question and says much beside."""
+"""Weight of words in assistant messages: they repeat the question and are verbose."""
 PASSAGE_PENALTY = 0.02
-"""What the best of several passages loses with their number: the best of many is always near."""
+"""Penalty on the best cosine per log of the number of passages: the best of many is always near by chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One message that words, vectors or a date found."""
+    """A message proposed by words, vectors or a date."""
 
     session: str
     seq: int
@@ -37,47 +38,47 @@ class Candidate:
     """The user message that opened the exchange it belongs to."""
     bm25: float = 0.0
     strength: float = 0.0
-    """The same as a share of the best score that the question's words could give, from 0 to 1."""
+    """The BM25 score as a share of the best score the query could reach, from 0 to 1."""
     matched: int = 0
-    """How many of the question's words it has, about."""
+    """Number of query terms in the message, approximately."""
     cosine: float | None = None
-    """How near the meaning is; none where the message has no vector that could be compared."""
+    """Cosine to the query; None if the message has no comparable vector."""
     passages: int = 1
-    """How many passages the nearest one was chosen from, about."""
+    """Number of passages the nearest one was chosen from, approximately."""
     phrases: float = 0.0
-    """How much of what stands side by side in the question stands so in the message, from 0 to 2."""
+    """Weight of adjacent query terms that are adjacent in the message too, from 0 to 2."""
     task: float = 0.0
-    """How much of what the task is about is in the message, from 0 to 1."""
+    """Share of the terms of the task that are in the message, from 0 to 1."""
     shown: int = 0
     used: int = 0
-    """How often it was recalled, and how often an answer made use of it."""
+    """How often it was recalled into a prompt, and how often an answer used it."""
     in_span: bool = False
-    """Whether it was said on the days the question means."""
+    """Whether it dates from the days the query names."""
 
     @property
     def words(self) -> float:
-        """What its words are worth."""
+        """BM25 score, weighted by role."""
         return self.bm25 * (ASSISTANT_WEIGHT if self.role == "assistant" else 1.0)
 
     @property
     def likeness(self) -> float | None:
-        """How near the meaning is, less what is owed to many tries."""
+        """Cosine, corrected for the number of passages."""
         return None if self.cosine is None else self.cosine - PASSAGE_PENALTY * log(max(self.passages, 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingWeights:
-    """How much each part counts, in standard deviations of likeness over the candidates."""
+    """Weight of each part, in standard deviations of similarity over the candidates."""
 
     meaning: float = 0.5
-    """The share of vectors in likeness; the rest is that of words."""
+    """Share of vectors in the similarity; words have the rest."""
     phrases: float = 0.5
     date: float = 1.0
     recency: float = 0.1
     half_life_days: float = 30.0
     usefulness: float = 0.3
     task: float = 0.2
-    taken_back: float = -1.0
+    superseded: float = -1.0
     secret: float = -0.3
     roles: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({"user": 0.1, "tool": -0.1}))
     marks: Mapping[Mark, float] = field(
@@ -93,15 +94,15 @@ class RankingWeights:
     )
 
     def with_meaning(self, share: float) -> RankingWeights:
-        """With another share for vectors, as the embedder deserves it."""
+        """Return a copy with another share for vectors, as configured by the embedder."""
         return replace(self, meaning=share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelevanceCalibration:
-    """From absolute likeness to how likely a message matters: a logistic curve, fitted on labelled questions.
+    """Maps absolute similarity to the relevance of a message: a logistic curve, fitted on labelled questions.
 
-    It is a gate and no probability: a question about something that was never said passes it in one case of six.
+    This is a gate and not a probability: one in six questions about something that was never mentioned passes it.
     """
 
     base: float
@@ -109,29 +110,29 @@ class RelevanceCalibration:
     matched: float = 0.0
     likeness: float = 0.0
 
-    def chance(self, one: Candidate) -> float:
-        """From 0 to 1."""
-        strength = one.strength * (ASSISTANT_WEIGHT if one.role == "assistant" else 1.0)
-        known = self.base + self.strength * strength + self.matched * min(one.matched, 6)
-        return 1 / (1 + exp(-(known + self.likeness * (one.likeness or 0.0))))
+    def chance(self, candidate: Candidate) -> float:
+        """Return the relevance, from 0 to 1."""
+        strength = candidate.strength * (ASSISTANT_WEIGHT if candidate.role == "assistant" else 1.0)
+        lexical = self.base + self.strength * strength + self.matched * min(candidate.matched, 6)
+        return 1 / (1 + exp(-(lexical + self.likeness * (candidate.likeness or 0.0))))
 
 
 WORDS_ONLY = RelevanceCalibration(base=-2.75, strength=10.0, matched=1 / 6)
-"""Where no meaning was compared, or by an embedder whose scale is not known."""
+"""For candidates without a cosine, or with one of an embedder that has no calibration."""
 CALIBRATIONS: Mapping[str, RelevanceCalibration] = MappingProxyType(
     {"arctic-embed-s": RelevanceCalibration(base=-7.2, strength=7.5, likeness=9.0)}
 )
-"""By the beginning of an embedder's name: a cosine means something else with each of them."""
+"""By prefix of the embedder's name: the scale of a cosine depends on the model."""
 
 
 def calibration_for(embedder: str) -> RelevanceCalibration:
-    """The curve for an embedder."""
+    """Return the calibration of an embedder."""
     return next((curve for name, curve in CALIBRATIONS.items() if embedder.startswith(name)), WORDS_ONLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """A candidate with its score, taken apart."""
+    """A candidate with its score and the parts of it."""
 
     candidate: Candidate
     score: float
@@ -140,7 +141,7 @@ class Ranked:
 
 
 class Ranker:
-    """Ranks the candidates of one question. Likeness is on one scale over all of them."""
+    """Ranks the candidates of one query. Similarity is standardized over all of them."""
 
     def __init__(
         self, candidates: Sequence[Candidate], *, weights: RankingWeights, curve: RelevanceCalibration, now: int
@@ -154,12 +155,15 @@ class Ranker:
         self._meaning, self._share = _StandardScale.of(near), weights.meaning if near else 0.0
 
     def ranked(self) -> list[Ranked]:
-        """All of them, best first. Of equal ones the newer comes first."""
+        """Rank all candidates, best first; newer ones first among equals."""
         return _sort_best_first([self._ranked(one) for one in self._candidates])
 
-    def ranked_again(self, known: Sequence[Candidate], rest: Sequence[Ranked]) -> list[Ranked]:
-        """The same, where of some candidates more is known now; their words and their meaning are as they were."""
-        return _sort_best_first([*map(self._ranked, known), *rest])
+    def ranked_again(self, candidates: Sequence[Candidate], rest: Sequence[Ranked]) -> list[Ranked]:
+        """Rank again after some candidates gained phrases and task terms.
+
+        The scales stay those of the first pass, since words and vectors did not change; so `rest` keeps its scores.
+        """
+        return _sort_best_first([*map(self._ranked, candidates), *rest])
 
     def _ranked(self, one: Candidate) -> Ranked:
         weights = self._weights
@@ -167,6 +171,7 @@ class Ranker:
         like = 0.0 if one.likeness is None else self._meaning(one.likeness)
         parts = {"words": (1 - self._share) * self._words(one.words), "meaning": self._share * like}
         parts |= {name: value * chance for name, value in _metadata_parts(one, weights, self._now).items() if value}
+        # Phrases and dates are explicit in the query, so they count whatever the relevance.
         if one.phrases:
             parts["phrases"] = weights.phrases * one.phrases
         if one.in_span:
@@ -180,7 +185,7 @@ def _sort_best_first(ranked: Sequence[Ranked]) -> list[Ranked]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Candidates that belong together: those of one exchange, or of one session."""
+    """Candidates that belong together: of one exchange, or of one session."""
 
     key: Hashable
     members: tuple[Ranked, ...]
@@ -193,17 +198,18 @@ def group_candidates(
     key: Callable[[Candidate], Hashable],
     *,
     share: float,
-    whole: Mapping[Hashable, float] = MappingProxyType({}),
+    session_scores: Mapping[Hashable, float] = MappingProxyType({}),
 ) -> list[Group]:
-    """The groups of candidates, best first: by the best of their members, less by the second and third.
+    """Group candidates and rank the groups by their best members; the second and third best count less.
 
-    `whole` is what the words of a group are worth taken together as one long message, where that is known.
+    `session_scores` are word scores of a group taken as one long message, where known.
     """
     members: dict[Hashable, list[Ranked]] = {}
     for one in ranked:
         members.setdefault(key(one.candidate), []).append(one)
     words = {
-        name: whole.get(name, 0.0) + _decayed_sum([one.candidate.words for one in of]) for name, of in members.items()
+        name: session_scores.get(name, 0.0) + _decayed_sum([one.candidate.words for one in of])
+        for name, of in members.items()
     }
     near = {name: like for name, of in members.items() if (like := _group_similarity(of)) is not None}
     word_scale, near_scale = _StandardScale.of(list(words.values())), _StandardScale.of(list(near.values()))
@@ -221,7 +227,7 @@ _SIMILARITY_PARTS = ("words", "meaning")
 
 
 def _group_similarity(members: Sequence[Ranked]) -> float | None:
-    """The mean of the best and half the second: a long message that is near by chance stands alone."""
+    """Return the weighted mean of the best and second cosine: one message that is near by chance has no second."""
     best = sorted((one.candidate.likeness for one in members if one.candidate.likeness is not None), reverse=True)
     if not best:
         return None
@@ -233,12 +239,12 @@ def _decayed_sum(values: Sequence[float]) -> float:
 
 
 def _metadata_parts(one: Candidate, weights: RankingWeights, now: int) -> dict[str, float]:
-    """What counts beside likeness."""
+    """Return the parts of a score that do not depend on similarity."""
     parts = {"authority": weights.roles.get(one.role, 0.0)}
     parts["task"] = weights.task * one.task
     parts |= {str(mark.name).lower(): value for mark, value in weights.marks.items() if mark in one.marks}
     if one.marks & (Mark.EVERGREEN | Mark.CRITICAL):
-        parts["recency"] = weights.recency  # what does not age is always as good as new
+        parts["recency"] = weights.recency  # evergreen and critical messages do not age
     else:
         parts["recency"] = weights.recency * 0.5 ** (max(now - one.ts, 0) / DAY / weights.half_life_days)
     if one.shown:
@@ -250,7 +256,7 @@ def _metadata_parts(one: Candidate, weights: RankingWeights, now: int) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class _StandardScale:
-    """Standard deviations from the mean; where all are the same, nothing."""
+    """Standardizes values: deviation from the mean in standard deviations; 0 if all are equal."""
 
     centre: float
     spread: float

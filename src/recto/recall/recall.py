@@ -1,7 +1,7 @@
-"""Brings back what left the prompt and matters now: searches, explains, and fits what it found into its share.
+"""The retrieval service of a session: searches its history, explains the hits, and fits them into a token budget.
 
-What comes back is quoted, with pointers, for one prompt. It is never stored as a message and carries no authority. A
-statement that was taken back later never comes alone.
+Recalled text is quoted with pointers for one prompt only. It is never stored as a message and carries no authority. A
+statement that was corrected later is never quoted without its correction.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from recto.transcript.entries import Entry
 from recto.transcript.session_keys import Scope, memory_session, parse_pointer, pointer_to, reach_of
 
 _COMPANION_MARGIN = 0.1
-"""How much less likely others may be that come along with one that is likely enough."""
+"""Hits may be this much less relevant than the threshold if the best hit reaches it."""
 _MAX_SESSIONS = 1000
-"""Sessions a search of an agent or a tenant goes through."""
+"""Sessions that a search over an agent or a tenant covers at most."""
 _MIN_SHARE_TOKENS = 120
-"""Tokens an excerpt may have even where the share is small: two or three sentences."""
+"""Tokens an excerpt may have even if its share of the budget is smaller: two or three sentences."""
 _MIN_EXCERPT_TOKENS = 60
-"""Tokens below which an excerpt is not worth its frame."""
+"""Tokens below which an excerpt is not worth its heading."""
 _CHARACTERS_PER_TOKEN = 4
-"""Characters of a token, to begin with; what is made is counted."""
+"""First estimate for cutting excerpts; the result is counted exactly."""
 _MIN_REPEATED_TERMS = 2
-"""Names and numbers of a recalled text that an answer must repeat to have made use of it."""
+"""Names and numbers of a recalled text that an answer must repeat to count as using it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRules:
-    """How much comes back, from where, and when not."""
+    """How much is recalled, from where, and above which relevance."""
 
     inject: bool = True
-    """Whether what matters is put into the prompt without being asked for."""
+    """Whether relevant messages are added to the prompt automatically."""
     scope: Scope = "session"
     threshold: float = 0.4
-    """The chance the best hit must have for anything to be put into a prompt."""
+    """Relevance the best hit must have before anything is added to a prompt."""
     most: int = 12
-    """Messages that are put into one prompt, at most."""
+    """Messages added to one prompt at most."""
     tokens: int = 0
-    """What recalled text may cost; 0: the memory share of the budget."""
+    """Token limit of recalled text; 0 means the memory share of the budget."""
     index_seconds: float = 10.0
-    """How long relief waits for the index before what should leave stays."""
+    """How long relief waits for the index. After that, messages that are not indexed stay in the prompt."""
 
 
 class RecallService:
-    """Recall of one session."""
+    """Retrieval for one session."""
 
     def __init__(
         self,
@@ -76,76 +76,88 @@ class RecallService:
 
     @property
     def indexer(self) -> Indexer:
-        """What takes messages in."""
+        """The indexer that keeps the index up to date."""
         return self.searcher.indexer
 
     def close(self) -> None:
-        """Closes the indexer, if it is this session's own."""
+        """Close the indexer if this session owns it."""
         if self._owns_indexer:
             self.indexer.close()
 
     def confirm(self, seqs: Iterable[int]) -> Confirmation:
-        """Whether these entries can be found again once they have left; indexes them first where needed."""
+        """Confirm that these entries can be recalled once evicted; indexes them first if needed."""
         return self.indexer.confirm(self.session, seqs, self.rules.index_seconds)
 
     def catch_up(self) -> None:
-        """Has the session indexed, as far as that goes within the time limit."""
-        self.indexer.keep_up(self.session, self.rules.index_seconds)
+        """Index the session as far as possible within the time limit."""
+        self.indexer.try_catch_up(self.session, self.rules.index_seconds)
 
     def search(
         self,
-        asked: Query,
+        query: Query,
         *,
-        most: int,
+        limit: int,
         scope: Scope | None = None,
         hidden: Collection[int] = (),
         shown: Collection[int] = (),
     ) -> SearchResult:
-        """What answers a question. `hidden` entries of this session are left out, `shown` ones are marked as such."""
+        """Search for messages that match a query.
+
+        Args:
+            query: what to search for.
+            limit: maximum number of hits.
+            scope: sessions to search; by default that of the rules.
+            hidden: entries of this session to leave out.
+            shown: entries of this session that are in the prompt; hits among them are marked.
+        """
         scope = scope or self.rules.scope
 
-        def look() -> tuple[Ranking, list[Hit]]:
-            self.indexer.recognise(self.session)
-            ranking = self.searcher.find(asked, self._sessions(scope), {self.session: hidden})
+        def find() -> tuple[Ranking, list[Hit]]:
+            self.indexer.discard_foreign_rows(self.session)
+            ranking = self.searcher.find(query, self._sessions(scope), {self.session: hidden})
             chosen = Selection(
                 self._messages,
                 ranking,
                 self.session,
-                taken_back=self.searcher.weights.taken_back,
-                upto=asked.before,
+                superseded_weight=self.searcher.weights.superseded,
+                upto=query.before,
                 shown=shown,
                 hidden=hidden,
             )
-            return ranking, chosen.hits(most, alone=scope == "session")
+            return ranking, chosen.hits(limit, own_session_only=scope == "session")
 
-        ranking, hits = self.indexer.mended(look, after=self.catch_up)
-        behind, bare = self.indexer.behind(self.session)
+        ranking, hits = self.indexer.with_repair(find, after=self.catch_up)
+        behind, without_vectors = self.indexer.backlog(self.session)
         notes = [*ranking.notes]
         notes += [f"'{span.words}' is read as {_format_days(span.start, span.end)}" for span in ranking.spans]
-        if trouble := self.indexer.trouble(self.session):
-            notes.append(f"the index is not being kept up: {trouble}")
+        if error := self.indexer.last_error(self.session):
+            notes.append(f"the index is not being kept up: {error}")
         return SearchResult(
-            query=asked.text,
+            query=query.text,
             scope=scope,
             hits=tuple(hits),
             searched=ranking.searched,
             behind=behind,
-            without_vectors=max(bare - behind, 0),
+            # Both numbers count from the head of the transcript: what has no words yet has no vectors either.
+            without_vectors=max(without_vectors - behind, 0),
             notes=tuple(notes),
         )
 
-    def injection(
-        self, asked: Query, *, room: int, count: Callable[[str], int], hidden: Collection[int]
+    def build_injection(
+        self, query: Query, *, budget: int, count: Callable[[str], int], hidden: Collection[int]
     ) -> tuple[Injection | None, SearchResult]:
-        """What to put into a prompt, within so many tokens; nothing where nothing is relevant enough."""
-        found = self.search(asked, most=self.rules.most * 2, hidden=hidden)
-        best = max((hit.chance for hit in found.hits), default=0.0)
-        keeps = self.rules.threshold - _COMPANION_MARGIN if best >= self.rules.threshold else inf
-        relevant = [hit for hit in found.hits if hit.chance >= keeps]
-        return self._fitted(asked, relevant, room, count), found
+        """Search, and quote the relevant hits within `budget` tokens; None if nothing is relevant enough."""
+        result = self.search(query, limit=self.rules.most * 2, hidden=hidden)
+        best = max((hit.chance for hit in result.hits), default=0.0)
+        threshold = self.rules.threshold - _COMPANION_MARGIN if best >= self.rules.threshold else inf
+        relevant = [hit for hit in result.hits if hit.chance >= threshold]
+        return self._fit_to_budget(query, relevant, budget, count), result
 
     def read(self, pointer: str, around: int = 0) -> list[Entry]:
-        """The entry a pointer names, with neighbours where asked. What is out of reach is as if it were not there."""
+        """Read the entry of a pointer, with `around` neighbours on each side.
+
+        Raises `InputError`. An entry outside the scope gives the same error as one that does not exist.
+        """
         session, seq = parse_pointer(pointer)
         entries: list[Entry] = []
         if reach_of(self.session, self.rules.scope).contains(session) or session in self._memory():
@@ -154,94 +166,97 @@ class RecallService:
             raise InputError(f"there is nothing at '{pointer:.300}'")
         return entries
 
-    def used(self, injection: Injection, question: str, answers: Sequence[str]) -> list[int]:
-        """Which of the recalled entries the answers made use of: they repeat names or numbers found only there."""
-        said = frozenset().union(*(references(answer) for answer in answers)) - references(question)
+    def used_entries(self, injection: Injection, question: str, answers: Sequence[str]) -> list[int]:
+        """Return the recalled entries that the answers used: they repeat names or numbers found only there."""
+        repeated = frozenset().union(*(references(answer) for answer in answers)) - references(question)
         return [
             hit.seq
             for hit in injection.hits
-            if hit.session == self.session and len(said & references(hit.text)) >= _MIN_REPEATED_TERMS
+            if hit.session == self.session and len(repeated & references(hit.text)) >= _MIN_REPEATED_TERMS
         ]
 
     def _sessions(self, scope: Scope) -> list[str]:
         reach = reach_of(self.session, scope)
         if scope == "session":
             return [self.session, *self._memory()]
-        found = [
-            key for key in self.indexer.index.sessions(reach.prefix) if reach.contains(key) and key != self.session
-        ]
-        return [self.session, *found[: _MAX_SESSIONS - 1]]
+        keys = [key for key in self.indexer.index.sessions(reach.prefix) if reach.contains(key) and key != self.session]
+        return [self.session, *keys[: _MAX_SESSIONS - 1]]
 
     def _memory(self) -> list[str]:
-        """The session that holds what this session's agent remembers for good: within its reach, whatever the scope."""
+        """Return the session with the approved memory of this session's agent: in reach whatever the scope."""
         key = memory_session(self.session)
         head = self.searcher.store.head(key).seq if self._remembers and key != self.session else 0
         if head:
-            self.indexer.take_words(key, head, self.rules.index_seconds)
+            self.indexer.index_words(key, head, self.rules.index_seconds)
         return [key] if head else []
 
-    def _fitted(self, asked: Query, hits: Sequence[Hit], room: int, count: Callable[[str], int]) -> Injection | None:
-        """As many of the hits as fit, each cut to what it says about the question; told in the order they were said."""
-        matters = self._matters(asked.text)
-        share = max(room // 8, _MIN_SHARE_TOKENS)
-        each = cache(render_excerpt)
+    def _fit_to_budget(
+        self, query: Query, hits: Sequence[Hit], budget: int, count: Callable[[str], int]
+    ) -> Injection | None:
+        """Quote as many hits as fit, each cut to the sentences that match the query, in transcript order."""
+        relevance = self._relevance_to(query.text)
+        share = max(budget // 8, _MIN_SHARE_TOKENS)
+        render = cache(render_excerpt)  # every attempt renders all excerpts chosen so far again
         chosen: list[tuple[Hit, list[Excerpt]]] = []
         best: Injection | None = None
         for hit in hits[: self.rules.most]:
             if hit.superseded_by is not None and all(other.seq != hit.superseded_by for other, _ in chosen):
-                continue  # never alone
+                continue  # its correction did not fit, and without it the statement would mislead
             spent = best.tokens if best else 0
-            limit = min(share, room - spent)
+            limit = min(share, budget - spent)
             if limit < _MIN_EXCERPT_TOKENS:
                 break
-            tried = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS_PER_TOKEN, matters))]
-            made = _render_injection(tried, count, each)
-            if made.tokens > room:
-                tried = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS_PER_TOKEN // 2, matters)[-1:])]
-                made = _render_injection(tried, count, each)
-            if made.tokens <= room:
-                chosen, best = tried, made
+            attempt = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS_PER_TOKEN, relevance))]
+            injection = _render_injection(attempt, count, render)
+            if injection.tokens > budget:
+                # Try once more with half the text and without the question before it.
+                shorter = self._excerpts(hit, limit * _CHARACTERS_PER_TOKEN // 2, relevance)[-1:]
+                attempt = [*chosen, (hit, shorter)]
+                injection = _render_injection(attempt, count, render)
+            if injection.tokens <= budget:
+                chosen, best = attempt, injection
         return best
 
-    def quotable(self, hit: Hit, query: str, characters: int) -> list[Excerpt]:
-        """A hit as it would stand in a prompt: cut to what it says about a question, behind the one it answers."""
-        return self._excerpts(hit, characters, self._matters(query))
+    def excerpts_of(self, hit: Hit, query: str, characters: int) -> list[Excerpt]:
+        """Return a hit as a prompt would quote it: cut to what matches the query, after the question it answers."""
+        return self._excerpts(hit, characters, self._relevance_to(query))
 
-    def _matters(self, query: str) -> Callable[[str], float]:
+    def _relevance_to(self, query: str) -> Callable[[str], float]:
+        """Return a function that counts the terms a sentence shares with the query."""
         lexicon = self.indexer.lexicon
-        wanted = lexicon.terms(query)
-        return lambda sentence: float(len(wanted.keys() & lexicon.terms(sentence).keys()))
+        query_terms = lexicon.terms(query)
+        return lambda sentence: float(len(query_terms.keys() & lexicon.terms(sentence).keys()))
 
-    def _excerpts(self, hit: Hit, characters: int, matters: Callable[[str], float]) -> list[Excerpt]:
-        """The hit, and before it in few words the question it answers."""
+    def _excerpts(self, hit: Hit, characters: int, relevance: Callable[[str], float]) -> list[Excerpt]:
+        """Return the hit, preceded by a short excerpt of the question it answers."""
         note = hit.note
         if hit.superseded_by is not None:
             note = f"superseded by {pointer_to(hit.session, hit.superseded_by)}"
         elif hit.supersedes:
             note = f"takes back {', '.join(pointer_to(hit.session, seq) for seq in hit.supersedes)}"
-        made = []
+        excerpts = []
         if hit.role != "user" and hit.context:
             question = self._messages.at(hit.session, hit.context[0])
             if question is not None:
-                text = excerpt(text_of(question), matters, max(characters // 4, 80))
-                made.append(Excerpt(pointer_to(hit.session, question.seq), question.role, question.ts, text))
-        who = "memory" if hit.note else hit.role
-        made.append(Excerpt(hit.pointer, who, hit.ts, excerpt(hit.text, matters, characters), note))
-        return made
+                text = excerpt(text_of(question), relevance, max(characters // 4, 80))
+                excerpts.append(Excerpt(pointer_to(hit.session, question.seq), question.role, question.ts, text))
+        speaker = "memory" if hit.note else hit.role
+        excerpts.append(Excerpt(hit.pointer, speaker, hit.ts, excerpt(hit.text, relevance, characters), note))
+        return excerpts
 
 
 def _render_injection(
-    chosen: Sequence[tuple[Hit, list[Excerpt]]], count: Callable[[str], int], each: Callable[[Excerpt], str]
+    chosen: Sequence[tuple[Hit, list[Excerpt]]], count: Callable[[str], int], render: Callable[[Excerpt], str]
 ) -> Injection:
-    """In the order in which it was said; a question that stands there already is not said twice."""
+    """Render the quotation in transcript order; a question that several hits share is quoted once."""
     by_pointer: dict[str, tuple[int, Excerpt]] = {}
     for hit, excerpts in chosen:
-        for place, one in enumerate(excerpts):
-            is_hit = place == len(excerpts) - 1
-            if is_hit or one.pointer not in by_pointer:
-                by_pointer[one.pointer] = (hit.seq if is_hit else hit.context[0], one)
-    ordered = sorted(by_pointer.values(), key=lambda held: (held[1].when, held[0]))
-    text = render_quotation([one for _, one in ordered], each=each)
+        for position, piece in enumerate(excerpts):
+            is_hit = position == len(excerpts) - 1
+            if is_hit or piece.pointer not in by_pointer:
+                by_pointer[piece.pointer] = (hit.seq if is_hit else hit.context[0], piece)
+    ordered = sorted(by_pointer.values(), key=lambda numbered: (numbered[1].ts, numbered[0]))
+    text = render_quotation([piece for _, piece in ordered], render=render)
     return Injection(text=text, tokens=count(text), hits=tuple(hit for hit, _ in chosen))
 
 

@@ -1,6 +1,6 @@
-"""Finds what a question means in one session or several: by words, by meaning, by date, then ranked.
+"""Searches one or several sessions by words, by meaning and by date, and ranks the candidates.
 
-What is found is numbers, scores and the reasons for them. Only of the best candidates the texts are looked at.
+Works on numbers from the index. Only the texts of the best candidates are read.
 """
 
 from __future__ import annotations
@@ -40,75 +40,77 @@ if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
 
 MAX_CANDIDATES = 200
-"""Candidates that words and vectors propose each."""
+"""Candidates that words and vectors contribute at most, each."""
 _MAX_TERMS = 64
-"""Terms of a long question that are looked for: the rarest ones."""
+"""Terms of a long query that are searched: the rarest ones."""
 _MAX_QUERY_PASSAGES = 3
 MAX_RERANKED = 50
-"""Candidates whose texts are looked at, for phrases of the question and to be shown."""
+"""Candidates whose texts are read, to match phrases and to be shown."""
 _MAX_PHRASE_CHARACTERS = 4000
-"""Characters of a message that are looked at for them."""
+"""Characters of a message that are compared for phrases."""
 _TERMS_PER_PASSAGE, _MAX_PASSAGES = 90, 6
 CONTEXT_WEIGHT = 0.3
-"""What a word weighs that stands beside the question and not in it."""
+"""Weight of a term that occurs only in the context of a query."""
 
 EntryKey: TypeAlias = tuple[str, int]
-"""A session and the number of an entry in it."""
+"""A session key and the number of an entry in it."""
 
 
 @dataclass(slots=True)
 class _SearchState:
-    """One search at work."""
+    """Intermediate results of one search."""
 
-    asked: Query
+    query: Query
     sessions: Sequence[str]
     hidden: Mapping[str, Collection[int]]
     spans: list[DateSpan]
     scored: dict[str, WordScores] = field(default_factory=dict)
     cosines: dict[EntryKey, float] = field(default_factory=dict)
-    places: dict[EntryKey, None] = field(default_factory=dict)
+    proposed: dict[EntryKey, None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    query: dict[int, float] = field(default_factory=dict)
-    tallies: dict[str, TermStatistics] = field(default_factory=dict)
-    tally: TermStatistics = field(default_factory=TermStatistics)
+    term_weights: dict[int, float] = field(default_factory=dict)
+    statistics_by_session: dict[str, TermStatistics] = field(default_factory=dict)
+    statistics: TermStatistics = field(default_factory=TermStatistics)
     """Of all sessions together."""
 
     def upto(self, session: str) -> int:
-        """The last entry of a session that counts. The session that asks is the first; only there it is known."""
-        return self.asked.before if session == self.sessions[0] else MAX_SEQ
+        """Return the last entry that counts. Only the session of the query, which is the first, has such a limit."""
+        return self.query.before if session == self.sessions[0] else MAX_SEQ
 
     def propose(self, session: str, seqs: Sequence[int]) -> None:
         hidden = self.hidden.get(session, ())
         last = self.upto(session)
-        self.places |= dict.fromkeys((session, int(seq)) for seq in seqs if seq <= last and seq not in hidden)
+        self.proposed |= dict.fromkeys((session, int(seq)) for seq in seqs if seq <= last and seq not in hidden)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """What a search found, best first."""
+    """The ranked candidates of a search, best first."""
 
     ranked: list[Ranked]
     spans: list[DateSpan]
     searched: int
     notes: tuple[str, ...]
-    whole: Mapping[Hashable, float]
-    """What the words of each session are worth, taken together, where several were searched."""
+    session_scores: Mapping[Hashable, float]
+    """Word score of each session taken as one long message, if several were searched."""
     scored: Mapping[str, WordScores]
-    """What words found in each session."""
+    """Word scores by session."""
     entries: Mapping[EntryKey, Entry]
-    """The best candidates, as far as there are entries."""
+    """The entries of the best candidates, as far as they exist."""
 
     def exchanges(self, share: float = 0.6) -> list[Group]:
-        """The exchanges that were found, best first."""
-        return group_candidates(self.ranked, lambda one: (one.session, one.exchange), share=share)
+        """Group the candidates by exchange, best first."""
+        return group_candidates(self.ranked, lambda candidate: (candidate.session, candidate.exchange), share=share)
 
     def sessions(self, share: float = 0.6) -> list[Group]:
-        """The sessions that were found, best first."""
-        return group_candidates(self.ranked, lambda one: one.session, share=share, whole=self.whole)
+        """Group the candidates by session, best first."""
+        return group_candidates(
+            self.ranked, lambda candidate: candidate.session, share=share, session_scores=self.session_scores
+        )
 
 
 class Searcher:
-    """Searches what an indexer has taken in."""
+    """Searches the sessions of an indexer."""
 
     def __init__(
         self,
@@ -122,123 +124,126 @@ class Searcher:
         self.store = store or indexer.store
         """Where texts are read: the view of one tenant, where the indexer serves several."""
         self.patience = patience
-        """Seconds that an embedder may take over a question before words alone are searched."""
-        given, embedder = weights or RankingWeights(), indexer.embedder
-        self.weights = given if embedder is None else given.with_meaning(embedder.weight)
+        """Time limit for embedding a query, in seconds. After that only words are searched."""
+        weights, embedder = weights or RankingWeights(), indexer.embedder
+        self.weights = weights if embedder is None else weights.with_meaning(embedder.weight)
         self.curve = WORDS_ONLY if embedder is None else calibration_for(embedder.name)
 
     def find(
-        self, asked: Query, sessions: Sequence[str], hidden: Mapping[str, Collection[int]] | None = None
+        self, query: Query, sessions: Sequence[str], hidden: Mapping[str, Collection[int]] | None = None
     ) -> Ranking:
-        """Candidates in these sessions, best first, without the entries that are hidden."""
-        search = _SearchState(asked, sessions, hidden or {}, find_date_spans(asked.text, asked.now))
+        """Rank the candidates in these sessions, best first, without hidden entries."""
+        search = _SearchState(query, sessions, hidden or {}, find_date_spans(query.text, query.now))
         self._by_words(search)
         self._by_meaning(search)
         self._by_date(search)
         candidates = self._candidates(search)
-        ranker = Ranker(candidates, weights=self.weights, curve=self.curve, now=asked.now)
+        ranker = Ranker(candidates, weights=self.weights, curve=self.curve, now=query.now)
         ranked = ranker.ranked()
-        best = [one.candidate for one in ranked[:MAX_RERANKED]]
+        best = [ranking.candidate for ranking in ranked[:MAX_RERANKED]]
         entries = self._entries(best)
-        if looked_at := self._looked_at(asked, best, entries):
-            ranked = ranker.ranked_again(looked_at, ranked[MAX_RERANKED:])
+        # Second pass: phrases and the task need texts, which are read for the best candidates only.
+        if reranked := self._match_texts(query, best, entries):
+            ranked = ranker.ranked_again(reranked, ranked[MAX_RERANKED:])
         return Ranking(
             ranked=ranked,
             spans=search.spans,
-            searched=search.tally.documents,
+            searched=search.statistics.documents,
             notes=tuple(search.notes),
-            whole=self._whole(search),
+            session_scores=self._session_scores(search),
             scored=search.scored,
             entries=entries,
         )
 
     def _by_words(self, search: _SearchState) -> None:
         words, lexicon = self.indexer.words, self.indexer.lexicon
-        weights = dict.fromkeys(lexicon.terms(search.asked.beside), CONTEXT_WEIGHT) if search.asked.beside else {}
-        weights |= dict.fromkeys(lexicon.terms(search.asked.text), 1.0)
+        weights = dict.fromkeys(lexicon.terms(search.query.context), CONTEXT_WEIGHT) if search.query.context else {}
+        weights |= dict.fromkeys(lexicon.terms(search.query.text), 1.0)
         for session in search.sessions:
-            search.tallies[session] = words.tally(session, list(weights), upto=search.upto(session))
-            search.tally += search.tallies[session]
-        tally = search.tally
-        rarest = sorted(weights, key=lambda term: (-weights[term], tally.df.get(term, 0), term))[:_MAX_TERMS]
-        search.query = {term: weights[term] for term in rarest}
+            found = words.statistics(session, list(weights), upto=search.upto(session))
+            search.statistics_by_session[session] = found
+            search.statistics += found
+        # The statistics of all sessions together score every session, so that scores of two sessions are comparable.
+        statistics = search.statistics
+        rarest = sorted(weights, key=lambda term: (-weights[term], statistics.df.get(term, 0), term))[:_MAX_TERMS]
+        search.term_weights = {term: weights[term] for term in rarest}
         best: list[tuple[float, str, int]] = []
         for session in search.sessions:
-            search.scored[session] = scored = words.score(session, search.query, tally)
-            best += [
-                (score, session, seq) for seq, score in scored.best(MAX_CANDIDATES, search.hidden.get(session, ()))
-            ]
-        best.sort(key=lambda one: (-one[0], one[1], -one[2]))
+            search.scored[session] = scored = words.score(session, search.term_weights, statistics)
+            hidden = search.hidden.get(session, ())
+            best += [(score, session, seq) for seq, score in scored.best(MAX_CANDIDATES, hidden)]
+        best.sort(key=lambda match: (-match[0], match[1], -match[2]))
         for _, session, seq in best[:MAX_CANDIDATES]:
             search.propose(session, [seq])
 
     def _by_meaning(self, search: _SearchState) -> None:
-        for place, embedder in enumerate(self.indexer.embedders):
-            sessions = [one for one in search.sessions if self.indexer.has_vectors(one, embedder)]
+        for position, embedder in enumerate(self.indexer.embedders):
+            sessions = [session for session in search.sessions if self.indexer.has_vectors(session, embedder)]
             if not sessions:
                 continue
-            pieces = passages(search.asked.text, most=_MAX_QUERY_PASSAGES)
+            pieces = passages(search.query.text, limit=_MAX_QUERY_PASSAGES)
             try:
                 vectors = [embedder.query(piece, self.patience) for piece in pieces]
-                lane = self.indexer.lane_of(embedder, self.patience)
+                index = self.indexer.vector_index(embedder, self.patience)
             except RectoError as error:
-                search.notes.append(str(error))
+                search.notes.append(str(error))  # words are searched without vectors
                 continue
-            self._near(search, sessions, lane, vectors, is_current=place == 0)
+            self._nearest(search, sessions, index, vectors, is_current=position == 0)
 
-    def _near(
+    def _nearest(
         self,
         search: _SearchState,
         sessions: Sequence[str],
-        lane: VectorIndex,
+        index: VectorIndex,
         vectors: Sequence[Matrix],
         *,
         is_current: bool,
     ) -> None:
-        known: dict[EntryKey, float] = {}
+        cosines: dict[EntryKey, float] = {}
         for session in sessions:
             hidden = search.hidden.get(session, ())
-            wanted = {seq for where, seq in search.places if where == session}
+            proposed = {seq for key, seq in search.proposed if key == session}
             for vector in vectors:
-                for found in (
-                    lane.nearest(session, vector, MAX_CANDIDATES + len(hidden)),
-                    lane.nearest(session, vector, len(wanted), only=wanted),
+                # The second search gives a cosine to what words proposed, even if it is not among the nearest.
+                for nearest in (
+                    index.nearest(session, vector, MAX_CANDIDATES + len(hidden)),
+                    index.nearest(session, vector, len(proposed), only=proposed),
                 ):
-                    for seq, cosine in found.pairs():
+                    for seq, cosine in nearest.pairs():
                         if seq not in hidden:
-                            known[session, seq] = max(cosine, known.get((session, seq), -1.0))
-        best = sorted(known, key=lambda place: (-known[place], place[0], -place[1]))[:MAX_CANDIDATES]
+                            cosines[session, seq] = max(cosine, cosines.get((session, seq), -1.0))
+        best = sorted(cosines, key=lambda key: (-cosines[key], key[0], -key[1]))[:MAX_CANDIDATES]
         for session, seq in best:
             search.propose(session, [seq])
-        for place, cosine in known.items():
-            # Where two embedders know an entry, the one in use counts: likeness of two kinds is not compared.
-            if place in search.places and (is_current or place not in search.cosines):
-                search.cosines[place] = cosine
+        for key, cosine in cosines.items():
+            # If two embedders have a vector of an entry, the current one counts: their cosines are not comparable.
+            if key in search.proposed and (is_current or key not in search.cosines):
+                search.cosines[key] = cosine
 
     def _by_date(self, search: _SearchState) -> None:
-        """Entries of the days that are meant, the best by words first, even where the words say little else."""
+        """Propose entries of the days named in the query, best words first, even if few words match."""
         for session in search.sessions if search.spans else ():
-            facts = self.indexer.words.facts(session)
+            attributes = self.indexer.words.attributes(session)
             scored = search.scored[session]
             for span in search.spans:
-                seqs = facts.between(span.start, span.end)
+                seqs = attributes.between(span.start, span.end)
                 by_words = sorted((int(seq) for seq in seqs), key=lambda seq: (-scored.of(seq)[0], seq))
                 search.propose(session, by_words[: MAX_CANDIDATES // 4])
 
     def _candidates(self, search: _SearchState) -> list[Candidate]:
-        found = []
-        best = sum(weight * search.tally.idf(term) for term, weight in search.query.items()) or 1.0
-        sessions = {place[0]: None for place in search.places}
-        facts = {session: self.indexer.words.facts(session) for session in sessions}
-        openings = {session: known.spoken_by("user") for session, known in facts.items()}
-        uses = {session: self.indexer.uses.counts(session, before=search.upto(session)) for session in sessions}
-        for session, seq in search.places:
-            known = facts[session].of(seq)
+        candidates = []
+        best = sum(weight * search.statistics.idf(term) for term, weight in search.term_weights.items()) or 1.0
+        sessions = {key[0]: None for key in search.proposed}
+        attributes = {session: self.indexer.words.attributes(session) for session in sessions}
+        openings = {session: table.spoken_by("user") for session, table in attributes.items()}
+        uses = {session: self.indexer.usage.counts(session, before=search.upto(session)) for session in sessions}
+        for session, seq in search.proposed:
+            known = attributes[session].of(seq)
             if known is None:
                 continue
             bm25, coverage = search.scored[session].of(seq)
             shown, used = uses[session].get(seq, (0, 0))
-            found.append(
+            candidates.append(
                 Candidate(
                     session=session,
                     seq=seq,
@@ -248,7 +253,7 @@ class Searcher:
                     exchange=_opening_of(openings[session], seq),
                     bm25=bm25,
                     strength=bm25 / best,
-                    matched=round(coverage * len(search.query)),
+                    matched=round(coverage * len(search.term_weights)),
                     cosine=search.cosines.get((session, seq)),
                     passages=min(-(-known.length // _TERMS_PER_PASSAGE), _MAX_PASSAGES) or 1,
                     shown=shown,
@@ -256,66 +261,66 @@ class Searcher:
                     in_span=any(span.start <= known.ts < span.end for span in search.spans),
                 )
             )
-        return found
+        return candidates
 
-    def _looked_at(
-        self, asked: Query, candidates: Sequence[Candidate], entries: Mapping[EntryKey, Entry]
+    def _match_texts(
+        self, query: Query, candidates: Sequence[Candidate], entries: Mapping[EntryKey, Entry]
     ) -> list[Candidate]:
-        """The candidates with what only their texts tell: phrases of the question, and words of the task."""
+        """Add what only the texts show: phrases of the query and terms of the task. Empty if there are neither."""
         lexicon = self.indexer.lexicon
-        wanted, task = (
-            set(pairwise(lexicon.sequence(asked.text))),
-            lexicon.terms(asked.task[:_MAX_PHRASE_CHARACTERS]).keys(),
-        )
-        if not wanted and not task:
+        task = lexicon.terms(query.task[:_MAX_PHRASE_CHARACTERS]).keys()
+        phrases = set(pairwise(lexicon.sequence(query.text)))
+        if not phrases and not task:
             return []
-        has: list[tuple[Candidate, set[tuple[int, int]], float]] = []
-        for one in candidates:
-            entry = entries.get((one.session, one.seq))
-            said = lexicon.sequence(text_of(entry)[:_MAX_PHRASE_CHARACTERS] if entry is not None else "")
-            serves = len(task & set(said)) / len(task) if task else 0.0
-            has.append((one, wanted.intersection(pairwise(said)), serves))
-        worth = _phrase_weights([pairs for _, pairs, _ in has])
+        matches: list[tuple[Candidate, set[tuple[int, int]], float]] = []
+        for candidate in candidates:
+            entry = entries.get((candidate.session, candidate.seq))
+            terms = lexicon.sequence(text_of(entry)[:_MAX_PHRASE_CHARACTERS] if entry is not None else "")
+            task_share = len(task & set(terms)) / len(task) if task else 0.0
+            matches.append((candidate, phrases.intersection(pairwise(terms)), task_share))
+        weights = _phrase_weights([pairs for _, pairs, _ in matches])
         return [
-            replace(one, phrases=min(sum(map(worth.__getitem__, pairs)), 2.0), task=serves)
-            for one, pairs, serves in has
+            replace(candidate, phrases=min(sum(map(weights.__getitem__, pairs)), 2.0), task=task_share)
+            for candidate, pairs, task_share in matches
         ]
 
     def _entries(self, candidates: Sequence[Candidate]) -> dict[EntryKey, Entry]:
-        """The entries of candidates; those of a session are read together."""
-        wanted: dict[str, list[int]] = {}
-        for one in candidates:
-            wanted.setdefault(one.session, []).append(one.seq)
+        """Read the entries of candidates, with one read per session."""
+        by_session: dict[str, list[int]] = {}
+        for candidate in candidates:
+            by_session.setdefault(candidate.session, []).append(candidate.seq)
         return {
-            (session, entry.seq): entry for session, seqs in wanted.items() for entry in self.store.pick(session, seqs)
+            (session, entry.seq): entry
+            for session, seqs in by_session.items()
+            for entry in self.store.pick(session, seqs)
         }
 
-    def _whole(self, search: _SearchState) -> dict[Hashable, float]:
-        """What the words of each session are worth, taken together as one long message."""
+    def _session_scores(self, search: _SearchState) -> dict[Hashable, float]:
+        """Return the BM25 score of each session, taken as one long message; empty for a single session."""
         if len(search.sessions) == 1:
             return {}
-        tallies, words = search.tallies, self.indexer.words
-        holding = {term: sum(term in tally.tf for tally in tallies.values()) for term in search.query}
-        average = max(search.tally.length / len(tallies), 1.0)
-        found: dict[Hashable, float] = {}
-        for session, tally in tallies.items():
-            norm = words.k1 * (1 - words.b + words.b * tally.length / average)
-            found[session] = sum(
-                weight * log(1 + (len(tallies) - holding[term] + 0.5) / (holding[term] + 0.5)) * tf / (tf + norm)
-                for term, weight in search.query.items()
-                if (tf := tally.tf.get(term, 0))
+        by_session, words = search.statistics_by_session, self.indexer.words
+        df = {term: sum(term in statistics.tf for statistics in by_session.values()) for term in search.term_weights}
+        average = max(search.statistics.length / len(by_session), 1.0)
+        scores: dict[Hashable, float] = {}
+        for session, statistics in by_session.items():
+            norm = words.k1 * (1 - words.b + words.b * statistics.length / average)
+            scores[session] = sum(
+                weight * log(1 + (len(by_session) - df[term] + 0.5) / (df[term] + 0.5)) * tf / (tf + norm)
+                for term, weight in search.term_weights.items()
+                if (tf := statistics.tf.get(term, 0))
             )
-        return found
+        return scores
 
 
-def _phrase_weights(found: Sequence[set[tuple[int, int]]]) -> dict[tuple[int, int], float]:
-    """What each phrase is worth: the rarer among the candidates, the more; 1 if no other had it."""
-    often = Counter(pair for pairs in found for pair in pairs)
-    unseen = log(1 + (len(found) + 0.5) / 0.5)
-    return {pair: log(1 + (len(found) - n + 0.5) / (n + 0.5)) / unseen for pair, n in often.items()}
+def _phrase_weights(matches: Sequence[set[tuple[int, int]]]) -> dict[tuple[int, int], float]:
+    """Weigh each phrase by its rarity among the candidates; 1 for one that no candidate has."""
+    counts = Counter(pair for pairs in matches for pair in pairs)
+    unseen = log(1 + (len(matches) + 0.5) / 0.5)
+    return {pair: log(1 + (len(matches) - n + 0.5) / (n + 0.5)) / unseen for pair, n in counts.items()}
 
 
 def _opening_of(openings: NDArray[np.uint32], seq: int) -> int:
-    """The exchange an entry belongs to: the last user message at or before it."""
+    """Return the user message that opened the exchange of an entry: the last one at or before it."""
     at = int(np.searchsorted(openings, seq, side="right"))
     return int(openings[at - 1]) if at else 0

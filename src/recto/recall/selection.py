@@ -1,6 +1,6 @@
-"""From what a search found to the messages that are shown: the best, each once, with what belongs to them.
+"""Selects the messages to show from a ranking: the best ones without duplicates, with related messages.
 
-The output of a call comes with the call, and a statement that was taken back later never comes alone.
+The output of a tool call is placed next to the call, and a corrected statement always comes with its correction.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from recto.transcript.entries import MAX_SEQ, MESSAGE, Entry
 from recto.transcript.session_keys import pointer_to
 
 _MAX_CORRECTIONS = 50
-"""Corrections, newest first, that are held against what was found."""
+"""Corrections, newest first, that are compared with the hits."""
 _MIN_SUPERSEDES = 0.5
+"""Minimum score of `supersession_score` for a correction to count."""
 _DUPLICATE_SIMILARITY = 0.95
-"""Likeness, word for word, from which on two texts are one."""
+"""Word similarity from which two texts are duplicates."""
 _SIMILAR_FORM = 0.6
-"""Likeness from which on two short texts have one form: the same said, or asked, of something else."""
+"""Word similarity from which two short texts have the same form: the same statement about something else."""
 _MAX_SHORT_CHARACTERS = 400
-"""Characters of such a text."""
+"""Longest text that counts as short."""
 _MAX_SIMILAR_HITS = 2
-"""Of so many that are alike the next one comes later: what is said every day would leave no room for anything else."""
+"""Penalise near-duplicate hits after this many, so that boilerplate messages do not crowd out other results."""
 _SIMILAR_PENALTY = -1.0
-"""What each further one weighs less."""
+"""Score penalty of each further one."""
 
 
 class MessageReader:
-    """The messages that may be shown: of a store, without memory that nobody stands for any more."""
+    """Reads messages from the store, skipping retired or unapproved memory."""
 
     def __init__(self, searcher: Searcher, authority: Authority | None) -> None:
         self.indexer = searcher.indexer
@@ -45,23 +46,23 @@ class MessageReader:
         self._authority = authority
 
     def at(self, session: str, seq: int) -> Entry | None:
-        """The message at a place; None where there is none that may be shown."""
+        """Return a message; None if there is none that may be shown."""
         return self.shown(next(iter(self.store.read(session, seq, seq)), None))
 
     def shown(self, entry: Entry | None) -> Entry | None:
-        """The entry, if it is a message that may be shown."""
-        # Memory that was retired, or has no page any more, is not brought back.
+        """Return the entry if it is a message that may be shown."""
+        # The authority returns None for memory that was retired or whose page no longer exists.
         if entry is None or entry.kind != MESSAGE or self.note(entry.session, entry.seq) is None:
             return None
         return entry
 
     def note(self, session: str, seq: int) -> str | None:
-        """What must be known beside a message that is memory, nothing for any other; None where it must not come."""
+        """Return the caption of a memory, an empty text for other messages, None for one that must not be shown."""
         return self._authority.note(session, seq) if self._authority is not None else ""
 
 
 class Selection:
-    """One choice among what one search found."""
+    """Selects hits from the ranking of one search."""
 
     def __init__(
         self,
@@ -69,42 +70,50 @@ class Selection:
         ranking: Ranking,
         session: str,
         *,
-        taken_back: float,
+        superseded_weight: float,
         upto: int,
         shown: Collection[int],
         hidden: Collection[int],
     ) -> None:
-        """`taken_back` is what a hit weighs less that was. `hidden` messages of the session come along with none.
+        """Prepare a selection.
 
-        What came after entry `upto` of the session belongs to none either.
+        Args:
+            messages: reads the candidates.
+            ranking: result of the search.
+            session: session of the query.
+            superseded_weight: added to the score of a corrected statement.
+            upto: entries of the session after this one are ignored.
+            shown: entries of the session that are in the prompt.
+            hidden: entries of the session that must not be added, neither as hits nor as context.
         """
         self._messages = messages
         self._ranking = ranking
         self._session = session
-        self._taken_back = taken_back
+        self._superseded_weight = superseded_weight
         self._upto = upto
         self._shown = shown
         self._hidden = hidden
-        self._ranked = {_key_of(one.candidate): one for one in ranking.ranked}
-        # Asked for once and not for each hit: each time is a question to the index, and many hits are of one session.
-        self._facts = cache(messages.indexer.words.facts)
+        self._ranked = {_key_of(ranked.candidate): ranked for ranked in ranking.ranked}
+        # Cached because every call reads the index, and many hits belong to the same session.
+        self._attributes = cache(messages.indexer.words.attributes)
 
-    def hits(self, most: int, *, alone: bool) -> list[Hit]:
-        """The best. A session `alone` has nothing of others but what was approved as memory."""
-        taken = _ChosenHits()
+    def hits(self, limit: int, *, own_session_only: bool) -> list[Hit]:
+        """Return the best hits. With `own_session_only` other sessions contribute approved memory only."""
+        chosen = _ChosenHits()
         for ranked in self._ranking.ranked[:MAX_RERANKED]:
-            if taken.in_place >= most:
+            if chosen.in_place >= limit:
                 break
-            hit = taken.add(self._hit_of(ranked, alone=alone))
+            hit = chosen.add(self._hit_of(ranked, own_session_only=own_session_only))
             output = self._output_of(replace(ranked, score=hit.score)) if hit is not None else None
             if output is not None:
-                taken.add(self._hit_of(output, alone=alone))
-        return self._with_corrections(taken.best(most))
+                chosen.add(self._hit_of(output, own_session_only=own_session_only))
+        return self._with_corrections(chosen.best(limit))
 
-    def _hit_of(self, ranked: Ranked, *, alone: bool) -> Hit | None:
+    def _hit_of(self, ranked: Ranked, *, own_session_only: bool) -> Hit | None:
         entry = self._entry_of(ranked.candidate)
         hit = self._hit(entry, ranked) if entry is not None else None
-        return None if hit is None or (alone and hit.session != self._session and not hit.note) else hit
+        is_foreign = hit is not None and own_session_only and hit.session != self._session and not hit.note
+        return None if is_foreign else hit
 
     def _output_of(self, ranked: Ranked) -> Ranked | None:
         session, around = ranked.candidate.session, self._around(ranked.candidate.session)
@@ -112,12 +121,14 @@ class Selection:
         if seq is None:
             return None
         own = self._ranked.get((session, seq))
-        # What stands higher by itself needs nobody to come with.
-        return around.along(ranked, seq, own) if own is None or own.score <= ranked.score else None
+        # An output that ranks higher on its own is selected on its own.
+        return around.rank_with(ranked, seq, own) if own is None or own.score <= ranked.score else None
 
-    def _entry_of(self, one: Candidate) -> Entry | None:
-        held = self._ranking.entries.get(_key_of(one))
-        return self._messages.shown(held) if held is not None else self._messages.at(one.session, one.seq)
+    def _entry_of(self, candidate: Candidate) -> Entry | None:
+        entry = self._ranking.entries.get(_key_of(candidate))
+        if entry is not None:
+            return self._messages.shown(entry)
+        return self._messages.at(candidate.session, candidate.seq)
 
     def _hit(self, entry: Entry, ranked: Ranked) -> Hit:
         return Hit(
@@ -138,67 +149,70 @@ class Selection:
 
     def _around(self, session: str) -> Neighborhood:
         upto = self._upto if session == self._session else MAX_SEQ
-        return Neighborhood(self._facts(session), self._ranking.scored[session], upto)
+        return Neighborhood(self._attributes(session), self._ranking.scored[session], upto)
 
     def _hidden_of(self, session: str) -> Collection[int]:
         return self._hidden if session == self._session else ()
 
     def _with_corrections(self, hits: list[Hit]) -> list[Hit]:
-        """Each statement that was taken back stands behind what took it back, found or not."""
-        known = {(hit.session, hit.seq): hit for hit in hits}
+        """Put every corrected statement after its correction, and add corrections that the search did not return."""
+        by_key = {(hit.session, hit.seq): hit for hit in hits}
         corrections = self._corrections_after(hits)
         for hit in hits:
-            said = corrections[hit.session]
-            takes_back = (
-                one for one, text in said if one.seq > hit.seq and supersession_score(text, hit.text) >= _MIN_SUPERSEDES
+            superseding = (
+                entry
+                for entry, text in corrections[hit.session]
+                if entry.seq > hit.seq and supersession_score(text, hit.text) >= _MIN_SUPERSEDES
             )
-            correction = next(takes_back, None)
+            correction = next(superseding, None)
             if correction is None:
                 continue
             if correction.session == self._session and correction.seq in self._hidden:
-                del known[hit.session, hit.seq]  # the prompt says it right already
+                del by_key[hit.session, hit.seq]  # the prompt contains the correction already
                 continue
-            later = known.get((correction.session, correction.seq)) or self._correcting(hit, correction)
-            known[later.session, later.seq] = replace(
+            later = by_key.get((correction.session, correction.seq)) or self._correcting(hit, correction)
+            by_key[later.session, later.seq] = replace(
                 later,
                 score=max(later.score, hit.score),
                 chance=max(later.chance, hit.chance),
                 supersedes=(*later.supersedes, hit.seq),
             )
-            lowered = _penalized(known[hit.session, hit.seq], "taken back", self._taken_back)
-            known[hit.session, hit.seq] = replace(lowered, superseded_by=correction.seq)
+            lowered = _penalized(by_key[hit.session, hit.seq], "taken back", self._superseded_weight)
+            by_key[hit.session, hit.seq] = replace(lowered, superseded_by=correction.seq)
         return sorted(
-            known.values(), key=lambda hit: (-hit.score, hit.superseded_by is not None, hit.session, -hit.seq)
+            by_key.values(), key=lambda hit: (-hit.score, hit.superseded_by is not None, hit.session, -hit.seq)
         )
 
     def _correcting(self, hit: Hit, correction: Entry) -> Hit:
-        """A correction that was not among the best: as high up as what it takes back, or by what it has itself."""
+        """Make a hit of a correction that was not selected: with its own rank, else with that of the corrected hit."""
         own = self._ranked.get((correction.session, correction.seq))
         if own is None:
-            known = self._facts(correction.session).of(correction.seq)
+            known = self._attributes(correction.session).of(correction.seq)
             marks = known.marks if known is not None else Mark.CORRECTION
-            one = Candidate(
+            candidate = Candidate(
                 session=correction.session, seq=correction.seq, ts=correction.ts, role=correction.role, marks=marks
             )
-            own = Ranked(candidate=one, score=hit.score, chance=hit.chance, parts=hit.parts)
+            own = Ranked(candidate=candidate, score=hit.score, chance=hit.chance, parts=hit.parts)
         return self._hit(correction, replace(own, parts={**own.parts, "takes back": 0.0}))
 
     def _corrections_after(self, hits: Sequence[Hit]) -> dict[str, list[tuple[Entry, str]]]:
-        """What the user took back after the first of these in each session, newest first, with the texts."""
+        """Return the user's corrections after the first hit of each session, newest first, with their texts."""
         first: dict[str, int] = {}
         for hit in hits:
             first[hit.session] = min(hit.seq, first.get(hit.session, hit.seq))
-        found = {}
+        corrections = {}
         for session, seq in first.items():
-            marked = self._facts(session).marked(Mark.CORRECTION, after=seq)[:_MAX_CORRECTIONS].tolist()
-            read = self._messages.store.pick(session, marked) if marked else []
-            shown = (self._messages.shown(entry) for entry in reversed(read))
-            found[session] = [(one, text_of(one)) for one in shown if one is not None and one.role == "user"]
-        return found
+            marked = self._attributes(session).marked(Mark.CORRECTION, after=seq)[:_MAX_CORRECTIONS].tolist()
+            entries = self._messages.store.pick(session, marked) if marked else []
+            shown = (self._messages.shown(entry) for entry in reversed(entries))
+            corrections[session] = [
+                (entry, text_of(entry)) for entry in shown if entry is not None and entry.role == "user"
+            ]
+        return corrections
 
 
-def _key_of(one: Candidate) -> EntryKey:
-    return one.session, one.seq
+def _key_of(candidate: Candidate) -> EntryKey:
+    return candidate.session, candidate.seq
 
 
 def _penalized(hit: Hit, why: str, by: float) -> Hit:
@@ -206,40 +220,40 @@ def _penalized(hit: Hit, why: str, by: float) -> Hit:
 
 
 class _ChosenHits:
-    """The hits that were chosen so far, each once, no form too often."""
+    """The hits selected so far, without duplicates and with a penalty on repeated forms."""
 
     def __init__(self) -> None:
         self._hits: dict[EntryKey, Hit] = {}
         self._seen = _SeenTexts()
         self.in_place = 0
-        """How many stand where their scores put them."""
+        """Number of hits without a penalty."""
 
     def add(self, hit: Hit | None) -> Hit | None:
-        """The hit as it was taken; None where there is none, or where it is there already."""
+        """Add a hit and return it with its penalty; None if there is none or if it is a duplicate."""
         if hit is None or (hit.session, hit.seq) in self._hits:
             return None
-        alike = self._seen.alike(hit.text)
-        if alike is None:
-            if hit.note:  # what was approved stands for what was only said
-                self._hits = {place: hit if one.text == hit.text else one for place, one in self._hits.items()}
+        similar = self._seen.count_similar(hit.text)
+        if similar is None:
+            if hit.note:  # approved memory replaces the message it was made from
+                self._hits = {key: hit if other.text == hit.text else other for key, other in self._hits.items()}
             return None
-        if alike < _MAX_SIMILAR_HITS:
+        if similar < _MAX_SIMILAR_HITS:
             self.in_place += 1
         else:
-            hit = _penalized(hit, "much alike", _SIMILAR_PENALTY * (alike - _MAX_SIMILAR_HITS + 1))
+            hit = _penalized(hit, "much alike", _SIMILAR_PENALTY * (similar - _MAX_SIMILAR_HITS + 1))
         self._hits[hit.session, hit.seq] = hit
         return hit
 
-    def best(self, most: int) -> list[Hit]:
-        """The best of them."""
-        return sorted(self._hits.values(), key=lambda hit: (-hit.score, hit.session, -hit.seq))[:most]
+    def best(self, limit: int) -> list[Hit]:
+        """Return the best hits."""
+        return sorted(self._hits.values(), key=lambda hit: (-hit.score, hit.session, -hit.seq))[:limit]
 
 
 class _SeenTexts:
-    """The texts that were found already, for telling the same one again, and one of the same form.
+    """The texts selected so far, to detect duplicates and repeated forms.
 
-    Short texts are held against all short ones at once, by what they have in common; a long one is taken apart only
-    where another is about as long.
+    A short text is compared with all short ones at once through an inverted index. A long text is only compared with
+    texts of about the same length, because its features are expensive to compute.
     """
 
     def __init__(self) -> None:
@@ -247,48 +261,46 @@ class _SeenTexts:
         self._long: list[str] = []
         self._vector = cache(text_vector)
 
-    def alike(self, text: str) -> int | None:
-        """How many of them have its form; None where it is one of them, word for word or nearly so.
-
-        If it is not, it is one of them from now on.
-        """
+    def count_similar(self, text: str) -> int | None:
+        """Add a text and return how many texts have its form; None, without adding it, if it is a duplicate."""
         if len(text) <= _MAX_SHORT_CHARACTERS:
-            return self._short.alike(text)
-        if any(self._are_same(text, other) for other in self._long):
+            return self._short.count_similar(text)
+        if any(self._are_duplicates(text, other) for other in self._long):
             return None
         self._long.append(text)
         return 0
 
-    def _are_same(self, one: str, other: str) -> bool:
-        if one == other or not _similar_length(one, other):
-            return one == other
-        return cosine(self._vector(one), self._vector(other)) >= _DUPLICATE_SIMILARITY
+    def _are_duplicates(self, text: str, other: str) -> bool:
+        if text == other or not _similar_length(text, other):
+            return text == other
+        return cosine(self._vector(text), self._vector(other)) >= _DUPLICATE_SIMILARITY
 
 
 class _ShortTexts:
-    """The short ones among them."""
+    """Short texts with an inverted index of their features."""
 
     def __init__(self) -> None:
         self._texts = set[str]()
-        self._having: dict[int, list[tuple[str, float]]] = {}
-        """By feature: the texts that have it, and what it weighs there."""
+        self._by_feature: dict[int, list[tuple[str, float]]] = {}
+        """The texts that have a feature, and its weight in each."""
 
-    def alike(self, text: str) -> int | None:
+    def count_similar(self, text: str) -> int | None:
+        """Add a text and return how many texts have its form; None, without adding it, if it is a duplicate."""
         features = text_vector(text)
-        likeness: dict[str, float] = {}
+        similarity: dict[str, float] = {}
         for feature, weight in features.items():
-            for other, its in self._having.get(feature, ()):
-                likeness[other] = likeness.get(other, 0.0) + weight * its
+            for other, other_weight in self._by_feature.get(feature, ()):
+                similarity[other] = similarity.get(other, 0.0) + weight * other_weight
         if text in self._texts or any(
-            one >= _DUPLICATE_SIMILARITY and _similar_length(text, it) for it, one in likeness.items()
+            value >= _DUPLICATE_SIMILARITY and _similar_length(text, other) for other, value in similarity.items()
         ):
             return None
         self._texts.add(text)
         for feature, weight in features.items():
-            self._having.setdefault(feature, []).append((text, weight))
-        return sum(one >= _SIMILAR_FORM for one in likeness.values())
+            self._by_feature.setdefault(feature, []).append((text, weight))
+        return sum(value >= _SIMILAR_FORM for value in similarity.values())
 
 
-def _similar_length(one: str, other: str) -> bool:
-    shorter, longer = sorted((len(one), len(other)))
+def _similar_length(text: str, other: str) -> bool:
+    shorter, longer = sorted((len(text), len(other)))
     return shorter > _DUPLICATE_SIMILARITY * longer

@@ -1,7 +1,7 @@
-"""A lexicon for every script, with English words reduced to their stems.
+"""A lexicon for every script that reduces English words to their stems.
 
-The stems are those of the Porter stemmer that comes with SQLite. Words of other languages written in ASCII go through
-it too: it cuts them the same way in documents and in questions, which is all that matters. No meaning is known here.
+It uses the Porter stemmer of SQLite's FTS5. Words of other languages written in ASCII are stemmed too; that is
+harmless, because documents and queries are cut in the same way.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import apsw
 from recto.text.analyzer import words_of
 
 MAX_CACHED_WORDS = 200_000
-"""Words whose terms are remembered; when there are more, it begins anew."""
+"""Words whose terms are cached. When there are more, the cache starts empty again."""
 
 STOP_WORDS = frozenset(
     """
@@ -28,15 +28,15 @@ STOP_WORDS = frozenset(
     any all some such s t d ll m re ve don didn doesn isn wasn
     """.split()  # noqa: SIM905  read as prose
 )
-"""Words that stand in nearly every English message and say nothing of what it is about.
+"""Words that occur in nearly every English message and say nothing about its subject.
 
-`not` and `no` are among them: a text that denies something is about the same thing as one that affirms it, and a
-question should find both. `never`, `without` and `nothing` are rare enough to tell texts apart and stay.
+`not` and `no` are among them: a text that denies something has the same subject as one that affirms it, and a query
+should find both. `never`, `without` and `nothing` are rare enough to distinguish texts and are kept.
 """
 
 
 class PorterLexicon:
-    """Terms of words in any script: English by its stem, everything else as it is."""
+    """Terms of words in any script: English words by their stem, all others unchanged."""
 
     name = "porter/1"
 
@@ -45,13 +45,13 @@ class PorterLexicon:
         self._stem = self._connection.fts5_tokenizer("porter", ["ascii"])
         self._known: dict[str, int] = {}
         # A tokenizer belongs to one connection and must not run in two threads at once.
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def terms(self, text: str) -> dict[int, int]:
-        """How often each term occurs, by the CRC-32 of its stem.
+        """Count each term by the CRC-32 of its stem.
 
-        Stop words are left out, but a text that consists of nothing else keeps them: a question such as `who am I` must
-        be able to find the message that says so.
+        Stop words are dropped unless the text has no other words: a question such as `who am I` must be able to find
+        the message that answers it.
         """
         counts = Counter(words_of(text))
         if not counts.keys() <= STOP_WORDS:
@@ -60,14 +60,14 @@ class PorterLexicon:
         known = self._known
         if not counts.keys() <= known.keys():
             known = self._learn(counts.keys())
-        found: dict[int, int] = {}
+        term_counts: dict[int, int] = {}
         for word, count in counts.items():
             term = known[word]
-            found[term] = found.get(term, 0) + count
-        return found
+            term_counts[term] = term_counts.get(term, 0) + count
+        return term_counts
 
     def sequence(self, text: str) -> list[int]:
-        """The terms in the order in which they stand, without stop words."""
+        """Return the terms in text order, without stop words."""
         words = [word for word in words_of(text) if word not in STOP_WORDS]
         known = self._known
         if any(word not in known for word in words):
@@ -75,23 +75,23 @@ class PorterLexicon:
         return [known[word] for word in words]
 
     def _learn(self, words: Iterable[str]) -> dict[str, int]:
-        """Everything known, with these words among it."""
-        with self._turn:
+        """Add words to the cache and return it."""
+        with self._lock:
             known = self._known
             fresh = [word for word in words if word not in known]
             if len(known) + len(fresh) > MAX_CACHED_WORDS:
-                # Others may be reading the old one, so it is left alone and a new one takes its place.
+                # Other threads may be reading the old dictionary without a lock, so it is replaced and not cleared.
                 known, fresh = {}, list(words)
-            bent = [word for word in fresh if word.isascii() and word.isalpha()]
+            stemmed = [word for word in fresh if word.isascii() and word.isalpha()]
             known.update((word, _term(word)) for word in fresh)
-            known.update((word, _term(stem)) for word, stem in zip(bent, self._stems(bent), strict=True))
+            known.update((word, _term(stem)) for word, stem in zip(stemmed, self._stems(stemmed), strict=True))
             self._known = known
             return known
 
     def _stems(self, words: list[str]) -> list[str]:
-        written = " ".join(words).encode()
-        found = self._stem(written, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False)
-        return [str(stem) for stem in found]
+        text = " ".join(words).encode()
+        stems = self._stem(text, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False)
+        return [str(stem) for stem in stems]
 
 
 def _term(word: str) -> int:

@@ -1,4 +1,7 @@
-"""What recall indexes, finds and brings back: values that every part of it agrees on."""
+"""Values shared by all parts of recall: the query, the hits, and what is injected into a prompt.
+
+The rows and ranges an index stores are another matter: see `recto.recall.index.rows`.
+"""
 
 from __future__ import annotations
 
@@ -10,46 +13,46 @@ from recto.transcript.entries import MAX_SEQ, Role
 from recto.transcript.session_keys import Scope
 
 USED = "recall_used"
-"""The event that says which recalled entries an answer made use of."""
+"""Kind of the event that records which recalled entries an answer used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """Whether entries are in the index."""
+    """Whether entries are in the index; relief evicts nothing that recall could not find again."""
 
     words: bool
     vectors: bool
     reason: str = ""
-    """Why not, where one of them is not."""
+    """Why not, where words or vectors are missing."""
 
     @property
-    def whole(self) -> bool:
-        """Whether nothing is missing."""
+    def complete(self) -> bool:
+        """Whether both words and vectors are indexed."""
         return self.words and self.vectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A question as it is searched for."""
+    """A search query and the state of the session it is run for."""
 
     text: str
     now: int
-    """When it is asked, in microseconds since 1970."""
+    """Time of the query, in microseconds since 1970."""
     before: int = MAX_SEQ
-    """What was learnt after this entry does not count, so that the same question finds the same again."""
+    """Entries after this one are ignored, so that repeating a query gives the same result."""
     task: str = ""
-    """What all of it is about: what serves the task comes before what does not."""
-    beside: str = ""
-    """What stands beside it and may help: the step in flight, the exchange before a short question."""
+    """Text of the current task. Messages that share terms with it rank higher."""
+    context: str = ""
+    """Text around the query that may help: the step in flight, or the exchange before a short question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedDocument:
-    """One message as the words index takes it in."""
+    """A message prepared for the word index."""
 
     seq: int
     ts: int
-    """When it was said, in microseconds since 1970."""
+    """Time of the message, in microseconds since 1970."""
     role: Role
     marks: Mark
     terms: Mapping[int, int]
@@ -57,7 +60,7 @@ class IndexedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """One message that was found, and why."""
+    """One message that matched, and why."""
 
     session: str
     seq: int
@@ -65,27 +68,27 @@ class Hit:
     role: Role
     ts: int
     text: str
-    """What it says, whole."""
+    """Full text of the message."""
     score: float
-    """What hits are ordered by."""
+    """Sort key of the hits."""
     chance: float
-    """How likely it is that it matters, from 0 to 1; what is below the threshold is not put into a prompt."""
+    """Estimated relevance from 0 to 1. A prompt gets no hit below the threshold."""
     parts: Mapping[str, float]
-    """What the score is made of."""
+    """Components of the score, by name."""
     marks: Mark
     in_prompt: bool = False
     superseded_by: int | None = None
-    """A later message that takes it back; it is shown with it."""
+    """A later message that corrects this one; both are shown together."""
     supersedes: tuple[int, ...] = ()
     note: str = ""
-    """What must be known beside it: that it is approved memory, of when and from where."""
+    """Caption quoted with the text: that it is approved memory, its date and its source."""
     context: tuple[int, ...] = ()
-    """Neighbours that belong to it: the question of an answer, the answer to a question."""
+    """Related messages: the question of an answer, or the answer to a question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """What is put into one prompt."""
+    """The quotation that is added to one prompt."""
 
     text: str
     tokens: int
@@ -94,16 +97,16 @@ class Injection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """The answer to a question, with what is needed to understand it."""
+    """The result of a search, with the state of the index it was made from."""
 
     query: str
     scope: Scope
     hits: tuple[Hit, ...]
     searched: int
-    """Entries that were searched."""
+    """Number of messages searched."""
     behind: int = 0
-    """Entries that are not in the words index yet."""
+    """Entries that are not in the word index yet."""
     without_vectors: int = 0
-    """Entries that are in the words index alone."""
+    """Entries that are in the word index but have no vectors yet."""
     notes: tuple[str, ...] = ()
-    """What did not work, and what was read into the question, in words."""
+    """Problems, and how dates in the query were interpreted, as sentences."""

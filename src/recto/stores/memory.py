@@ -216,7 +216,7 @@ class MemoryIndex:
             shelf.covered = join_ranges([*shelf.covered, covers])
             self._shelves[session, lane] = shelf
 
-    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
+    def snapshot(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
         """The fresh rows and the sealed rows of these parts, as they are at one moment."""
         with self._lock:
             shelf = self._shelf(session, lane)
@@ -277,7 +277,7 @@ class MemoryIndex:
             self._refuse_closed()
         return []
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """Begins an empty one."""
         with self._lock:
             self._refuse_closed()

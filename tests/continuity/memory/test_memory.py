@@ -358,8 +358,8 @@ def recalled(store, settings, query: str):
             indexer.catch_up(one.session)
         recall = make_recall(settings, store, SESSION, indexer)
         asked = Query(text=query, now=1_790_000_000_000_000)
-        block, _ = recall.injection(asked, room=2_000, count=len, hidden=())
-        return recall.search(asked, most=10).hits, "" if block is None else block.text
+        block, _ = recall.build_injection(asked, budget=2_000, count=len, hidden=())
+        return recall.search(asked, limit=10).hits, "" if block is None else block.text
     finally:
         indexer.close()
 

@@ -67,7 +67,7 @@ def health_of(recall: RecallService, questions: Sequence[HeldOut], now: int) -> 
     """Asks the questions, and counts how often the right entry, or one that says the same, comes back."""
     found, missed = 0, []
     for one in questions:
-        hits = recall.search(Query(text=one.question, now=now), most=TOP, scope="session").hits[:TOP]
+        hits = recall.search(Query(text=one.question, now=now), limit=TOP, scope="session").hits[:TOP]
         says = fold_words(one.sentence)
         if any(hit.seq == one.seq or says in fold_words(hit.text) for hit in hits):
             found += 1

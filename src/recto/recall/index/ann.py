@@ -1,7 +1,7 @@
-"""The nearest vectors of a long session, by a graph that the index keeps beside its rows, where it keeps one.
+"""Approximate nearest neighbours of a long session, by a vector graph that the index may offer.
 
-The graph chooses, and every likeness is told exactly. What is not in it yet is compared here: fresh rows, and blocks
-that were sealed since. Where it cannot tell, whoever asks searches without it.
+The graph selects, and every cosine is exact. What the graph lacks is compared exhaustively next to it: fresh rows, and
+blocks sealed since. If the graph cannot answer, the caller searches without it.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
 
 MIN_GRAPH_VECTORS = 30_000
-"""So many vectors a session has before they are taken into a graph: fewer are compared as quickly one by one."""
+"""Vectors of a session from which a graph is built. Fewer are compared as quickly one by one."""
 _MAX_OUTSIDE_GRAPH = 4_096
-"""Vectors that are not in the graph and are compared beside it, at most."""
+"""Vectors outside the graph that are compared exhaustively, at most."""
 _MAX_ATTEMPTS = 4
 _MAX_SESSIONS = 4_096
 
 
 class OutsideGraph(NamedTuple):
-    """What a graph does not have of a session, at one moment."""
+    """The vectors of a session that its graph lacks, at one moment."""
 
     sealed: QuantizedVectors
     fresh: Sequence[IndexRow]
 
 
 class VectorGraph:
-    """The graph of one lane, over all sessions. Any number of threads may use it."""
+    """The graph of one lane, over all sessions. Thread-safe."""
 
-    long = MIN_GRAPH_VECTORS
+    min_vectors = MIN_GRAPH_VECTORS
 
     def __init__(self, index: RecallIndex, lane: str, dims: int) -> None:
         self._index = index
@@ -54,97 +54,102 @@ class VectorGraph:
         self._dims = dims
         graphs: VectorGraphs | None = getattr(index, "graphs", None)
         self._graphs = graphs
-        self._known: BoundedCache[UnlinkedBlocks] = BoundedCache(_MAX_SESSIONS)
-        """What the graph lacked of sessions, by what was looked up last."""
-        self._seen: BoundedCache[bool] = BoundedCache(_MAX_SESSIONS)
-        """Sessions that nothing was sealed of here since all of it was in the graph."""
+        self._unlinked: BoundedCache[UnlinkedBlocks] = BoundedCache(_MAX_SESSIONS)
+        """What the graph lacked of sessions when last read."""
+        self._complete: BoundedCache[bool] = BoundedCache(_MAX_SESSIONS)
+        """Sessions that are completely in the graph, or too short for one, as long as nothing is sealed here."""
 
-    def is_there(self) -> bool:
-        """Whether the index has graphs for such vectors."""
-        return self._graphs is not None and self._graphs.takes(self._dims)
+    def is_available(self) -> bool:
+        """Whether the index has graphs for vectors of this length."""
+        return self._graphs is not None and self._graphs.supports(self._dims)
 
     def nearest(
-        self, session: str, asked: Matrix, most: int, only: Collection[int] | None
+        self, session: str, vector: Matrix, limit: int, only: Collection[int] | None
     ) -> tuple[NDArray[np.uint32], NDArray[np.float32], OutsideGraph] | None:
-        """Entries with their likeness to a vector, of all or of some; and what has to be compared beside them.
+        """Return entries with their cosine to a vector, of all or of `only`, and the vectors outside the graph.
 
-        None where the session is not long, or the graph does not know enough of it.
+        None if the session is too short for a graph or if the graph lacks too much of it.
         """
-        if not self.is_there() or self._graphs is None:
+        if not self.is_available() or self._graphs is None:
             return None
-        beside = self._beside(session)
-        if beside is None:
+        outside = self._read_outside(session)
+        if outside is None:
             return None
-        query: list[float] = asked.tolist()
+        query: list[float] = vector.tolist()
         if only is not None:
-            found = self._graphs.among(session, self._lane, query, only)
+            pairs = self._graphs.similarities(session, self._lane, query, only)
         else:
-            found = self._graphs.nearest(session, self._lane, query, most)
-            if len(found) < most:
-                return None  # it gave up: too many others are in the same graph
-        keys = np.fromiter((seq for seq, _ in found), np.uint32, len(found))
-        return keys, np.fromiter((cosine for _, cosine in found), np.float32, len(found)), beside
+            pairs = self._graphs.nearest(session, self._lane, query, limit)
+            if len(pairs) < limit:
+                return None  # the scan gave up: the graph holds too many vectors of other sessions
+        keys = np.fromiter((seq for seq, _ in pairs), np.uint32, len(pairs))
+        return keys, np.fromiter((cosine for _, cosine in pairs), np.float32, len(pairs)), outside
 
-    def was_sealed(self, session: str) -> None:
-        """There is more to take in."""
-        self._seen.drop(session)
+    def mark_sealed(self, session: str) -> None:
+        """Note that a session has new blocks to add."""
+        self._complete.discard(session)
 
-    def link(self, session: str, goes_on: Callable[[], bool]) -> None:
-        """Takes what is sealed of a long session into the graph, a block at a time, while there is time for it."""
-        if self._seen.get(session) or not self.is_there() or self._graphs is None:
+    def link(self, session: str, may_continue: Callable[[], bool]) -> None:
+        """Add the sealed blocks of a long session to the graph, one at a time, while `may_continue` returns true."""
+        if self._complete.get(session) or not self.is_available() or self._graphs is None:
             return
-        lacks = self._lacks(session)
-        if self._is_long(lacks) and lacks.firsts:
-            for first in lacks.firsts:
-                if not goes_on():
+        unlinked = self._read_unlinked(session)
+        if self._is_long(unlinked) and unlinked.firsts:
+            for first in unlinked.firsts:
+                if not may_continue():
                     return
                 generation, block, _ = self._read(session, [first])
                 self._graphs.link(session, self._lane, generation, self._dims, _graph_vectors(first, block))
-            lacks = self._lacks(session)
-        if not self._is_long(lacks) or not lacks.firsts:
-            self._seen.keep(session, True)
+            unlinked = self._read_unlinked(session)
+        if not self._is_long(unlinked) or not unlinked.firsts:
+            self._complete.put(session, True)
 
-    def _beside(self, session: str) -> OutsideGraph | None:
-        """What is compared beside the graph; None where that is too much, or the session is not long."""
+    def _read_outside(self, session: str) -> OutsideGraph | None:
+        """Read what must be compared next to the graph; None if that is too much or the session is too short."""
+        # The state of the graph and the rows come from separate reads. They fit together only if the generation is the
+        # same, so the read is repeated when a seal came in between.
         for _ in range(_MAX_ATTEMPTS):
-            lacks = self._known.get(session)
-            fresh = self._index.glance(session, self._lane)
-            if lacks is None or lacks.firsts or lacks.generation != fresh.generation:
-                lacks = self._lacks(session)
-            if not self._is_long(lacks) or len(lacks.firsts) * vectors_per_block(self._dims) > _MAX_OUTSIDE_GRAPH:
+            unlinked = self._unlinked.get(session)
+            fresh = self._index.snapshot(session, self._lane)
+            if unlinked is None or unlinked.firsts or unlinked.generation != fresh.generation:
+                unlinked = self._read_unlinked(session)
+            missing = len(unlinked.firsts) * vectors_per_block(self._dims)
+            if not self._is_long(unlinked) or missing > _MAX_OUTSIDE_GRAPH:
                 return None
-            if not lacks.firsts and lacks.generation == fresh.generation:
-                return OutsideGraph(SealedVectors.empty(self._dims, with_codes=True).coded(None), fresh.fresh)
-            generation, sealed, rows = self._read(session, lacks.firsts)
-            if generation == lacks.generation:
+            if not unlinked.firsts and unlinked.generation == fresh.generation:
+                return OutsideGraph(SealedVectors.empty(self._dims, with_codes=True).quantized(None), fresh.fresh)
+            generation, sealed, rows = self._read(session, unlinked.firsts)
+            if generation == unlinked.generation:
                 return OutsideGraph(sealed, rows)
         return None
 
-    def _lacks(self, session: str) -> UnlinkedBlocks:
-        assert self._graphs is not None  # noqa: S101  # asked only where there are graphs
-        lacks = self._graphs.unlinked(session, self._lane, *sign_parts())
-        self._known.keep(session, lacks)
-        return lacks
+    def _read_unlinked(self, session: str) -> UnlinkedBlocks:
+        assert self._graphs is not None  # noqa: S101  # callers check that there are graphs
+        unlinked = self._graphs.unlinked_blocks(session, self._lane, *sign_parts())
+        self._unlinked.put(session, unlinked)
+        return unlinked
 
-    def _is_long(self, lacks: UnlinkedBlocks) -> bool:
-        return lacks.blocks * vectors_per_block(self._dims) >= self.long
+    def _is_long(self, unlinked: UnlinkedBlocks) -> bool:
+        return unlinked.blocks * vectors_per_block(self._dims) >= self.min_vectors
 
     def _read(self, session: str, firsts: Sequence[int]) -> tuple[int, QuantizedVectors, Sequence[IndexRow]]:
-        """Blocks with the generation they were read at, and the fresh rows of that moment."""
-        signs = self._index.glance(session, self._lane, [sign_part(first) for first in firsts])
+        """Read blocks, with the generation they were read at (0 if it changed) and the fresh rows of that moment."""
+        signs = self._index.snapshot(session, self._lane, [sign_part(first) for first in firsts])
         with decoding(self._index.location):
             blocks = blocks_from_signs(signs.sealed, self._dims)
-            glance = self._index.glance(session, self._lane, sorted(block_parts(blocks, self._dims, with_codes=True)))
-            if glance.generation != signs.generation:
-                return 0, SealedVectors.empty(self._dims, with_codes=True).coded(None), glance.fresh
-            held = SealedVectors.empty(self._dims, with_codes=True).grown(glance.generation, blocks, glance.sealed)
-            return glance.generation, held.coded(None), glance.fresh
+            parts = sorted(block_parts(blocks, self._dims, with_codes=True))
+            snapshot = self._index.snapshot(session, self._lane, parts)
+            empty = SealedVectors.empty(self._dims, with_codes=True)
+            if snapshot.generation != signs.generation:
+                return 0, empty.quantized(None), snapshot.fresh
+            vectors = empty.extended(snapshot.generation, blocks, snapshot.sealed)
+            return snapshot.generation, vectors.quantized(None), snapshot.fresh
 
 
 def _graph_vectors(first: int, block: QuantizedVectors) -> list[GraphVector]:
-    """The vectors of a block; those of one entry stand together."""
-    found: list[GraphVector] = []
+    """Return the vectors of a block for the graph; those of one entry are adjacent."""
+    vectors: list[GraphVector] = []
     for seq, scale, code in zip(block.keys.tolist(), block.scales.tolist(), block.codes, strict=True):
-        piece = found[-1].piece + 1 if found and found[-1].seq == seq else 0
-        found.append(GraphVector(first, seq, piece, scale, code.tobytes()))
-    return found
+        passage = vectors[-1].passage + 1 if vectors and vectors[-1].seq == seq else 0
+        vectors.append(GraphVector(first, seq, passage, scale, code.tobytes()))
+    return vectors

@@ -1,4 +1,4 @@
-"""What is known of every message beside its words: when it was said, by whom, what kind of thing it is, how long."""
+"""Attributes of every indexed message: time, role, kind of statement and length, as columns over a session."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from recto.context.facts.types import Mark
 from recto.transcript.entries import Role
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "event")
-"""A role is kept as its place in here, so this never changes but at its end."""
+"""A role is stored as its position in here, so only append."""
 
 _COLUMNS = {"seqs": "<u4", "ts": "<i8", "lengths": "<u4", "marks": "<u4", "roles": "u1"}
 BYTES_PER_MESSAGE = sum(np.dtype(kind).itemsize for kind in _COLUMNS.values())
 _MIN_SPARE = 1024
 
 BlockPositions: TypeAlias = "int | NDArray[np.intp]"
-"""Where the messages of a block stand among all: the first place where they stand together, or each one's."""
+"""Positions of a block's messages in the session: the first one if they are contiguous, else one each."""
 
 
 class MessageAttributes(NamedTuple):
-    """What is known of one message."""
+    """The attributes of one message."""
 
     ts: int
     role: Role
@@ -35,7 +35,7 @@ class MessageAttributes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributeTable:
-    """The messages of a session, ascending; one array for each thing that is known."""
+    """The attributes of a session's messages, one array per attribute, in ascending order of entries."""
 
     seqs: NDArray[np.uint32]
     ts: NDArray[np.int64]
@@ -43,13 +43,13 @@ class AttributeTable:
     lengths: NDArray[np.uint32]
     marks: NDArray[np.uint32]
     roles: NDArray[np.uint8]
-    """Places in `ROLES`."""
+    """Positions in `ROLES`."""
 
     def __len__(self) -> int:
         return len(self.seqs)
 
     def of(self, seq: int) -> MessageAttributes | None:
-        """What is known of one message; None where it is not in the index."""
+        """Return the attributes of one message; None if it is not indexed."""
         at = int(self.seqs.searchsorted(np.uint32(seq)))
         if at == len(self.seqs) or self.seqs[at] != seq:
             return None
@@ -57,28 +57,28 @@ class AttributeTable:
         return MessageAttributes(int(self.ts[at]), role, Mark(int(self.marks[at])), int(self.lengths[at]))
 
     def between(self, start: int, end: int) -> NDArray[np.uint32]:
-        """The messages said from `start` up to but not at `end`, in microseconds, ascending."""
+        """Return the messages from `start` up to but excluding `end`, in microseconds."""
         is_between: NDArray[np.bool] = (self.ts >= start) & (self.ts < end)
         return self.seqs[is_between]
 
     def spoken_by(self, role: Role) -> NDArray[np.uint32]:
-        """The messages of one speaker, ascending."""
-        found: NDArray[np.uint32] = self.seqs[self.roles == ROLES.index(role)]
-        return found
+        """Return the messages of one role."""
+        by_role: NDArray[np.uint32] = self.seqs[self.roles == ROLES.index(role)]
+        return by_role
 
     def marked(self, mark: Mark, *, after: int = 0) -> NDArray[np.uint32]:
-        """The messages after an entry that have one of these marks, newest first."""
+        """Return the messages after an entry that have one of these marks, newest first."""
         at = int(self.seqs.searchsorted(np.uint32(after), side="right"))
         is_marked: NDArray[np.bool] = (self.marks[at:] & np.uint32(mark)) != 0
         return self.seqs[at:][is_marked][::-1]
 
     def packed(self) -> bytes:
-        """As bytes, column after column."""
+        """Encode as bytes, column after column."""
         return b"".join(getattr(self, name).astype(kind).tobytes() for name, kind in _COLUMNS.items())
 
 
 def unpack_attributes(data: bytes, count: int) -> AttributeTable:
-    """Back from bytes."""
+    """Decode `count` messages. Raises `ValueError` if the bytes do not fit."""
     if len(data) != count * BYTES_PER_MESSAGE:
         raise ValueError(f"{len(data)} bytes for the facts of {count} messages")
     columns, at = {}, 0
@@ -90,10 +90,10 @@ def unpack_attributes(data: bytes, count: int) -> AttributeTable:
     return AttributeTable(**columns)
 
 
-def merge_attributes(several: Sequence[AttributeTable]) -> AttributeTable:
-    """All of them in one, ascending."""
+def merge_attributes(tables: Sequence[AttributeTable]) -> AttributeTable:
+    """Merge tables into one in ascending order."""
     columns = {
-        name: np.concatenate([np.empty(0, kind), *(getattr(one, name) for one in several)], dtype=kind)
+        name: np.concatenate([np.empty(0, kind), *(getattr(table, name) for table in tables)], dtype=kind)
         for name, kind in _COLUMNS.items()
     }
     seqs = columns["seqs"]
@@ -104,19 +104,20 @@ def merge_attributes(several: Sequence[AttributeTable]) -> AttributeTable:
 
 
 class _ColumnBuffer:
-    """Arrays with room at their end, so that a message more does not copy a million."""
+    """Columns with spare capacity at the end, so that appending one message does not copy a million."""
 
-    def __init__(self, facts: AttributeTable) -> None:
-        self.used = len(facts)
-        room = self.used + max(self.used // 8, _MIN_SPARE)
-        self.columns = {name: np.empty(room, kind) for name, kind in _COLUMNS.items()}
+    def __init__(self, table: AttributeTable) -> None:
+        self.used = len(table)
+        capacity = self.used + max(self.used // 8, _MIN_SPARE)
+        self.columns = {name: np.empty(capacity, kind) for name, kind in _COLUMNS.items()}
         for name, column in self.columns.items():
-            column[: self.used] = getattr(facts, name)
+            column[: self.used] = getattr(table, name)
         self._lock = threading.Lock()
 
     def extend(self, used: int, more: AttributeTable) -> bool:
-        """Writes behind what is used. False where somebody else has, or where there is no room left."""
+        """Append after `used` messages. False if another reader has appended there already, or if it is full."""
         end = used + len(more)
+        # Older views share these arrays and stay valid, because nothing before `used` is ever written again.
         with self._lock:
             if used != self.used or end > len(self.columns["seqs"]):
                 return False
@@ -131,66 +132,66 @@ class _ColumnBuffer:
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """The facts of a session, and where the messages of each sealed block stand among them. It never changes."""
+    """The attributes of a session, and the position of each sealed block in them. Immutable."""
 
-    facts: AttributeTable
-    places: Mapping[int, BlockPositions]
-    """By the number of the block."""
-    room: _ColumnBuffer
+    attributes: AttributeTable
+    positions: Mapping[int, BlockPositions]
+    """By block number."""
+    buffer: _ColumnBuffer
 
     @classmethod
     def of(cls, blocks: Mapping[int, AttributeTable], fresh: AttributeTable) -> BlockLayout:
-        """From everything there is."""
-        room = _ColumnBuffer(merge_attributes([*blocks.values(), fresh]))
-        facts = room.view(room.used)
-        return cls(facts, {number: _positions(facts, one.seqs) for number, one in blocks.items()}, room)
+        """Build the layout from all blocks and fresh rows."""
+        buffer = _ColumnBuffer(merge_attributes([*blocks.values(), fresh]))
+        attributes = buffer.view(buffer.used)
+        return cls(attributes, {number: _positions(attributes, block.seqs) for number, block in blocks.items()}, buffer)
 
-    def grown(
+    def extended(
         self, numbers: Sequence[int], blocks: Mapping[int, AttributeTable], fresh: AttributeTable
     ) -> BlockLayout | None:
-        """With what is new, where all of it comes after what is known already, or is known already; else None.
+        """Return a layout with new rows added, sharing the arrays; None if new rows do not come after the known ones.
 
-        `numbers` are the blocks there are now, `blocks` those of them that are not in this layout yet.
+        `numbers` are the current blocks, `blocks` those of them that are not in this layout yet.
         """
-        if self.places.keys().isdisjoint(numbers):
-            return None  # nothing vouches for it that these are still the same messages
-        facts, room = self.facts, self.room
+        if self.positions.keys().isdisjoint(numbers):
+            return None  # without a common block nothing shows that these are still the same messages
+        attributes, buffer = self.attributes, self.buffer
         for more in (*blocks.values(), fresh):
-            new = _rows_after(facts, more)
+            new = _rows_after(attributes, more)
             if new is None:
                 return None
             if len(new):
-                end = len(facts) + len(new)
-                if not room.extend(len(facts), new):
-                    room = _ColumnBuffer(merge_attributes([facts, new]))
-                facts = room.view(end)
-        places = {number: self.places[number] for number in numbers if number in self.places}
-        places |= {number: _positions(facts, one.seqs) for number, one in blocks.items()}
-        return BlockLayout(facts, places, room)
+                end = len(attributes) + len(new)
+                if not buffer.extend(len(attributes), new):
+                    buffer = _ColumnBuffer(merge_attributes([attributes, new]))
+                attributes = buffer.view(end)
+        positions = {number: self.positions[number] for number in numbers if number in self.positions}
+        positions |= {number: _positions(attributes, block.seqs) for number, block in blocks.items()}
+        return BlockLayout(attributes, positions, buffer)
 
     @property
     def size(self) -> int:
-        """In bytes."""
-        arrays = sum(one.nbytes for one in self.places.values() if not isinstance(one, int))
-        return len(self.room.columns["seqs"]) * BYTES_PER_MESSAGE + arrays + 100 * len(self.places)
+        """Memory in bytes."""
+        arrays = sum(positions.nbytes for positions in self.positions.values() if not isinstance(positions, int))
+        return len(self.buffer.columns["seqs"]) * BYTES_PER_MESSAGE + arrays + 100 * len(self.positions)
 
 
-def session_positions(places: BlockPositions, at: NDArray[np.uint16]) -> NDArray[np.intp]:
-    """From places in a block to places among all."""
-    return at.astype(np.intp) + places if isinstance(places, int) else places[at]
+def session_positions(block: BlockPositions, at: NDArray[np.uint16]) -> NDArray[np.intp]:
+    """Map positions in a block to positions in the session."""
+    return at.astype(np.intp) + block if isinstance(block, int) else block[at]
 
 
-def _positions(facts: AttributeTable, seqs: NDArray[np.uint32]) -> BlockPositions:
-    places: NDArray[np.intp] = facts.seqs.searchsorted(seqs)
-    together = len(places) > 0 and int(places[-1]) - int(places[0]) == len(places) - 1
-    return int(places[0]) if together else places
+def _positions(table: AttributeTable, seqs: NDArray[np.uint32]) -> BlockPositions:
+    positions: NDArray[np.intp] = table.seqs.searchsorted(seqs)
+    contiguous = len(positions) > 0 and int(positions[-1]) - int(positions[0]) == len(positions) - 1
+    return int(positions[0]) if contiguous else positions
 
 
-def _rows_after(facts: AttributeTable, more: AttributeTable) -> AttributeTable | None:
-    """The part of them that comes after all that is known; None where one of the others is not known."""
-    last = facts.seqs[-1] if len(facts) else np.uint32(0)
+def _rows_after(table: AttributeTable, more: AttributeTable) -> AttributeTable | None:
+    """Return the rows that come after all known ones; None if one of the others is not known."""
+    last = table.seqs[-1] if len(table) else np.uint32(0)
     start = int(more.seqs.searchsorted(last, side="right"))
-    at = facts.seqs.searchsorted(more.seqs[:start])
-    if not np.array_equal(facts.seqs[at], more.seqs[:start]):
+    at = table.seqs.searchsorted(more.seqs[:start])
+    if not np.array_equal(table.seqs[at], more.seqs[:start]):
         return None
     return AttributeTable(**{name: getattr(more, name)[start:] for name in _COLUMNS})

@@ -1,4 +1,4 @@
-"""What a lane keeps in memory of an index: bounded over all sessions, what was not asked for longest goes first."""
+"""What the lanes cache in memory: bounded over all sessions, least recently used first out."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ Value = TypeVar("Value")
 
 
 class BoundedCache(Generic[Value]):
-    """Values by key, at most so many bytes of them; at most so many values where nobody says how large they are."""
+    """A least-recently-used cache, bounded by the sizes of its values; by their number if no sizes are given."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held = 0
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._size = 0
         self._values: OrderedDict[Hashable, tuple[Value, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
-    def held(self) -> int:
-        """How much is kept now."""
-        return self._held
+    def size(self) -> int:
+        """Sum of the sizes of all cached values."""
+        return self._size
 
     def get(self, key: Hashable) -> Value | None:
-        """What is kept under a key, if it still is."""
+        """Return a cached value; None if it is not cached."""
         with self._lock:
-            found = self._values.get(key)
-            if found is None:
+            cached = self._values.get(key)
+            if cached is None:
                 return None
             self._values.move_to_end(key)
-            return found[0]
+            return cached[0]
 
-    def keep(self, key: Hashable, value: Value, size: int = 1) -> None:
-        """Keeps a value in the place of the one before, if it is not larger than all there is room for."""
+    def put(self, key: Hashable, value: Value, size: int = 1) -> None:
+        """Cache a value, unless it alone is larger than the cache."""
         with self._lock:
-            _, before = self._values.pop(key, (None, 0))
-            self._held -= before
-            if size > self._most:
+            _, previous = self._values.pop(key, (None, 0))
+            self._size -= previous
+            if size > self._max_size:
                 return
             self._values[key] = (value, size)
-            self._held += size
-            while self._held > self._most:
-                _, (_, gone) = self._values.popitem(last=False)
-                self._held -= gone
+            self._size += size
+            while self._size > self._max_size:
+                _, (_, evicted) = self._values.popitem(last=False)
+                self._size -= evicted
 
-    def drop(self, key: Hashable) -> None:
-        """Lets go of what is kept under a key, if anything is."""
+    def discard(self, key: Hashable) -> None:
+        """Remove a value, if it is cached."""
         with self._lock:
-            self._held -= self._values.pop(key, (None, 0))[1]
+            self._size -= self._values.pop(key, (None, 0))[1]
 
 
 @contextmanager
 def decoding(location: str) -> Iterator[None]:
-    """Bytes that are not what they should be make the index a damaged one."""
+    """Report decoding errors in this block as a corrupt index."""
     try:
         yield
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error) as error:
@@ -67,36 +67,36 @@ def decoding(location: str) -> Iterator[None]:
 
 
 class UnsealedCounter:
-    """How much of each session waits to be sealed, as far as is known here. Others may add to it too."""
+    """How much of each session waits to be sealed, as far as this process knows. Other processes may add to it too."""
 
-    _MOST_SESSIONS = 4096
+    _MAX_SESSIONS = 4096
 
     def __init__(self) -> None:
         self._amounts: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def add(self, session: str, amount: float, counted: Callable[[], float]) -> float:
-        """How much waits now; where that is not known, it is counted."""
+    def add(self, session: str, amount: float, count: Callable[[], float]) -> float:
+        """Add an amount and return the total; if the session is not known, `count` reads it from the index."""
         with self._lock:
             known = self._amounts.get(session)
-        now = counted() if known is None else known + amount
-        self.set(session, now)
-        return now
+        total = count() if known is None else known + amount
+        self.set(session, total)
+        return total
 
     def set(self, session: str, amount: float) -> None:
-        """So much waits now."""
+        """Set the amount of a session."""
         with self._lock:
             self._amounts.pop(session, None)
-            if len(self._amounts) >= self._MOST_SESSIONS:
+            if len(self._amounts) >= self._MAX_SESSIONS:
                 del self._amounts[next(iter(self._amounts))]
             self._amounts[session] = amount
 
 
 class DecodedRows(Generic[Value]):
-    """Fresh rows of sessions as they were last read: the same bytes are not taken apart twice."""
+    """The fresh rows of sessions as last decoded, so that the same bytes are not decoded twice."""
 
-    _MOST_SESSIONS = 64
-    _MOST_BYTES = 2**20
+    _MAX_SESSIONS = 64
+    _MAX_BYTES = 2**20
 
     def __init__(self, unpack: Callable[[Sequence[IndexRow]], Value]) -> None:
         self._unpack = unpack
@@ -104,7 +104,7 @@ class DecodedRows(Generic[Value]):
         self._lock = threading.Lock()
 
     def of(self, session: str, rows: Sequence[IndexRow]) -> Value:
-        """What the rows say."""
+        """Return the decoded rows."""
         data = b"".join([row.data for row in rows]) + struct.pack(f"<{len(rows)}q", *(row.seq for row in rows))
         known = self._known.get(session)
         if known is not None and known[0] == data:
@@ -112,8 +112,8 @@ class DecodedRows(Generic[Value]):
         value = self._unpack(rows)
         with self._lock:
             self._known.pop(session, None)
-            if len(self._known) >= self._MOST_SESSIONS:
+            if len(self._known) >= self._MAX_SESSIONS:
                 del self._known[next(iter(self._known))]
-            if len(data) <= self._MOST_BYTES:
+            if len(data) <= self._MAX_BYTES:
                 self._known[session] = (data, value)
         return value

@@ -1,8 +1,4 @@
-"""What an index of recall is made of: rows of bytes in lanes, and which entries they cover.
-
-A lane is one kind of index of a session: its words, or the vectors of one embedder. Every covered entry that has
-something to be found by has a row. Rows are fresh, one for an entry, until many of them are packed into sealed ones.
-"""
+"""The rows a recall index stores, and the ranges of entries they cover. `recto.recall.index` defines the terms."""
 
 from __future__ import annotations
 
@@ -12,110 +8,113 @@ from typing import NamedTuple
 
 
 class IndexRow(NamedTuple):
-    """What a lane knows of one entry."""
+    """The fresh row of one entry in a lane."""
 
     seq: int
     data: bytes
 
 
 class SealedRow(NamedTuple):
-    """What a lane knows of many entries, in one of several parts that are read apart from each other."""
+    """A row of a sealed block: many entries, in one of several parts that are read separately."""
 
     part: int
     first: int
-    """The first entry of the block it belongs to. `(part, first)` is unique in a lane of a session."""
+    """First entry of the block the row belongs to. `(part, first)` is unique in a lane of a session."""
     data: bytes
 
 
 class GraphVector(NamedTuple):
-    """A vector of a sealed block, to be taken into a graph."""
+    """A vector of a sealed block, to be added to a vector graph."""
 
     first: int
-    """The first entry of its block."""
+    """First entry of its block."""
     seq: int
-    piece: int
-    """Which of the vectors of its entry it is."""
+    passage: int
+    """Which of the vectors of its entry this is."""
     scale: float
     code: bytes
-    """Its numbers, eight bits each; times the scale they are what they were."""
+    """Components, eight bits each. Multiplied by the scale they give the vector."""
 
 
 class UnlinkedBlocks(NamedTuple):
-    """What a graph lacks of a lane."""
+    """The sealed blocks of a lane that a vector graph does not contain yet."""
 
     generation: int
     blocks: int
-    """How many blocks the lane has."""
+    """Number of blocks of the lane."""
     firsts: Sequence[int]
-    """Those that are not in the graph, by their first entries."""
+    """The missing blocks, by their first entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoveredRange:
-    """A range of entries that a lane has taken in."""
+    """A range of entries that a lane has indexed."""
 
     first: int
     last: int
     hash: bytes
-    """The hash of the last one: tells whether it is still the same transcript."""
+    """Hash of the last entry. It detects a transcript that was replaced by another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneSnapshot:
-    """A lane of a session as it is at one moment."""
+    """A consistent read of one lane of a session."""
 
     generation: int
-    """Changes with every sealing: sealed rows of the same generation are the same rows."""
+    """Changes with every seal: the same generation means the same sealed rows."""
     fresh: Sequence[IndexRow]
     sealed: Sequence[SealedRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneSize:
-    """How much one lane of an index holds."""
+    """Size of one lane over all sessions."""
 
     lane: str
     sessions: int
     entries: int
-    """Entries covered."""
+    """Number of entries covered."""
     bytes: int
 
 
 def join_ranges(ranges: Iterable[CoveredRange]) -> list[CoveredRange]:
-    """The same coverage in as few ranges as can say it, in order."""
-    found: list[CoveredRange] = []
-    for one in sorted(ranges, key=lambda covered: (covered.first, covered.last)):
-        if found and one.first <= found[-1].last + 1:
-            if one.last > found[-1].last:
-                found[-1] = CoveredRange(found[-1].first, one.last, one.hash)
+    """Merge overlapping and adjacent ranges; the result is sorted."""
+    merged: list[CoveredRange] = []
+    for covered in sorted(ranges, key=lambda covered: (covered.first, covered.last)):
+        if merged and covered.first <= merged[-1].last + 1:
+            if covered.last > merged[-1].last:
+                merged[-1] = CoveredRange(merged[-1].first, covered.last, covered.hash)
         else:
-            found.append(one)
-    return found
+            merged.append(covered)
+    return merged
 
 
 def gaps(covered: Sequence[CoveredRange], first: int, last: int) -> list[tuple[int, int]]:
-    """The ranges between `first` and `last` that are not covered; the coverage is joined already."""
-    found, at = [], first
-    for one in covered:
-        if one.last < at:
+    """Return the ranges between `first` and `last` that are not covered. `covered` must be joined already."""
+    missing, at = [], first
+    for part in covered:
+        if part.last < at:
             continue
-        if one.first > last:
+        if part.first > last:
             break
-        if one.first > at:
-            found.append((at, one.first - 1))
-        at = one.last + 1
+        if part.first > at:
+            missing.append((at, part.first - 1))
+        at = part.last + 1
     if at <= last:
-        found.append((at, last))
-    return found
+        missing.append((at, last))
+    return missing
 
 
 def is_covered(covered: Sequence[CoveredRange], seq: int) -> bool:
     """Whether an entry lies in one of the ranges."""
-    return any(one.first <= seq <= one.last for one in covered)
+    return any(part.first <= seq <= part.last for part in covered)
 
 
 def uncovered_rows(rows: Sequence[IndexRow], covers: CoveredRange, covered: Sequence[CoveredRange]) -> list[IndexRow]:
-    """The rows of entries that are not covered yet. Every row must lie in what it is said to cover, and be alone."""
+    """Return the rows of entries that are not covered yet.
+
+    Raises `ValueError` if a row lies outside `covers` or if two rows have the same entry.
+    """
     if not 1 <= covers.first <= covers.last:
         raise ValueError(f"no range of entries: {covers.first} to {covers.last}")
     seqs = {row.seq for row in rows}

@@ -1,4 +1,4 @@
-"""The lane of uses: which entries were recalled into a prompt, and which of those the answer then used."""
+"""The usage index: which entries were recalled into a prompt, and which of those the answer used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recto.transcript.entries import MAX_SEQ
 
 LANE = "uses/1"
 SEAL_AT = 512
-"""So many events are packed together."""
+"""Events from which they are sealed together."""
 MERGE_AT = 8
 CACHE_BYTES = 16 * 2**20
 
@@ -27,57 +27,57 @@ _PerEntry: TypeAlias = dict[int, tuple[int, int]]
 
 
 class UsageIndex:
-    """How often entries were shown and used. Any number of threads may use it."""
+    """How often entries were shown and used. Thread-safe."""
 
     def __init__(self, index: RecallIndex) -> None:
         self.index = index
-        self._kept: BoundedCache[tuple[object, _PerEntry]] = BoundedCache(CACHE_BYTES)
-        self._waiting = UnsealedCounter()
+        self._counts: BoundedCache[tuple[object, _PerEntry]] = BoundedCache(CACHE_BYTES)
+        self._unsealed = UnsealedCounter()
 
     def covered(self, session: str) -> list[CoveredRange]:
-        """Which entries are in."""
+        """Return the ranges of entries that are indexed."""
         return self.index.covered(session, LANE)
 
     def add(
         self, session: str, events: Sequence[tuple[int, Sequence[int], Sequence[int]]], covers: CoveredRange
     ) -> None:
-        """Takes events in, each with its own number, what it showed and what of that was used."""
+        """Index recall events: (event, shown entries, used entries)."""
         rows = [_pack_event(*event) for event in events]
         self.index.put(session, LANE, rows, covers)
         if not rows:
             return
-        waiting = self._waiting.add(session, len(rows), lambda: len(self.index.glance(session, LANE).fresh))
-        if waiting >= SEAL_AT:
-            self._waiting.set(session, 0)
-            with suppress(StoreError):  # what was added is confirmed; it is packed another time
+        unsealed = self._unsealed.add(session, len(rows), lambda: len(self.index.snapshot(session, LANE).fresh))
+        if unsealed >= SEAL_AT:
+            self._unsealed.set(session, 0)
+            with suppress(StoreError):  # what was added is durable; it is sealed another time
                 self._seal(session)
 
     def counts(self, session: str, *, before: int = MAX_SEQ) -> Mapping[int, tuple[int, int]]:
-        """How often each entry was shown, and how often it was used. Events after `before` do not count."""
-        glance = self.index.glance(session, LANE, [_BLOCKS])
-        state = glance.generation, tuple(glance.fresh), before
-        known = self._kept.get(session)
-        if known is not None and known[0] == state:
-            return known[1]
+        """Return how often each entry was shown and how often it was used. Events after `before` are ignored."""
+        snapshot = self.index.snapshot(session, LANE, [_BLOCKS])
+        state = snapshot.generation, tuple(snapshot.fresh), before
+        cached = self._counts.get(session)
+        if cached is not None and cached[0] == state:
+            return cached[1]
         with decoding(self.index.location):
-            found = _count_uses(_read_uses(glance), before)
-        self._kept.keep(session, (state, found), 200 + 200 * len(found))
-        return found
+            counts = _count_uses(_read_uses(snapshot), before)
+        self._counts.put(session, (state, counts), 200 + 200 * len(counts))
+        return counts
 
     def _seal(self, session: str) -> bool:
-        """Packs fresh rows together, and packed ones where they are many. False where somebody else has done it."""
-        glance = self.index.glance(session, LANE, [_BLOCKS])
-        if len(glance.fresh) < SEAL_AT:
+        """Seal fresh rows, and merge sealed ones if there are many. False if another writer has done it."""
+        snapshot = self.index.snapshot(session, LANE, [_BLOCKS])
+        if len(snapshot.fresh) < SEAL_AT:
             return False
-        merged = glance.sealed if len(glance.sealed) >= MERGE_AT else ()
+        merged = snapshot.sealed if len(snapshot.sealed) >= MERGE_AT else ()
         with decoding(self.index.location):
-            together = _read_uses(LaneSnapshot(glance.generation, glance.fresh, merged))
-        first = min([glance.fresh[0].seq, *(row.first for row in merged)])
+            uses = _read_uses(LaneSnapshot(snapshot.generation, snapshot.fresh, merged))
+        first = min([snapshot.fresh[0].seq, *(row.first for row in merged)])
         return self.index.seal(
             session,
             LANE,
-            [row.seq for row in glance.fresh],
-            [SealedRow(_BLOCKS, first, together.tobytes())],
+            [row.seq for row in snapshot.fresh],
+            [SealedRow(_BLOCKS, first, uses.tobytes())],
             [(row.part, row.first) for row in merged],
         )
 
@@ -89,9 +89,9 @@ def _pack_event(event: int, shown: Sequence[int], used: Sequence[int]) -> IndexR
     return IndexRow(event, rows.tobytes())
 
 
-def _read_uses(glance: LaneSnapshot) -> NDArray[np.void]:
+def _read_uses(snapshot: LaneSnapshot) -> NDArray[np.void]:
     return np.frombuffer(
-        b"".join([*(row.data for row in glance.sealed), *(row.data for row in glance.fresh)]), _USE_ROW
+        b"".join([*(row.data for row in snapshot.sealed), *(row.data for row in snapshot.fresh)]), _USE_ROW
     )
 
 

@@ -131,7 +131,7 @@ class PostgresIndex:
         with self._translating():
             self._link.do(lambda: self._link.again(attempt))
 
-    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
+    def snapshot(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
         """The fresh rows and the sealed rows of these parts, as they are at one moment."""
         given = {"session": session, "lane": lane, "parts": of_numbers(sorted(set(parts)))}
         generation, fresh, sealed = 0, [], []
@@ -197,7 +197,7 @@ class PostgresIndex:
             [[count]] = self._link.do(lambda: self._link.fetched(EVERYBODY, _UNCOVERED))
         return [f"{count:,} rows belong to entries that are not covered"] if count else []
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """Empties it: it is made anew from the transcripts."""
         self._drop(EVERYBODY, "", "", None)
 

@@ -79,7 +79,7 @@ class PostgresGraphs:
         self._translating = translating
         self._home: str | None = None
 
-    def lacking(self) -> str:
+    def unavailable_reason(self) -> str:
         """Why there are none, in words; nothing where there are."""
         with self._translating():
             found = self._link.do(lambda: self._link.fetched(EVERYBODY, _STATE))
@@ -93,13 +93,13 @@ class PostgresGraphs:
         self._home = home
         return ""
 
-    def takes(self, dims: int) -> bool:
+    def supports(self, dims: int) -> bool:
         """Whether vectors of this length can be found so. Where that is not known yet, the database is asked, once."""
         if self._home is None:
-            self._home = "" if self.lacking() else self._home
+            self._home = "" if self.unavailable_reason() else self._home
         return bool(self._home) and dims <= SIZES[-1]
 
-    def unlinked(self, session: str, lane: str, low: int, high: int) -> UnlinkedBlocks:
+    def unlinked_blocks(self, session: str, lane: str, low: int, high: int) -> UnlinkedBlocks:
         """How many blocks there are, by the parts that each has one of, and which of them are not in a graph yet."""
         given = {"session": session, "lane": lane, "low": number(low), "high": number(high)}
         with self._translating():
@@ -117,7 +117,7 @@ class PostgresGraphs:
             "size": size,
             "firsts": of_numbers(sorted({one.first for one in vectors})),
             "seqs": of_numbers(one.seq for one in vectors),
-            "pieces": of_numbers(one.piece for one in vectors),
+            "pieces": of_numbers(one.passage for one in vectors),
             "scales": [one.scale for one in vectors],
             "codes": of_texts(f"[{','.join(map(str, array('b', one.code)))}{rest}]" for one in vectors),
         }
@@ -136,7 +136,9 @@ class PostgresGraphs:
         given = {"session": session, "lane": lane, "query": _text_of(query), "most": number(most)}
         return self._found(_NEAR[_size_of(len(query))], given, looked_at)
 
-    def among(self, session: str, lane: str, query: Sequence[float], seqs: Collection[int]) -> list[tuple[int, float]]:
+    def similarities(
+        self, session: str, lane: str, query: Sequence[float], seqs: Collection[int]
+    ) -> list[tuple[int, float]]:
         """How near each vector of these entries is."""
         given = {"session": session, "lane": lane, "query": _text_of(query), "seqs": of_numbers(sorted(seqs))}
         return self._found(_AMONG, given, None)

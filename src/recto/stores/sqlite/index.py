@@ -95,10 +95,10 @@ class SqliteIndex:
         with self._writing() as connection:
             index_queries.put(connection, session, lane, rows, covers)
 
-    def glance(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
+    def snapshot(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
         """The fresh rows and the sealed rows of these parts, as they are at one moment."""
         with self._reading() as connection:
-            return index_queries.glance(connection, self._seen_by(connection), session, lane, parts)
+            return index_queries.snapshot(connection, self._seen_by(connection), session, lane, parts)
 
     def seal(
         self,
@@ -150,7 +150,7 @@ class SqliteIndex:
         except IndexCorrupt as error:
             return [f"SQLite: {error.detail}"]
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """Sets the file aside, with its log, under a name that says so, and begins an empty one in its place."""
         self._refuse_use()
         with self._translating(), self._turned():

@@ -103,7 +103,7 @@ class FreshRowCache:
         return self._fresh[shelf]
 
 
-def glance(
+def snapshot(
     connection: apsw.Connection, seen: FreshRowCache, session: str, lane: str, parts: Sequence[int]
 ) -> LaneSnapshot:
     """Called in a transaction, so that all of it is of one moment."""

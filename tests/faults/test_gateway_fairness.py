@@ -16,7 +16,7 @@ from tests.gateway.listening import DEADLINE, asked, connected, listening, statu
 from recto.gateway import server
 from recto.gateway.proxy import Lanes
 from recto.gateway.scheduler import Turnstile
-from recto.gateway.upstreams.connections import _SIP, Lines
+from recto.gateway.upstreams.connections import READ_BYTES, UpstreamConnections
 
 HOUR = 3_600.0
 
@@ -200,14 +200,14 @@ async def upstream(body: bytes) -> AsyncIterator[tuple[str, list[int]]]:
 
 def test_a_connection_whose_answer_was_read_is_used_again_and_one_that_was_left_is_not():
     async def meet() -> list[int]:
-        lines = Lines(connect_seconds=DEADLINE, silent_seconds=DEADLINE)
+        lines = UpstreamConnections(connect_seconds=DEADLINE, read_seconds=DEADLINE)
         async with upstream(json.dumps({"said": "x" * 300_000}).encode()) as (url, asked_on):
             for reads in (True, True, False, True):
-                answer, over = await lines.ask("POST", url, [], b"{}")
+                answer, over = await lines.send("POST", url, [], b"{}")
                 if reads:
                     pieces = [piece async for piece in answer.aiter_stream()]
                     assert len(b"".join(pieces)) == 300_012
-                    assert max(map(len, pieces)) <= _SIP
+                    assert max(map(len, pieces)) <= READ_BYTES
                 await over()
             await lines.close()
             return asked_on
@@ -217,12 +217,12 @@ def test_a_connection_whose_answer_was_read_is_used_again_and_one_that_was_left_
 
 def test_an_answer_that_is_over_twice_does_not_end_the_next_request_on_its_connection():
     async def meet() -> tuple[int, list[int]]:
-        lines = Lines(connect_seconds=DEADLINE, silent_seconds=DEADLINE)
+        lines = UpstreamConnections(connect_seconds=DEADLINE, read_seconds=DEADLINE)
         async with upstream(b"x" * 300_000) as (url, asked_on):
-            first, first_over = await lines.ask("POST", url, [], b"{}")
+            first, first_over = await lines.send("POST", url, [], b"{}")
             await first.aread()
             await first_over()
-            second, second_over = await lines.ask("POST", url, [], b"{}")
+            second, second_over = await lines.send("POST", url, [], b"{}")
             await first_over()
             said = await second.aread()
             await second_over()

@@ -66,9 +66,9 @@ def hasty():
 def until_all_have_gone(made):
     waiting = threading.Event()
     give_up = time.monotonic() + DEADLINE
-    while made.server.server_state.connections and time.monotonic() < give_up:
+    while made.server.connections and time.monotonic() < give_up:
         waiting.wait(0.05)
-    assert not made.server.server_state.connections
+    assert not made.server.connections
 
 
 def test_it_answers_and_says_nothing_about_itself(served):

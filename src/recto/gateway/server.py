@@ -1,8 +1,8 @@
-"""Listens, and lets go of clients that are too slow, too many, or gone.
+"""Listens for clients, and drops those that are too slow, too many, or gone.
 
-The server it is built on waits for ever: for headers, for a reader, for an answer that does not end. Here each of these
-has a time. It trusts no proxy's headers and says nothing about itself. When it is stopped, it takes no new requests,
-lets answers end for a while, cancels the rest, and waits until their handlers have written down how far they came.
+uvicorn waits without limit for headers, for a client to read, and for a response to end. Here each of these has a
+deadline. Proxy headers are not trusted, and responses do not name the server. When it is stopped, it accepts no new
+requests, lets responses end for a while, cancels the rest, and waits until their handlers have stored what they have.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import uvicorn
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import HANDLED_SIGNALS
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recto.config.settings import GatewaySettings
 from recto.errors import SettingsError
@@ -35,259 +34,364 @@ from recto.gateway.api_keys import Keys
 from recto.gateway.middleware.origin import is_loopback
 
 _HEADER_BYTES = 32 * 1024
-_KEEP_ALIVE = 15
-"""Seconds for which a connection may wait for its next request."""
+_KEEP_ALIVE_SECONDS = 15
+"""How long a connection may wait for its next request."""
 _BACKLOG = 1_024
-"""Connections that wait in the system to be taken."""
-_TAKEN = 4
-"""Connections taken before those who are here get their turn; by itself the loop takes all that wait."""
-_BETWEEN = 0.003
-"""Seconds between two new connections that are read from. More of them could not be served, and a hundred that come at
-once would all stand before those who are here."""
-_SWITCH = 0.001
-"""Seconds for which a thread may go on while the event loop wants to: all clients wait for the loop."""
-_UNSENT = 4 * 1024
-"""Bytes of an answer that the system holds for one client and cannot send yet, about: by itself it takes megabytes for
-each that does not read, and as much is kept here of its answer. What is on its way to one that reads is not counted."""
+"""Connections that the system queues until they are accepted."""
+_ACCEPT_BATCH = 4
+"""Connections accepted before open connections get their turn; by default the loop accepts all that are queued."""
+_CONNECTION_INTERVAL = 0.003
+"""Seconds between two new connections that are read from. More could not be served, and a hundred that arrive at once
+would all be served before the open ones."""
+_SWITCH_SECONDS = 0.001
+"""How long a thread may keep the interpreter while the event loop wants it: every client waits for the loop."""
+_POLL_SECONDS = 0.02
+_UNSENT_BYTES = 4 * 1024
+"""Bytes of a response, about, that the system buffers for one client before it can send them. By default it takes
+megabytes for each client that does not read. Bytes in flight to a client that reads are not counted."""
 _SEND_BUFFER = 32 * 1024
-"""The same where the system counts only all that it holds: on other systems, and on sockets with a path."""
-_LOOKS = 4
-"""How often one looks whether a client reads, in the time it is given."""
-_LEAST = 4_096
-"""Bytes that a client must take between two looks to count as one that reads."""
-_MOST_UNREAD = 128
-"""Answers that may wait for their readers at once. Where there are more, who has waited longest is let go before its
-time, but not before so many seconds."""
-_PATIENCE = 2.0
-_LAST_WORDS = 5.0
-"""Seconds for handlers that were cancelled to write down what they have."""
+"""The same where the system only limits everything it buffers: on other systems, and on Unix sockets."""
+_READ_CHECKS = 4
+"""How often a client is checked for reading, within the time it has."""
+_MIN_READ_BYTES = 4_096
+"""Bytes that a client must take between two checks to count as reading."""
+_MAX_UNREAD = 128
+"""Responses that may wait for their readers at once. Beyond that the longest waiting is dropped early, but not within
+the first `_MIN_UNREAD_SECONDS`."""
+_MIN_UNREAD_SECONDS = 2.0
+_CLEANUP_SECONDS = 5.0
+"""How long cancelled handlers have to store what they received."""
 _UNIX = "unix:"
 _ARENA_MAX = -8
-"""What glibc calls M_ARENA_MAX."""
+"""M_ARENA_MAX of glibc."""
 
 
-class Door:
-    """Lets new connections of one server speak one after the other."""
+class ConnectionPacer:
+    """Delays new connections so that they start one after the other."""
 
     def __init__(self) -> None:
         self._next = 0.0
 
-    def wait(self, now: float) -> float:
-        """The seconds until one that came just now may speak."""
-        turn = max(now, self._next)
-        self._next = turn + _BETWEEN
-        return turn - now
+    def delay(self, now: float) -> float:
+        """Return the seconds until a connection that was accepted just now may be read from."""
+        start = max(now, self._next)
+        self._next = start + _CONNECTION_INTERVAL
+        return start - now
 
 
-class Unread:
-    """Connections of one server whose clients leave an answer unread: each costs memory, so they are not many."""
+class UnreadResponses:
+    """Connections whose clients do not read their response: each costs memory, so their number is limited."""
 
     def __init__(self) -> None:
-        self._since: dict[Protocol, float] = {}
-        """The one that waits longest stands first."""
+        self._since: dict[Connection, float] = {}
+        """Longest waiting first."""
 
-    def waits(self, connection: Protocol, now: float) -> None:
-        """A client has to read from now on. Where too many have to, others are let go of."""
+    def add(self, connection: Connection, now: float) -> None:
+        """Note that a client has to read from now on. Drops the longest waiting where there are too many."""
         self._since.pop(connection, None)
         self._since[connection] = now
-        while len(self._since) > _MOST_UNREAD:
+        while len(self._since) > _MAX_UNREAD:
             longest, since = next(iter(self._since.items()))
-            if now - since < _PATIENCE:
+            if now - since < _MIN_UNREAD_SECONDS:
                 return
-            longest.cut()
+            longest.drop()
 
-    def reads(self, connection: Protocol) -> None:
-        """A client has read, or has gone."""
+    def discard(self, connection: Connection) -> None:
+        """Note that a client has read, or has gone."""
         self._since.pop(connection, None)
 
 
-class Protocol(H11Protocol):
-    """One connection. Headers, waiting and reading have their times."""
+class Connection(asyncio.Protocol):
+    """One client connection: uvicorn's HTTP protocol behind limits on headers, waiting and reading.
 
-    def __init__(
-        self,
-        *args: Any,  # noqa: ANN401  # uvicorn's
-        gateway: GatewaySettings,
-        door: Door,
-        unread: Unread,
-        **kwargs: Any,  # noqa: ANN401  # uvicorn's
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self._gateway = gateway
-        self._door = door
-        self._unread_by = unread
-        self._headers_due: asyncio.TimerHandle | None = None
-        self._reading_due: asyncio.TimerHandle | None = None
-        self._unread = 0
-        self._idle_looks = 0
+    It stands between the transport and uvicorn's protocol and passes every call of the transport on. Which requests
+    are in flight it learns from the application (`track_requests`).
+    """
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Takes a connection, or closes it at once where there are too many."""
-        super().connection_made(transport)
-        if len(self.connections) > self._gateway.connections:
-            transport.abort()
+    def __init__(self, http: asyncio.Protocol, limits: ConnectionLimits) -> None:
+        self._http = http
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._is_accepted = False
+        self._is_responding = False
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._unsent = 0
+        self._idle_checks = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accept a connection, or close it at once where there are too many."""
+        self._transport = stream = cast(asyncio.Transport, transport)
+        if len(self._limits.connections) >= self._limits.gateway.connections:
+            stream.abort()
             return
-        # Nothing waits in this process for a client to read: the answer itself waits, and the time of that is counted.
-        transport.set_write_buffer_limits(high=0)
-        if sock := transport.get_extra_info("socket"):
-            _hold_little(sock)
+        self._is_accepted = True
+        self._limits.connections.add(self)
+        self._http.connection_made(stream)
+        # Nothing is buffered in this process for a client that does not read: the response itself waits, and its time
+        # is measured.
+        stream.set_write_buffer_limits(high=0)
+        if sock := stream.get_extra_info("socket"):
+            _limit_send_buffer(sock)
         self._expect_headers()
-        if wait := self._door.wait(self.loop.time()):
-            transport.pause_reading()
-            self.loop.call_later(wait, transport.resume_reading)
+        if delay := self._limits.pacer.delay(self._loop.time()):
+            stream.pause_reading()
+            self._loop.call_later(delay, stream.resume_reading)
 
     def data_received(self, data: bytes) -> None:
-        """Takes bytes in. From the first byte of a request on, its headers have their time."""
-        before = self.cycle
-        if before is None or before.response_complete:
+        """Pass bytes on. From the first byte of a request, its headers have a deadline."""
+        if not self._is_responding:
             self._expect_headers()
-        super().data_received(data)
-        if self.cycle is not before:
-            self._headers_came()
+        token = _CONNECTION.set(self)  # the task of a request inherits it
+        try:
+            self._http.data_received(data)
+        finally:
+            _CONNECTION.reset(token)
+
+    def eof_received(self) -> bool | None:
+        """The client has sent everything."""
+        return self._http.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Lets go of everything."""
-        self._headers_came()
-        self._is_reading()
-        super().connection_lost(exc)
+        """Release everything."""
+        self._headers_received()
+        self._client_reads()
+        if self._is_accepted:
+            self._limits.connections.discard(self)
+            self._http.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The system holds as much of the answer as it takes: from now on the client must read."""
-        super().pause_writing()
-        self._unread = self._idle_looks = 0
-        self._look_later()
-        self._unread_by.waits(self, self.loop.time())
+        """The system buffers as much of the response as it may: from now on the client must read."""
+        self._http.pause_writing()
+        self._unsent = self._idle_checks = 0
+        self._check_later()
+        self._limits.unread.add(self, self._loop.time())
 
     def resume_writing(self) -> None:
         """The client has read."""
-        self._is_reading()
-        super().resume_writing()
+        self._client_reads()
+        self._http.resume_writing()
+
+    def request_started(self) -> None:
+        """The headers of a request are complete."""
+        self._is_responding = True
+        self._headers_received()
+
+    def response_completed(self) -> None:
+        """The response was sent; the next bytes belong to another request."""
+        self._is_responding = False
+
+    def drop(self) -> None:
+        """Close the connection at once; what was not sent yet is lost."""
+        self._headers_received()
+        self._client_reads()
+        self._transport.abort()
 
     def _expect_headers(self) -> None:
-        if self._headers_due is None:
-            self._headers_due = self.loop.call_later(self._gateway.header_seconds, self.cut)
+        if self._header_timer is None:
+            self._header_timer = self._loop.call_later(self._limits.gateway.header_seconds, self.drop)
 
-    def _headers_came(self) -> None:
-        if self._headers_due is not None:
-            self._headers_due.cancel()
-            self._headers_due = None
+    def _headers_received(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
-    def _look_later(self) -> None:
-        self._reading_due = self.loop.call_later(self._gateway.write_seconds / _LOOKS, self._look)
+    def _check_later(self) -> None:
+        self._read_timer = self._loop.call_later(self._limits.gateway.write_seconds / _READ_CHECKS, self._check)
 
-    def _is_reading(self) -> None:
-        self._unread_by.reads(self)
-        if self._reading_due is not None:
-            self._reading_due.cancel()
-            self._reading_due = None
+    def _client_reads(self) -> None:
+        self._limits.unread.discard(self)
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _look(self) -> None:
-        left = self.transport.get_write_buffer_size()
-        reads = left <= self._unread - _LEAST
-        self._idle_looks = 0 if reads else self._idle_looks + 1
-        self._unread = left
-        if self._idle_looks >= _LOOKS:
-            self.cut()
+    def _check(self) -> None:
+        """Drop a client that has read next to nothing for as long as it may."""
+        unsent = self._transport.get_write_buffer_size()
+        reads = unsent <= self._unsent - _MIN_READ_BYTES
+        self._idle_checks = 0 if reads else self._idle_checks + 1
+        self._unsent = unsent
+        if self._idle_checks >= _READ_CHECKS:
+            self.drop()
             return
-        self._look_later()
+        self._check_later()
         if reads:
-            self._unread_by.waits(self, self.loop.time())
-
-    def cut(self) -> None:
-        """Lets go of the client at once."""
-        self._headers_came()
-        self._is_reading()
-        self.transport.abort()
+            self._limits.unread.add(self, self._loop.time())
 
 
-class Server(uvicorn.Server):
+_CONNECTION: ContextVar[Connection] = ContextVar("recto_connection")
+"""The connection that a request came by."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ConnectionLimits:
+    """What the connections of one server share."""
+
+    gateway: GatewaySettings
+    connections: set[Connection] = field(default_factory=set)
+    pacer: ConnectionPacer = field(default_factory=ConnectionPacer)
+    unread: UnreadResponses = field(default_factory=UnreadResponses)
+
+
+class Server:
     """One listening gateway. `run` listens until it is stopped by a signal, or by `should_exit` from a thread."""
 
     def __init__(
         self, app: ASGIApp, gateway: GatewaySettings, *, ready: Callable[[str], None], draining: Callable[[], None]
     ) -> None:
+        self._app = app
         self._gateway = gateway
         self._ready = ready
         self._draining = draining
-        super().__init__(
-            uvicorn.Config(
-                cast(Any, app),
-                loop="asyncio",
-                http=cast(Any, partial(Protocol, gateway=gateway, door=Door(), unread=Unread())),
-                ws="none",
-                lifespan="on",
-                interface="asgi3",
-                log_config=None,
-                log_level="error",
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                date_header=False,
-                workers=1,
-                backlog=_TAKEN,  # what the loop takes at once; see startup
-                timeout_keep_alive=_KEEP_ALIVE,
-                h11_max_incomplete_event_size=_HEADER_BYTES,
-            )
+        self._limits = ConnectionLimits(gateway=gateway)
+        self._requests: set[asyncio.Task[Any]] = set()
+        config = uvicorn.Config(
+            cast(Any, self._track_requests),
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",  # run here, so that it ends after the last request
+            interface="asgi3",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            workers=1,
+            backlog=_ACCEPT_BATCH,  # how many the loop accepts at once; `_serve` then sets the real one
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            h11_max_incomplete_event_size=_HEADER_BYTES,
         )
+        config.load()
+        http = config.http_protocol_class
 
-    def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens where the settings say. Raises `SettingsError` where that cannot be."""
-        listening = [listen(self._gateway)] if sockets is None else sockets
-        _allow_files(self._gateway.connections)
-        _few_arenas()
-        sys.setswitchinterval(_SWITCH)
-        quiet = logging.getLogger("uvicorn.error")
-        quiet.addFilter(_is_news)
+        def connect(**options: Any) -> asyncio.Protocol:  # noqa: ANN401  # uvicorn's, passed on
+            return Connection(http(**options), self._limits)
+
+        config.http_protocol_class = cast(Any, connect)
+        self._server = uvicorn.Server(config)
+
+    @property
+    def should_exit(self) -> bool:
+        """Whether it stops, or has stopped. Setting it stops the server, from any thread."""
+        return self._server.should_exit
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:
+        self._server.should_exit = value
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections."""
+        return len(self._limits.connections)
+
+    def run(self) -> None:
+        """Listen where the settings say. Raises `SettingsError` where that is not possible."""
+        sock = listen(self._gateway)
+        _raise_file_limit(self._gateway.connections)
+        _limit_arenas()
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        logger = logging.getLogger("uvicorn.error")
+        logger.addFilter(_is_error)
         try:
-            super().run(listening)
+            with _signals_swallowed():
+                asyncio.run(self._serve(sock))
         finally:
-            quiet.removeFilter(_is_news)
+            logger.removeFilter(_is_error)
             if self._gateway.host.startswith(_UNIX):
                 Path(self._gateway.host.removeprefix(_UNIX)).unlink(missing_ok=True)
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to listen, and tells where."""
-        await super().startup(sockets)
-        for sock in sockets or ():
-            sock.listen(_BACKLOG)
-        if self.started and sockets:
-            self._ready(_address(sockets[0]))
+    async def _serve(self, sock: socket.socket) -> None:
+        """Listen until stopped. Then no new requests, time for responses to end, time for handlers to clean up."""
+        address = _address(sock)
+        async with _lifespan(self._app):
+            serving = asyncio.create_task(self._server.serve(sockets=[sock]))
+            while not self._server.started and not serving.done():
+                await asyncio.sleep(0.002)
+            if not serving.done():
+                sock.listen(_BACKLOG)
+                self._ready(address)
+            while not self._server.should_exit and not serving.done():
+                await asyncio.sleep(_POLL_SECONDS)
+            self._draining()
+            while sock.fileno() >= 0 and not serving.done():  # uvicorn closes it when it stops accepting
+                await asyncio.sleep(_POLL_SECONDS)
+            await self._wait_idle(serving, self._gateway.drain_seconds)
+            for task in list(self._requests):
+                task.cancel()
+            await self._wait_idle(serving, _CLEANUP_SECONDS)
+            for connection in list(self._limits.connections):
+                connection.drop()
+            self._server.force_exit = True  # a handler that ignores being cancelled is not waited for
+            await serving
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stops: no new requests, then time for answers to end, then time for handlers to write down what they have."""
-        self._draining()
-        for server in self.servers:
-            server.close()
-        for sock in sockets or ():
-            sock.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        await self._ended(self._gateway.drain_seconds)
-        for task in list(self.server_state.tasks):
-            task.cancel()
-        await self._ended(_LAST_WORDS)
-        for connection in list(self.server_state.connections):
-            cast(Protocol, connection).transport.abort()
-        await self.lifespan.shutdown()
+    async def _wait_idle(self, serving: asyncio.Task[None], seconds: float) -> None:
+        """Wait until everything is answered and read; not longer, and not where a second signal has ended it."""
+        deadline = time.monotonic() + seconds
+        while (self._requests or self._limits.connections) and time.monotonic() < deadline and not serving.done():
+            await asyncio.sleep(_POLL_SECONDS)
 
-    async def _ended(self, seconds: float) -> None:
-        """Waits until all is answered and read; not longer, and not where a second signal says not to."""
-        state, end = self.server_state, time.monotonic() + seconds
-        while (state.tasks or state.connections) and time.monotonic() < end and not self.force_exit:
-            await asyncio.sleep(0.02)
+    async def _track_requests(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell the connection when a request starts and when its response is complete."""
+        connection, task = _CONNECTION.get(), cast(asyncio.Task[Any], asyncio.current_task())
+        connection.request_started()
+        self._requests.add(task)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Lets signals stop it. Unlike the server below, it does not raise them again: what called it has to close."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self.handle_exit) for number in HANDLED_SIGNALS}
+        async def tracked(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                connection.response_completed()
+
         try:
-            yield
+            await self._app(scope, receive, tracked)
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            connection.response_completed()
+            self._requests.discard(task)
+
+
+@asynccontextmanager
+async def _lifespan(app: ASGIApp) -> AsyncIterator[None]:
+    """Start an application before the first request and end it after the last (the lifespan part of ASGI).
+
+    Raises:
+        RuntimeError: The application could not start.
+    """
+    inbox: asyncio.Queue[Message] = asyncio.Queue()
+    outbox: asyncio.Queue[Message] = asyncio.Queue()
+    scope: Scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
+    running = asyncio.ensure_future(app(scope, inbox.get, outbox.put))
+
+    async def ask(kind: str) -> None:
+        await inbox.put({"type": f"lifespan.{kind}"})
+        reply = asyncio.ensure_future(outbox.get())
+        await asyncio.wait({reply, running}, return_when=asyncio.FIRST_COMPLETED)
+        if not reply.done():
+            reply.cancel()
+            await running  # raises what ended it
+        elif reply.result()["type"] != f"lifespan.{kind}.complete":
+            raise RuntimeError(f"the application could not {kind}: {reply.result().get('message', '')}")
+
+    await ask("startup")
+    try:
+        yield
+    finally:
+        await ask("shutdown")
+
+
+@contextmanager
+def _signals_swallowed() -> Iterator[None]:
+    """Let signals stop the server only: uvicorn raises them again afterwards, but the caller still has to close."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda number, frame: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def serve(
@@ -298,17 +402,24 @@ def serve(
     ready: Callable[[str], None] = lambda address: None,
     draining: Callable[[], None] = lambda: None,
 ) -> None:
-    """Listens until a signal says to stop, and returns when all is answered or written down.
+    """Listen until a signal stops it. Returns when every request is answered or stored.
 
-    `app` has its guard around it already. `ready` is told the address, `draining` that the end has begun. Raises
-    `SettingsError` where it cannot listen, or must not.
+    Args:
+        app: The application, with its guard around it.
+        gateway: Where to listen, and the limits.
+        keys: The API keys; without a live one it listens on loopback only.
+        ready: Called with the address once it listens.
+        draining: Called when it begins to stop.
+
+    Raises:
+        SettingsError: It cannot listen there, or must not.
     """
     refuse_public(gateway, keys)
     Server(app, gateway, ready=ready, draining=draining).run()
 
 
 def refuse_public(gateway: GatewaySettings, keys: Keys) -> None:
-    """Raises `SettingsError` for an address that others reach without a name for it, or without any key."""
+    """Raise `SettingsError` for an address that others can reach while no host name or no API key is configured."""
     if is_loopback(gateway.host):
         return
     if not gateway.hosts:
@@ -320,7 +431,7 @@ def refuse_public(gateway: GatewaySettings, keys: Keys) -> None:
 
 
 def listen(gateway: GatewaySettings) -> socket.socket:
-    """The socket that the settings name. Raises `SettingsError` where it cannot be had."""
+    """Bind the socket that the settings name. Raises `SettingsError` where that is not possible."""
     try:
         if gateway.host.startswith(_UNIX):
             return _listen_at(Path(gateway.host.removeprefix(_UNIX)))
@@ -341,7 +452,7 @@ def listen(gateway: GatewaySettings) -> socket.socket:
 
 
 def _listen_at(path: Path) -> socket.socket:
-    """A socket that only its owner can open. One that nobody listens on any more is replaced."""
+    """Bind a Unix socket that only its owner can open, replacing one that no process listens on."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
@@ -370,10 +481,10 @@ def _address(sock: socket.socket) -> str:
     return f"http://{host}:{name[1]}"
 
 
-def _hold_little(sock: socket.socket) -> None:
-    """Has the system take in little of an answer that is not read, and notice where the other end is gone."""
+def _limit_send_buffer(sock: socket.socket) -> None:
+    """Have the system buffer little of a response that is not read, and detect clients that are gone."""
     try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
     except (OSError, AttributeError):
         with suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
@@ -381,25 +492,25 @@ def _hold_little(sock: socket.socket) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def _allow_files(connections: int) -> None:
-    """Each connection is an open file; by default a process may have fewer than the gateway allows."""
+def _raise_file_limit(connections: int) -> None:
+    """Allow as many open files as the gateway allows connections; the default limit of a process is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * connections + 512
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    needed = 2 * connections + 512
+    if soft != resource.RLIM_INFINITY and soft < needed:
         with suppress(ValueError, OSError):
-            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+            limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
 
 
-def _few_arenas() -> None:
-    """Has the C library keep two heaps, not one for each of sixteen threads: what is free in one is no use in another.
+def _limit_arenas() -> None:
+    """Limit glibc to two heaps instead of one per thread: memory free in one heap is of no use to another.
 
-    Where there is another C library, nothing is done.
+    Does nothing with another C library.
     """
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """An answer that was cut off because the gateway stops is no error of a handler."""
+def _is_error(record: logging.LogRecord) -> bool:
+    """Filter out responses that were cancelled because the gateway stops."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))

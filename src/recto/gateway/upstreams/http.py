@@ -22,7 +22,7 @@ from recto.gateway.api_keys import Key
 if TYPE_CHECKING:
     import httpcore2
 
-    from recto.gateway.upstreams.connections import Lines
+    from recto.gateway.upstreams.connections import UpstreamConnections
 
 _FORMATS: Final[Mapping[str, Format]] = {format.short_name: format for format in FORMATS.values()}
 """What an upstream speaks, as settings name it."""
@@ -115,7 +115,7 @@ class HttpUpstream:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     connect_seconds: float = 10.0
     silent_seconds: float = 600.0
-    _lines: Lines | None = field(default=None, init=False, repr=False)
+    _connections: UpstreamConnections | None = field(default=None, init=False, repr=False)
 
     def counted_as(self, model: str) -> str:
         """The one that is asked for."""
@@ -138,7 +138,7 @@ class HttpUpstream:
         """Sends any request on. Raises `UpstreamUnreachable`."""
         import httpcore2  # noqa: PLC0415  # only for who has endpoints
 
-        from recto.gateway.upstreams.connections import FAILURES  # noqa: PLC0415
+        from recto.gateway.upstreams.connections import NETWORK_ERRORS  # noqa: PLC0415
 
         url = f"{self._base(path)}{path}{f'?{query}' if query else ''}"
         # As bytes: a client's header may hold any of them, and texts would have to be ASCII.
@@ -147,10 +147,10 @@ class HttpUpstream:
             for name, value in self._headers(headers, format).items()
         ]
         try:
-            answer, over = await self._connected().ask(method, url, given, body)
+            answer, over = await self._connected().send(method, url, given, body)
         except httpcore2.TimeoutException:
             raise UpstreamUnreachable(f"upstream '{self.name}' did not answer in time", late=True) from None
-        except FAILURES as error:
+        except NETWORK_ERRORS as error:
             reason = f"upstream '{self.name}' could not be reached ({type(error).__name__})"
             raise UpstreamUnreachable(reason) from None
         # Decoded so that any bytes go through: what a header says is not known here.
@@ -168,21 +168,21 @@ class HttpUpstream:
 
     async def close(self) -> None:
         """Lets go of its connections."""
-        lines, self._lines = self._lines, None
+        lines, self._connections = self._connections, None
         if lines is not None:
             await lines.close()
 
     async def _pieces(self, answer: httpcore2.Response) -> AsyncIterator[bytes]:
         import httpcore2  # noqa: PLC0415
 
-        from recto.gateway.upstreams.connections import FAILURES  # noqa: PLC0415
+        from recto.gateway.upstreams.connections import NETWORK_ERRORS  # noqa: PLC0415
 
         try:
             async for piece in answer.aiter_stream():
                 yield piece
         except httpcore2.TimeoutException:
             raise UpstreamUnreachable(f"upstream '{self.name}' fell silent", late=True) from None
-        except FAILURES as error:
+        except NETWORK_ERRORS as error:
             raise UpstreamUnreachable(f"upstream '{self.name}' broke off ({type(error).__name__})") from None
 
     def _base(self, path: str) -> str:
@@ -210,12 +210,14 @@ class HttpUpstream:
                 found.setdefault(name, value)
         return found
 
-    def _connected(self) -> Lines:
-        from recto.gateway.upstreams.connections import Lines  # noqa: PLC0415
+    def _connected(self) -> UpstreamConnections:
+        from recto.gateway.upstreams.connections import UpstreamConnections  # noqa: PLC0415
 
-        if self._lines is None:
-            self._lines = Lines(connect_seconds=self.connect_seconds, silent_seconds=self.silent_seconds)
-        return self._lines
+        if self._connections is None:
+            self._connections = UpstreamConnections(
+                connect_seconds=self.connect_seconds, read_seconds=self.silent_seconds
+            )
+        return self._connections
 
 
 @dataclass(slots=True, kw_only=True)

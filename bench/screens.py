@@ -26,7 +26,7 @@ from bench.turns import MODEL, counted, exchanges, filled
 from recto import open as open_session
 from recto.config import load
 from recto.gateway.inspection.operations import OPERATIONS, PREFIX, Operation
-from recto.gateway.local import Reached, nearby
+from recto.gateway.local import GatewayAddress, connect_gateway
 
 SESSION = "agent:bench:0"
 PAGE = Path(str(files("recto"))) / "web"
@@ -65,7 +65,7 @@ def run(quick: bool) -> list[dict]:
             list(filled(path, size - len(following) * 4, 1, drafts))
             _end(path, following)
             settings = load(environ={}, arguments={**SETTINGS, "store": str(path), "session": SESSION})
-            with nearby(settings) as gateway:
+            with connect_gateway(settings) as gateway:
                 for name, read in _reads(gateway, rounds):
                     reads.setdefault(name, {})[size] = read
                 painted += _painted(gateway, size, 3 if quick else 5)
@@ -85,7 +85,7 @@ def _end(path: Path, following: list[list[dict]]) -> None:
         session.memory.propose("preference", "I prefer amounts in cents.")
 
 
-def _reads(gateway: Reached, rounds: int) -> Iterator[tuple[str, Read]]:
+def _reads(gateway: GatewayAddress, rounds: int) -> Iterator[tuple[str, Read]]:
     headers = {"authorization": f"Bearer {gateway.key}"}
     with httpx2.Client(base_url=gateway.url, headers=headers, timeout=600, trust_env=False) as client:
         last = client.get(f"{PREFIX}/session", params={"session": SESSION}).json()["entries"]
@@ -134,7 +134,7 @@ def _sizes_of_the_page() -> list[dict]:
     return rows
 
 
-def _painted(gateway: Reached, size: int, rounds: int) -> list[dict]:
+def _painted(gateway: GatewayAddress, size: int, rounds: int) -> list[dict]:
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if not (PAGE / "index.html").exists():
         return []
@@ -158,7 +158,7 @@ def _browser(program: str) -> Iterator[Callable[[], Any]]:
         browser.close()
 
 
-def _first_paint(opened: Callable[[], Any], gateway: Reached, rounds: int) -> dict:
+def _first_paint(opened: Callable[[], Any], gateway: GatewayAddress, rounds: int) -> dict:
     """Of the way in: it needs no answer of the API."""
     times = []
     for _ in range(rounds):
@@ -173,7 +173,7 @@ def _first_paint(opened: Callable[[], Any], gateway: Reached, rounds: int) -> di
     return row("first paint of the page", percentile(times, 0.5), "ms", f"p50 of {rounds}, nothing kept", 0)
 
 
-def _drawn(opened: Callable[[], Any], gateway: Reached, view: str) -> float:
+def _drawn(opened: Callable[[], Any], gateway: GatewayAddress, view: str) -> float:
     context = opened()
     page = context.new_page()
     page.goto(f"{gateway.url}/#/{view}?session={SESSION}&key={gateway.key}")

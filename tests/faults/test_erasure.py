@@ -326,7 +326,7 @@ def test_a_gateway_does_not_take_an_erased_session_for_the_past_of_a_conversatio
     with SqliteStore(tmp_path / "a.db") as store:
         store.append("gone", said("one", "x")[:4])
         lineage, view = Lineage(FakeClock()), TenantStore(store)
-        lineage.note(view, b"a history", LineagePoint(session="gone", seq=4))
+        lineage.record(view, b"a history", LineagePoint(session="gone", seq=4))
         assert lineage.find(view, b"a history") == LineagePoint(session="gone", seq=4)
         store.erase("gone")
         assert lineage.find(view, b"a history") is None

@@ -14,8 +14,8 @@ from itertools import pairwise
 from tests.gateway.listening import DEADLINE, asked, connected, listening, status
 
 from recto.gateway import server
-from recto.gateway.proxy import Lanes
-from recto.gateway.scheduler import Turnstile
+from recto.gateway.proxy import RequestLanes
+from recto.gateway.scheduler import FairScheduler
 from recto.gateway.upstreams.connections import READ_BYTES, UpstreamConnections
 
 HOUR = 3_600.0
@@ -26,14 +26,14 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def passes(stile: Turnstile, key: str, through: list[str]) -> None:
-    async with stile.passed(key):
+async def passes(stile: FairScheduler, key: str, through: list[str]) -> None:
+    async with stile.slot(key):
         through.append(key)
 
 
 def test_while_others_ask_many_of_one_key_are_let_in_with_time_between_them():
     async def meet() -> list[str]:
-        stile, through = Turnstile(2, apart=HOUR), []
+        stile, through = FairScheduler(2, spacing=HOUR), []
         await passes(stile, "good", through)
         many = [asyncio.create_task(passes(stile, "bad", through)) for _ in range(5)]
         await settled()
@@ -51,7 +51,7 @@ def test_while_others_ask_many_of_one_key_are_let_in_with_time_between_them():
 
 def test_a_key_with_few_requests_waits_for_no_clock_though_others_ask():
     async def meet() -> list[str]:
-        stile, through = Turnstile(2, apart=HOUR, has_many=lambda key: key == "bad"), []
+        stile, through = FairScheduler(2, spacing=HOUR, has_many=lambda key: key == "bad"), []
         await passes(stile, "good", through)
         await passes(stile, "bad", through)
         waiting = asyncio.create_task(passes(stile, "bad", through))
@@ -66,8 +66,8 @@ def test_a_key_with_few_requests_waits_for_no_clock_though_others_ask():
 
 
 def test_a_key_has_many_while_it_has_more_than_two_under_way_and_no_longer():
-    lanes = Lanes()
-    many = lanes.turnstile(0)._has_many
+    lanes = RequestLanes()
+    many = lanes.scheduler(0)._has_many
     with lanes.request("a"), lanes.request("a"):
         assert not many("a")
         with lanes.request("a"):
@@ -79,7 +79,7 @@ def test_a_key_has_many_while_it_has_more_than_two_under_way_and_no_longer():
 
 def test_a_key_that_asks_alone_never_waits_for_the_clock():
     async def meet() -> list[str]:
-        stile, through = Turnstile(2, apart=HOUR), []
+        stile, through = FairScheduler(2, spacing=HOUR), []
         await asyncio.gather(*(passes(stile, "only", through) for _ in range(20)))
         return through
 
@@ -88,7 +88,7 @@ def test_a_key_that_asks_alone_never_waits_for_the_clock():
 
 def test_those_who_wait_for_the_clock_are_let_in_when_it_is_time():
     async def meet() -> list[str]:
-        stile, through = Turnstile(2, apart=0.001), []
+        stile, through = FairScheduler(2, spacing=0.001), []
         await passes(stile, "good", through)
         async with asyncio.timeout(DEADLINE):
             await asyncio.gather(*(passes(stile, "bad", through) for _ in range(20)))
@@ -98,12 +98,12 @@ def test_those_who_wait_for_the_clock_are_let_in_when_it_is_time():
 
 
 def test_connections_that_come_at_once_speak_one_after_the_other_and_one_that_comes_alone_at_once():
-    door = server.Door()
-    waits = [door.wait(100.0) for _ in range(50)]
+    pacer = server.ConnectionPacer()
+    waits = [pacer.delay(100.0) for _ in range(50)]
     assert waits[0] == 0
     assert all(0 < later - sooner < 0.01 for sooner, later in pairwise(waits))
-    assert door.wait(200.0) == 0
-    assert door.wait(200.0) > 0
+    assert pacer.delay(200.0) == 0
+    assert pacer.delay(200.0) > 0
 
 
 class Endless:
@@ -149,8 +149,8 @@ class Endless:
 
 
 def test_where_too_many_leave_their_answers_unread_those_who_wait_longest_are_let_go_before_their_time(monkeypatch):
-    monkeypatch.setattr(server, "_MOST_UNREAD", 3)
-    monkeypatch.setattr(server, "_PATIENCE", 0.0)
+    monkeypatch.setattr(server, "_MAX_UNREAD", 3)
+    monkeypatch.setattr(server, "_MIN_UNREAD_SECONDS", 0.0)
     app = Endless()
     with listening(app, write_seconds=HOUR) as (_, port):
         socks = []

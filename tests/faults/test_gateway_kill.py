@@ -36,9 +36,9 @@ MORE = 6
 
 CARELESS = """
 import asyncio
-from recto.gateway.responses import Streamed
+from recto.gateway.responses import StreamedResponse
 
-until_whole, store = Streamed._until_whole, Streamed._store
+until_whole, store = StreamedResponse._until_complete, StreamedResponse._store
 
 async def at_once(self, send):
     await self._send(send, b"".join(await until_whole(self, send)))
@@ -48,7 +48,7 @@ async def slowly(self):
     await asyncio.sleep(5)
     await store(self)
 
-Streamed._until_whole, Streamed._store = at_once, slowly
+StreamedResponse._until_complete, StreamedResponse._store = at_once, slowly
 """
 """Tells the end before the answer is stored, on a slow disk."""
 

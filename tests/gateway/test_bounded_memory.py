@@ -17,8 +17,8 @@ from recto.config.settings import GatewaySettings
 from recto.errors import EmbedderFailed, RequestRefused
 from recto.gateway.api_keys import Key, Keys, Lookup
 from recto.gateway.middleware.rate_limit import RateLimits
-from recto.gateway.proxy import Lanes
-from recto.gateway.scheduler import Turnstile
+from recto.gateway.proxy import RequestLanes
+from recto.gateway.scheduler import FairScheduler
 from recto.health.exporters._active_sessions import ActiveSessions
 from recto.health.metrics import Alert
 from recto.recall import indexer as indexing
@@ -45,15 +45,15 @@ def test_many_sessions_leave_no_more_behind_than_few(tmp_path):
     given = {"sessions": 4}
     with running(upstream) as up, gateway(tmp_path, up.url, gateway=given) as gw, httpx2.Client(timeout=60) as client:
         turns, sessions = gw.gateway.turns, gw.gateway.sessions
-        turns.placing.prints.most = 16
+        turns.resolver.fingerprints.most = 16
         for number in range(40):
             body = {"model": "gpt-4o", "messages": [{"role": "user", "content": f"task {number}"}], "tools": TOOLS}
             answer = client.post(
                 f"{gw.url}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {gw.secret}"}
             )
             assert answer.status_code == 200
-        assert len(sessions._held) <= 4
-        assert len(turns.placing.prints._known) <= 16
+        assert len(sessions._open_sessions) <= 4
+        assert len(turns.resolver.fingerprints._known) <= 16
         assert turns._busy == {}
 
 
@@ -126,16 +126,16 @@ def test_a_session_that_was_cut_away_is_still_missed_by_the_next_writer(tmp_path
     file.close()
 
 
-async def passes(stile: Turnstile, key: str, order: list[str], name: str) -> None:
-    async with stile.passed(key):
+async def passes(stile: FairScheduler, key: str, order: list[str], name: str) -> None:
+    async with stile.slot(key):
         order.append(name)
         await asyncio.sleep(0)
 
 
 def test_one_request_of_another_key_waits_for_none_of_the_many():
     async def meet() -> list[str]:
-        stile, order = Turnstile(1), []
-        async with stile.passed("bad"):
+        stile, order = FairScheduler(1), []
+        async with stile.slot("bad"):
             many = [asyncio.create_task(passes(stile, "bad", order, f"bad{number}")) for number in range(100)]
             await asyncio.sleep(0)
             good = asyncio.create_task(passes(stile, "good", order, "good"))
@@ -150,11 +150,11 @@ def test_one_request_of_another_key_waits_for_none_of_the_many():
 
 def test_no_more_than_so_many_work_at_once_and_who_gives_up_makes_room():
     async def meet() -> int:
-        stile, inside, most = Turnstile(3), 0, 0
+        stile, inside, most = FairScheduler(3), 0, 0
 
         async def work(number: int) -> None:
             nonlocal inside, most
-            async with stile.passed(str(number % 5)):
+            async with stile.slot(str(number % 5)):
                 inside += 1
                 most = max(most, inside)
                 try:
@@ -174,8 +174,8 @@ def test_no_more_than_so_many_work_at_once_and_who_gives_up_makes_room():
 
 
 def test_small_requests_do_not_wait_behind_large_ones():
-    lanes = Lanes()
-    assert lanes.turnstile(1_000) is not lanes.turnstile(10_000_000)
+    lanes = RequestLanes()
+    assert lanes.scheduler(1_000) is not lanes.scheduler(10_000_000)
 
 
 def test_one_key_cannot_take_every_place_to_work():
@@ -191,7 +191,7 @@ def test_one_key_cannot_take_every_place_to_work():
         pass
     for one in held:
         one.__exit__(None, None, None)
-    assert limits.under_way == 0
+    assert limits.in_flight == 0
 
 
 class Counted(MemoryStore):

@@ -13,7 +13,7 @@ from recto.config.factory import open_store
 from recto.errors import RequestRefused
 from recto.gateway.api_keys import SESSION as KEYS
 from recto.gateway.client import GatewayClient
-from recto.gateway.local import nearby
+from recto.gateway.local import connect_gateway
 
 MAIN = "agent:default:main"
 
@@ -55,7 +55,7 @@ def own(tmp_path, upstream, **more):
 
 def test_a_gateway_of_ones_own_answers_and_keeps_everything_in_the_store(tmp_path, upstream):
     settings = own(tmp_path, upstream)
-    with nearby(settings) as reached:
+    with connect_gateway(settings) as reached:
         said, headers, usage = asked(reached, conversation)
         shown = asked(reached, lambda client: client.get("/session/transcript", session=MAIN, order="desc", limit=5))
     assert said == "It left Lisbon on Monday."
@@ -69,32 +69,32 @@ def test_a_gateway_of_ones_own_answers_and_keeps_everything_in_the_store(tmp_pat
 
 def test_the_key_of_a_gateway_of_ones_own_ends_with_it_and_is_stored_nowhere(tmp_path, upstream):
     settings = own(tmp_path, upstream)
-    with nearby(settings, name="the chat") as reached:
+    with connect_gateway(settings, name="the chat") as reached:
         who = asked(reached, lambda client: client.get("/asker"))
         assert (who["name"], who["agent"], who["main"]) == ("the chat", "default", MAIN)
     store = open_store(settings)
     assert store.head(KEYS).seq == 0
     store.close()
-    with nearby(settings) as later, pytest.raises(RequestRefused) as refused:
+    with connect_gateway(settings) as later, pytest.raises(RequestRefused) as refused:
         asked(type(later)(url=later.url, key=reached.key), lambda client: client.get("/asker"))
     assert refused.value.status == 401
 
 
 def test_a_gateway_of_ones_own_listens_on_loopback_whatever_the_settings_say(tmp_path, upstream):
-    with nearby(own(tmp_path, upstream, host="0.0.0.0", hosts=["recto.example"], port=1)) as reached:
+    with connect_gateway(own(tmp_path, upstream, host="0.0.0.0", hosts=["recto.example"], port=1)) as reached:
         assert reached.url.startswith("http://127.0.0.1:")
 
 
 def test_a_gateway_that_runs_already_is_asked_where_it_is(tmp_path, upstream):
     with gateway(tmp_path, upstream.url) as running_gateway:
         settings = own(tmp_path / "elsewhere", upstream)
-        with nearby(settings, running_gateway.url, running_gateway.secret) as reached:
+        with connect_gateway(settings, running_gateway.url, running_gateway.secret) as reached:
             assert asked(reached, conversation)[0] == "It left Lisbon on Monday."
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_what_the_gateway_refuses_is_told_in_its_own_words(tmp_path, upstream):
-    with nearby(own(tmp_path, upstream)) as reached:
+    with connect_gateway(own(tmp_path, upstream)) as reached:
         with pytest.raises(RequestRefused) as missing:
             asked(reached, lambda client: client.get("/session", session="agent:default:nowhere"))
         assert (missing.value.status, missing.value.code) == (404, "not_found")

@@ -13,8 +13,8 @@ from tests.gateway.gateways import gateway
 from recto.formats.openai_chat import CHAT, OPENAI_CHAT
 from recto.gateway.api_keys import Key
 from recto.gateway.request import open_request
-from recto.gateway.responses import Streamed
-from recto.gateway.session_resolver import Named
+from recto.gateway.responses import StreamedResponse
+from recto.gateway.session_resolver import SessionHint
 from recto.gateway.upstreams.http import UpstreamResponse
 from recto.transcript.entries import MESSAGE
 
@@ -26,7 +26,7 @@ EVENTS = [
 ]
 
 
-async def answered(streamed: Streamed, heard: list[bytes], leaves: bytes) -> None:
+async def answered(streamed: StreamedResponse, heard: list[bytes], leaves: bytes) -> None:
     """Runs an answer for a client that is gone as soon as it should hear certain bytes."""
 
     async def send(message: Any) -> None:
@@ -56,12 +56,12 @@ def test_what_is_kept_of_an_answer_that_nobody_waited_for(tmp_path, leaves, role
     with gateway(tmp_path, "http://127.0.0.1:9") as gw:
         body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "I am Ada."}], "tools": [{"type": "f"}]}
         turns, asked = gw.gateway.turns, open_request(json.dumps(body).encode(), CHAT)
-        turn = turns.begin(Key(id="", name="test"), asked, Named(name="", own=False))
+        turn = turns.begin(Key(id="", name="test"), asked, SessionHint(name="", is_explicit=False))
         answer = UpstreamResponse(status=200, headers=[], pieces=pieces(), close=close)
         heard: list[bytes] = []
-        streamed = Streamed(turn=turn, turns=turns, answer=answer, format=OPENAI_CHAT, headers=[])
+        streamed = StreamedResponse(turn=turn, turns=turns, answer=answer, format=OPENAI_CHAT, headers=[])
         asyncio.run(answered(streamed, heard, leaves))
-        entries = list(gw.store.read(turn.placed.session))
+        entries = list(gw.store.read(turn.resolved.name))
         assert [entry.role for entry in entries if entry.kind == MESSAGE] == roles
         cut = [json.loads(entry.content) for entry in entries if entry.kind == "reply_cut"]
         assert len(cut) == parts

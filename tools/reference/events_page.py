@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from recto.config import Settings
 from recto.engine.audit import TOPICS
 from recto.gateway.metrics import RequestMetrics
-from recto.gateway.proxy import Asking
+from recto.gateway.proxy import RequestOutcome
 from recto.health.alerts import ALERT_KINDS as ALERTS
 from recto.health.exporters.fields import COMPONENTS, DECISIONS, FIELDS, POLICIES, ZONES
 from recto.health.exporters.json_log import JsonLog
@@ -167,7 +167,9 @@ def _metrics() -> Iterator[tuple[str, str, str, str]]:
     metrics.turn("agent:default:main", _TURN)
     requests = RequestMetrics(metrics, lambda: 0, known_model=lambda model: True)
     requests.watch(_Behind())  # type: ignore[arg-type]  # only this of a replica is looked at
-    requests.asked(Asking(wire="openai.chat", model="gpt-4o", upstream="", outcome="ok", seconds=1.0, ours=0.01))
+    requests.count(
+        RequestOutcome(wire="openai.chat", model="gpt-4o", upstream="", outcome="ok", seconds=1.0, gateway_seconds=0.01)
+    )
     for family in sorted(registry.collect(), key=lambda one: one.name):
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -38,7 +38,7 @@ from recto.transcript.entries import session_key
 
 if TYPE_CHECKING:
     from recto.cli._conversation import ChatClient
-    from recto.gateway.local import Reached
+    from recto.gateway.local import GatewayAddress
 
 
 EXTRA = "screens,gateway"
@@ -66,15 +66,15 @@ def chat_command(settings: Settings, session: str | None, model: str | None, url
     """
     watched = not as_json and sys.stdin.isatty() and out.is_terminal
     need("chat", [*(CLIENT if url else GATEWAY), *(["prompt_toolkit"] if watched else [])], EXTRA)
-    from recto.gateway.local import nearby  # noqa: PLC0415  # only for who has the packages
+    from recto.gateway.local import connect_gateway  # noqa: PLC0415  # only for who has the packages
 
     settings = replace(settings, session=session_key(session or settings.session))
     own = "" if url and not session else settings.session
-    with nearby(settings, url, key, name="recto chat") as reached:
+    with connect_gateway(settings, url, key, name="recto chat") as reached:
         asyncio.run(_chat(reached, own, model or "", watched=watched, as_json=as_json))
 
 
-async def _chat(reached: Reached, session: str, model: str, *, watched: bool, as_json: bool) -> None:
+async def _chat(reached: GatewayAddress, session: str, model: str, *, watched: bool, as_json: bool) -> None:
     from recto.cli._conversation import begun  # noqa: PLC0415
     from recto.gateway.client import GatewayClient  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Puts the gateway together: the routes, what answers them, and what stands in front."""
+"""Assembles the gateway: routes, handlers, and the guard in front of them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.formats.errors import TIMED_OUT, UPSTREAM_FAILED
 from recto.gateway.api_keys import SESSION as KEYS_SESSION
 from recto.gateway.api_keys import Key, Keys
-from recto.gateway.errors import refused, said_no
+from recto.gateway.errors import coded_response, error_response
 from recto.gateway.inspection.operations import RULES
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.inspection.routes import routes as inspection_routes
 from recto.gateway.inspection.sources import Sources
 from recto.gateway.mcp import RULES as MCP_RULES
-from recto.gateway.mcp import McpDoor
+from recto.gateway.mcp import GatewayMcp
 from recto.gateway.metrics import RequestMetrics
 from recto.gateway.middleware.auth import TABLE, AccessPolicy, Guard
-from recto.gateway.models_api import Listing
-from recto.gateway.proxy import Asking, Lanes, Proxy
+from recto.gateway.models_api import ModelsApi
+from recto.gateway.proxy import Proxy, RequestLanes, RequestOutcome
 from recto.gateway.request import open_request
-from recto.gateway.responses_state import Holding
+from recto.gateway.responses_state import ConversationState
 from recto.gateway.session_id import OWN_HEADER, named_session
 from recto.gateway.session_pool import SessionPool
-from recto.gateway.session_resolver import Named
+from recto.gateway.session_resolver import SessionHint
 from recto.gateway.static import StaticFiles
 from recto.gateway.turn import TurnRunner
 from recto.gateway.upstreams.embedded import EmbeddedUpstream
@@ -50,7 +50,7 @@ _Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Gateway:
-    """One gateway over one store: an ASGI application, and what it is made of."""
+    """One gateway over one store: an ASGI application and its parts."""
 
     def __init__(self, settings: Settings, store: TranscriptStore) -> None:
         clock = SystemClock()
@@ -60,22 +60,22 @@ class Gateway:
         self.upstreams = upstreams_for(settings, partial(_embedded, settings))
         self.settings = settings = self._with_embedded(settings)
         known = Registry(overrides=settings.models)
-        told = make_sinks(settings)
-        self.metrics = make_metrics(settings, told)
-        self._sinks: list[HealthSink] = [self.metrics, *told]
+        sinks = make_sinks(settings)
+        self.metrics = make_metrics(settings, sinks)
+        self._sinks: list[HealthSink] = [self.metrics, *sinks]
         self._indexer = make_indexer(settings, store)
         self.sessions = SessionPool(settings, store, self._indexer, sinks=self._sinks)
         self.replica = open_replica(settings, store)
         self._sources = Sources(Inspection(self.sessions, settings), self.replica)
         self.turns = TurnRunner(self.sessions, clock)
-        self.holding = Holding(self.sessions, self.turns, clock)
-        self.listing = Listing(self.upstreams, self.sessions, self._indexer)
+        self.conversations = ConversationState(self.sessions, self.turns, clock)
+        self.models_api = ModelsApi(self.upstreams, self.sessions, self._indexer)
         self.authority = AccessPolicy(TABLE, RULES, MCP_RULES)
-        self._mcp = McpDoor(Inspection(self.sessions, settings))
+        self._mcp = GatewayMcp(Inspection(self.sessions, settings))
         self.guard = Guard(Starlette(routes=[], lifespan=self._lifespan), settings.gateway, self.keys, self.authority)
         self.requests = RequestMetrics(
             self.metrics,
-            lambda: self.guard.limits.under_way,
+            lambda: self.guard.limits.in_flight,
             known_model=lambda model: known.card(model, warn=False).known,
         )
         if self.replica is not None:
@@ -91,15 +91,15 @@ class Gateway:
         return self.guard
 
     def index(self, session: str) -> None:
-        """Has a session brought into the index of recall in the background, before anybody asks for it."""
+        """Index a session for recall in the background, before the first query."""
         self._indexer.schedule(session)
 
     def drain(self) -> None:
-        """The end has begun: it is no longer ready for requests."""
+        """Report from now on that the gateway is not ready for requests."""
         self.draining = True
 
     def close(self) -> None:
-        """Lets go of sessions, of the index and of the replica; the store stays open."""
+        """Close sessions, index and replica; the store stays open."""
         self.sessions.close()
         self._sources.close()
         if self.replica is not None:
@@ -111,7 +111,7 @@ class Gateway:
                     close()
 
     def _with_embedded(self, settings: Settings) -> Settings:
-        """Whatever a client calls the model in this process, its window is that of the model."""
+        """Return the settings with the window of the embedded model, under whatever name clients use it."""
         models = dict(settings.models)
         for upstream in self.upstreams.by_name.values():
             if isinstance(upstream, EmbeddedUpstream):
@@ -129,51 +129,51 @@ class Gateway:
             await on_a_thread(self.close)
 
     def _routes(self) -> list[Route]:
-        lanes = Lanes()
+        lanes = RequestLanes()
         return [
             *StaticFiles().routes(),
             Route("/healthz", self._healthy),
             Route("/readyz", self._ready),
             Route("/metrics", self._metrics),
             *(route for format in FORMATS.values() for route in self._routes_of(format, lanes)),
-            Route("/v1/models", self._answer(DEFAULT_FORMAT, self._models)),
-            Route("/v1/embeddings", self._answer(DEFAULT_FORMAT, self._embeddings), methods=["POST"]),
+            Route("/v1/models", self._handler(DEFAULT_FORMAT, self._models)),
+            Route("/v1/embeddings", self._handler(DEFAULT_FORMAT, self._embeddings), methods=["POST"]),
             *inspection_routes(self._sources),
             *self._mcp.routes(),
         ]
 
-    def _routes_of(self, format: Format, lanes: Lanes) -> Iterator[Route]:
+    def _routes_of(self, format: Format, lanes: RequestLanes) -> Iterator[Route]:
         """The routes of one wire format."""
         api = format.api
-        yield Route(api.path, Proxy(format, self.turns, self.upstreams, lanes, self._over), methods=["POST"])
+        yield Route(api.path, Proxy(format, self.turns, self.upstreams, lanes, self._report), methods=["POST"])
         if api.count_tokens_path:
-            yield Route(api.count_tokens_path, self._answer(format, partial(self._count, format)), methods=["POST"])
+            yield Route(api.count_tokens_path, self._handler(format, partial(self._count, format)), methods=["POST"])
         if api.compact_path:
-            yield Route(api.compact_path, self._answer(format, partial(self._compact, format)), methods=["POST"])
+            yield Route(api.compact_path, self._handler(format, partial(self._compact, format)), methods=["POST"])
         if path := api.conversations_path:
-            yield Route(path, self._answer(format, partial(self._open_conversation, format)), methods=["POST"])
-            yield Route(f"{path}/{{id}}", self._answer(format, self._conversation))
-            yield Route(f"{path}/{{id}}/items", self._answer(format, self._items))
+            yield Route(path, self._handler(format, partial(self._open_conversation, format)), methods=["POST"])
+            yield Route(f"{path}/{{id}}", self._handler(format, self._conversation))
+            yield Route(f"{path}/{{id}}/items", self._handler(format, self._items))
 
-    def _over(self, asking: Asking) -> None:
-        """A request to a model is over."""
-        self.requests.asked(asking)
+    def _report(self, outcome: RequestOutcome) -> None:
+        """Count a finished model request, and report it to the health sinks."""
+        self.requests.count(outcome)
         for sink in self._sinks:
             if callable(took := getattr(sink, "took", None)):
-                took(asking.model, asking.seconds, "" if asking.outcome == "ok" else asking.outcome)
+                took(outcome.model, outcome.seconds, "" if outcome.outcome == "ok" else outcome.outcome)
 
-    def _answer(self, format: Format, handler: _Handler) -> _Handler:
-        """A handler whose typed errors are answered in its protocol's shape."""
+    def _handler(self, format: Format, handler: _Handler) -> _Handler:
+        """Wrap a handler: its typed errors become responses in the client's format."""
 
-        async def answered(request: Request) -> Response:
+        async def handle(request: Request) -> Response:
             try:
                 return await handler(request)
             except RectoError as error:
-                return refused(error, format, "")
+                return error_response(error, format, "")
             except UpstreamUnreachable as error:
-                return said_no(format, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), "")
+                return coded_response(format, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), "")
 
-        return answered
+        return handle
 
     async def _healthy(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -192,23 +192,23 @@ class Gateway:
         return Response(body, media_type=kind)
 
     async def _count(self, format: Format, request: Request) -> Response:
-        asked = await on_a_thread(open_request, await request.body(), format.name)
-        tokens = await on_a_thread(self.holding.tokens, _key(request), asked)
+        parsed = await on_a_thread(open_request, await request.body(), format.name)
+        tokens = await on_a_thread(self.conversations.tokens, _key(request), parsed)
         return JSONResponse(format.api.token_count(tokens))
 
     async def _compact(self, format: Format, request: Request) -> Response:
-        asked = await on_a_thread(open_request, await request.body(), format.name)
+        parsed = await on_a_thread(open_request, await request.body(), format.name)
         headers = dict(request.headers)
-        named = Named(name=named_session(headers, asked), own=OWN_HEADER in headers)
-        return JSONResponse(await on_a_thread(self.holding.compact, _key(request), asked, named))
+        hint = SessionHint(name=named_session(headers, parsed), is_explicit=OWN_HEADER in headers)
+        return JSONResponse(await on_a_thread(self.conversations.compact, _key(request), parsed, hint))
 
     async def _open_conversation(self, format: Format, request: Request) -> Response:
-        given = _object(await request.body() or b"{}")
-        return JSONResponse(await on_a_thread(self.holding.open_conversation, _key(request), given, format))
+        fields = _object(await request.body() or b"{}")
+        return JSONResponse(await on_a_thread(self.conversations.open_conversation, _key(request), fields, format))
 
     async def _conversation(self, request: Request) -> Response:
         id = request.path_params["id"]
-        return JSONResponse(await on_a_thread(self.holding.conversation, _key(request), id))
+        return JSONResponse(await on_a_thread(self.conversations.conversation, _key(request), id))
 
     async def _items(self, request: Request) -> Response:
         query = request.query_params
@@ -216,7 +216,7 @@ class Gateway:
         if not limit.isdecimal() or len(limit) > 4:
             raise InputError("'limit' is a number from 1 to 100")
         page = await on_a_thread(
-            self.holding.items,
+            self.conversations.items,
             _key(request),
             request.path_params["id"],
             after=query.get("after", ""),
@@ -226,10 +226,10 @@ class Gateway:
         return JSONResponse(page)
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse(await self.listing.models(dict(request.headers), _key(request)))
+        return JSONResponse(await self.models_api.models(dict(request.headers), _key(request)))
 
     async def _embeddings(self, request: Request) -> Response:
-        return await self.listing.embeddings(dict(request.headers), _key(request), await request.body())
+        return await self.models_api.embeddings(dict(request.headers), _key(request), await request.body())
 
 
 def _embedded(settings: Settings) -> Upstream:

@@ -1,4 +1,4 @@
-"""Why a request is not answered, in the shape that its protocol's clients expect."""
+"""Error responses in the shape that the clients of each wire format expect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from recto.formats.errors import (
     OVERLOADED,
     TOO_LARGE,
 )
-from recto.gateway.responses import WholeResponse
+from recto.gateway.responses import BufferedResponse
 
 _CODES: Final[tuple[tuple[type[RectoError], str], ...]] = (
     (CannotCross, CANNOT_CROSS),
@@ -40,56 +40,58 @@ _CODES: Final[tuple[tuple[type[RectoError], str], ...]] = (
     (InputError, MALFORMED),
     (SettingsError, MALFORMED),
     (StoreError, OVERLOADED),
-    (WindowOverflow, OVERLOADED),  # of what could leave once it is indexed: it is worth asking again
+    (WindowOverflow, OVERLOADED),  # what blocks it can be evicted once it is indexed: a retry may succeed
 )
 
 
-def refused(error: RectoError, format: Format, id: str, headers: Mapping[str, str] | None = None) -> WholeResponse:
-    """What a typed error becomes. An overflow is told as one only where asking again would not help."""
+def error_response(
+    error: RectoError, format: Format, id: str, headers: Mapping[str, str] | None = None
+) -> BufferedResponse:
+    """Return the response for a typed error. An overflow is reported as such only where a retry would not help."""
     if isinstance(error, WindowOverflow) and not error.kept_by:
         status, body = format.errors.overflow(error.tokens, error.room, detail=str(error), request_id=id)
-        return WholeResponse(status, body, answer_headers(headers or {}, id))
+        return BufferedResponse(status, body, response_headers(headers or {}, id))
     code = next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL)
-    return said_no(format, code, str(error), id, headers)
+    return coded_response(format, code, str(error), id, headers)
 
 
-def said_no(
+def coded_response(
     format: Format, code: str, message: str, id: str, headers: Mapping[str, str] | None = None
-) -> WholeResponse:
-    """A refusal by its code."""
+) -> BufferedResponse:
+    """Return the response for an error code."""
     status = format.errors.status_for(code)
     body = format.errors.error_body(status, code, message, request_id=id)
-    return WholeResponse(status, body, answer_headers(headers or {}, id))
+    return BufferedResponse(status, body, response_headers(headers or {}, id))
 
 
-def answer_headers(ours: Mapping[str, str], id: str) -> list[tuple[str, str]]:
-    """The headers of an answer that is our own."""
-    return [("content-type", "application/json"), ("x-request-id", id), ("request-id", id), *spelled(ours)]
+def response_headers(headers: Mapping[str, str], id: str) -> list[tuple[str, str]]:
+    """Return the headers of a response made by the gateway itself."""
+    return [("content-type", "application/json"), ("x-request-id", id), ("request-id", id), *encode_headers(headers)]
 
 
-def spelled(ours: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Our headers as the wire takes them: what is not ASCII is percent-encoded."""
-    return [(name, value if value.isascii() else quote(value, safe=":/~@.,-_ ")) for name, value in ours.items()]
+def encode_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Encode header values for the wire: values that are not ASCII are percent-encoded."""
+    return [(name, value if value.isascii() else quote(value, safe=":/~@.,-_ ")) for name, value in headers.items()]
 
 
 MCP_PATH = "/mcp"
-"""Where the Model Context Protocol is spoken."""
+"""The endpoint of the Model Context Protocol."""
 _INVALID_REQUEST = -32600
-"""The number that JSON-RPC has for a request that is not taken."""
+"""JSON-RPC's code for an invalid request."""
 
 
-def denied(path: str, refused: RequestRefused) -> Response:
-    """The answer to a request that is not taken."""
+def denied(path: str, refusal: RequestRefused) -> Response:
+    """Return the response to a request that was refused before it was handled."""
     errors = format_at(path).errors
-    status = errors.status_for(OVERLOADED) if refused.code == OVERLOADED else refused.status
-    headers = {} if refused.retry_after is None else {"retry-after": str(refused.retry_after)}
+    status = errors.status_for(OVERLOADED) if refusal.code == OVERLOADED else refusal.status
+    headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
     if path.startswith("/api/"):
-        body = json.dumps({"error": {"code": refused.code, "message": refused.message}}).encode()
+        body = json.dumps({"error": {"code": refusal.code, "message": refusal.message}}).encode()
     elif path == MCP_PATH:
-        error = {"code": _INVALID_REQUEST, "message": refused.message}
+        error = {"code": _INVALID_REQUEST, "message": refusal.message}
         body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
     else:
-        body = errors.error_body(status, refused.code, refused.message)
+        body = errors.error_body(status, refusal.code, refusal.message)
     return Response(body, status, headers=headers, media_type="application/json")

@@ -1,8 +1,8 @@
-"""Which session a history belongs to, when nobody says: each message is hashed onto the hash of those before it.
+"""Finds the session of a history that names none: each message is hashed onto the hash of those before it.
 
-An answer that was given is noted under the hash of everything up to it. When the client sends its history again, the
-hash up to its last answer is looked up, once, however long the history is. Notes are entries of sessions of their own,
-which nobody can name; they are spread by hash, so that no two conversations wait for each other.
+Every response is recorded under the hash of the history up to it. When a client sends its history again, the hash up to
+its last response is looked up once, however long the history is. The records are entries in sessions of their own that
+no caller can name; they are sharded by hash, so that no two conversations wait for each other.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from recto.transcript.events import event
 from recto.transcript.protocols import Clock
 from recto.transcript.tenancy import TenantStore
 
-_NOTED = "lineage"
 _AREA = "lineage"
-_TRIES = 4
-_TOGETHER = 8
-"""Notes that are handed in at once, beside those of the threads that turns run on."""
+"""The records of a tenant, and the kind of their entries."""
+_ATTEMPTS = 4
+_WRITERS = 8
+"""Threads that write records, besides those that turns run on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,38 +31,38 @@ class LineagePoint:
     """A point of a session: everything up to and including an entry."""
 
     session: str
-    """As it is stored."""
+    """The stored key."""
     seq: int
 
 
-def seed_of(tenant: str, agent: str, named: str, wire: str) -> bytes:
-    """Where the hashes of a conversation begin: those of two tenants, agents, names or formats never meet."""
-    return hashlib.sha256(json.dumps(["recto lineage 1", tenant, agent, named, wire]).encode()).digest()
+def seed_of(tenant: str, agent: str, name: str, wire: str) -> bytes:
+    """Return the start of a hash chain: chains of two tenants, agents, names or formats never meet."""
+    return hashlib.sha256(json.dumps(["recto lineage 1", tenant, agent, name, wire]).encode()).digest()
 
 
 class Lineage:
-    """What is noted of which history is where."""
+    """Records where histories are stored."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._together = ThreadPoolExecutor(max_workers=_TOGETHER, thread_name_prefix="recto-lineage")
+        self._writers = ThreadPoolExecutor(max_workers=_WRITERS, thread_name_prefix="recto-lineage")
 
     def find(self, store: TenantStore, name: bytes | str) -> LineagePoint | None:
-        """Where a history is, by its hash, or by the id under which a client was told of it."""
+        """Find a history by its hash, or by the id that a client was given for it."""
         key = _key(name)
         entry = store.find_record(_AREA, _shard(key), key)
         if entry is None:
             return None
-        about: dict[str, Any] = json.loads(entry.content)
-        place = LineagePoint(session=about["session"], seq=about["seq"])
-        # A session that was erased on purpose is nobody's past any more, though the note of it is still there.
-        return place if place.seq <= store.head(place.session).seq else None
+        payload: dict[str, Any] = json.loads(entry.content)
+        point = LineagePoint(session=payload["session"], seq=payload["seq"])
+        # The record of a session that was erased on purpose is still there, but leads nowhere.
+        return point if point.seq <= store.head(point.session).seq else None
 
-    def note(self, store: TenantStore, name: bytes | str, place: LineagePoint) -> None:
-        """Notes where a history is. The first word stands: the same history is not noted twice."""
+    def record(self, store: TenantStore, name: bytes | str, point: LineagePoint) -> None:
+        """Record where a history is. The first record of a history wins."""
         key = _key(name)
-        draft = event(self._clock, _NOTED, {"session": place.session, "seq": place.seq}, key, surface="gateway")
-        for _ in range(_TRIES):
+        draft = event(self._clock, _AREA, {"session": point.session, "seq": point.seq}, key, surface="gateway")
+        for _ in range(_ATTEMPTS):
             try:
                 store.append_record(_AREA, _shard(key), [draft])
             except KeyReused:
@@ -71,17 +71,17 @@ class Lineage:
                 continue
             return
 
-    def note_all(self, store: TenantStore, names: Sequence[bytes | str], place: LineagePoint) -> None:
-        """Notes one place under several names. Given to the store at once they need one commit, not one each."""
-        others = [self._together.submit(self.note, store, name, place) for name in names[1:]]
+    def record_all(self, store: TenantStore, names: Sequence[bytes | str], point: LineagePoint) -> None:
+        """Record one point under several names. Written at once they share a commit."""
+        others = [self._writers.submit(self.record, store, name, point) for name in names[1:]]
         for name in names[:1]:
-            self.note(store, name, place)
+            self.record(store, name, point)
         for other in others:
             other.result()
 
 
-def longest(chain: Sequence[bytes], replies: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """Where a history may be known up to, the longest first: the places behind each answer, then ever further back.
+def lookup_order(chain: Sequence[bytes], replies: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """Yield where a history may be known up to, longest first: after each response, then at growing distances.
 
     Few are tried: an edit is nearly always near the end.
     """

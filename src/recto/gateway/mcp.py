@@ -1,6 +1,6 @@
-"""The MCP server at the gateway: tenant, agent and rights are those of the key that asks.
+"""The MCP server at the gateway: tenant, agent and rights are those of the caller's API key.
 
-The guard has looked at address, key, pace and size before anything gets here. It is there where the packages are.
+The guard has checked address, key, rate and size before a request arrives here. Needs the packages of the MCP server.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from recto.mcp.context import McpContext
 from recto.mcp.http import McpEndpoint
 
 RULES: tuple[Rule, ...] = (Rule("POST", MCP_PATH, "read"),) if find_spec("mcp_types") else ()
-"""Reading is enough to come in; a tool that changes something asks for the right to."""
+"""The route needs the right to read; tools that change something check for the right to change."""
 
 
-class McpDoor:
-    """The route, and what answers it."""
+class GatewayMcp:
+    """The MCP endpoint of a gateway."""
 
     def __init__(self, inspection: Inspection) -> None:
-        self._on = inspection
+        self._inspection = inspection
         self._mounted = McpEndpoint(self._context)
 
     def routes(self) -> list[Route]:
-        """None where the packages are missing."""
+        """Return the route; none where the packages are missing."""
         return [Route(MCP_PATH, self._mounted, methods=["POST"])] if RULES else []
 
     async def close(self) -> None:
-        """Lets go of what is under way."""
+        """Cancel requests in flight."""
         await self._mounted.close()
 
     def _context(self, request: Request) -> McpContext:
         key: Key = request.scope["recto.key"]
-        store = self._on.sessions.view(key)
         named = own_name(request.headers)
+        store = self._inspection.sessions.view(key)
 
         @contextmanager
         def use(name: str) -> Iterator[Session]:
-            model = self._on.last_model(store, store.key(name))
-            with self._on.sessions.use(key, name, model) as session:
+            model = self._inspection.last_model(store, store.key(name))
+            with self._inspection.sessions.use(key, name, model) as session:
                 yield session
 
         return McpContext(

@@ -1,4 +1,4 @@
-"""What the gateway itself counts, beside what is counted of turns. Labels are few, and none names a session."""
+"""Metrics of gateway requests, besides those of turns. Labels have few values, and none names a session."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from math import nan
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from recto.gateway.proxy import Asking
+from recto.gateway.proxy import RequestOutcome
 from recto.health.exporters.base import ModelLabels
 from recto.health.exporters.prometheus import Metrics
 from recto.transcript.protocols import Replica
 
-_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-_OURS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_DURATIONS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_OVERHEAD = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class RequestMetrics:
-    """Counts requests to models."""
+    """Counts model requests."""
 
-    def __init__(self, metrics: Metrics, under_way: Callable[[], int], *, known_model: Callable[[str], bool]) -> None:
+    def __init__(self, metrics: Metrics, in_flight: Callable[[], int], *, known_model: Callable[[str], bool]) -> None:
         self._models = ModelLabels(known_model)
         labels = ("api", "model", "outcome")
         registry = metrics.registry
@@ -34,21 +34,21 @@ class RequestMetrics:
             "recto_request_seconds",
             "From the first look at a request to the end of its answer.",
             ("api",),
-            buckets=_SECONDS,
+            buckets=_DURATIONS,
             registry=registry,
         )
-        self._ours = Histogram(
+        self._overhead = Histogram(
             "recto_overhead_seconds",
             "The gateway's own work before the upstream is asked: store, relieve, recall, build.",
             ("api",),
-            buckets=_OURS,
+            buckets=_OVERHEAD,
             registry=registry,
         )
         gauge = Gauge("recto_requests_under_way", "Requests that are worked on now.", registry=registry)
-        gauge.set_function(under_way)
+        gauge.set_function(in_flight)
 
     def watch(self, replica: Replica) -> None:
-        """Tells how far a replica is behind, too."""
+        """Report the lag of a replica, too."""
 
         def behind() -> float:
             seconds = replica.behind
@@ -57,9 +57,9 @@ class RequestMetrics:
         says = "By how much the replica is behind, at most; not a number while that is not known."
         Gauge("recto_replica_behind_seconds", says, registry=self._registry).set_function(behind)
 
-    def asked(self, about: Asking) -> None:
-        """A request is over."""
-        api = about.wire
-        self._requests.labels(api, self._models.of(about.model), about.outcome).inc()
-        self._seconds.labels(api).observe(about.seconds)
-        self._ours.labels(api).observe(about.ours)
+    def count(self, outcome: RequestOutcome) -> None:
+        """Count a finished request."""
+        api = outcome.wire
+        self._requests.labels(api, self._models.of(outcome.model), outcome.outcome).inc()
+        self._seconds.labels(api).observe(outcome.seconds)
+        self._overhead.labels(api).observe(outcome.gateway_seconds)

@@ -1,4 +1,4 @@
-"""Which models can be asked, and texts as vectors: what clients ask beside answers."""
+"""The models and embeddings endpoints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recto.engine.async_session import on_a_thread
 from recto.errors import EmbedderFailed, InputError, UpstreamsWrong
 from recto.formats import format_of_client
 from recto.gateway.api_keys import Key
-from recto.gateway.responses import WholeResponse, whole_body
+from recto.gateway.responses import BufferedResponse, read_body
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.upstreams.http import HttpUpstream, Upstreams, UpstreamUnreachable
 from recto.recall.indexer import Indexer
@@ -21,15 +21,15 @@ from recto.tokens.limits import models_in_list
 if TYPE_CHECKING:
     from recto.recall.protocols import Matrix
 
-_SECONDS: Final = 10.0
-_LIST: Final = 8 * 1024 * 1024
-_VECTORS: Final = 64 * 1024 * 1024
-_TEXTS: Final = 256
-"""Texts that the embedder in this process takes at once."""
+_LIST_SECONDS: Final = 10.0
+_MAX_LIST_BYTES: Final = 8 * 1024 * 1024
+_MAX_VECTOR_BYTES: Final = 64 * 1024 * 1024
+_MAX_TEXTS: Final = 256
+"""Texts per request that the embedder in this process accepts."""
 
 
-class Listing:
-    """Asks all upstreams for their models, and the right one for vectors."""
+class ModelsApi:
+    """Lists the models of all upstreams, and embeds texts."""
 
     def __init__(self, upstreams: Upstreams, sessions: SessionPool, indexer: Indexer) -> None:
         self._upstreams = upstreams
@@ -37,10 +37,10 @@ class Listing:
         self._indexer = indexer
 
     async def models(self, headers: Mapping[str, str], key: Key) -> dict[str, Any]:
-        """Every model that a key can ask, in the shape that the client's protocol has for lists."""
+        """List the models that a key can use, in the client's format."""
         names = [key.upstream] if key.upstream else list(self._upstreams.by_name)
-        asked = [self._models_of(name, headers) for name in names if name in self._upstreams.by_name]
-        found = {str(one["id"]): one for many in await asyncio.gather(*asked) for one in many}
+        pending = [self._models_of(name, headers) for name in names if name in self._upstreams.by_name]
+        found = {str(one["id"]): one for many in await asyncio.gather(*pending) for one in many}
         return format_of_client(headers).api.model_list(list(found.values()))
 
     async def _models_of(self, name: str, headers: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -51,9 +51,9 @@ class Listing:
             return found or [{"id": upstream.name, "owned_by": "recto"}]
         format = upstream.speaks[0]
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(_LIST_SECONDS):
                 answer = await upstream.send("GET", format.api.upstream_models_path, b"", headers, format=format)
-                body = json.loads(await whole_body(answer, _LIST))
+                body = json.loads(await read_body(answer, _MAX_LIST_BYTES))
         except (UpstreamUnreachable, TimeoutError, ValueError, RecursionError):
             return found
         if answer.status != 200 or not isinstance(body, dict) or not isinstance(body.get("data"), list):
@@ -62,35 +62,35 @@ class Listing:
             self._sessions.learn(model, limits)
         return found + [one for one in body["data"] if isinstance(one, dict) and isinstance(one.get("id"), str)]
 
-    async def embeddings(self, headers: Mapping[str, str], key: Key, body: bytes) -> WholeResponse:
-        """Vectors: from the upstream that has the model, or from the embedder in this process."""
-        asked = _object(body)
-        upstream = self._upstreams.for_model(str(asked.get("model", "")), key)
+    async def embeddings(self, headers: Mapping[str, str], key: Key, body: bytes) -> BufferedResponse:
+        """Embed texts with the upstream that has the model, or with the embedder in this process."""
+        fields = _object(body)
+        upstream = self._upstreams.for_model(str(fields.get("model", "")), key)
         if isinstance(upstream, HttpUpstream):
             answer = await upstream.send("POST", "/embeddings", body, headers)
             try:
-                found = await whole_body(answer, _VECTORS)
+                found = await read_body(answer, _MAX_VECTOR_BYTES)
             finally:
                 await answer.close()
-            return WholeResponse(answer.status, found, [one for one in answer.headers if one[0] != "content-length"])
-        made = await on_a_thread(self._embedded, asked)
-        return WholeResponse(200, json.dumps(made).encode(), [("content-type", "application/json")])
+            return BufferedResponse(answer.status, found, [one for one in answer.headers if one[0] != "content-length"])
+        result = await on_a_thread(self._embedded, fields)
+        return BufferedResponse(200, json.dumps(result).encode(), [("content-type", "application/json")])
 
-    def _embedded(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def _embedded(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         embedder = self._indexer.embedder
         if embedder is None:
             raise UpstreamsWrong("there is no embedder here: see the setting recall.embedder")
-        given = asked.get("input")
-        texts = [given] if isinstance(given, str) else given
-        if not isinstance(texts, list) or not texts or not all(isinstance(one, str) for one in texts):
+        input = fields.get("input")
+        texts = [input] if isinstance(input, str) else input
+        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
             raise InputError("'input' is a text or a list of texts")
-        if len(texts) > _TEXTS:
-            raise InputError(f"at most {_TEXTS} texts at once")
+        if len(texts) > _MAX_TEXTS:
+            raise InputError(f"at most {_MAX_TEXTS} texts at once")
         try:
             vectors = embedder.documents(texts)
         except EmbedderFailed as error:
             raise UpstreamsWrong(str(error)) from None
-        packed = asked.get("encoding_format") == "base64"
+        packed = fields.get("encoding_format") == "base64"
         data = [
             {"object": "embedding", "index": place, "embedding": _vector(vectors, place, packed)}
             for place in range(len(texts))

@@ -1,4 +1,7 @@
-"""A client's request on its way through: stored, bounded, sent on, answered. One path for all three protocols."""
+"""Proxies model requests: stores them, bounds the prompt, calls the upstream, stores the response.
+
+There is one path for all wire formats.
+"""
 
 from __future__ import annotations
 
@@ -24,67 +27,75 @@ from recto.formats.convert.types import ResponseIds
 from recto.formats.errors import OVERFLOW, TIMED_OUT, UPSTREAM_FAILED
 from recto.formats.message import object_in
 from recto.gateway.api_keys import Key
-from recto.gateway.errors import answer_headers, refused, said_no, spelled
+from recto.gateway.errors import coded_response, encode_headers, error_response, response_headers
 from recto.gateway.request import ClientRequest, open_request
-from recto.gateway.responses import GONE, STOPPED, Crossing, Streamed, WholeResponse, finished, unless_gone, whole_body
-from recto.gateway.responses_state import Naming, held_names, with_names
-from recto.gateway.scheduler import Turnstile
+from recto.gateway.responses import (
+    DISCONNECTED,
+    STOPPED,
+    BufferedResponse,
+    StreamConverter,
+    StreamedResponse,
+    read_body,
+    run_to_completion,
+    unless_disconnected,
+)
+from recto.gateway.responses_state import HistoryIdStream, history_ids, with_history_ids
+from recto.gateway.scheduler import FairScheduler
 from recto.gateway.session_id import OWN_HEADER, named_session
-from recto.gateway.session_resolver import Named, compacted_in
+from recto.gateway.session_resolver import SessionHint, compacted_in
 from recto.gateway.turn import GatewayTurn, TurnRunner, refuse_defects
 from recto.gateway.upstreams.http import Upstream, UpstreamResponse, Upstreams, UpstreamUnreachable
 from recto.tokens.limits import limits_in_error
 
 _log = logging.getLogger("recto.gateway")
-_WHOLE: Final = 64 * 1024 * 1024
-"""Bytes of an answer that comes in one piece."""
-_ERROR: Final = 1024 * 1024
-"""Bytes of an error."""
-_NOTHING: Final = ProviderReply(messages=(), stop_reason="", usage=None)
-"""What an answer leaves that never began."""
-_LARGE: Final = 256 * 1024
-"""Bytes from which on a request is a large one: it may take seconds to store and to index what it brings."""
-_LARGE_AT_ONCE: Final = 4
-_FEW: Final = 2
-"""Requests that a key may have under way without being one of those that let others go before them."""
-_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
-"""Seconds between two looks at whether another gateway has let go of a session."""
-_ANSWER_TOKENS: Final = 4_096
-"""Tokens that an answer may have where a format wants a limit and the client's format has none."""
+_MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
+"""Limit on a response that is not streamed."""
+_MAX_ERROR_BYTES: Final = 1024 * 1024
+_NO_REPLY: Final = ProviderReply(messages=(), stop_reason="", usage=None)
+"""The stored part of a response that never began."""
+_LARGE_REQUEST: Final = 256 * 1024
+"""Bytes from which on a request counts as large: storing and indexing it may take seconds."""
+_LARGE_SLOTS: Final = 4
+_FEW_REQUESTS: Final = 2
+"""Requests that a key may have in flight before its next ones yield to other keys."""
+_MIN_PAUSE, _MAX_PAUSE = 0.02, 0.25
+"""Seconds between two checks whether another gateway has released a session."""
+_DEFAULT_OUTPUT_TOKENS: Final = 4_096
+"""Output limit where the upstream's format requires one and the client's format has none."""
 
 
-class Lanes:
-    """Requests that wait for each other, by what they share."""
+class RequestLanes:
+    """Orders requests: by CPU slots for each API key, and one at a time within a lane."""
 
     def __init__(self) -> None:
-        self._usual = Turnstile(has_many=self._has_many)
-        self._large = Turnstile(_LARGE_AT_ONCE, has_many=self._has_many)
-        self.ending = Turnstile(apart=0)
-        """What those go through whose answers were cut off: a thousand may go away at once."""
-        self._under_way: Counter[str] = Counter()
+        self._normal = FairScheduler(has_many=self._has_many)
+        self._large = FairScheduler(_LARGE_SLOTS, has_many=self._has_many)
+        self.cleanup = FairScheduler(spacing=0)
+        """Stores responses that were cut off: a thousand clients may disconnect at once."""
+        self._in_flight: Counter[str] = Counter()
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @contextmanager
     def request(self, key: str) -> Iterator[None]:
-        """One request of a key, from its last byte to the end of its answer."""
-        self._under_way[key] += 1
+        """Count a request of a key, from its last byte to the end of its response."""
+        self._in_flight[key] += 1
         try:
             yield
         finally:
-            self._under_way[key] -= 1
-            if not self._under_way[key]:
-                del self._under_way[key]
+            self._in_flight[key] -= 1
+            if not self._in_flight[key]:
+                del self._in_flight[key]
 
     def _has_many(self, key: str) -> bool:
-        return self._under_way[key] > _FEW
+        return self._in_flight[key] > _FEW_REQUESTS
 
-    def turnstile(self, size: int) -> Turnstile:
-        """What a request of so many bytes goes through for what needs the processor: small ones overtake large ones."""
-        return self._usual if size < _LARGE else self._large
+    def scheduler(self, size: int) -> FairScheduler:
+        """Return the scheduler for the CPU work of a request of this size: small requests overtake large ones."""
+        return self._normal if size < _LARGE_REQUEST else self._large
 
     @asynccontextmanager
     async def turn(self, lane: str) -> AsyncIterator[None]:
-        """Waits until nobody else is in the lane; nobody waits where there is none."""
+        """Wait until the lane is free. Without a lane, do not wait."""
         if not lane:
             yield
             return
@@ -102,233 +113,242 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """What is told of a request when it is over; no text, no session."""
+class RequestOutcome:
+    """What is reported about a finished request: no text, no session."""
 
     wire: str
     model: str
     upstream: str
     outcome: str
     seconds: float
-    ours: float
-    """Seconds of it that were the gateway's own work before the upstream was asked."""
+    gateway_seconds: float
+    """Seconds of the gateway's own work before the upstream was called."""
 
 
 class Proxy:
-    """Answers requests to models in one protocol."""
+    """Handles model requests in one wire format."""
 
     def __init__(
         self,
         format: Format,
         turns: TurnRunner,
         upstreams: Upstreams,
-        lanes: Lanes,
-        told: Callable[[Asking], None] = lambda asking: None,
+        lanes: RequestLanes,
+        report: Callable[[RequestOutcome], None] = lambda outcome: None,
     ) -> None:
         self._format = format
         self._turns = turns
         self._upstreams = upstreams
         self._lanes = lanes
-        self._told = told
+        self._report = report
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, whatever comes of it. It raises nothing but for a client that went away."""
-        request = Request(scope, receive)
+        """Handle one request. Errors are sent as responses; only a client that disconnects raises."""
+        http_request = Request(scope, receive)
         id = f"req_{uuid.uuid4().hex}"
         key: Key = scope["recto.key"]
         try:
             with self._lanes.request(key.id):
-                await self._through(request, key, id, send)
+                await self._handle(http_request, key, id, send)
         except RectoError as error:
-            await refused(error, self._format, id)(scope, receive, send)
+            await error_response(error, self._format, id)(scope, receive, send)
         except ClientDisconnect:
             raise
         except Exception as error:
-            # Only its kind: what the message of a strange error holds is not known.
+            # Only its type: the message of an unexpected error may contain anything.
             _log.error("request %s failed: %s", id, type(error).__name__)
             raise
 
-    async def _through(self, request: Request, key: Key, id: str, send: Send) -> None:
-        body = await request.body()
-        asked = await self._lanes.turnstile(len(body)).work(key.id, open_request, body, self._format.name)
-        refusal_of = _unsupported(asked, id)
-        if refusal_of is not None:
-            await refusal_of(request.scope, request.receive, send)
+    async def _handle(self, http_request: Request, key: Key, id: str, send: Send) -> None:
+        body = await http_request.body()
+        request = await self._lanes.scheduler(len(body)).run(key.id, open_request, body, self._format.name)
+        unsupported = _unsupported(request, id)
+        if unsupported is not None:
+            await unsupported(http_request.scope, http_request.receive, send)
             return
-        headers = dict(request.headers)
-        named = Named(name=named_session(headers, asked), own=OWN_HEADER in headers)
-        upstream = self._upstreams.for_model(asked.model, key)
-        async with self._lanes.turn(self._turns.lane(key, asked, named)):
-            response = await self._answered(request, asked, named, upstream, id)
-            await response(request.scope, request.receive, send)
+        headers = dict(http_request.headers)
+        hint = SessionHint(name=named_session(headers, request), is_explicit=OWN_HEADER in headers)
+        upstream = self._upstreams.for_model(request.model, key)
+        async with self._lanes.turn(self._turns.lane(key, request, hint)):
+            response = await self._respond(http_request, request, hint, upstream, id)
+            await response(http_request.scope, http_request.receive, send)
 
-    async def _answered(
-        self, request: Request, asked: ClientRequest, named: Named, upstream: Upstream, id: str
+    async def _respond(
+        self, http_request: Request, request: ClientRequest, hint: SessionHint, upstream: Upstream, id: str
     ) -> ASGIApp:
-        begun = time.monotonic()
-        if self._format not in upstream.speaks:  # what cannot cross over is refused before anything is stored
-            told = asked.with_prompt(asked.messages[compacted_in(asked.messages)[0] + 1 :])
-            await on_a_thread(convert_request, told, self._format.name, upstream.speaks[0].name)
-        turn, waited = await self._begun(request, asked, named, upstream.counted_as(asked.model))
-        ours = time.monotonic() - begun - waited
+        started = time.monotonic()
+        if self._format not in upstream.speaks:  # what cannot be converted is refused before anything is stored
+            body = request.with_prompt(request.messages[compacted_in(request.messages)[0] + 1 :])
+            await on_a_thread(convert_request, body, self._format.name, upstream.speaks[0].name)
+        turn, waited = await self._begin(http_request, request, hint, upstream.counted_as(request.model))
+        gateway_seconds = time.monotonic() - started - waited
 
-        def over(outcome: str) -> None:
-            seconds = time.monotonic() - begun
-            about = Asking(
-                wire=asked.wire, model=asked.model, upstream=upstream.name, outcome=outcome, seconds=seconds, ours=ours
+        def report(outcome: str) -> None:
+            seconds = time.monotonic() - started
+            finished = RequestOutcome(
+                wire=request.wire,
+                model=request.model,
+                upstream=upstream.name,
+                outcome=outcome,
+                seconds=seconds,
+                gateway_seconds=gateway_seconds,
             )
-            self._told(about)
+            self._report(finished)
 
         try:
-            asking = self._sent(turn, upstream, _headers(request), request.url.query)
-            format, answer = await unless_gone(asking, request.receive)
+            sending = self._send(turn, upstream, _headers(http_request), http_request.url.query)
+            format, answer = await unless_disconnected(sending, http_request.receive)
             if answer.status >= 400:
-                over("upstream_error")
+                report("upstream_error")
                 return await self._failed(turn, upstream, format, answer, id)
             if answer.status not in (200, 201):
                 await answer.close()
                 raise UpstreamUnreachable(f"upstream '{upstream.name}' answered with status {answer.status}")
-            if answer.streams and asked.stream:
-                return self._streamed(turn, format, answer, id, over)
-            response = await unless_gone(self._whole(turn, format, answer, id), request.receive)
+            if answer.streams and request.stream:
+                return self._streamed(turn, format, answer, id, report)
+            response = await unless_disconnected(self._buffered(turn, format, answer, id), http_request.receive)
         except UpstreamUnreachable as error:
-            over("upstream_error")
+            report("upstream_error")
             await on_a_thread(self._turns.failed, turn, upstream.name, 0)
-            return said_no(self._format, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), id, turn.headers)
+            return coded_response(
+                self._format, TIMED_OUT if error.late else UPSTREAM_FAILED, str(error), id, turn.headers
+            )
         except RectoError as error:
-            over("refused")
-            await finished(on_a_thread(self._turns.end, turn))
-            return refused(error, self._format, id, turn.headers)
+            report("refused")
+            await run_to_completion(on_a_thread(self._turns.end, turn))
+            return error_response(error, self._format, id, turn.headers)
         except (ClientDisconnect, asyncio.CancelledError) as error:
-            over("cut")
-            why = GONE if isinstance(error, ClientDisconnect) else STOPPED
-            await finished(self._lanes.ending.work(turn.key.id, self._turns.cut, turn, _NOTHING, why))
+            report("cut")
+            why = DISCONNECTED if isinstance(error, ClientDisconnect) else STOPPED
+            await run_to_completion(self._lanes.cleanup.run(turn.key.id, self._turns.cut, turn, _NO_REPLY, why))
             raise
         except BaseException:
-            over("cut")
-            await finished(on_a_thread(self._turns.end, turn))
+            report("cut")
+            await run_to_completion(on_a_thread(self._turns.end, turn))
             raise
-        over("ok")
+        report("ok")
         return response
 
-    async def _begun(
-        self, request: Request, asked: ClientRequest, named: Named, model: str
+    async def _begin(
+        self, http_request: Request, request: ClientRequest, hint: SessionHint, model: str
     ) -> tuple[GatewayTurn, float]:
-        """Begins the turn, as soon as no other gateway has one in the session; and how many seconds that took.
+        """Begin the turn as soon as no other gateway holds the session. Returns it with the seconds waited.
 
-        No thread waits for it.
+        No thread is blocked while it waits.
         """
-        key: Key = request.scope["recto.key"]
-        turnstile = self._lanes.turnstile(len(asked.body.raw))
-        waited, pause = 0.0, _PAUSE
+        key: Key = http_request.scope["recto.key"]
+        scheduler = self._lanes.scheduler(len(request.body.raw))
+        waited, pause = 0.0, _MIN_PAUSE
         while True:
             try:
-                async with turnstile.passed(key.id):
-                    begin = on_a_thread(self._turns.begin, key, asked, named, model, patience=0)
-                    return await self._not_left_begun(begin), waited
+                async with scheduler.slot(key.id):
+                    begin = on_a_thread(self._turns.begin, key, request, hint, model, patience=0)
+                    return await self._shielded(begin), waited
             except TurnTaken:
-                await unless_gone(asyncio.sleep(pause), request.receive)
-                waited, pause = waited + pause, min(pause * 1.5, _LONGEST_PAUSE)
+                await unless_disconnected(asyncio.sleep(pause), http_request.receive)
+                waited, pause = waited + pause, min(pause * 1.5, _MAX_PAUSE)
 
-    async def _not_left_begun(self, begin: Coroutine[Any, Any, GatewayTurn]) -> GatewayTurn:
-        """A turn that a thread begins for somebody who is told to stop meanwhile is ended: others wait for it."""
+    async def _shielded(self, begin: Coroutine[Any, Any, GatewayTurn]) -> GatewayTurn:
+        """Begin a turn on a thread. If the request is cancelled meanwhile, end the turn: other requests wait for it."""
         beginning = asyncio.ensure_future(begin)
         try:
             return await asyncio.shield(beginning)
         except asyncio.CancelledError:
             with suppress(Exception):
-                await on_a_thread(self._turns.cut, await beginning, _NOTHING, STOPPED)
+                await on_a_thread(self._turns.cut, await beginning, _NO_REPLY, STOPPED)
             raise
 
-    async def _sent(
+    async def _send(
         self, turn: GatewayTurn, upstream: Upstream, headers: Mapping[str, str], query: str
     ) -> tuple[Format, UpstreamResponse]:
-        """Asks the upstream, and once more with a tighter prompt where it says that this one is too long."""
+        """Call the upstream, and once more with a smaller prompt if it rejects this one as too long."""
         format = self._format if self._format in upstream.speaks else upstream.speaks[0]
         query = query if format is self._format else ""
-        body = await self._crossed(turn, format)
+        body = await self._converted(turn, format)
         answer = await upstream.ask(format, body, headers, query)
         if answer.status not in (400, 413, 422):
             return format, answer
-        said = await _read_error(answer)
-        told = _told(said)
-        if limits_in_error(told) is None or await on_a_thread(self._turns.tighter, turn, told) is None:
-            return format, _again(answer, said)
-        body = await self._crossed(turn, format)
+        body = await _read_error(answer)
+        error = _decoded(body)
+        if limits_in_error(error) is None or await on_a_thread(self._turns.tighter, turn, error) is None:
+            return format, _replayed(answer, body)
+        body = await self._converted(turn, format)
         return format, await upstream.ask(format, body, headers, query)
 
-    async def _crossed(self, turn: GatewayTurn, format: Format) -> bytes:
+    async def _converted(self, turn: GatewayTurn, format: Format) -> bytes:
         if format is self._format:
             return turn.body
         source, target = self._format.name, format.name
-        return await on_a_thread(convert_request, turn.body, source, target, max_tokens=_ANSWER_TOKENS)
+        return await on_a_thread(convert_request, turn.body, source, target, max_tokens=_DEFAULT_OUTPUT_TOKENS)
 
     def _streamed(
-        self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, id: str, told: Callable[[str], None]
-    ) -> Streamed:
-        crossing: Crossing | None = None
-        if names := held_names(turn.asked):
-            crossing = Naming(names)
+        self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, id: str, report: Callable[[str], None]
+    ) -> StreamedResponse:
+        converter: StreamConverter | None = None
+        if ids := history_ids(turn.request):
+            converter = HistoryIdStream(ids)
         if format is not self._format:
             source, target = format.name, self._format.name
-            crossing = ConvertedStream(source, target, ids=_ids(turn, id), include_usage=_with_usage(turn.asked))
-        kept = [one for one in answer.headers if one[0] != "content-length"]
-        return Streamed(
+            converter = ConvertedStream(source, target, ids=_ids(turn, id), include_usage=_with_usage(turn.request))
+        kept = [header for header in answer.headers if header[0] != "content-length"]
+        return StreamedResponse(
             turn=turn,
             turns=self._turns,
-            ending=self._lanes.ending,
+            cleanup=self._lanes.cleanup,
             answer=answer,
             format=self._format,
-            headers=[*kept, *spelled(turn.headers)],
-            crossing=crossing,
-            about={"request": id},
-            ended=told,
+            headers=[*kept, *encode_headers(turn.headers)],
+            converter=converter,
+            meta={"request": id},
+            report=report,
         )
 
-    async def _whole(self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, id: str) -> WholeResponse:
+    async def _buffered(self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, id: str) -> BufferedResponse:
         try:
-            raw = await whole_body(answer, _WHOLE)
+            raw = await read_body(answer, _MAX_RESPONSE_BYTES)
         finally:
             await answer.close()
         try:
             if format is not self._format:
                 source, target = format.name, self._format.name
                 raw = await on_a_thread(convert_response, raw, source, target, ids=_ids(turn, id))
-            raw = with_names(raw, held_names(turn.asked))
+            raw = with_history_ids(raw, history_ids(turn.request))
             reply = await on_a_thread(read_reply, raw, self._format.name)
             refuse_defects(reply.messages, self._format)
         except CannotCross:
             raise
         except InputError as error:
             raise UpstreamUnreachable(f"the upstream's answer cannot be understood: {error}") from None
-        await finished(on_a_thread(self._turns.finish, turn, reply, response=_id_in(raw), about={"request": id}))
-        kept = [one for one in answer.headers if one[0] not in ("content-length", "transfer-encoding")]
-        return WholeResponse(answer.status, raw, [*kept, *spelled(turn.headers)])
+        await run_to_completion(
+            on_a_thread(self._turns.finish, turn, reply, response=_id_in(raw), meta={"request": id})
+        )
+        kept = [header for header in answer.headers if header[0] not in ("content-length", "transfer-encoding")]
+        return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
 
     async def _failed(
         self, turn: GatewayTurn, upstream: Upstream, format: Format, answer: UpstreamResponse, id: str
-    ) -> WholeResponse:
-        """Passes an upstream's refusal on: as it is, or in the client's own shape."""
+    ) -> BufferedResponse:
+        """Pass an upstream's error on: unchanged, or in the client's format."""
         raw = await _error_body(answer)
         await on_a_thread(self._turns.failed, turn, upstream.name, answer.status)
-        kept = [one for one in answer.headers if one[0] not in ("content-length", "transfer-encoding")]
+        kept = [header for header in answer.headers if header[0] not in ("content-length", "transfer-encoding")]
         if format is not self._format or isinstance(
-            _told(raw), str
-        ):  # also a page of whoever stands before the upstream
-            raw = self._format.errors.error_body(answer.status, *_crossed_error(raw), request_id=id)
-            kept = [("content-type", "application/json"), *(one for one in kept if one[0] == "retry-after")]
-        return WholeResponse(answer.status, raw, [*kept, *spelled(turn.headers)])
+            _decoded(raw), str
+        ):  # also an error page of a proxy in front of the upstream
+            raw = self._format.errors.error_body(answer.status, *_converted_error(raw), request_id=id)
+            kept = [("content-type", "application/json"), *(header for header in kept if header[0] == "retry-after")]
+        return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
 
 
-def _unsupported(asked: ClientRequest, id: str) -> WholeResponse | None:
-    """What no gateway that holds histories can pass on."""
-    unsupported = asked.format.errors.unsupported_request(asked.fields, id)
-    return WholeResponse(*unsupported, answer_headers({}, id)) if unsupported else None
+def _unsupported(request: ClientRequest, id: str) -> BufferedResponse | None:
+    """Return an error for a request that a gateway with stored histories cannot pass on."""
+    unsupported = request.format.errors.unsupported_request(request.fields, id)
+    return BufferedResponse(*unsupported, response_headers({}, id)) if unsupported else None
 
 
 async def _read_error(answer: UpstreamResponse) -> bytes:
     try:
-        return await whole_body(answer, _ERROR)
+        return await read_body(answer, _MAX_ERROR_BYTES)
     finally:
         await answer.close()
 
@@ -340,8 +360,8 @@ async def _error_body(answer: UpstreamResponse) -> bytes:
         return b""
 
 
-def _again(answer: UpstreamResponse, body: bytes) -> UpstreamResponse:
-    """An answer that was read, to be read once more."""
+def _replayed(answer: UpstreamResponse, body: bytes) -> UpstreamResponse:
+    """Return a response whose body was read, to be read again."""
 
     async def pieces() -> AsyncIterator[bytes]:
         yield body
@@ -349,7 +369,7 @@ def _again(answer: UpstreamResponse, body: bytes) -> UpstreamResponse:
     return UpstreamResponse(status=answer.status, headers=answer.headers, pieces=pieces(), close=answer.close)
 
 
-def _told(body: bytes) -> Mapping[str, object] | str:
+def _decoded(body: bytes) -> Mapping[str, object] | str:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -358,42 +378,42 @@ def _told(body: bytes) -> Mapping[str, object] | str:
 
 
 def _message_in(body: bytes) -> str:
-    told = _told(body)
-    if isinstance(told, str):
-        return told[:2_000]
-    error = told.get("error")
-    message = error.get("message") if isinstance(error, dict) else told.get("message", error)
+    decoded = _decoded(body)
+    if isinstance(decoded, str):
+        return decoded[:2_000]
+    error = decoded.get("error")
+    message = error.get("message") if isinstance(error, dict) else decoded.get("message", error)
     return str(message)[:2_000]
 
 
-def _crossed_error(body: bytes) -> tuple[str, str]:
-    """The code and the words of an upstream's error for clients of another format, who look for both in an overflow."""
-    if limits_in_error(_told(body)) is None:
+def _converted_error(body: bytes) -> tuple[str, str]:
+    """Return the code and message of an upstream's error for clients of another format; they match on both."""
+    if limits_in_error(_decoded(body)) is None:
         return UPSTREAM_FAILED, _message_in(body)
     return OVERFLOW, f"prompt is too long: {_message_in(body).removeprefix('prompt is too long: ')}"
 
 
-def _headers(request: Request) -> dict[str, str]:
-    """A client's headers; several lines of one name are one list."""
+def _headers(http_request: Request) -> dict[str, str]:
+    """Return the headers of a client; several lines of one name become a list."""
     found: dict[str, str] = {}
-    for name, value in request.headers.items():
+    for name, value in http_request.headers.items():
         found[name] = f"{found[name]},{value}" if name in found else value
     return found
 
 
 def _id_in(raw: bytes) -> str:
-    found = _told(raw)
-    given = found.get("id") if isinstance(found, dict) else None
-    return given if isinstance(given, str) else ""
+    decoded = _decoded(raw)
+    id = decoded.get("id") if isinstance(decoded, dict) else None
+    return id if isinstance(id, str) else ""
 
 
 def _ids(turn: GatewayTurn, id: str) -> ResponseIds:
-    """What an answer is called in the client's format: a crossing has neither a clock nor chance of its own."""
-    start = turn.asked.format.api.response_id_prefix
+    """Return the ids of a response in the client's format: a converter has no clock and no randomness of its own."""
+    start = turn.request.format.api.response_id_prefix
     return ResponseIds(
-        reply=f"{start}_{id.removeprefix('req_')}", created=int(time.time()), request=turn.asked.body.raw
+        reply=f"{start}_{id.removeprefix('req_')}", created=int(time.time()), request=turn.request.body.raw
     )
 
 
-def _with_usage(asked: ClientRequest) -> bool:
-    return object_in(asked.fields.get("stream_options")).get("include_usage") is True
+def _with_usage(request: ClientRequest) -> bool:
+    return object_in(request.fields.get("stream_options")).get("include_usage") is True

@@ -1,7 +1,7 @@
-"""A request to a model as a client sent it: what stands beside the conversation, and the conversation.
+"""A model request as a client sent it: the conversation, and the instructions and tools around it.
 
-System text and tools are the client's own and go on verbatim; they may change from request to request without being
-another conversation. Messages are what the transcript keeps.
+Instructions and tools are passed on verbatim; they may change from request to request within one conversation. Messages
+are what the transcript stores.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from recto.formats.message import MAX_CACHE_MARKS
 
 
 def surface_of(format: Format) -> str:
-    """Returns the surface of messages that arrive at the gateway in this format."""
+    """Return the surface of messages that arrive at the gateway in this format."""
     return f"gateway {format.short_name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
-    """One request, opened."""
+    """One parsed request."""
 
     body: Body
     fields: Mapping[str, Json]
-    """Its members, but for the messages."""
+    """Its members, without the messages."""
     front: tuple[bytes, ...]
-    """System messages that stand before the conversation, where the format has them among the messages."""
+    """System messages before the conversation, in formats that have them among the messages."""
     back: tuple[bytes, ...]
-    """System messages that stand behind it: agents move a reminder along with each request."""
-    amid: tuple[bytes, ...]
-    """System messages that stand somewhere in it. They say nothing about which conversation it is."""
+    """System messages after it: agents append a reminder to each request."""
+    middle: tuple[bytes, ...]
+    """System messages inside it. They do not identify the conversation."""
     messages: tuple[bytes, ...]
-    """The conversation as the client tells it, without system messages."""
+    """The conversation, without system messages."""
     replies: tuple[int, ...]
-    """Which of them the assistant said."""
+    """Positions of the assistant's messages among them."""
 
     @property
     def format(self) -> Format:
@@ -50,17 +50,17 @@ class ClientRequest:
 
     @property
     def model(self) -> str:
-        """The model that is asked for."""
+        """The requested model."""
         return self.body.model
 
     @property
     def stream(self) -> bool:
-        """Whether the answer shall come piece by piece."""
+        """Whether the client wants a streamed response."""
         return self.fields.get("stream") is True
 
     @property
-    def answer(self) -> int:
-        """Tokens that the answer may have; 0 where the client does not say."""
+    def max_output_tokens(self) -> int:
+        """The client's limit on the response; 0 without one."""
         for name in self.format.body.output_limits:
             value = self.fields.get(name)
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -69,57 +69,58 @@ class ClientRequest:
 
     @property
     def tools(self) -> bytes:
-        """The tool schemas, as they were sent."""
+        """The tool schemas, as sent."""
         return self.body.tools or b""
 
     @property
-    def beside(self) -> bytes:
-        """The text beside the conversation, as it was sent."""
+    def instructions(self) -> bytes:
+        """The system text around the conversation, as sent."""
         return b"\n".join((*((self.body.system,) if self.body.system else ()), *self.front, *self.back))
 
     @property
     def is_bare(self) -> bool:
-        """Whether it brings neither tools nor history: one thing said, and nothing else."""
+        """Whether it is a single message, without tools or history."""
         return not self.body.tools and not self.replies and len(self.messages) == 1
 
     def with_prompt(self, messages: tuple[bytes, ...], system: str = "") -> bytes:
-        """The body to send on: as it came, with the messages of a prompt, and with more system text where given."""
+        """Return the body for the upstream: as it came, with the messages of a prompt and additional system text."""
         body = self.body.with_messages((*self.front, *self._marked(messages), *self.back))
-        gone = self.format.body.stored_history & self.fields.keys()
-        if not gone and not system:
+        removed = self.format.body.stored_history & self.fields.keys()
+        if not removed and not system:
             return body
         text = body.decode()
-        found = list(members(text))
-        spans = [(member.start, member.value.end) for member in found]
-        edits: list[TextEdit] = taken_out(spans, [member.key in gone for member in found])
+        parsed = list(members(text))
+        spans = [(member.start, member.value.end) for member in parsed]
+        edits: list[TextEdit] = taken_out(spans, [member.key in removed for member in parsed])
         text = spliced(text, edits)
         if system:
             text = spliced(text, [put_member(text, 0, "system", self._with_system(system))])
         return text.encode()
 
     def _marked(self, messages: tuple[bytes, ...]) -> Sequence[bytes]:
-        """The messages with no more cache marks than a provider takes: those beside them count too."""
+        """Return the messages with no more cache marks than a provider accepts, counting those outside of them."""
         name = f'"{self.format.cache_mark}"'.encode()
-        beside = self.beside.count(name) + self.tools.count(name) + ("cache_control" in self.fields)
-        if not beside or not any(name in raw for raw in messages):
+        outside = self.instructions.count(name) + self.tools.count(name) + ("cache_control" in self.fields)
+        if not outside or not any(name in raw for raw in messages):
             return messages
-        return newest_marks(messages, self.wire, max(MAX_CACHE_MARKS - beside, 0))
+        return newest_marks(messages, self.wire, max(MAX_CACHE_MARKS - outside, 0))
 
     def _with_system(self, more: str) -> str:
-        """The member that holds system text, with more of it at its end."""
+        """Return the value of the system member with text appended."""
         block = f'{{"type": "text", "text": {quoted(more)}}}'
-        given = (self.body.system or b"").decode()
-        if given.startswith("["):
-            return f"{given[:-1].rstrip()}{', ' if len(given) > 2 else ''}{block}]"
-        if given.startswith('"') and len(given) > 2:
-            return f'[{{"type": "text", "text": {given}}}, {block}]'
+        system = (self.body.system or b"").decode()
+        if system.startswith("["):
+            return f"{system[:-1].rstrip()}{', ' if len(system) > 2 else ''}{block}]"
+        if system.startswith('"') and len(system) > 2:
+            return f'[{{"type": "text", "text": {system}}}, {block}]'
         return f"[{block}]"
 
 
 def open_request(raw: bytes, wire: str) -> ClientRequest:
-    """Takes a request apart. Raises `MalformedJson` or `MalformedMessage` where it is none.
+    """Parse a request. Its nesting depth was checked when it arrived.
 
-    How deep it is nested was looked at when it came in.
+    Raises:
+        MalformedJson, MalformedMessage: It is not a request of this format.
     """
     body = open_body(raw, wire, shallow=True)
     roles = body.roles
@@ -130,7 +131,7 @@ def open_request(raw: bytes, wire: str) -> ClientRequest:
         fields=body.fields,
         front=body.messages[:front],
         back=body.messages[back:],
-        amid=tuple(body.messages[place] for place in range(front, back) if roles[place] == "system"),
+        middle=tuple(body.messages[place] for place in range(front, back) if roles[place] == "system"),
         messages=tuple(body.messages[place] for place in spoken),
         replies=tuple(at for at, place in enumerate(spoken) if roles[place] == "assistant"),
     )

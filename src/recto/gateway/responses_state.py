@@ -1,7 +1,7 @@
-"""What clients of the Responses API have held for them: conversations, and histories that were compacted.
+"""State that the gateway stores for clients of the Responses API: conversations and compacted histories.
 
-A compacted history is a name for a point of a session. The client sends the name instead of the history, and what it
-stands for is found here, for the same tenant only.
+A compacted history is an id for a point of a session. The client sends the id instead of the history; it is resolved
+here, for the same tenant only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from recto.gateway.api_keys import Key
 from recto.gateway.lineage import LineagePoint
 from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.session_pool import SessionPool
-from recto.gateway.session_resolver import COMPACTED, Named, compacted_in
+from recto.gateway.session_resolver import COMPACTED, SessionHint, compacted_in
 from recto.gateway.turn import TurnRunner
 from recto.transcript.entries import MESSAGE
 from recto.transcript.events import event
@@ -28,44 +28,46 @@ from recto.transcript.protocols import Clock
 from recto.transcript.tenancy import TenantStore
 
 _OPENED = "conversation_opened"
-_PAGE = 100
+_MAX_PAGE = 100
 
 
-class Holding:
-    """Counts, compacts and holds histories. Everything here blocks, and runs on threads."""
+class ConversationState:
+    """Counts, compacts and stores histories. Everything here blocks and runs on threads."""
 
     def __init__(self, sessions: SessionPool, turns: TurnRunner, clock: Clock) -> None:
         self._sessions = sessions
         self._turns = turns
         self._clock = clock
 
-    def tokens(self, key: Key, asked: ClientRequest) -> int:
-        """What the prompt of a request would cost: never more than the room, whatever its history."""
+    def tokens(self, key: Key, request: ClientRequest) -> int:
+        """Count the prompt of a request: never more than the input budget, whatever its history."""
         store = self._sessions.view(key)
-        held = self._held(store, asked)
-        name = store.name(held.session) if held else f"agent:{key.agent}:main"
-        with self._sessions.use(key, name, asked.model) as session:
+        point = self._find_history(store, request)
+        name = store.name(point.session) if point else f"agent:{key.agent}:main"
+        with self._sessions.use(key, name, request.model) as session:
             tokens = session.meter.prompt(
-                [read(raw, asked.wire) for raw in asked.messages], asked.tools.decode()
-            ) + session.meter.text(asked.beside.decode())
-            if held is not None:
+                [read(raw, request.wire) for raw in request.messages], request.tools.decode()
+            ) + session.meter.text(request.instructions.decode())
+            if point is not None:
                 tokens += session.report().tokens
             return min(tokens, session.window.budget.input_budget)
 
-    def compact(self, key: Key, asked: ClientRequest, named: Named) -> dict[str, Any]:
-        """Makes a history shorter and gives it a name. The messages are stored first, as ever."""
-        turn = self._turns.begin(key, asked, named)
+    def compact(self, key: Key, request: ClientRequest, hint: SessionHint) -> dict[str, Any]:
+        """Compact a history and give it an id. Its messages are stored first."""
+        turn = self._turns.begin(key, request, hint)
         try:
-            with self._sessions.use(key, turn.placed.session, asked.model) as session:
+            with self._sessions.use(key, turn.resolved.name, request.model) as session:
                 before = turn.prompt.tokens
-                session.compact(text_in(asked.fields.get("instructions"))[:500])
-                after = session.report(json.loads(asked.tools or b"[]")).tokens
-                place = LineagePoint(session=turn.placed.stored, seq=session.head.seq)
+                session.compact(text_in(request.fields.get("instructions"))[:500])
+                after = session.report(json.loads(request.tools or b"[]")).tokens
+                point = LineagePoint(session=turn.resolved.key, seq=session.head.seq)
         finally:
             self._turns.end(turn)
         id = f"cmp_{secrets.token_hex(16)}"
-        self._turns.placing.lineage.note(turn.store, f"compaction/{id}", place)
-        spoken = [json.loads(raw) for raw in asked.messages if asked.format.messages.role_of(fields_of(raw)) == "user"]
+        self._turns.resolver.lineage.record(turn.store, f"compaction/{id}", point)
+        user_messages = [
+            json.loads(raw) for raw in request.messages if request.format.messages.role_of(fields_of(raw)) == "user"
+        ]
         item = {"id": id, "type": "compaction", "encrypted_content": f"{COMPACTED}{id}"}
         usage = {
             "input_tokens": before,
@@ -78,106 +80,106 @@ class Holding:
             "id": f"resp_{secrets.token_hex(16)}",
             "object": "response.compaction",
             "created_at": self._clock.now() // 1_000_000,
-            "output": [*spoken, item],
+            "output": [*user_messages, item],
             "usage": usage,
         }
 
-    def open_conversation(self, key: Key, given: Mapping[str, Any], format: Format) -> dict[str, Any]:
-        """A conversation that is held here, with the items it begins with."""
-        metadata, items = given.get("metadata") or {}, given.get("items") or []
+    def open_conversation(self, key: Key, fields: Mapping[str, Any], format: Format) -> dict[str, Any]:
+        """Create a conversation with its first items."""
+        metadata, items = fields.get("metadata") or {}, fields.get("items") or []
         if not isinstance(metadata, dict) or not isinstance(items, list) or len(items) > 20:
             raise InputError("a conversation has 'metadata' and at most 20 'items' to begin with")
         id = f"conv_{secrets.token_hex(16)}"
         name = f"agent:{key.agent}:{id}"
         store = self._sessions.view(key)
-        stored = store.key(name)
-        about = {"id": id, "metadata": metadata}
-        opened = store.append(stored, [event(self._clock, _OPENED, about, _OPENED, surface="gateway")])[0]
+        session_key = store.key(name)
+        payload = {"id": id, "metadata": metadata}
+        opened = store.append(session_key, [event(self._clock, _OPENED, payload, _OPENED, surface="gateway")])[0]
         if items:
             with self._sessions.use(key, name) as session:
                 session.append_all(
                     [json.dumps(item).encode() for item in items], surface=surface_of(format), wire=format.name
                 )
-        self._turns.placing.lineage.note(store, f"conversation/{id}", LineagePoint(session=stored, seq=0))
+        self._turns.resolver.lineage.record(store, f"conversation/{id}", LineagePoint(session=session_key, seq=0))
         return _conversation(id, opened.ts, metadata)
 
     def conversation(self, key: Key, id: str) -> dict[str, Any]:
-        """What is known of a conversation. Raises `NotHeld`."""
+        """Return a conversation. Raises `NotHeld`."""
         store = self._sessions.view(key)
-        place = self._conversation(store, id)
-        entry = store.find(place.session, _OPENED)
+        point = self._find_conversation(store, id)
+        entry = store.find(point.session, _OPENED)
         if entry is None:
             raise NotHeld(f"Conversation '{id:.80}' not found.")
         return _conversation(id, entry.ts, json.loads(entry.content)["metadata"])
 
     def items(self, key: Key, id: str, *, after: str = "", limit: int = 20, order: str = "desc") -> dict[str, Any]:
-        """A page of what was said in a conversation."""
+        """Return a page of the items of a conversation."""
         store = self._sessions.view(key)
-        place = self._conversation(store, id)
-        most = min(max(limit, 1), _PAGE)
-        start = store.get(place.session, after) if after else None
+        point = self._find_conversation(store, id)
+        limit = min(max(limit, 1), _MAX_PAGE)
+        start = store.get(point.session, after) if after else None
         if after and start is None:
             raise NotHeld(f"Item '{after:.80}' not found.")
-        head = store.head(place.session).seq
-        found: list[dict[str, Any]] = []
+        head = store.head(point.session).seq
+        items: list[dict[str, Any]] = []
         ascending = order == "asc"
         at = start.seq if start else 0 if ascending else head + 1
-        while len(found) <= most and (at < head if ascending else at > 1):
+        while len(items) <= limit and (at < head if ascending else at > 1):
             at += 1 if ascending else -1
-            entry = next(iter(store.read(place.session, at, at)), None)
+            entry = next(iter(store.read(point.session, at, at)), None)
             if entry is not None and entry.kind == MESSAGE:
                 fields = json.loads(entry.content)
-                found.append({"type": "message", **fields, "id": entry.id})
-        page = found[:most]
+                items.append({"type": "message", **fields, "id": entry.id})
+        page = items[:limit]
         return {
             "object": "list",
             "data": page,
             "first_id": page[0]["id"] if page else None,
             "last_id": page[-1]["id"] if page else None,
-            "has_more": len(found) > most,
+            "has_more": len(items) > limit,
         }
 
-    def _conversation(self, store: TenantStore, id: str) -> LineagePoint:
-        place = self._turns.placing.lineage.find(store, f"conversation/{id}")
-        if place is None:
+    def _find_conversation(self, store: TenantStore, id: str) -> LineagePoint:
+        point = self._turns.resolver.lineage.find(store, f"conversation/{id}")
+        if point is None:
             raise NotHeld(f"Conversation '{id:.80}' not found.")
-        return place
+        return point
 
-    def _held(self, store: TenantStore, asked: ClientRequest) -> LineagePoint | None:
-        before = text_in(asked.fields.get("previous_response_id"))
-        _, compacted = compacted_in(asked.messages) if asked.format.body.stored_history else (-1, "")
-        name = f"compaction/{compacted}" if compacted else f"response/{before}" if before else ""
-        return self._turns.placing.lineage.find(store, name) if name else None
+    def _find_history(self, store: TenantStore, request: ClientRequest) -> LineagePoint | None:
+        previous = text_in(request.fields.get("previous_response_id"))
+        _, compacted = compacted_in(request.messages) if request.format.body.stored_history else (-1, "")
+        name = f"compaction/{compacted}" if compacted else f"response/{previous}" if previous else ""
+        return self._turns.resolver.lineage.find(store, name) if name else None
 
 
 def _conversation(id: str, ts: int, metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": id, "object": "conversation", "created_at": ts // 1_000_000, "metadata": dict(metadata)}
 
 
-_WITH_RESPONSE: Final = frozenset(
+_RESPONSE_EVENTS: Final = frozenset(
     f"response.{state}" for state in ("created", "queued", "in_progress", "completed", "incomplete", "failed")
 )
 
 
-def held_names(asked: ClientRequest) -> dict[str, Json]:
-    """What an answer shall repeat of a request's names for histories that are held here; empty where it has none."""
-    if not asked.format.body.stored_history:
+def history_ids(request: ClientRequest) -> dict[str, Json]:
+    """Return the ids of stored histories in a request, which its response must repeat; empty without any."""
+    if not request.format.body.stored_history:
         return {}
-    found: dict[str, Json] = {}
-    if before := text_in(asked.fields.get("previous_response_id")):
-        found["previous_response_id"] = before
-    if conversation := asked.format.request.conversation_id(asked.fields):
-        found["conversation"] = {"id": conversation}
-    return found
+    ids: dict[str, Json] = {}
+    if previous := text_in(request.fields.get("previous_response_id")):
+        ids["previous_response_id"] = previous
+    if conversation := request.format.request.conversation_id(request.fields):
+        ids["conversation"] = {"id": conversation}
+    return ids
 
 
-def with_names(raw: bytes, names: Mapping[str, Json], inside: str = "") -> bytes:
-    """A response, or an event that holds one, with the names in it; anything else as it is."""
-    if not names:
+def with_history_ids(raw: bytes, ids: Mapping[str, Json], inside: str = "") -> bytes:
+    """Return a response, or an event with a response in it, with the ids added; anything else unchanged."""
+    if not ids:
         return raw
     try:
         text = text_of(raw)
-        for key, value in names.items():
+        for key, value in ids.items():
             at = 0
             if inside:
                 member = member_at(text, 0, inside)
@@ -190,18 +192,18 @@ def with_names(raw: bytes, names: Mapping[str, Json], inside: str = "") -> bytes
     return text.encode()
 
 
-class Naming:
-    """Puts the names into the events of a stream that hold the response; passes all others on as they are."""
+class HistoryIdStream:
+    """Adds the ids to the events of a stream that carry the response; passes all others on unchanged."""
 
-    def __init__(self, names: Mapping[str, Json]) -> None:
-        self._names = names
+    def __init__(self, ids: Mapping[str, Json]) -> None:
+        self._ids = ids
 
     def feed(self, event: SseEvent) -> list[bytes]:
-        """What an event becomes."""
-        if event.name not in _WITH_RESPONSE:
+        """Convert an event."""
+        if event.name not in _RESPONSE_EVENTS:
             return [event.raw]
-        return [sse(event.name, with_names(event.data.encode(), self._names, "response"))]
+        return [sse(event.name, with_history_ids(event.data.encode(), self._ids, "response"))]
 
     def finish(self) -> list[bytes]:
-        """Nothing: what is missing at the end of a stream is missing."""
+        """Return nothing: an incomplete stream stays incomplete."""
         return []

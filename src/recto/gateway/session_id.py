@@ -1,6 +1,6 @@
-"""Which session a client says that it means. Many say it in a header of their own; many say nothing.
+"""The session that a client names, in Recto's header, in a header of its own, or in the body.
 
-What names a person is no session: `user` and `safety_identifier` are not looked at.
+Members that identify a person (`user`, `safety_identifier`) are not sessions and are ignored.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ _HEADERS: Final = (
     "helicone-session-id",
     "x-thread-id",
 )
-"""What agents call it, the surest first."""
+"""Headers of known agents, most specific first."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,119}", re.ASCII)
 
 
-def named_session(headers: Mapping[str, str], asked: ClientRequest) -> str:
-    """A name for the session, made of what the client sent; empty where it sent nothing that names one.
+def named_session(headers: Mapping[str, str], request: ClientRequest) -> str:
+    """Return the name of the session that a client means; empty where it names none.
 
-    What cannot stand in a session's name is hashed, so that two names never become one.
+    An id that is not valid as a name is hashed, so that two ids never become one name.
     """
     if own := own_name(headers):
         return own
-    for candidate in (*(headers.get(name, "") for name in _HEADERS), _in_body(asked)):
-        if len(candidate) >= 8:  # shorter ones are not meant to be unique
+    for candidate in (*(headers.get(name, "") for name in _HEADERS), _id_in_body(request)):
+        if len(candidate) >= 8:  # shorter ids are not meant to be unique
             return candidate if _NAME.fullmatch(candidate) else _hashed(candidate)
     return ""
 
 
 def own_name(headers: Mapping[str, str]) -> str:
-    """The name in Recto's own header; empty where there is none."""
+    """Return the name in Recto's own header; empty without one."""
     own = headers.get(OWN_HEADER, "")
     return own if not own or _NAME.fullmatch(own) else _hashed(own)
 
 
-def _in_body(asked: ClientRequest) -> str:
-    return text_in(asked.fields.get("prompt_cache_key")) or asked.format.request.session_id(asked.fields)
+def _id_in_body(request: ClientRequest) -> str:
+    return text_in(request.fields.get("prompt_cache_key")) or request.format.request.session_id(request.fields)
 
 
 def _hashed(name: str) -> str:

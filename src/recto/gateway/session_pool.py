@@ -1,7 +1,6 @@
-"""Sessions held open between requests: a window is folded once, not for every request.
+"""Sessions kept open between requests, so that a window is not rebuilt for every request.
 
-At most so many are held; the one that was used longest ago is let go first. What is let go is opened again from the
-transcript, so nothing depends on what is held.
+Their number is limited; the least recently used is closed first and reopened from the transcript when needed.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from recto.tokens.limits import ModelLimits
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.tenancy import TenantStore
 
-_MODELS = 1_000
-"""Models of which it is remembered what an upstream said; clients name them."""
-_Name: TypeAlias = tuple[str, str, str]
+_MAX_MODELS = 1_000
+"""Models whose limits are remembered from upstreams; clients choose their names."""
+_PoolKey: TypeAlias = tuple[str, str, str]
 """The stored key, the model, and the budget's profile."""
 
 
 @dataclass(slots=True)
-class _Held:
+class _PooledSession:
     session: Session
     users: int = 0
-    let_go: bool = False
+    is_evicted: bool = False
 
 
 class SessionPool:
-    """The open sessions of one gateway. Any number of threads may ask."""
+    """The open sessions of one gateway. Safe for use from any number of threads."""
 
     def __init__(
         self,
@@ -53,8 +52,8 @@ class SessionPool:
         self._settings = settings
         self._indexer = indexer
         self._sinks = sinks
-        self._held: OrderedDict[_Name, _Held] = OrderedDict()
-        self._learned: BoundedCache[dict[str, int]] = BoundedCache(_MODELS)
+        self._open_sessions: OrderedDict[_PoolKey, _PooledSession] = OrderedDict()
+        self._learned: BoundedCache[dict[str, int]] = BoundedCache(_MAX_MODELS)
         self._lock = threading.Lock()
 
     def view(self, key: Key) -> TenantStore:
@@ -68,78 +67,81 @@ class SessionPool:
 
     @contextmanager
     def use(self, key: Key, session: str, model: str = "") -> Iterator[Session]:
-        """A session as a key's holder names it, for as long as it is used. Raises `InputError` for no session's name.
+        """Open a session by the name that the key's holder uses, for as long as the context lasts.
 
-        Nothing is stored by opening it; whether there is anything in it tells `len`.
+        Opening stores nothing; `len` tells whether the session has entries. Raises `InputError` for an invalid name.
         """
         name = self.view(key).key(session), model or self._settings.model, key.profile
-        held = self._taken(name, session, key)
+        pooled = self._acquire(name, session, key)
         try:
-            yield held.session
+            yield pooled.session
         finally:
-            self._returned(held)
+            self._release(pooled)
 
     def over(self, store: TranscriptStore) -> SessionPool:
-        """The same sessions in another store, held apart; of models the same is known. Nobody is told of them."""
-        others = SessionPool(self._settings, store, self._indexer)
-        others._learned = self._learned
-        return others
+        """Return a pool over another store. It shares the known model limits and reports to no health sinks."""
+        pool = SessionPool(self._settings, store, self._indexer)
+        pool._learned = self._learned
+        return pool
 
     def learn(self, model: str, limits: ModelLimits) -> None:
-        """Takes in what an upstream said of a model's window: sessions opened from now on keep to it."""
-        said = {"window": limits.window, "max_input": limits.max_input}
+        """Remember the limits that an upstream reported for a model: sessions opened from now on respect them."""
+        reported = {"window": limits.window, "max_input": limits.max_input}
         with self._lock:
             known = self._learned.get(model) or {}
-            lower = {name: min(limit, known.get(name, limit)) for name, limit in said.items() if limit is not None}
+            lower = {name: min(limit, known.get(name, limit)) for name, limit in reported.items() if limit is not None}
             self._learned.put(model, {**known, **lower})
 
     def close(self) -> None:
-        """Lets go of all of them; those in use are closed when they are returned."""
+        """Close all sessions; those in use are closed when they are released."""
         with self._lock:
-            gone = self._let_go(0)
-        for session in gone:
+            evicted = self._evict(0)
+        for session in evicted:
             session.close()
 
-    def _taken(self, name: _Name, session: str, key: Key) -> _Held:
+    def _acquire(self, name: _PoolKey, session: str, key: Key) -> _PooledSession:
         with self._lock:
-            held = self._held.get(name)
-            gone: list[Session] = []
-            if held is None:
-                held = self._held[name] = _Held(self._open(name, session, key))
-            self._held.move_to_end(name)
-            held.users += 1
-            gone = self._let_go(self._settings.gateway.sessions)
-        for one in gone:
-            one.close()
-        return held
+            pooled = self._open_sessions.get(name)
+            evicted: list[Session] = []
+            if pooled is None:
+                pooled = self._open_sessions[name] = _PooledSession(self._open(name, session, key))
+            self._open_sessions.move_to_end(name)
+            pooled.users += 1
+            evicted = self._evict(self._settings.gateway.sessions)
+        for stale in evicted:
+            stale.close()
+        return pooled
 
-    def _returned(self, held: _Held) -> None:
+    def _release(self, pooled: _PooledSession) -> None:
         with self._lock:
-            held.users -= 1
-            last = held.let_go and not held.users
+            pooled.users -= 1
+            last = pooled.is_evicted and not pooled.users
         if last:
-            held.session.close()
+            pooled.session.close()
 
-    def _let_go(self, most: int) -> list[Session]:
-        gone: list[Session] = []
-        while len(self._held) > most:
-            _, held = self._held.popitem(last=False)
-            held.let_go = True
-            if not held.users:
-                gone.append(held.session)
-        return gone
+    def _evict(self, limit: int) -> list[Session]:
+        evicted: list[Session] = []
+        while len(self._open_sessions) > limit:
+            _, pooled = self._open_sessions.popitem(last=False)
+            pooled.is_evicted = True
+            if not pooled.users:
+                evicted.append(pooled.session)
+        return evicted
 
-    def _open(self, name: _Name, session: str, key: Key) -> Session:
-        given = self._settings
-        window = replace(given.window, profile=key.profile) if key.profile else given.window
-        models = {**given.models, name[1]: _agreed(given.models.get(name[1], {}), self._learned.get(name[1]) or {})}
-        settings = replace(given, session=session, tenant=key.tenant, model=name[1], window=window, models=models)
+    def _open(self, name: _PoolKey, session: str, key: Key) -> Session:
+        settings = self._settings
+        window = replace(settings.window, profile=key.profile) if key.profile else settings.window
+        models = {
+            **settings.models,
+            name[1]: _merge_limits(settings.models.get(name[1], {}), self._learned.get(name[1]) or {}),
+        }
+        settings = replace(settings, session=session, tenant=key.tenant, model=name[1], window=window, models=models)
         return open_session(settings, self._store, self._indexer, sinks=self._sinks)
 
 
-def _agreed(given: Mapping[str, Any], learned: Mapping[str, int]) -> dict[str, Any]:
-    """What is known of a model: an upstream may say less than the settings, and never more."""
-    found = {**given, **{name: min(limit, given.get(name, limit)) for name, limit in learned.items()}}
-    if "window" in found and "max_input" in found:
-        found["max_input"] = min(found["max_input"], found["window"])
-    return found
+def _merge_limits(configured: Mapping[str, Any], learned: Mapping[str, int]) -> dict[str, Any]:
+    """Return the limits of a model: an upstream can lower what is configured, not raise it."""
+    merged = {**configured, **{name: min(limit, configured.get(name, limit)) for name, limit in learned.items()}}
+    if "window" in merged and "max_input" in merged:
+        merged["max_input"] = min(merged["max_input"], merged["window"])
+    return merged

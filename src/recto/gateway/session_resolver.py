@@ -1,7 +1,7 @@
-"""Where a request belongs: which session it goes on, and which of its messages are new there.
+"""Resolves a request to a session: which one it continues, and which of its messages are new there.
 
-A history that comes again stores only what is new. One that was edited, a request of another kind under the same name,
-the same request a second time: each opens a branch, and nothing is overwritten.
+A history that is sent again stores only its new messages. An edited history, a request of another kind under the same
+name, and the same request while the first is in flight each open a branch; nothing is overwritten.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from recto.engine.fork import BRANCH, fork
 from recto.errors import InputError, NotHeld
 from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
-from recto.gateway.lineage import Lineage, LineagePoint, longest, seed_of
+from recto.gateway.lineage import Lineage, LineagePoint, lookup_order, seed_of
 from recto.gateway.request import ClientRequest
 from recto.transcript.entries import DEFAULT_SESSION, MESSAGE, Entry
 from recto.transcript.events import event, new_id
@@ -24,216 +24,260 @@ from recto.transcript.session_keys import is_memory_session
 from recto.transcript.tenancy import TenantStore
 
 COMPACTED = "recto:"
-"""What the content of a compaction item of ours begins with; behind it stands under which id it is noted."""
-_RECENT = 200
-"""Entries at the end among which the last answer is looked for."""
-_ENDING = 4
-"""Messages that tell how a history ends."""
-_COPIED = 5_000
-"""Entries up to which a branch begins as a copy; of a longer session it begins with what the client sent."""
+"""Prefix of the content of a compaction item made here; the id it is recorded under follows."""
+_RECENT_ENTRIES = 200
+"""Entries at the end of a session that are searched for the last response."""
+_ENDING_MESSAGES = 4
+"""Messages that identify the end of a history."""
+_MAX_COPIED_ENTRIES = 5_000
+"""A branch copies a session of up to this many entries; of a longer one it starts with what the client sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """Where a request belongs."""
+class ResolvedSession:
+    """The session that a request continues."""
 
-    session: str
-    """As the key's holder names it."""
-    stored: str
-    fresh: tuple[bytes, ...]
-    """Its messages that are not stored yet."""
-    after: int | None
+    name: str
+    """As the client names it."""
+    key: str
+    """As it is stored."""
+    new_messages: tuple[bytes, ...]
+    """The messages of the request that are not stored yet."""
+    expected_head: int | None
     """The entry that must be the last one when they are stored; None where it does not matter."""
-    chain: bytes | None
-    """The hash of the whole history with them; None where the client does not tell its history."""
+    history_hash: bytes | None
+    """Hash of the complete history with them; None where the client does not send its history."""
     seed: bytes = b""
-    """Where the hashes of the conversation begin."""
-    turns: bool = False
-    """Whether requests of this session wait for each other: the client does not tell its history."""
+    """Start of the hash chain of the conversation."""
+    is_serial: bool = False
+    """Whether requests to this session wait for each other, because the client does not send its history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class SessionHint:
     """What a client says about the session it means."""
 
     name: str
     """Empty: nothing."""
-    own: bool
-    """Whether it says so in Recto's own header: then it knows that the history is held here."""
+    is_explicit: bool
+    """Whether it uses Recto's own header: then it knows that the history is stored here."""
 
 
-class Placing:
-    """Finds where requests belong, and opens branches."""
+class SessionResolver:
+    """Finds the session of a request, and opens branches."""
 
     def __init__(self, clock: Clock) -> None:
         self.lineage = Lineage(clock)
-        self.prints = Fingerprints()
+        self.fingerprints = Fingerprints()
         self._clock = clock
 
-    def place(self, key: Key, store: TenantStore, asked: ClientRequest, named: Named, busy: Collection[str]) -> Placed:
-        """Where a request belongs. `busy` are stored sessions in which a turn is under way. Raises `NotHeld`."""
-        if asked.format.body.stored_history and (held := self._held(store, asked)):
-            place, fresh = held
-            return self._behind(store, place, fresh, asked, busy)
-        base = _base(key, named)
-        stored = store.key(base)
-        if asked.is_bare and (named.own or (not named.name and key.canonical)):
-            return self._next_turn(store, base, stored, asked)
-        seed = seed_of(key.tenant, key.agent, named.name, asked.wire)
-        chain = self.prints.chain(seed, asked.messages, asked.wire)
+    def resolve(
+        self, key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint, busy: Collection[str]
+    ) -> ResolvedSession:
+        """Find the session that a request continues, or a name for a new one.
+
+        Args:
+            key: The API key of the caller.
+            store: The store of the caller's tenant.
+            request: The request.
+            hint: The session that the client names, if any.
+            busy: Stored keys of sessions with a turn in flight.
+
+        Raises:
+            NotHeld: The request names a history that is not stored here.
+            InputError: The key may not write to the session that it names.
+        """
+        if request.format.body.stored_history and (stored := self._stored_history(store, request)):
+            point, new_messages = stored
+            return self._continue(store, point, new_messages, request, busy)
+        base = _base_name(key, hint)
+        base_key = store.key(base)
+        if request.is_bare and (hint.is_explicit or (not hint.name and key.canonical)):
+            return self._next_turn(store, base, base_key, request)
+        seed = seed_of(key.tenant, key.agent, hint.name, request.wire)
+        chain = self.fingerprints.chain(seed, request.messages, request.wire)
         last = chain[-1] if chain else seed
-        found = self._known(store, asked, chain, seed)
-        if found is not None:
-            place, count = found
-            return replace(self._behind(store, place, asked.messages[count:], asked, busy), chain=last, seed=seed)
-        if not named.name:
+        known = self._known_prefix(store, request, chain, seed)
+        if known is not None:
+            point, count = known
+            resolved = self._continue(store, point, request.messages[count:], request, busy)
+            return replace(resolved, history_hash=last, seed=seed)
+        if not hint.name:
             name = f"agent:{key.agent}:{new_id(self._clock)}"
-            return Placed(session=name, stored=store.key(name), fresh=asked.messages, after=0, chain=last, seed=seed)
-        if not store.head(stored).seq and stored not in busy:
-            return Placed(session=base, stored=stored, fresh=asked.messages, after=0, chain=last, seed=seed)
-        if named.own and not asked.replies:
-            return self._next_turn(store, base, stored, asked)
-        return replace(
-            self._branched(store, LineagePoint(session=stored, seq=0), asked.messages, asked), chain=last, seed=seed
-        )
+            return ResolvedSession(
+                name=name,
+                key=store.key(name),
+                new_messages=request.messages,
+                expected_head=0,
+                history_hash=last,
+                seed=seed,
+            )
+        if not store.head(base_key).seq and base_key not in busy:
+            return ResolvedSession(
+                name=base, key=base_key, new_messages=request.messages, expected_head=0, history_hash=last, seed=seed
+            )
+        if hint.is_explicit and not request.replies:
+            return self._next_turn(store, base, base_key, request)
+        branch = self._branch(store, LineagePoint(session=base_key, seq=0), request.messages, request)
+        return replace(branch, history_hash=last, seed=seed)
 
-    def lane(self, key: Key, store: TenantStore, asked: ClientRequest, named: Named) -> str:
-        """What requests wait for each other by, where the client does not tell its history; empty where it does."""
-        if conversation := asked.format.request.conversation_id(asked.fields):
+    def lane(self, key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint) -> str:
+        """Return the lane of requests that wait for each other because the client does not send its history.
+
+        Empty where it does.
+        """
+        if conversation := request.format.request.conversation_id(request.fields):
             return f"conversation/{key.tenant}/{conversation}"
-        if asked.replies or not (named.own or (asked.is_bare and not named.name and key.canonical)):
+        if request.replies or not (hint.is_explicit or (request.is_bare and not hint.name and key.canonical)):
             return ""
-        return store.key(_base(key, named))
+        return store.key(_base_name(key, hint))
 
-    def held_in(self, key: Key, store: TenantStore, asked: ClientRequest, named: Named) -> str:
-        """The stored session whose turn requests of a lane wait for, over all processes; empty where they do not."""
-        if conversation := asked.format.request.conversation_id(asked.fields):
-            place = self.lineage.find(store, f"conversation/{conversation}")
-            return place.session if place else ""
-        return self.lane(key, store, asked, named)
+    def turn_key(self, key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint) -> str:
+        """Return the stored session whose turn the requests of a lane wait for, across processes; empty without one."""
+        if conversation := request.format.request.conversation_id(request.fields):
+            point = self.lineage.find(store, f"conversation/{conversation}")
+            return point.session if point else ""
+        return self.lane(key, store, request, hint)
 
-    def _known(
-        self, store: TenantStore, asked: ClientRequest, chain: list[bytes], seed: bytes
+    def ending(self, seed: bytes, messages: Sequence[bytes], wire: str) -> str:
+        """Return the lineage name of the end of a history, whatever it begins with."""
+        return f"ending/{self.fingerprints.chain(seed, messages[-_ENDING_MESSAGES:], wire)[-1].hex()}"
+
+    def _known_prefix(
+        self, store: TenantStore, request: ClientRequest, chain: list[bytes], seed: bytes
     ) -> tuple[LineagePoint, int] | None:
-        """The longest part of a history that is known, and how many of its messages that is."""
-        if not asked.messages:
+        """Find the longest prefix of a history that is stored, and its number of messages."""
+        if not request.messages:
             return None
-        if not asked.replies:
-            place = self.lineage.find(store, chain[-1])
-            return (place, len(chain)) if place else None
-        for last, name in longest(chain, asked.replies):
-            place = self.lineage.find(store, name)
-            if place is not None:
-                return place, last + 1
-        place = self.lineage.find(store, chain[-1])  # it came in whole, and nobody has answered it yet
-        return (place, len(chain)) if place else self._trimmed(store, asked, seed)
+        if not request.replies:
+            point = self.lineage.find(store, chain[-1])
+            return (point, len(chain)) if point else None
+        for last, name in lookup_order(chain, request.replies):
+            point = self.lineage.find(store, name)
+            if point is not None:
+                return point, last + 1
+        point = self.lineage.find(store, chain[-1])  # stored as a complete history, and not answered yet
+        return (point, len(chain)) if point else self._known_ending(store, request, seed)
 
-    def _trimmed(self, store: TenantStore, asked: ClientRequest, seed: bytes) -> tuple[LineagePoint, int] | None:
-        """Where a history is the end of one that is known: its client let go of the beginning by itself."""
-        told = asked.messages[: asked.replies[-1] + 1]
-        place = self.lineage.find(store, self.ending(seed, told, asked.wire))
-        if place is None:
+    def _known_ending(self, store: TenantStore, request: ClientRequest, seed: bytes) -> tuple[LineagePoint, int] | None:
+        """Find a history that ends with this one: its client has dropped the beginning itself."""
+        history = request.messages[: request.replies[-1] + 1]
+        point = self.lineage.find(store, self.ending(seed, history, request.wire))
+        if point is None:
             return None
-        spoken: list[Entry] = []
-        at = place.seq
-        while at > 0 and len(spoken) < len(told):
-            page = list(store.read(place.session, max(at - _RECENT, 0) + 1, at))
-            spoken = [one for one in page if one.kind == MESSAGE] + spoken
+        stored: list[Entry] = []
+        at = point.seq
+        while at > 0 and len(stored) < len(history):
+            page = list(store.read(point.session, max(at - _RECENT_ENTRIES, 0) + 1, at))
+            stored = [entry for entry in page if entry.kind == MESSAGE] + stored
             at -= len(page)
-        same = self._same(spoken[-len(told) :], told, asked.wire) == len(told)
-        return (place, len(told)) if same else None
+        is_same = self._common_prefix(stored[-len(history) :], history, request.wire) == len(history)
+        return (point, len(history)) if is_same else None
 
-    def ending(self, seed: bytes, told: Sequence[bytes], wire: str) -> str:
-        """The name of how a history ends, whatever it begins with."""
-        return f"ending/{self.prints.chain(seed, told[-_ENDING:], wire)[-1].hex()}"
-
-    def _behind(
+    def _continue(
         self,
         store: TenantStore,
-        place: LineagePoint,
+        point: LineagePoint,
         rest: tuple[bytes, ...],
-        asked: ClientRequest,
+        request: ClientRequest,
         busy: Collection[str],
-    ) -> Placed:
-        """Behind an entry: what is stored there already is not stored again; what differs parts from it."""
-        head = store.head(place.session).seq  # what others add from here on is a conflict
-        after = store.read(place.session, place.seq + 1, head)
-        later = list(islice((one for one in after if one.kind == MESSAGE), len(rest) + 1))
-        same = self._same(later, rest, asked.wire)
-        if same == len(later) and place.session not in busy:
-            name = store.name(place.session)
-            return Placed(session=name, stored=place.session, fresh=rest[same:], after=head, chain=None)
-        last = later[same - 1].seq if same else place.seq
-        return self._branched(store, LineagePoint(session=place.session, seq=last), rest[same:], asked)
+    ) -> ResolvedSession:
+        """Continue after an entry: messages that are stored there already are skipped; where they differ, branch."""
+        head = store.head(point.session).seq  # what others add from here on is a conflict
+        entries = store.read(point.session, point.seq + 1, head)
+        later = list(islice((entry for entry in entries if entry.kind == MESSAGE), len(rest) + 1))
+        same = self._common_prefix(later, rest, request.wire)
+        if same == len(later) and point.session not in busy:
+            return ResolvedSession(
+                name=store.name(point.session),
+                key=point.session,
+                new_messages=rest[same:],
+                expected_head=head,
+                history_hash=None,
+            )
+        last = later[same - 1].seq if same else point.seq
+        return self._branch(store, LineagePoint(session=point.session, seq=last), rest[same:], request)
 
-    def _same(self, later: Sequence[Entry], rest: Sequence[bytes], wire: str) -> int:
-        """How many of the messages are the same from the beginning."""
-        pairs = zip(later, rest, strict=False)
+    def _common_prefix(self, entries: Sequence[Entry], messages: Sequence[bytes], wire: str) -> int:
+        """Return how many messages are the same from the beginning."""
+        pairs = zip(entries, messages, strict=False)
         return next(
             (
                 count
-                for count, (stored, sent) in enumerate(pairs)
-                if self.prints.of(stored.content, stored.wire) != self.prints.of(sent, wire)
+                for count, (entry, message) in enumerate(pairs)
+                if self.fingerprints.of(entry.content, entry.wire) != self.fingerprints.of(message, wire)
             ),
-            min(len(later), len(rest)),
+            min(len(entries), len(messages)),
         )
 
-    def _next_turn(self, store: TenantStore, base: str, stored: str, asked: ClientRequest) -> Placed:
-        """One more thing said in a session whose history is held here; the same once more where it was not answered."""
-        many = len(asked.messages)
-        again = self._same(self._unanswered(store, stored)[-many:], asked.messages, asked.wire) == many
-        fresh = () if again else asked.messages
-        return Placed(session=base, stored=stored, fresh=fresh, after=None, chain=None, turns=True)
+    def _next_turn(self, store: TenantStore, name: str, key: str, request: ClientRequest) -> ResolvedSession:
+        """Add a turn to a session whose history is stored here. A retry of an unanswered request adds nothing."""
+        count = len(request.messages)
+        is_retry = self._common_prefix(self._unanswered(store, key)[-count:], request.messages, request.wire) == count
+        return ResolvedSession(
+            name=name,
+            key=key,
+            new_messages=() if is_retry else request.messages,
+            expected_head=None,
+            history_hash=None,
+            is_serial=True,
+        )
 
-    def _unanswered(self, store: TenantStore, stored: str) -> list[Entry]:
-        """The messages since the last answer."""
-        spoken = [entry for entry in store.tail(stored, _RECENT) if entry.kind == MESSAGE]
-        answered = next((place for place, one in enumerate(reversed(spoken)) if one.role == "assistant"), len(spoken))
-        return spoken[len(spoken) - answered :]
+    def _unanswered(self, store: TenantStore, key: str) -> list[Entry]:
+        """Return the messages after the last response."""
+        messages = [entry for entry in store.tail(key, _RECENT_ENTRIES) if entry.kind == MESSAGE]
+        count = next(
+            (place for place, entry in enumerate(reversed(messages)) if entry.role == "assistant"), len(messages)
+        )
+        return messages[len(messages) - count :]
 
-    def _branched(
-        self, store: TenantStore, place: LineagePoint, rest: tuple[bytes, ...], asked: ClientRequest
-    ) -> Placed:
-        """A session that begins like another, up to an entry, and goes its own way from there."""
-        name = f"{store.name(place.session).split('~')[0]}~{new_id(self._clock)[-12:]}"
-        stored = store.key(name)
-        if 0 < place.seq <= _COPIED:
-            fork(store, place.session, stored, clock=self._clock, at=place.seq)
-            after = store.head(stored).seq
-            return Placed(session=name, stored=stored, fresh=rest, after=after, chain=None)
-        about = {"from": place.session, "at": place.seq}
-        made = store.append(stored, [event(self._clock, BRANCH, about, surface="gateway")])[0]
-        return Placed(session=name, stored=stored, fresh=asked.messages, after=made.seq, chain=None)
+    def _branch(
+        self, store: TenantStore, point: LineagePoint, rest: tuple[bytes, ...], request: ClientRequest
+    ) -> ResolvedSession:
+        """Open a session that begins like another, up to an entry."""
+        name = f"{store.name(point.session).split('~')[0]}~{new_id(self._clock)[-12:]}"
+        key = store.key(name)
+        if 0 < point.seq <= _MAX_COPIED_ENTRIES:
+            fork(store, point.session, key, clock=self._clock, at=point.seq)
+            head = store.head(key).seq
+            return ResolvedSession(name=name, key=key, new_messages=rest, expected_head=head, history_hash=None)
+        payload = {"from": point.session, "at": point.seq}
+        entry = store.append(key, [event(self._clock, BRANCH, payload, surface="gateway")])[0]
+        return ResolvedSession(
+            name=name, key=key, new_messages=request.messages, expected_head=entry.seq, history_hash=None
+        )
 
-    def _held(self, store: TenantStore, asked: ClientRequest) -> tuple[LineagePoint, tuple[bytes, ...]] | None:
-        """The point of a history that a Responses request goes on from, where it names one, and what it adds."""
-        at, compacted = compacted_in(asked.messages)
+    def _stored_history(
+        self, store: TenantStore, request: ClientRequest
+    ) -> tuple[LineagePoint, tuple[bytes, ...]] | None:
+        """Find the stored history that a Responses request names, if it names one, and what it adds."""
+        at, compacted = compacted_in(request.messages)
         if compacted:
             says = "The compaction item is not one that was made here."
-            return self._noted(store, f"compaction/{compacted}", says), asked.messages[at + 1 :]
-        before = text_in(asked.fields.get("previous_response_id"))
-        if before:
-            says = f"Previous response with id '{before:.80}' not found."
-            return self._noted(store, f"response/{before}", says), asked.messages
-        conversation = asked.format.request.conversation_id(asked.fields)
+            return self._recorded(store, f"compaction/{compacted}", says), request.messages[at + 1 :]
+        previous = text_in(request.fields.get("previous_response_id"))
+        if previous:
+            says = f"Previous response with id '{previous:.80}' not found."
+            return self._recorded(store, f"response/{previous}", says), request.messages
+        conversation = request.format.request.conversation_id(request.fields)
         if not conversation:
             return None
-        begun = self._noted(store, f"conversation/{conversation}", f"Conversation '{conversation:.80}' not found.")
-        many = len(asked.messages)
-        waiting = self._unanswered(store, begun.session)[-many:] if many else []
-        again = bool(waiting) and self._same(waiting, asked.messages, asked.wire) == many
-        last = waiting[0].seq - 1 if again else store.head(begun.session).seq
-        return replace(begun, seq=last), asked.messages
+        point = self._recorded(store, f"conversation/{conversation}", f"Conversation '{conversation:.80}' not found.")
+        count = len(request.messages)
+        waiting = self._unanswered(store, point.session)[-count:] if count else []
+        is_retry = bool(waiting) and self._common_prefix(waiting, request.messages, request.wire) == count
+        last = waiting[0].seq - 1 if is_retry else store.head(point.session).seq
+        return replace(point, seq=last), request.messages
 
-    def _noted(self, store: TenantStore, name: str, says: str) -> LineagePoint:
-        place = self.lineage.find(store, name)
-        if place is None:
+    def _recorded(self, store: TenantStore, name: str, says: str) -> LineagePoint:
+        point = self.lineage.find(store, name)
+        if point is None:
             raise NotHeld(says)
-        return place
+        return point
 
 
 def compacted_in(messages: Sequence[bytes]) -> tuple[int, str]:
-    """Where the last compaction item of ours stands and under which id it is noted; -1 where there is none."""
+    """Return the position of the last compaction item made here and the id it is recorded under; -1 without one."""
     for place in range(len(messages) - 1, -1, -1):
         if b"compaction" in messages[place]:
             fields = fields_of(messages[place])
@@ -243,13 +287,17 @@ def compacted_in(messages: Sequence[bytes]) -> tuple[int, str]:
     return -1, ""
 
 
-def _base(key: Key, named: Named) -> str:
-    """The session that a request means at first sight. Raises `InputError` for one that is not the key's to write."""
+def _base_name(key: Key, hint: SessionHint) -> str:
+    """Return the session that a request names, before its history is looked at.
+
+    Raises:
+        InputError: The key may not write to it.
+    """
     main = DEFAULT_SESSION.rpartition(":")[2]
-    own = f"agent:{key.agent}:"
-    name = named.name if named.own and named.name.startswith("agent:") else f"{own}{named.name or main}"
-    if not name.startswith(own):
-        raise InputError(f"session '{name:.80}': this key writes to sessions that begin with '{own}'")
+    prefix = f"agent:{key.agent}:"
+    name = hint.name if hint.is_explicit and hint.name.startswith("agent:") else f"{prefix}{hint.name or main}"
+    if not name.startswith(prefix):
+        raise InputError(f"session '{name:.80}': this key writes to sessions that begin with '{prefix}'")
     if is_memory_session(name):
         raise InputError(f"session '{name:.80}' holds memory; it is written by approval only. Choose another name.")
     return name

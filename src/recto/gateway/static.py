@@ -1,9 +1,8 @@
-"""The page: one document, one script, one style sheet, as they were built into the package. Knows nothing of sessions.
+"""Serves the web page: one document, one script, one style sheet, as built into the package.
 
-The document is given to anybody, for there is nothing in it; whatever it shows it asks for with a key. Its policy lets
-a browser take scripts, styles and pictures from this gateway alone and talk to this gateway alone, and run nothing
-that stands in the document itself. No text can become markup in it: the one rule it may make for that (web/src/main)
-lets only the empty text through.
+The document needs no key, because it contains no data; everything it shows it requests with a key. Its content security
+policy lets a browser load scripts, styles and images only from this gateway, connect only to this gateway, and run no
+inline code. No text can become markup: the page's one trusted-types policy (web/src/main) accepts only the empty text.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ FILES: Final = {
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-"""What belongs to the page, and what each is."""
+"""The files of the page, with their media types."""
 _HEADERS: Final = {
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
@@ -45,29 +44,29 @@ class StaticFiles:
         folder = folder or Path(str(files("recto"))) / "web"
         self._document = _read(folder / "index.html")
         self._files = {name: found for name in FILES if (found := _read(folder / name)) is not None}
-        self._packed = {name: gzip.compress(found, mtime=0) for name, found in self._files.items()}
+        self._gzipped = {name: gzip.compress(found, mtime=0) for name, found in self._files.items()}
 
     def routes(self) -> list[Route]:
-        """The document, and one route for each file."""
-        return [Route("/", self._show), *(Route(f"/web/{name}", self._give) for name in FILES)]
+        """Return the routes of the document and of each file."""
+        return [Route("/", self._send_document), *(Route(f"/web/{name}", self._send_file) for name in FILES)]
 
-    async def _show(self, request: Request) -> Response:
+    async def _send_document(self, request: Request) -> Response:
         if self._document is None or "text/html" not in request.headers.get("accept", ""):
-            about = {"name": "recto", "version": __version__, "api": "/api/v1/openapi.json"}
-            return JSONResponse(about if self._document is not None else about | {"page": "not built: make web"})
+            info = {"name": "recto", "version": __version__, "api": "/api/v1/openapi.json"}
+            return JSONResponse(info if self._document is not None else info | {"page": "not built: make web"})
         return Response(self._document, media_type="text/html; charset=utf-8", headers={**_HEADERS, "vary": "Accept"})
 
-    async def _give(self, request: Request) -> Response:
+    async def _send_file(self, request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
         body = self._files.get(name)
         if body is None:
             return JSONResponse({"error": {"code": "not_found", "message": "the page is not built: make web"}}, 404)
-        mark = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-        headers = {**_HEADERS, "cache-control": "no-cache", "etag": mark, "vary": "Accept-Encoding"}
-        if request.headers.get("if-none-match") == mark:
+        etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        headers = {**_HEADERS, "cache-control": "no-cache", "etag": etag, "vary": "Accept-Encoding"}
+        if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
         if "gzip" in request.headers.get("accept-encoding", ""):
-            body, headers["content-encoding"] = self._packed[name], "gzip"
+            body, headers["content-encoding"] = self._gzipped[name], "gzip"
         return Response(body, media_type=FILES[name], headers=headers)
 
 

@@ -1,8 +1,8 @@
-"""The path of one turn through the gateway, before and after the upstream is asked.
+"""One turn through the gateway, before and after the call of the upstream.
 
-Messages are durable before anybody is asked, and the answer is durable before its end is passed on. From its first
-entry to its last a turn has the store's turn of its session, so that no other gateway writes in between. Everything
-here blocks, and runs on threads.
+Messages are durable before the upstream is called, and the response is durable before its end is passed on. From its
+first entry to its last a turn holds the store's turn of its session, so that no other gateway writes in between.
+Everything here blocks and runs on threads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recto.gateway.api_keys import Key
 from recto.gateway.lineage import LineagePoint
 from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.session_pool import SessionPool
-from recto.gateway.session_resolver import Named, Placed, Placing
+from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver
 from recto.tokens.limits import limits_in_error
 from recto.transcript.entries import Entry
 from recto.transcript.events import event
@@ -35,41 +35,41 @@ from recto.transcript.tenancy import TenantStore
 
 INSTRUCTIONS, TOOLS = "instructions_given", "tools_offered"
 CUT, FAILED = "reply_cut", "upstream_failed"
-_TRIES = 8
-_TRIMMABLE = 8
-"""Messages from which on a client may let go of the beginning by itself."""
+_ATTEMPTS = 8
+_MIN_TRIMMED = 8
+"""Messages from which on a client may drop the beginning of its history itself."""
 _TIGHTER = 0.85
-"""What a prompt may have after an upstream found it too long and named no limit, as a share of what it had."""
+"""Share of its size that a prompt keeps after an upstream rejected it as too long without naming a limit."""
 
 
 @dataclass(slots=True, kw_only=True)
 class GatewayTurn:
-    """One request on its way."""
+    """One request in flight."""
 
     key: Key
     store: TenantStore
-    asked: ClientRequest
+    request: ClientRequest
     model: str
-    """The model whose window and tokenizer count."""
-    placed: Placed
+    """The model whose window and tokenizer apply."""
+    resolved: ResolvedSession
     prompt: Prompt
     body: bytes
-    """What is sent on, in the client's own format."""
-    given: str
-    """The digest of what stands beside the conversation."""
+    """The body for the upstream, in the client's format."""
+    context_ids: str
+    """Identifies the instructions and tools that were sent with the messages."""
     session: Session
-    """Held open until the turn is over."""
-    held: ExitStack
-    """What is let go of then: the session, the store's turn of it, the claim to it in this process."""
+    """Kept open until the turn is over."""
+    resources: ExitStack
+    """Released then: the session, the store's turn of it, the claim to it in this process."""
     decisions: list[int] = field(default_factory=list)
     ended: bool = False
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a client is told of what was done."""
+        """The response headers that report what Recto did."""
         prompt = self.prompt
         return {
-            "x-recto-session-id": self.placed.session,
+            "x-recto-session-id": self.resolved.name,
             "x-recto-tokens": f"{prompt.tokens}/{prompt.reading.room}",
             "x-recto-decisions": ",".join(map(str, self.decisions)) or "none",
             "x-recto-recall": str(len(prompt.recalled)),
@@ -77,229 +77,257 @@ class GatewayTurn:
 
 
 class TurnRunner:
-    """Begins and ends turns."""
+    """Starts and finishes turns."""
 
     def __init__(self, sessions: SessionPool, clock: Clock) -> None:
-        self.placing = Placing(clock)
+        self.resolver = SessionResolver(clock)
         self._sessions = sessions
         self._clock = clock
         self._busy: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def begin(
-        self, key: Key, asked: ClientRequest, named: Named, model: str | None = None, *, patience: float | None = None
+        self,
+        key: Key,
+        request: ClientRequest,
+        hint: SessionHint,
+        model: str | None = None,
+        *,
+        patience: float | None = None,
     ) -> GatewayTurn:
-        """Stores what is new and builds the prompt. Raises what cannot be taken, and `WindowOverflow`.
+        """Store the new messages and build the prompt.
 
-        A request whose history is held here waits so long for the turn, where another gateway has it; then it raises
-        `TurnTaken`. One that brings its history does not wait: it opens a branch.
+        A request whose history is stored here waits up to `patience` seconds while another gateway holds the turn. One
+        that brings its history does not wait: it opens a branch.
+
+        Raises:
+            TurnTaken: The turn was not released in time.
+            InputError: The request cannot be stored.
+            WindowOverflow: The prompt does not fit.
         """
-        _refuse_empty(asked)
+        _refuse_empty(request)
         store = self._sessions.view(key)
-        waits_for = self.placing.held_in(key, store, asked, named)
+        waits_for = self.resolver.turn_key(key, store, request, hint)
         elsewhere: set[str] = set()
-        said = False
-        for _ in range(_TRIES):
-            with ExitStack() as held:
+        is_stored = False
+        for _ in range(_ATTEMPTS):
+            with ExitStack() as resources:
                 if waits_for:
-                    held.enter_context(store.turn(waits_for, patience=patience))
-                placed = self.placing.place(key, store, asked, named, frozenset(self._busy) | elsewhere)
-                if not self._claimed(placed):
+                    resources.enter_context(store.turn(waits_for, patience=patience))
+                resolved = self.resolver.resolve(key, store, request, hint, frozenset(self._busy) | elsewhere)
+                if not self._claim(resolved):
                     continue  # another request of the same conversation was quicker
-                held.callback(self._free, placed)
+                resources.callback(self._unclaim, resolved)
                 try:
-                    if placed.stored != waits_for:
-                        held.enter_context(store.turn(placed.stored, patience=0))
-                    name = asked.model if model is None else model
-                    session = held.enter_context(self._sessions.use(key, placed.session, name))
-                    self._say(session, store, asked, placed)
-                    said = placed.turns
-                    return self._begun(key, store, asked, placed, name, session, held)
+                    if resolved.key != waits_for:
+                        resources.enter_context(store.turn(resolved.key, patience=0))
+                    name = request.model if model is None else model
+                    session = resources.enter_context(self._sessions.use(key, resolved.name, name))
+                    self._store_new(session, store, request, resolved)
+                    is_stored = resolved.is_serial
+                    return self._built(key, store, request, resolved, name, session, resources)
                 except TurnTaken:
-                    elsewhere.add(placed.stored)
-                except AppendConflict:  # somebody wrote there meanwhile: it may belong elsewhere now
-                    if said:
-                        raise  # its turn is lost; said again behind what others say, it would stand there twice
-        raise AppendConflict(placed.stored, placed.after, -1, "others write to this session all the time")
+                    elsewhere.add(resolved.key)
+                except AppendConflict:  # another process wrote there: the request may belong elsewhere now
+                    if is_stored:
+                        raise  # its turn is lost; stored again after other messages it would be there twice
+        raise AppendConflict(resolved.key, resolved.expected_head, -1, "others write to this session all the time")
 
-    def lane(self, key: Key, asked: ClientRequest, named: Named) -> str:
-        """Requests of one lane wait for each other, because their history is held here; empty: it is in none."""
-        return self.placing.lane(key, self._sessions.view(key), asked, named)
+    def lane(self, key: Key, request: ClientRequest, hint: SessionHint) -> str:
+        """Return the lane of requests that wait for each other because their history is stored here; empty without."""
+        return self.resolver.lane(key, self._sessions.view(key), request, hint)
 
     def tighter(self, turn: GatewayTurn, error: Mapping[str, Any] | str) -> GatewayTurn | None:
-        """The same turn with a tighter prompt, where an upstream said that it was too long; None for another error."""
+        """Build a smaller prompt for a turn that the upstream rejected as too long. Returns None for another error."""
         limits = limits_in_error(error)
         if limits is None:
             return None
         window = turn.session.window
         self._sessions.learn(turn.model, limits)
-        said = limits.max_input or limits.window
-        room = int(min(window.budget.input_budget, turn.prompt.tokens) * _TIGHTER)
-        window.configure(at_most=min(room, said - window.budget.reserve) if said else room)
+        limit = limits.max_input or limits.window
+        available = int(min(window.budget.input_budget, turn.prompt.tokens) * _TIGHTER)
+        window.configure(at_most=min(available, limit - window.budget.reserve) if limit else available)
         self._build(turn)
         return turn
 
     def finish(
-        self, turn: GatewayTurn, reply: ProviderReply, *, response: str = "", about: Mapping[str, Any] | None = None
+        self, turn: GatewayTurn, reply: ProviderReply, *, response: str = "", meta: Mapping[str, Any] | None = None
     ) -> None:
-        """Stores an answer; when this returns it is durable, and the client may be told its end."""
-        entries = self._stored(turn, reply, dict(about or {}))
-        self._note(turn, reply, entries, response)
+        """Store a response. When this returns it is durable, and its end may be sent."""
+        entries = self._store_reply(turn, reply, dict(meta or {}))
+        self._record_lineage(turn, reply, entries, response)
         self.end(turn)
 
     def cut(self, turn: GatewayTurn, partial: ProviderReply, why: str) -> None:
-        """Keeps as much of an answer as came before it was cut off. It is no message: nobody was told its end."""
+        """Store the part of a response that arrived before it was cut off. It is an event, not a message."""
         try:
-            said = [json.loads(message) for message in partial.messages]
-            self._record(turn, CUT, {"why": why, "messages": said})
+            messages = [json.loads(message) for message in partial.messages]
+            self._append_event(turn, CUT, {"why": why, "messages": messages})
         finally:
             self.end(turn)
 
     def failed(self, turn: GatewayTurn, upstream: str, status: int) -> None:
-        """Keeps that there was no answer."""
+        """Store that there was no response."""
         try:
-            self._record(turn, FAILED, {"upstream": upstream, "status": status})
+            self._append_event(turn, FAILED, {"upstream": upstream, "status": status})
         finally:
             self.end(turn)
 
     def end(self, turn: GatewayTurn) -> None:
-        """The turn is over, however it went."""
+        """Release the turn, whatever its outcome."""
         if not turn.ended:
             turn.ended = True
-            turn.held.close()
+            turn.resources.close()
 
-    def _begun(
+    def _built(
         self,
         key: Key,
         store: TenantStore,
-        asked: ClientRequest,
-        placed: Placed,
+        request: ClientRequest,
+        resolved: ResolvedSession,
         model: str,
         session: Session,
-        held: ExitStack,
+        resources: ExitStack,
     ) -> GatewayTurn:
-        given = self._given(store, placed.stored, asked)
-        prompt = session.prompt(asked.tools, beside=asked.beside, answer=asked.answer, wire=asked.wire)
-        if not prompt.raw and not asked.front and not asked.fields.get("prompt"):
+        context_ids = self._store_context(store, resolved.key, request)
+        prompt = session.prompt(
+            request.tools, beside=request.instructions, answer=request.max_output_tokens, wire=request.wire
+        )
+        if not prompt.raw and not request.front and not request.fields.get("prompt"):
             raise MalformedMessage("nothing is said in it")
         return GatewayTurn(
             key=key,
             store=store,
-            asked=asked,
+            request=request,
             model=model,
-            placed=placed,
+            resolved=resolved,
             prompt=prompt,
-            body=_body(asked, prompt),
-            given=given,
+            body=_body(request, prompt),
+            context_ids=context_ids,
             decisions=[entry.seq for entry in prompt.decisions],
             session=session,
-            held=held.pop_all(),
+            resources=resources.pop_all(),
         )
 
-    def _say(self, session: Session, store: TenantStore, asked: ClientRequest, placed: Placed) -> None:
-        """Stores what is new. Raises `AppendConflict` where the session is not as it was when this was found out."""
-        fresh = [_plain(raw, asked.format) for raw in placed.fresh] if placed.turns else placed.fresh
-        wire = None if placed.turns else asked.wire
-        after = self._told_amid(session, asked, placed.after)
-        if fresh:
-            refuse_defects(fresh, asked.format)
-            entries = session.append_all(fresh, expect=after, surface=surface_of(asked.format), wire=wire)
-            # an answer that was given is noted already; what came in without one would not be known again
-            noted = bool(asked.replies) and len(placed.fresh) < len(asked.messages) - asked.replies[-1]
-            if placed.chain is not None and not noted:
-                place = LineagePoint(session=placed.stored, seq=entries[-1].seq)
-                self.placing.lineage.note(store, placed.chain, place)
-        elif after is not None and (last := session.head.seq) != after:
-            raise AppendConflict(placed.stored, after, last)  # it was asked before, and is answered by now
+    def _store_new(
+        self, session: Session, store: TenantStore, request: ClientRequest, resolved: ResolvedSession
+    ) -> None:
+        """Store the new messages. Raises `AppendConflict` if the session has changed since it was resolved."""
+        messages: Sequence[bytes] = resolved.new_messages
+        if resolved.is_serial:
+            messages = [_plain(raw, request.format) for raw in messages]
+        wire = None if resolved.is_serial else request.wire
+        head = self._store_system(session, request, resolved.expected_head)
+        if messages:
+            refuse_defects(messages, request.format)
+            entries = session.append_all(messages, expect=head, surface=surface_of(request.format), wire=wire)
+            # the history up to a response is recorded already; one without a response would not be found again
+            is_recorded = (
+                bool(request.replies) and len(resolved.new_messages) < len(request.messages) - request.replies[-1]
+            )
+            if resolved.history_hash is not None and not is_recorded:
+                point = LineagePoint(session=resolved.key, seq=entries[-1].seq)
+                self.resolver.lineage.record(store, resolved.history_hash, point)
+        elif head is not None and (last := session.head.seq) != head:
+            raise AppendConflict(resolved.key, head, last)  # it was sent before, and is answered by now
 
     def _build(self, turn: GatewayTurn) -> None:
-        asked = turn.asked
-        turn.prompt = turn.session.prompt(asked.tools, beside=asked.beside, answer=asked.answer, wire=asked.wire)
+        request = turn.request
+        turn.prompt = turn.session.prompt(
+            request.tools, beside=request.instructions, answer=request.max_output_tokens, wire=request.wire
+        )
         turn.decisions += [entry.seq for entry in turn.prompt.decisions]
-        turn.body = _body(asked, turn.prompt)
+        turn.body = _body(request, turn.prompt)
 
-    def _told_amid(self, session: Session, asked: ClientRequest, after: int | None) -> int | None:
-        """Stores system text that stands in the middle of a conversation, once, when it is first seen there."""
-        for raw in asked.amid:
+    def _store_system(self, session: Session, request: ClientRequest, head: int | None) -> int | None:
+        """Store system messages from the middle of a conversation, each once. Returns the new expected head."""
+        for raw in request.middle:
             name = f"amid/{hashlib.sha256(raw).hexdigest()[:32]}"
             if session.find(name) is None:
                 stored = session.append_all(
-                    [raw], key=name, expect=after, surface=surface_of(asked.format), wire=asked.wire
+                    [raw], key=name, expect=head, surface=surface_of(request.format), wire=request.wire
                 )
-                after = after if after is None else stored[-1].seq
-        return after
+                head = head if head is None else stored[-1].seq
+        return head
 
-    def _given(self, store: TenantStore, stored: str, asked: ClientRequest) -> str:
-        """Keeps what stands beside the conversation, once for each content; the answer's entry names it."""
+    def _store_context(self, store: TenantStore, key: str, request: ClientRequest) -> str:
+        """Store instructions and tools, once for each content. Returns the names that the response refers to."""
         names: list[str] = []
-        for kind, content in ((INSTRUCTIONS, asked.beside), (TOOLS, asked.tools)):
+        for kind, content in ((INSTRUCTIONS, request.instructions), (TOOLS, request.tools)):
             if content:
                 digest = hashlib.sha256(content).hexdigest()[:32]
                 names.append(f"{kind}/{digest}")
-                if store.find(stored, names[-1]) is None:
-                    about = {"text": content.decode()}
-                    store.append(stored, [event(self._clock, kind, about, names[-1], surface="gateway")])
+                if store.find(key, names[-1]) is None:
+                    payload = {"text": content.decode()}
+                    store.append(key, [event(self._clock, kind, payload, names[-1], surface="gateway")])
         return " ".join(names)
 
-    def _stored(self, turn: GatewayTurn, reply: ProviderReply, about: dict[str, Any]) -> list[Entry]:
-        asked = turn.asked
-        meta = {**about, "model": asked.model, "stop": reply.stop_reason, "given": turn.given}
+    def _store_reply(self, turn: GatewayTurn, reply: ProviderReply, meta: dict[str, Any]) -> list[Entry]:
+        request = turn.request
+        meta = {**meta, "model": request.model, "stop": reply.stop_reason, "given": turn.context_ids}
         usage = reply.usage if reply.usage is not None and reply.usage.prompt else None
         if not reply.messages:
             if usage is not None:
                 turn.session.usage.record(turn.prompt.tokens, usage)
             return []
-        messages = [_plain(raw, asked.format) for raw in reply.messages] if turn.placed.turns else reply.messages
-        wire = None if turn.placed.turns else asked.wire
-        return turn.session.append_all(messages, meta=meta, surface=surface_of(asked.format), wire=wire, usage=usage)
+        messages = (
+            [_plain(raw, request.format) for raw in reply.messages] if turn.resolved.is_serial else reply.messages
+        )
+        wire = None if turn.resolved.is_serial else request.wire
+        return turn.session.append_all(messages, meta=meta, surface=surface_of(request.format), wire=wire, usage=usage)
 
-    def _note(self, turn: GatewayTurn, reply: ProviderReply, entries: Sequence[Entry], response: str) -> None:
-        """Notes under which histories the answer will come again."""
+    def _record_lineage(self, turn: GatewayTurn, reply: ProviderReply, entries: Sequence[Entry], response: str) -> None:
+        """Record the histories with which the response will be sent again."""
         if not entries:
             return
-        place = LineagePoint(session=turn.placed.stored, seq=entries[-1].seq)
+        point = LineagePoint(session=turn.resolved.key, seq=entries[-1].seq)
         names: list[bytes | str] = [f"response/{response}"] if response else []
-        if turn.placed.chain is not None:
-            names.append(self.placing.prints.chain(turn.placed.chain, reply.messages, turn.asked.wire)[-1])
-            told = (*turn.asked.messages, *reply.messages)
-            if len(told) >= _TRIMMABLE:
-                names.append(self.placing.ending(turn.placed.seed, told, turn.asked.wire))
-        self.placing.lineage.note_all(turn.store, names, place)
+        if turn.resolved.history_hash is not None:
+            names.append(
+                self.resolver.fingerprints.chain(turn.resolved.history_hash, reply.messages, turn.request.wire)[-1]
+            )
+            history = (*turn.request.messages, *reply.messages)
+            if len(history) >= _MIN_TRIMMED:
+                names.append(self.resolver.ending(turn.resolved.seed, history, turn.request.wire))
+        self.resolver.lineage.record_all(turn.store, names, point)
 
-    def _record(self, turn: GatewayTurn, kind: str, about: Mapping[str, Any]) -> None:
-        turn.store.append(turn.placed.stored, [event(self._clock, kind, about, surface="gateway")])
+    def _append_event(self, turn: GatewayTurn, kind: str, payload: Mapping[str, Any]) -> None:
+        turn.store.append(turn.resolved.key, [event(self._clock, kind, payload, surface="gateway")])
 
-    def _claimed(self, placed: Placed) -> bool:
+    def _claim(self, resolved: ResolvedSession) -> bool:
         with self._lock:
-            if placed.stored in self._busy and not placed.turns:
+            if resolved.key in self._busy and not resolved.is_serial:
                 return False
-            self._busy[placed.stored] = self._busy.get(placed.stored, 0) + 1
+            self._busy[resolved.key] = self._busy.get(resolved.key, 0) + 1
             return True
 
-    def _free(self, placed: Placed) -> None:
+    def _unclaim(self, resolved: ResolvedSession) -> None:
         with self._lock:
-            left = self._busy.get(placed.stored, 1) - 1
-            if left > 0:
-                self._busy[placed.stored] = left
+            remaining = self._busy.get(resolved.key, 1) - 1
+            if remaining > 0:
+                self._busy[resolved.key] = remaining
             else:
-                self._busy.pop(placed.stored, None)
+                self._busy.pop(resolved.key, None)
 
 
-def _body(asked: ClientRequest, prompt: Prompt) -> bytes:
-    """What is sent on, in the client's format. Raises `CannotCross` where the session holds what has no place in it.
+def _body(request: ClientRequest, prompt: Prompt) -> bytes:
+    """Return the body for the upstream, in the client's format.
 
-    A session may be gone on with in another format than it holds: its messages cross over then.
+    A session may be continued in another format than it was stored in: its messages are converted then.
+
+    Raises:
+        CannotCross: The session holds something that the format cannot express.
     """
-    source, target = format_named(prompt.built.wire), asked.format
+    source, target = format_named(prompt.built.wire), request.format
     if source is target:
-        return asked.with_prompt(prompt.raw, prompt.system)
-    beside = f'"{source.body.system}": {quoted(prompt.system)}, ' if prompt.system else ""
-    told = f'{{"model": "", {beside}"{source.body.messages}": '.encode() + render(prompt.raw) + b"}"
-    crossed = open_body(convert_request(told, source.name, target.name), target.name)
-    system = _text_of(json.loads(crossed.system or b'""'))
+        return request.with_prompt(prompt.raw, prompt.system)
+    instructions = f'"{source.body.system}": {quoted(prompt.system)}, ' if prompt.system else ""
+    source_body = f'{{"model": "", {instructions}"{source.body.messages}": '.encode() + render(prompt.raw) + b"}"
+    converted = open_body(convert_request(source_body, source.name, target.name), target.name)
+    system = _text_of(json.loads(converted.system or b'""'))
     if not system or target.system_apart:
-        return asked.with_prompt(crossed.messages, system)
-    return asked.with_prompt((target.text_message("system", system), *crossed.messages))
+        return request.with_prompt(converted.messages, system)
+    return request.with_prompt((target.text_message("system", system), *converted.messages))
 
 
 def _text_of(system: Any) -> str:  # noqa: ANN401  # JSON
@@ -307,27 +335,27 @@ def _text_of(system: Any) -> str:  # noqa: ANN401  # JSON
     return "\n\n".join(text_in(block.get("text")) for block in blocks)
 
 
-def _refuse_empty(asked: ClientRequest) -> None:
-    """Raises `MalformedMessage` for a conversation that no upstream could answer."""
-    format = asked.format
-    named = format.request.names_history(asked.fields)
-    if not asked.messages and not named and not (format.system_alone and asked.front):
+def _refuse_empty(request: ClientRequest) -> None:
+    """Raise `MalformedMessage` for a conversation that no upstream could answer."""
+    format = request.format
+    names_history = format.request.names_history(request.fields)
+    if not request.messages and not names_history and not (format.system_alone and request.front):
         raise MalformedMessage("nothing is said in it")
-    if format.user_first and 0 in asked.replies:
+    if format.user_first and 0 in request.replies:
         raise MalformedMessage("the user has to speak first")
 
 
 def refuse_defects(messages: Sequence[bytes], format: Format) -> None:
-    """Raises `MalformedMessage` for a message that no provider takes: nothing of the request or answer is stored."""
+    """Raise `MalformedMessage` for a message that no provider accepts; nothing of the request or response is stored."""
     for raw in messages:
         if why := format.validation.defect(fields_of(raw)):
             raise MalformedMessage(why)
 
 
 def _plain(raw: bytes, format: Format) -> bytes:
-    """A message that only says something, in the words that all formats share; any other as it is.
+    """Return a text-only message in the form that all formats share; any other message unchanged.
 
-    Sessions whose history is held here are entered through all of them.
+    A session whose history is stored here is used through all formats.
     """
     fields, message = fields_of(raw), format.messages.read(raw)
     if isinstance(fields.get("content"), str) and fields.keys() == {"role", "content"}:

@@ -18,7 +18,7 @@ from textual.timer import Timer
 from recto.config import Settings
 from recto.errors import RectoError
 from recto.gateway.client import GatewayClient
-from recto.gateway.local import nearby
+from recto.gateway.local import connect_gateway
 from recto.tui.dialogs import ChoiceDialog, TextDialog
 from recto.tui.screens.base import BaseView
 from recto.tui.screens.chat import ChatView
@@ -224,5 +224,5 @@ class RectoApp(App[None]):
 
 def run(settings: Settings, url: str = "", key: str = "", session: str = "") -> None:
     """Shows the screens until they are left: of the gateway at an address, or of one's own store."""
-    with nearby(settings, url, key, name="recto tui") as reached:
+    with connect_gateway(settings, url, key, name="recto tui") as reached:
         RectoApp(GatewayClient(reached.url, reached.key), session or ("" if url else settings.session)).run()

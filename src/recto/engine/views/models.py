@@ -124,9 +124,9 @@ def session_page(summaries: Sequence[SessionSummary], limit: int, own: str) -> S
     return SessionPage(own=own, sessions=items, next=items[-1].session if len(summaries) > limit else None)
 
 
-def session_kind(stored_key: str) -> SessionKind:
+def session_kind(key: str) -> SessionKind:
     """What a session holds."""
-    return "memory" if is_memory_session(stored_key) else "conversation"
+    return "memory" if is_memory_session(key) else "conversation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ class _Pace:
 
     left: float
     at: float
-    under_way: int = 0
+    in_flight: int = 0
     at_work: int = 0
 
 
@@ -57,15 +57,15 @@ class RateLimits:
         self._now = now
         self._paces: dict[str, _Pace] = {}
         self._held = 0
-        self.under_way = 0
+        self.in_flight = 0
 
     @contextmanager
     def of(self, key: Key) -> Iterator[None]:
         """One request of a key, from its headers to the end of its answer."""
         pace = self._paced(key)
-        if key.concurrency and pace.under_way >= key.concurrency:
+        if key.concurrency and pace.in_flight >= key.concurrency:
             raise RequestRefused(
-                429, RATE_LIMITED, f"{pace.under_way} requests of this key are under way, and no more are allowed", 1
+                429, RATE_LIMITED, f"{pace.in_flight} requests of this key are under way, and no more are allowed", 1
             )
         if key.requests_per_minute:
             if pace.left < 1:
@@ -73,24 +73,24 @@ class RateLimits:
                 text = f"this key may make {key.requests_per_minute} requests a minute; the next one in {wait} s"
                 raise RequestRefused(429, RATE_LIMITED, text, max(wait, 1))
             pace.left -= 1
-        pace.under_way += 1
+        pace.in_flight += 1
         try:
             yield
         finally:
-            pace.under_way -= 1
+            pace.in_flight -= 1
 
     @contextmanager
     def work(self, key: Key) -> Iterator[None]:
         """One request that is worked on, from its last byte to the end of its answer."""
         pace, few = self._paced(key), self._most // _KEPT_FREE
-        if self.under_way >= (self._most if pace.at_work < few else self._most - few):
+        if self.in_flight >= (self._most if pace.at_work < few else self._most - few):
             raise RequestRefused(503, OVERLOADED, "the gateway has all the work it takes at once; come back", 1)
-        self.under_way += 1
+        self.in_flight += 1
         pace.at_work += 1
         try:
             yield
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
             pace.at_work -= 1
 
     @contextmanager
@@ -113,7 +113,7 @@ class RateLimits:
         pace = self._paces.get(key.id)
         if pace is None:
             if len(self._paces) >= _TRACKED:
-                self._paces = {id: pace for id, pace in self._paces.items() if pace.under_way}
+                self._paces = {id: pace for id, pace in self._paces.items() if pace.in_flight}
             pace = self._paces[key.id] = _Pace(left=most, at=now)
         pace.left = min(pace.left + max(now - pace.at, 0.0) * most / 60, most)
         pace.at = now

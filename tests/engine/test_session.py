@@ -21,7 +21,7 @@ from recto.errors import (
     StoreUnavailable,
     TooLarge,
 )
-from recto.formats.entry_text import text_of
+from recto.formats.entry_text import entry_text
 from recto.testing import FakeClock, scripted_session
 from recto.transcript.events import new_id
 from recto.transcript.hash_chain import EMPTY_HEAD
@@ -43,7 +43,7 @@ def test_a_message_comes_back_as_it_went_in(session):
     assert entry.content == raw
     assert session.tail(1)[0] == entry
     assert session.get(entry.id) == entry
-    assert text_of(entry) == "café"
+    assert entry_text(entry) == "café"
 
 
 def test_a_dict_is_stored_as_the_json_it_is(session):

@@ -12,7 +12,7 @@ from recto.errors import MalformedMessage
 from recto.formats.anthropic import ANTHROPIC
 from recto.formats.anthropic.convert_stream import AnthropicEvents
 from recto.formats.convert.stream_types import text_chunks
-from recto.formats.json_spans import Json, array_of, member_at, parse, text_of
+from recto.formats.json_spans import Json, elements_of, member_at, parse, text_of
 from recto.formats.message import object_in, text_in
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_chat.convert_stream import ChatEvents
@@ -69,7 +69,7 @@ def _anthropic(read: _Read, include_usage: bool) -> Iterator[bytes]:
     if content is None or not isinstance(content.value.value, list | str):
         raise MalformedMessage("the reply has no content")
     blocks: list[tuple[Json, str]] = []
-    for span in array_of(text, content.value):
+    for span in elements_of(text, content.value):
         given = member_at(text, span.start, "input") if isinstance(span.value, dict) else None
         blocks.append((span.value, text[given.value.start : given.value.end] if given else ""))
     if isinstance(content.value.value, str):

@@ -94,12 +94,12 @@ def test_a_line_feed_that_comes_late_is_no_line_of_its_own():
 
 
 def test_an_event_without_end_is_refused_and_what_came_before_it_is_not_lost():
-    reader = SseReader(most=100)
+    reader = SseReader(max_bytes=100)
     assert [event.data for event in reader.feed(b"data: a\n\ndata: " + b"x" * 200)] == ["a"]
     with pytest.raises(MalformedMessage, match="longer than 100 bytes"):
         reader.feed(b"x")
     with pytest.raises(MalformedMessage, match="longer than 100 bytes"):
-        SseReader(most=100).feed(b"data: " + b"x" * 200 + b"\n\n")
+        SseReader(max_bytes=100).feed(b"data: " + b"x" * 200 + b"\n\n")
 
 
 def test_a_long_event_in_small_pieces_is_looked_at_once():

@@ -17,7 +17,7 @@ from recto.config.settings import GatewaySettings
 from recto.engine.exporter import export_recto
 from recto.engine.fork import fork
 from recto.errors import InputError, UnknownKey
-from recto.formats.entry_text import listed
+from recto.formats.entry_text import list_sessions
 from recto.gateway.api_keys import SESSION, Key, Keys
 from recto.gateway.middleware.auth import Guard
 from recto.stores.memory import MemoryStore
@@ -148,8 +148,8 @@ def test_nobody_can_name_list_copy_bring_or_take_the_keys(tmp_path):
                 recto.open(store, session=SESSION, tenant=tenant)
         with recto.open(store, session="agent:a:main") as session:
             session.append({"role": "user", "content": "key_added rk-"})
-        assert [one.session for one in listed(store)] == ["agent:a:main"]
-        assert [one.session for one in listed(store, limit=1)] == ["agent:a:main"]
+        assert [one.session for one in list_sessions(store)] == ["agent:a:main"]
+        assert [one.session for one in list_sessions(store, limit=1)] == ["agent:a:main"]
         for source, target in ((SESSION, "agent:a:copy"), ("agent:a:main", SESSION)):
             with pytest.raises(InputError, match="Recto's own"):
                 fork(store, source, target, clock=FakeClock())

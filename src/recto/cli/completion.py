@@ -19,11 +19,11 @@ _MOST = 200
 def sessions(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     """Sessions of the store whose names begin like this."""
     from recto.config.factory import open_store  # noqa: PLC0415
-    from recto.formats.entry_text import listed  # noqa: PLC0415
+    from recto.formats.entry_text import list_sessions  # noqa: PLC0415
 
     try:
         with closing(open_store(_settings(context), create=False)) as store:
-            return [one.session for one in listed(store, limit=10_000) if one.session.startswith(begun)][:_MOST]
+            return [one.session for one in list_sessions(store, limit=10_000) if one.session.startswith(begun)][:_MOST]
     except (RectoError, OSError):
         return []
 

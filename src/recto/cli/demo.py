@@ -19,7 +19,7 @@ from recto.config.factory import make_importer, model_card, open_session, open_s
 from recto.engine.exporter import export_recto
 from recto.engine.session import Session
 from recto.engine.verification import verify
-from recto.formats.entry_text import text_of
+from recto.formats.entry_text import entry_text
 from recto.recall.quoting import HEADER
 from recto.testing import scripted_session
 from recto.transcript.entries import MESSAGE, Entry
@@ -92,7 +92,7 @@ def _fill(session: Session, exchanges: int) -> None:
     )
     _say(f"   {room:,} tokens there is room for; {decided} decisions took the oldest exchanges out. The last entries:")
     for entry in session.tail(3):
-        text = one_line(text_of(entry), min(out.width, 100) - 22)
+        text = one_line(entry_text(entry), min(out.width, 100) - 22)
         out.print(Text(f"   {entry.seq:>6} {entry.role:<10} {text}", style="dim"), soft_wrap=True)
 
 

@@ -20,7 +20,7 @@ from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import Advance, export_messages, export_original, export_recto
 from recto.engine.importer import Imported
 from recto.errors import InputError, RectoError
-from recto.formats.entry_text import listed
+from recto.formats.entry_text import list_sessions
 from recto.transcript.protocols import TranscriptStore
 
 
@@ -97,7 +97,7 @@ def export_command(
     with closing(open_store(settings, create=False)) as store:
         keys = [known_session(store, name) for name in sessions or (() if every else (settings.session,))]
         if every:
-            keys = [summary.session for summary in listed(store)]
+            keys = [summary.session for summary in list_sessions(store)]
         if len(keys) != 1 and form != "recto":
             raise click.UsageError(f"--as {form} takes one session")
         total = sum(store.head(key).seq for key in keys)

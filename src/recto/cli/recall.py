@@ -19,7 +19,7 @@ from recto.cli.sessions import as_json_row, known_session, print_whole
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_indexer, make_recall, open_session, open_store
 from recto.errors import EmbedderFailed, InputError, SettingsError
-from recto.formats.entry_text import listed, text_of
+from recto.formats.entry_text import entry_text, list_sessions
 from recto.recall.chunking import passages
 from recto.recall.index.rows import gaps
 from recto.recall.protocols import Lexicon
@@ -106,7 +106,7 @@ def read_command(settings: Settings, pointer: str, around: int, as_json: bool) -
         if as_json:
             click.echo(json.dumps(as_json_row(entry)))
         else:
-            print_whole(entry, text_of(entry))
+            print_whole(entry, entry_text(entry))
 
 
 @click.command("index")
@@ -124,7 +124,7 @@ def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool, 
     """
     with closing(open_store(settings, create=False)) as store:
         keys = [_known(store, settings, name) for name in sessions]
-        keys = keys or [one.session for one in listed(store) if operator_sees(one.session, settings.tenant)]
+        keys = keys or [one.session for one in list_sessions(store) if operator_sees(one.session, settings.tenant)]
         with closing(make_indexer(settings, store)) as indexer:
             for key in keys if rebuild else ():
                 indexer.index.forget(key)

@@ -22,7 +22,7 @@ from recto.config.factory import SystemClock, open_store
 from recto.engine.fork import fork
 from recto.engine.verification import verify
 from recto.errors import MalformedFile, UnknownSession
-from recto.formats.entry_text import listed, text_of
+from recto.formats.entry_text import entry_text, list_sessions
 from recto.transcript.entries import Entry, Head, SessionSummary, session_key
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_internal
@@ -45,7 +45,7 @@ def sessions_command(settings: Settings, after: str, limit: int, as_json: bool) 
       recto sessions --json | jq -r .session
     """
     with open_to_look(settings) as store:
-        found = listed(store, after, limit + 1)
+        found = list_sessions(store, after, limit + 1)
     if as_json:
         for summary in found[:limit]:
             click.echo(json.dumps(asdict(summary)))
@@ -85,7 +85,7 @@ def show_command(
             if as_json:
                 click.echo(json.dumps(as_json_row(entry)))
             elif full:
-                print_whole(entry, text_of(entry))
+                print_whole(entry, entry_text(entry))
             else:
                 _print_line(entry)
 
@@ -150,7 +150,7 @@ def known_session(store: TranscriptStore, name: str) -> str:
     """The key of a session that exists; names the nearest one where it does not."""
     key = session_key(name)
     if is_internal(key) or not store.head(key).seq:
-        nearest = get_close_matches(key, [summary.session for summary in listed(store, limit=10_000)], n=1)
+        nearest = get_close_matches(key, [summary.session for summary in list_sessions(store, limit=10_000)], n=1)
         raise UnknownSession(key, nearest[0] if nearest else None)
     return key
 
@@ -168,7 +168,7 @@ def as_json_row(entry: Entry) -> dict[str, Any]:
         "surface": entry.surface,
         "tokens": entry.tokens,
         "counter": entry.counter,
-        "text": text_of(entry),
+        "text": entry_text(entry),
         "content": entry.content.decode(errors="replace"),
         "hash": entry.hash.hex(),
     }
@@ -200,7 +200,7 @@ def _title(entry: Spoken) -> Text:
 def _print_line(entry: Entry) -> None:
     title = _title(entry)
     room = max(out.width - title.cell_len, 20)
-    out.print(title.append(one_line(text_of(entry), room)), no_wrap=True, overflow="ellipsis")
+    out.print(title.append(one_line(entry_text(entry), room)), no_wrap=True, overflow="ellipsis")
 
 
 def print_whole(entry: Spoken, text: str) -> None:

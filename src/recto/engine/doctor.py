@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from recto.engine.doctor_checks import CheckFinding, isolated, worst_first
 from recto.errors import EmbedderFailed, RectoError
-from recto.formats.entry_text import listed
+from recto.formats.entry_text import list_sessions
 from recto.recall.documents import is_original_message
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import VectorGraphs
@@ -81,7 +81,7 @@ class Doctor:
         if damage and not mend:
             return  # what it holds says nothing now
         yield from _graphs(getattr(index, "graphs", None))
-        known = {summary.session for summary in listed(self._indexer.store)}
+        known = {summary.session for summary in list_sessions(self._indexer.store)}
         for session in index.sessions():
             if session not in known:
                 says = f"session '{session}' is in the index and not in the transcript"

@@ -13,7 +13,7 @@ from recto.engine.report import came_back, decided_in
 from recto.engine.views.models import DecisionPage, EntryPage, EntryView, Place
 from recto.engine.window import Window
 from recto.errors import InputError
-from recto.formats.entry_text import text_of
+from recto.formats.entry_text import entry_text
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import parse_pointer
 
@@ -41,7 +41,7 @@ class EntryPositions:
 
     def show(self, entry: Entry, most: int = _LONGEST) -> EntryView:
         """An entry, with where it is."""
-        text = text_of(entry)
+        text = entry_text(entry)
         return EntryView(
             seq=entry.seq,
             id=entry.id,
@@ -73,7 +73,7 @@ def entries_from(
     for looked, entry in enumerate(_walk(window, start, newest_first=newest_first)):
         if len(found) >= limit or looked >= MAX_SCANNED:
             return EntryPage(entries=tuple(found), next=entry.seq)
-        if not wanted or wanted in text_of(entry).casefold():
+        if not wanted or wanted in entry_text(entry).casefold():
             found.append(places.show(entry))
     return EntryPage(entries=tuple(found), next=None)
 

@@ -21,7 +21,7 @@ from recto.engine.timeline import MOST, builder_like
 from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats import format_named
-from recto.formats.entry_text import text_of
+from recto.formats.entry_text import entry_text
 from recto.recall.chunking import excerpt
 from recto.recall.quoting import Excerpt, render_quotation
 from recto.transcript.session_keys import parse_pointer, reach_of
@@ -186,7 +186,7 @@ def _excerpts(window: Window, pointers: list[str], tokens: int) -> Iterator[Exce
         session, seq = parse_pointer(pointer)
         entry = next(iter(window.store.read(session, seq, seq)), None) if reach.contains(session) else None
         if entry is not None:
-            yield Excerpt(pointer, entry.role, entry.ts, excerpt(text_of(entry), lambda _: 0.0, max(share, 80)))
+            yield Excerpt(pointer, entry.role, entry.ts, excerpt(entry_text(entry), lambda _: 0.0, max(share, 80)))
 
 
 def _as_told(built: BuiltPrompt, recalled: TurnNote) -> BuiltPrompt:

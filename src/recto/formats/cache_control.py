@@ -15,12 +15,12 @@ from recto.formats.json_spans import (
     JsonSpan,
     Member,
     TextEdit,
-    array_of,
+    apply_edits,
+    elements_of,
     member_at,
     members,
-    put_member,
-    spliced,
-    taken_out,
+    removals,
+    set_member,
     text_of,
     value_at,
 )
@@ -49,8 +49,8 @@ def without_cache_marks(raw: bytes, wire: str) -> bytes:
     edits: list[TextEdit] = []
     for holder in _holders(text, _start(text), format_named(wire).block_keys):
         spans = [(member.start, member.value.end) for member in holder]
-        edits += taken_out(spans, [member.key in CACHE_MARKS for member in holder])
-    return spliced(text, edits).encode()
+        edits += removals(spans, [member.key in CACHE_MARKS for member in holder])
+    return apply_edits(text, edits).encode()
 
 
 def with_cache_mark(raw: bytes, wire: str, mark: bytes) -> bytes:
@@ -67,10 +67,10 @@ def with_cache_mark(raw: bytes, wire: str, mark: bytes) -> bytes:
         kind = format.edits.text_block_type(raw, content.key)
         string = text[content.value.start : content.value.end]
         block = f'[{{"type": "{kind}", "text": {string}, "{name}": {mark.decode()}}}]'
-        return spliced(text, [TextEdit(content.value.start, content.value.end, block)]).encode()
-    for span in reversed(array_of(text, content.value)):
+        return apply_edits(text, [TextEdit(content.value.start, content.value.end, block)]).encode()
+    for span in reversed(elements_of(text, content.value)):
         if _can_carry(span.value):
-            return spliced(text, [put_member(text, span.start, name, mark.decode())]).encode()
+            return apply_edits(text, [set_member(text, span.start, name, mark.decode())]).encode()
     return raw
 
 
@@ -91,7 +91,7 @@ def _holders(text: str, at: JsonSpan, keys: tuple[str, ...]) -> Iterator[list[Me
         return
     holder = list(members(text, at.start))
     yield holder
-    inner = (array_of(text, member.value) for member in holder if member.key in keys)
+    inner = (elements_of(text, member.value) for member in holder if member.key in keys)
     for span in chain.from_iterable(inner):
         yield from _holders(text, span, keys)
 

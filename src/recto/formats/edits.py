@@ -10,7 +10,7 @@ from typing import Final
 
 from recto.formats.format import Format
 from recto.formats.message import fields_of, text_in
-from recto.formats.ordering import Arrangement, Keep, KeepSome, Piece, SyntheticResult
+from recto.formats.ordering import ArrangedPiece, Arrangement, Keep, KeepSome, SyntheticResult
 from recto.formats.registry import format_named
 
 OPENING: Final = "[The conversation so far continues below.]"
@@ -52,7 +52,7 @@ def render_arrangement(
 
 
 def _render(
-    piece: Piece, raw: bytes | None, format: Format, result_text: Callable[[SyntheticResult], str]
+    piece: ArrangedPiece, raw: bytes | None, format: Format, result_text: Callable[[SyntheticResult], str]
 ) -> bytes | None:
     if raw is None:
         return None

@@ -1,4 +1,4 @@
-"""What an entry says, read from its exact bytes, and which sessions there are for people."""
+"""The readable text of an entry, and the list of sessions without Recto's internal ones."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_internal
 
 
-def text_of(entry: Entry) -> str:
-    """What a person or a search would read. It is derived each time, so that it can never differ from the content."""
+def entry_text(entry: Entry) -> str:
+    """Returns the text for display and search. It is always derived from the content, so the two never differ."""
     if entry.kind == MESSAGE:
         try:
             return read(entry.content, entry.wire).text
         except InputError:
-            pass  # a faithful record of something unreadable is shown as what it is
+            pass  # stored content that cannot be parsed is shown as it is
     return entry.content.decode(errors="replace")
 
 
-def listed(store: TranscriptStore, after: str = "", limit: int | None = None) -> list[SessionSummary]:
-    """The sessions of a store as `store.sessions` gives them, without what Recto keeps for itself."""
+def list_sessions(store: TranscriptStore, after: str = "", limit: int | None = None) -> list[SessionSummary]:
+    """Lists the sessions of a store, as `store.sessions` does, without Recto's internal sessions."""
     if limit is None:
-        return [one for one in store.sessions(after) if not is_internal(one.session)]
-    found: list[SessionSummary] = []
-    while len(found) < limit and (page := store.sessions(after, limit - len(found))):
+        return [summary for summary in store.sessions(after) if not is_internal(summary.session)]
+    sessions: list[SessionSummary] = []
+    while len(sessions) < limit and (page := store.sessions(after, limit - len(sessions))):
         after = page[-1].session
-        found += [one for one in page if not is_internal(one.session)]
-    return found
+        sessions += [summary for summary in page if not is_internal(summary.session)]
+    return sessions

@@ -1,6 +1,7 @@
-"""How large an image is, read from the first bytes of its file.
+"""Reads the pixel size of an image from its header: PNG, JPEG, GIF and WebP. Nothing is decoded.
 
-Vendors charge images by their pixels. Only headers are read: PNG, JPEG, GIF and WebP. Nothing is decoded.
+Vendors charge for images by their pixels. The parser is our own because imaging libraries decode untrusted data and are
+far larger than these few header fields.
 """
 
 from __future__ import annotations
@@ -11,29 +12,29 @@ from typing import TypeAlias
 Size: TypeAlias = tuple[int, int]
 
 _FIRST_LOOK = 4096
-"""Characters of base64 that hold the size of nearly every image; a JPEG with a long preamble needs all of them."""
+"""Characters of base64 that contain the size of nearly every image; a JPEG with long metadata needs more."""
 
 _JPEG = b"\xff\xd8"
 _URL_ALPHABET = str.maketrans("-_", "+/", " \t\r\n")
-_NO_SIZE_HERE = frozenset({0xC4, 0xC8, 0xCC})  # tables and extensions, in the midst of the frame markers of JPEG
-_BARE_MARKERS = frozenset({0x01, *range(0xD0, 0xD9)})  # they have no length
+_NO_SIZE_HERE = frozenset({0xC4, 0xC8, 0xCC})  # tables and extensions among the frame markers of JPEG
+_BARE_MARKERS = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length
 
 
 def size_of_base64(text: str) -> Size | None:
-    """Width and height of an image in base64; nothing where it is no image that we know."""
-    first = _decoded(text[:_FIRST_LOOK])
+    """Returns width and height of a base64 image; `None` if its format is unknown."""
+    first = _decode(text[:_FIRST_LOOK])
     size = pixel_size(first)
     if size is None and first.startswith(_JPEG) and len(text) > _FIRST_LOOK:
-        size = pixel_size(_decoded(text))
+        size = pixel_size(_decode(text))
     return size
 
 
 def pixel_size(data: bytes) -> Size | None:
-    """Width and height of an image; nothing where it is no image that we know, or cut too short."""
+    """Returns width and height of an image; `None` if its format is unknown or its header incomplete."""
     if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR" and len(data) >= 24:
-        return _sane(int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big"))
+        return _valid_size(int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big"))
     if data[:6] in (b"GIF87a", b"GIF89a") and len(data) >= 10:
-        return _sane(int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little"))
+        return _valid_size(int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little"))
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP" and len(data) >= 30:
         return _webp(data)
     if data.startswith(_JPEG):
@@ -44,13 +45,13 @@ def pixel_size(data: bytes) -> Size | None:
 def _webp(data: bytes) -> Size | None:
     chunk = data[12:16]
     if chunk == b"VP8X":
-        return _sane(1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little"))
+        return _valid_size(1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little"))
     if chunk == b"VP8L" and data[20] == 0x2F:
         bits = int.from_bytes(data[21:25], "little")
-        return _sane(1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF))
+        return _valid_size(1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF))
     if chunk == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
         width, height = int.from_bytes(data[26:28], "little"), int.from_bytes(data[28:30], "little")
-        return _sane(width & 0x3FFF, height & 0x3FFF)
+        return _valid_size(width & 0x3FFF, height & 0x3FFF)
     return None
 
 
@@ -63,17 +64,19 @@ def _jpeg(data: bytes) -> Size | None:
         elif marker in _BARE_MARKERS:
             at += 2
         elif 0xC0 <= marker <= 0xCF and marker not in _NO_SIZE_HERE:
-            return _sane(int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big"))
+            return _valid_size(
+                int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
+            )
         else:
             at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return None
 
 
-def _sane(width: int, height: int) -> Size | None:
+def _valid_size(width: int, height: int) -> Size | None:
     return (width, height) if width > 0 and height > 0 else None
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     clean = text.translate(_URL_ALPHABET).rstrip("=")
     try:
         return binascii.a2b_base64(clean[: len(clean) // 4 * 4])

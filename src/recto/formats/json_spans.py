@@ -1,11 +1,10 @@
-"""Reads JSON without losing its bytes.
+"""Parses JSON with the position of each value, and edits it in place.
 
-Provider JSON is stored and sent back exactly as it came, so Recto needs to know *where* a value stands, not only
-what it is. The readers here work on the text itself and yield spans of it. They do not write JSON and do not know
-what a message is.
+Provider JSON is stored and sent back byte for byte, so Recto needs the position of a value and not only the value. The
+parsers work on the text and yield spans of it; an edit replaces one span and leaves the rest as it is.
 
-Refused, because two readers would disagree about it: NaN and Infinity, a key Recto reads given twice in one object,
-and nesting deeper than `MAX_DEPTH`. Lone surrogates, huge numbers and other repeated keys are legal, if odd, and pass.
+Input that two JSON parsers would read differently is rejected: NaN and Infinity, a repeated key among those that Recto
+reads, and nesting deeper than `MAX_DEPTH`. Lone surrogates, huge numbers and other repeated keys are accepted.
 """
 
 from __future__ import annotations
@@ -21,19 +20,21 @@ from recto.errors import MalformedJson
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 MAX_DEPTH = 128
-"""Deep enough for every real message and tool schema seen; shallow enough for every JSON reader in use."""
+"""Deep enough for every real message and tool schema seen; shallow enough for every common JSON parser."""
 
 _KEYS_READ = frozenset({"role", "type", "id", "name", "content", "text", "arguments", "input", "output"}) | frozenset(
     {"function", "tool_calls", "tool_call_id", "tool_use_id", "call_id"}
 )
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # an open one runs to the end, or this is quadratic
+_STRING = re.compile(
+    r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL
+)  # an unclosed string matches to the end, or this is quadratic
 _BRACKET = re.compile(r"[\[\]{}]")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _COMMA = re.compile(r"[ \t\r\n]*,[ \t\r\n]*")
 
 
 class JsonSpan(NamedTuple):
-    """A value and where it stands: `text[start:end]` is its exact source."""
+    """A value and its position: `text[start:end]` is its exact source."""
 
     start: int
     end: int
@@ -49,9 +50,9 @@ class Member(NamedTuple):
 
 
 def text_of(raw: bytes, *, shallow: bool = False) -> str:
-    """The bytes as text, not nested too deep for the readers below. Encoding the text gives the same bytes back.
+    """Decodes the bytes, and checks the nesting depth. Encoding the text gives the same bytes back.
 
-    `shallow` says that somebody has looked already how deep it is nested: that takes longer than all the rest.
+    `shallow` skips the check if the caller did it already: it takes longer than everything else.
     """
     try:
         text = raw.decode()
@@ -63,7 +64,7 @@ def text_of(raw: bytes, *, shallow: bool = False) -> str:
 
 
 def parse(text: str) -> Json:
-    """The one JSON value that the text is."""
+    """Parses a text that is one JSON value. Raises `MalformedJson`."""
     span = value_at(text, _skip_space(text, 0))
     end = _skip_space(text, span.end)
     if end != len(text):
@@ -72,7 +73,7 @@ def parse(text: str) -> Json:
 
 
 def value_at(text: str, at: int) -> JsonSpan:
-    """The value that starts at a position."""
+    """Parses the value that starts at a position. Raises `MalformedJson`."""
     try:
         value, end = _DECODER.scan_once(text, at)  # type: ignore[attr-defined]  # missing in the stubs
     except StopIteration as stop:
@@ -85,9 +86,9 @@ def value_at(text: str, at: int) -> JsonSpan:
 
 
 def members(text: str, at: int = 0, read: Callable[[str, str, int], JsonSpan] | None = None) -> Iterator[Member]:
-    """The members of the object that starts at a position, each with its span.
+    """Yields the members of the object that starts at a position.
 
-    `read` reads a value in place of `value_at`: it is given the key, the text and the position.
+    `read` replaces `value_at` for the values; it takes the key, the text and the position.
     """
     at = _expect(text, _skip_space(text, at), "{")
     if text[at : at + 1] == "}":
@@ -110,7 +111,7 @@ def members(text: str, at: int = 0, read: Callable[[str, str, int], JsonSpan] | 
 
 
 def elements(text: str, at: int = 0) -> Iterator[JsonSpan]:
-    """The elements of the array that starts at a position, each with its span."""
+    """Yields the elements of the array that starts at a position."""
     at = _expect(text, _skip_space(text, at), "[")
     if text[at : at + 1] == "]":
         return
@@ -124,7 +125,7 @@ def elements(text: str, at: int = 0) -> Iterator[JsonSpan]:
 
 
 def array_at(text: str, at: int) -> tuple[JsonSpan, tuple[JsonSpan, ...]]:
-    """The array that starts at a position, with the spans of its elements: read once for both, and in one loop."""
+    """Parses the array that starts at a position together with the spans of its elements, in one pass."""
     start, at = at, _expect(text, at, "[")
     if text[at : at + 1] == "]":
         return JsonSpan(start, at + 1, []), ()
@@ -139,7 +140,7 @@ def array_at(text: str, at: int) -> tuple[JsonSpan, tuple[JsonSpan, ...]]:
                 break
             at = found.end()
     except (StopIteration, json.JSONDecodeError, RecursionError):
-        value_at(text, at)  # says what is wrong there
+        value_at(text, at)  # raises `MalformedJson` with the reason
         raise
     end = _skip_space(text, end)
     if text[end : end + 1] != "]":
@@ -154,7 +155,7 @@ def _expect(text: str, at: int, sign: str) -> int:
 
 
 def _skip_space(text: str, at: int) -> int:
-    if text[at : at + 1] > " ":  # nearly always; a pattern would cost ten times as much
+    if text[at : at + 1] > " ":  # the common case; the pattern takes ten times as long
         return at
     found = _SPACE.match(text, at)
     return found.end() if found else at
@@ -171,14 +172,14 @@ def _refuse_depth(text: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen and key in _KEYS_READ:
                 raise MalformedJson(f"the key '{key}' stands twice in one object")
             seen.add(key)
-    return found
+    return fields
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -186,7 +187,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _integer(digits: str) -> int | float:
-    # Python refuses to convert more than 4,300 digits; the bytes are what counts, the value only has to be a number.
+    # Python refuses to convert more than 4,300 digits. The bytes are stored; the value only has to be a number.
     return int(digits) if len(digits) <= 4300 else float(digits)
 
 
@@ -194,15 +195,15 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_co
 
 
 class TextEdit(NamedTuple):
-    """What stands from `start` to `end` becomes `text`."""
+    """Replaces the characters from `start` to `end` by `text`."""
 
     start: int
     end: int
     text: str
 
 
-def spliced(text: str, edits: Iterable[TextEdit]) -> str:
-    """The text with the edits made. They do not overlap."""
+def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
+    """Applies edits, which must not overlap."""
     pieces: list[str] = []
     at = 0
     for edit in sorted(edits):
@@ -212,14 +213,14 @@ def spliced(text: str, edits: Iterable[TextEdit]) -> str:
     return "".join(pieces)
 
 
-def taken_out(items: Sequence[tuple[int, int]], gone: Sequence[bool]) -> list[TextEdit]:
-    """How some of the items of an array or object leave, each with the comma that only it needed."""
+def removals(items: Sequence[tuple[int, int]], gone: Sequence[bool]) -> list[TextEdit]:
+    """Returns the edits that remove items of an array or object, each with its comma."""
     edits: list[TextEdit] = []
-    kept_before = False
+    has_predecessor = False
     for place, (start, end) in enumerate(items):
         if not gone[place]:
-            kept_before = True
-        elif kept_before:
+            has_predecessor = True
+        elif has_predecessor:
             edits.append(TextEdit(items[place - 1][1], end, ""))
         elif place + 1 < len(items):
             edits.append(TextEdit(start, items[place + 1][0], ""))
@@ -229,37 +230,37 @@ def taken_out(items: Sequence[tuple[int, int]], gone: Sequence[bool]) -> list[Te
 
 
 def member_at(text: str, at: int, key: str) -> Member | None:
-    """The member of the object that starts at a position; the last where the key is repeated, as readers do it."""
-    found = None
+    """Returns a member of the object that starts at a position; the last one if the key is repeated, as parsers do."""
+    last = None
     for member in members(text, at):
         if member.key == key:
-            found = member
-    return found
+            last = member
+    return last
 
 
-def put_member(text: str, at: int, key: str, source: str) -> TextEdit:
-    """Gives a member of the object that starts at a position another value; adds it at the end where it is missing."""
+def set_member(text: str, at: int, key: str, source: str) -> TextEdit:
+    """Returns the edit that sets a member of the object that starts at a position, or appends it if it is missing."""
     last = None
-    found = None
+    existing = None
     for member in members(text, at):
         last = member
         if member.key == key:
-            found = member
-    if found is not None:
-        return TextEdit(found.value.start, found.value.end, source)
+            existing = member
+    if existing is not None:
+        return TextEdit(existing.value.start, existing.value.end, source)
     if last is not None:
         return TextEdit(last.value.end, last.value.end, f", {quoted(key)}: {source}")
-    behind = text.index("{", at) + 1
-    return TextEdit(behind, behind, f"{quoted(key)}: {source}")
+    inside = text.index("{", at) + 1
+    return TextEdit(inside, inside, f"{quoted(key)}: {source}")
 
 
-def array_of(text: str, span: JsonSpan) -> list[JsonSpan]:
-    """The elements of a value that is an array; none where it is not."""
+def elements_of(text: str, span: JsonSpan) -> list[JsonSpan]:
+    """Returns the elements of an array; an empty list for any other value."""
     return list(elements(text, span.start)) if isinstance(span.value, list) else []
 
 
 def quoted(text: str) -> str:
-    """Text as a JSON string that can be encoded, lone surrogates included."""
+    """Serialises text as a JSON string that can be encoded, also with lone surrogates."""
     source = json.dumps(text, ensure_ascii=False)
     try:
         source.encode()

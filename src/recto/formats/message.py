@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from recto.errors import MalformedJson, MalformedMessage
 from recto.formats.image_size import size_of_base64
-from recto.formats.json_spans import Json, array_of, member_at, parse, spliced, taken_out, text_of
+from recto.formats.json_spans import Json, apply_edits, elements_of, member_at, parse, removals, text_of
 from recto.transcript.entries import Role
 
 PartKind = Literal["text", "thinking", "call", "result", "image", "media", "other"]
@@ -282,7 +282,7 @@ def without_blocks(raw: bytes, goes: Callable[[Json], bool]) -> bytes | None:
     """
     text = text_of(raw)
     content = member_at(text, 0, "content")
-    spans = [] if content is None else array_of(text, content.value)
+    spans = [] if content is None else elements_of(text, content.value)
     if not spans:
         return raw
     gone = [goes(span.value) for span in spans]
@@ -290,7 +290,7 @@ def without_blocks(raw: bytes, goes: Callable[[Json], bool]) -> bytes | None:
         return None
     if not any(gone):
         return raw
-    return spliced(text, taken_out([(span.start, span.end) for span in spans], gone)).encode()
+    return apply_edits(text, removals([(span.start, span.end) for span in spans], gone)).encode()
 
 
 def content_defect(fields: Mapping[str, Json]) -> str:

@@ -1,11 +1,11 @@
-"""In which order messages stand in a prompt so that every call has its result, and every result its call.
+"""Orders the messages of a prompt so that every tool call is followed by its result.
 
-A transcript is what happened: results come late, twice, or never. A prompt has to be what a provider accepts. What is
-fine stays where it is; a late result moves behind its call, a missing one is made, one that belongs nowhere is left
-out, and the arrangement says so.
+A transcript records what happened: results come late, twice, or never. A prompt must be what the provider accepts.
+Messages in a valid position stay; a late result moves behind its call, a missing result is synthesised, and a result
+without a call is omitted and reported.
 
-Lines are all that is known here, not the text of a message and not a wire format. A message that Recto adds itself
-(a marker, recalled text) is a line like any other, with a number of its own that its content is found under.
+The input is metadata about messages, not their text and not their wire format. A message that Recto adds itself (a
+marker, recalled text) is like any other, with a sequence number of its own.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from recto.transcript.entries import Role
 Adjacency = Literal["strict", "merging", "anywhere"]
 """Where a provider looks for the results of calls.
 
-`strict`: directly behind the message that calls. `merging`: behind the run of assistant messages that calls, because
-neighbours with one role are one turn. `anywhere`: behind the call, before the user speaks again.
+`strict`: directly behind the message with the calls. `merging`: behind the run of assistant messages with the calls,
+because adjacent messages of one role are one turn. `anywhere`: behind the call and before the next user message.
 """
 
-NotThere = Literal["interrupted", "not arrived yet"]
-LeftOut = Literal["no such call before it", "the call has a result already"]
+MissingReason = Literal["interrupted", "not arrived yet"]
+OmissionReason = Literal["no such call before it", "the call has a result already"]
 
 
 class Orderable(Protocol):
-    """What ordering needs to know of a message: who wrote it, and which calls it makes or answers."""
+    """The metadata of a message that ordering needs: its role, and the calls it makes or answers."""
 
     @property
     def seq(self) -> int:
-        """The number of its entry."""
+        """The sequence number of its entry."""
         ...
 
     @property
     def role(self) -> Role:
-        """Who wrote it."""
+        """The role of its author."""
         ...
 
     @property
@@ -58,179 +58,183 @@ class Orderable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """A message stands here as it is."""
+    """A message, as it is."""
 
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
 class KeepSome:
-    """A message stands here with these results only. Nothing stands here where that leaves nothing of it."""
+    """A message with only these results. It is skipped if nothing remains of it."""
 
     seq: int
     answers: tuple[str, ...]
     rest: bool = True
-    """Whether what is not a result stays too. Only one place of a message that is in several holds it."""
+    """Whether content that is no result stays too. If a message is split, only one of its pieces holds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyntheticResult:
-    """A result that has to be made, because the call has none."""
+    """A result that must be synthesised, because its call has none."""
 
     call_id: str
     tool: str
-    reason: NotThere
+    reason: MissingReason
     seq: int
-    """The entry that makes the call."""
+    """The entry with the call."""
 
 
-Piece: TypeAlias = Keep | KeepSome | SyntheticResult
+ArrangedPiece: TypeAlias = Keep | KeepSome | SyntheticResult
 
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """A result that stands in an entry and not in the prompt."""
+    """A result that is in an entry and not in the prompt."""
 
     seq: int
     call_id: str
-    reason: LeftOut
+    reason: OmissionReason
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """A prompt's messages in their final order, and what could not be among them."""
+    """The messages of a prompt in their final order, and the results that were omitted."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ArrangedPiece, ...]
     omitted: tuple[Omitted, ...]
     needs_opening: bool
-    """Whether someone other than the user would speak first, where a provider wants the user to."""
+    """Whether the provider requires a user message first and there is none."""
 
 
-class _Ties(NamedTuple):
-    """Which result belongs to which call. Lines are named by their place."""
+class _ResultLinks(NamedTuple):
+    """Which result belongs to which call. Messages are identified by their position."""
 
     claims: Mapping[int, Mapping[str, int]]
-    """For each line with results: the calls it answers, and the lines that make them."""
+    """For each message with results: the calls it answers, and the positions of their messages."""
     waiting: Mapping[int, Mapping[str, str]]
-    """For each line with calls: those without a result, and their tools."""
+    """For each message with calls: those without a result, and their tools."""
     omitted: Sequence[Omitted]
 
 
-def arrange(lines: Sequence[Orderable], adjacency: Adjacency) -> Arrangement:
-    """The order in which a provider accepts these lines. What it would accept as it is stays as it is."""
-    ties = _tied(lines)
-    homes = _homes(lines, adjacency)
-    placed, attached = _placed(lines, ties, homes, stays=adjacency == "anywhere")
-    for answer in _made(lines, ties, homes):
-        attached.setdefault(answer[0], []).append(answer[1])
-    pieces: list[Piece] = []
-    for place, line in enumerate(lines):
-        if place not in ties.claims:
-            pieces.append(Keep(line.seq))
+def arrange(messages: Sequence[Orderable], adjacency: Adjacency) -> Arrangement:
+    """Returns an order that the provider accepts. A list that it would accept stays as it is."""
+    links = _link_results(messages)
+    homes = _homes(messages, adjacency)
+    placed, attached = _place_results(messages, links, homes, stays=adjacency == "anywhere")
+    for home, result in _synthetic_results(messages, links, homes):
+        attached.setdefault(home, []).append(result)
+    pieces: list[ArrangedPiece] = []
+    for place, message in enumerate(messages):
+        if place not in links.claims:
+            pieces.append(Keep(message.seq))
         if place in placed:
             pieces += placed[place]
         if place in attached:
             pieces += attached[place]
     first = pieces[0] if pieces else None
-    user_first = isinstance(first, Keep) and any(line.seq == first.seq and line.role == "user" for line in lines)
-    return Arrangement(tuple(pieces), tuple(ties.omitted), adjacency == "merging" and not user_first)
+    user_first = isinstance(first, Keep) and any(
+        message.seq == first.seq and message.role == "user" for message in messages
+    )
+    return Arrangement(tuple(pieces), tuple(links.omitted), adjacency == "merging" and not user_first)
 
 
-def _tied(lines: Sequence[Orderable]) -> _Ties:
-    """Ids may come back in a later turn: a result belongs to the latest call of its id before it."""
+def _link_results(messages: Sequence[Orderable]) -> _ResultLinks:
+    """Links results to calls. Ids may be reused in a later turn: a result belongs to the latest call before it."""
     owners: dict[str, int] = {}
     waiting: dict[int, dict[str, str]] = {}
     claims: dict[int, dict[str, int]] = {}
     omitted: list[Omitted] = []
-    for place, line in enumerate(lines):
-        if line.role == "assistant":
-            # results in an assistant's message are the provider's own, and so were the calls
-            for call in line.answers:
+    for place, message in enumerate(messages):
+        if message.role == "assistant":
+            # results in an assistant message are from calls that the provider ran itself
+            for call in message.answers:
                 waiting.get(owners.get(call, -1), {}).pop(call, None)
-            if line.calls:
-                waiting[place] = {call: tool for call, tool in _calls(line) if call not in line.answers}
+            if message.calls:
+                waiting[place] = {call: tool for call, tool in _calls(message) if call not in message.answers}
                 owners |= dict.fromkeys(waiting[place], place)
-        elif line.answers:
+        elif message.answers:
             claims[place] = {}
-            for call in line.answers:
+            for call in message.answers:
                 owner = owners.get(call)
                 if owner is None:
-                    omitted.append(Omitted(line.seq, call, "no such call before it"))
+                    omitted.append(Omitted(message.seq, call, "no such call before it"))
                 elif call not in waiting[owner]:
-                    omitted.append(Omitted(line.seq, call, "the call has a result already"))
+                    omitted.append(Omitted(message.seq, call, "the call has a result already"))
                 else:
                     del waiting[owner][call]
                     claims[place][call] = owner
-    return _Ties(claims, waiting, omitted)
+    return _ResultLinks(claims, waiting, omitted)
 
 
-def _calls(line: Orderable) -> Iterator[tuple[str, str]]:
-    known = len(line.tools) == len(line.calls)
-    only = line.tools[0] if len(line.tools) == 1 else ""
-    for place, call in enumerate(line.calls):
-        if call:  # without an id nobody can answer, and nobody is asked to
-            yield call, line.tools[place] if known else only
+def _calls(message: Orderable) -> Iterator[tuple[str, str]]:
+    known = len(message.tools) == len(message.calls)
+    only = message.tools[0] if len(message.tools) == 1 else ""
+    for place, call in enumerate(message.calls):
+        if call:  # a call without an id cannot be answered
+            yield call, message.tools[place] if known else only
 
 
-def _homes(lines: Sequence[Orderable], adjacency: Adjacency) -> list[int]:
-    """For each line, the line behind which the results of its calls go."""
-    homes = list(range(len(lines)))
+def _homes(messages: Sequence[Orderable], adjacency: Adjacency) -> list[int]:
+    """Returns for each message the position behind which the results of its calls go."""
+    homes = list(range(len(messages)))
     if adjacency == "strict":
         return homes
     start = 0
     seen: set[str] = set()
-    for place, line in enumerate(lines):
-        follows = place > 0 and lines[place - 1].role == line.role == "assistant"
-        if not follows or not seen.isdisjoint(line.calls):  # one id twice in a turn: nobody could tell them apart
+    for place, message in enumerate(messages):
+        follows = place > 0 and messages[place - 1].role == message.role == "assistant"
+        if not follows or not seen.isdisjoint(message.calls):  # a repeated id in one turn would be ambiguous
             start, seen = place, set()
-        seen |= set(line.calls)
+        seen |= set(message.calls)
         homes[start : place + 1] = [place] * (place + 1 - start)
     return homes
 
 
-def _placed(
-    lines: Sequence[Orderable], ties: _Ties, homes: Sequence[int], *, stays: bool
-) -> tuple[dict[int, list[Piece]], dict[int, list[Piece]]]:
-    """Results that stay where they are, and results that go behind a line, by place."""
-    placed: dict[int, list[Piece]] = {}
-    attached: dict[int, list[Piece]] = {}
+def _place_results(
+    messages: Sequence[Orderable], links: _ResultLinks, homes: Sequence[int], *, stays: bool
+) -> tuple[dict[int, list[ArrangedPiece]], dict[int, list[ArrangedPiece]]]:
+    """Returns results that stay in place and results that move behind another message, by position."""
+    placed: dict[int, list[ArrangedPiece]] = {}
+    attached: dict[int, list[ArrangedPiece]] = {}
     edges: dict[int, int] = {}
-    spoken = _spoken(lines) if ties.claims else []
-    for place, claims in ties.claims.items():
-        line = lines[place]
+    turns = _user_turns(messages) if links.claims else []
+    for place, claims in links.claims.items():
+        message = messages[place]
         by_home: dict[int, list[str]] = {}
         for call, owner in claims.items():
             by_home.setdefault(homes[owner], []).append(call)
         if not by_home:
-            placed[place] = [KeepSome(line.seq, ())]
+            placed[place] = [KeepSome(message.seq, ())]
         last = max(by_home, default=place)
         for home, calls in by_home.items():
-            whole = len(calls) == len(line.answers)
-            piece = Keep(line.seq) if whole else KeepSome(line.seq, tuple(calls), rest=home == last)
+            complete = len(calls) == len(message.answers)
+            piece = Keep(message.seq) if complete else KeepSome(message.seq, tuple(calls), rest=home == last)
             next_to = place == edges.get(home, home) + 1
             if next_to:
                 edges[home] = place
-            if stays and len(by_home) == 1 and not next_to and spoken[place] == spoken[home]:
+            if stays and len(by_home) == 1 and not next_to and turns[place] == turns[home]:
                 placed[place] = [piece]
             else:
                 attached.setdefault(home, []).append(piece)
     return placed, attached
 
 
-def _spoken(lines: Sequence[Orderable]) -> list[int]:
-    """How often the user has spoken, at each line."""
+def _user_turns(messages: Sequence[Orderable]) -> list[int]:
+    """Returns the number of user turns up to each message."""
     count = 0
     counts: list[int] = []
-    for line in lines:
-        count += line.role == "user" and not line.answers
+    for message in messages:
+        count += message.role == "user" and not message.answers
         counts.append(count)
     return counts
 
 
-def _made(lines: Sequence[Orderable], ties: _Ties, homes: Sequence[int]) -> Iterator[tuple[int, SyntheticResult]]:
-    """Results that have to be made, each with the line behind which it goes."""
-    last_said = next((place for place in reversed(range(len(lines))) if place not in ties.claims), -1)
-    for place, calls in ties.waiting.items():
-        reason: NotThere = "not arrived yet" if homes[place] >= last_said else "interrupted"
+def _synthetic_results(
+    messages: Sequence[Orderable], links: _ResultLinks, homes: Sequence[int]
+) -> Iterator[tuple[int, SyntheticResult]]:
+    """Yields the missing results, each with the position behind which it goes."""
+    last_other = next((place for place in reversed(range(len(messages))) if place not in links.claims), -1)
+    for place, calls in links.waiting.items():
+        reason: MissingReason = "not arrived yet" if homes[place] >= last_other else "interrupted"
         for call, tool in calls.items():
-            yield homes[place], SyntheticResult(call, tool, reason, lines[place].seq)
+            yield homes[place], SyntheticResult(call, tool, reason, messages[place].seq)

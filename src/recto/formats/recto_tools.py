@@ -1,7 +1,7 @@
-"""The tools of Recto's own MCP server, and how hosts write their names.
+"""Recognises calls of Recto's own MCP tools by their names.
 
-A host puts the name of the server before that of the tool, each in its own way: `mcp__recto__recall`,
-`mcp_recto_recall`, `recto.recall`. A bare `read` could be anybody's. What the tools do is not known here.
+Hosts prefix the name of a tool with that of its server, each in its own way: `mcp__recto__recall`,
+`mcp_recto_recall`, `recto.recall`. A bare `read` may be any server's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 SERVER: Final = "recto"
-"""What the server is called where `recto mcp add` adds it."""
+"""The name under which `recto mcp add` adds the server."""
 TOOLS: Final = (
     "sessions",
     "recall",
@@ -29,5 +29,5 @@ _LONGEST = 200
 
 
 def is_own_tool(name: str) -> bool:
-    """Whether a tool is one of Recto's own, as a host names it."""
+    """Whether a tool name, as a host writes it, is one of Recto's own tools."""
     return _OWN.search(name[-_LONGEST:]) is not None

@@ -1,7 +1,4 @@
-"""Server-sent events, read as bytes come and written. What was read can be forwarded byte for byte.
-
-It knows lines and events. What an event says is read elsewhere.
-"""
+"""Server-sent events: an incremental parser, and a writer. Parsed events can be forwarded byte for byte."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from typing import Final
 
 from recto.errors import MalformedMessage
 
-MOST: Final = 32 * 1024 * 1024
-"""Bytes of one event. A whole response with its images comes as one."""
+MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
+"""Maximum size of one event. A complete response with its images is one event."""
 
 DONE: Final = "[DONE]"
-"""The data of the event that ends a stream of OpenAI's."""
+"""The data of the event that ends a stream in OpenAI's formats."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")  # atomic, or a plain \r\n would look like two ends
@@ -24,52 +21,52 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SseEvent:
-    """One event. A comment is one too, with no data, so that the bytes of all events are the bytes of the stream."""
+    """One event. A comment is an event without data, so that the events together are all bytes of the stream."""
 
     name: str
-    """What stands after `event:`; empty where nothing does."""
+    """The value of `event:`; empty if there is none."""
     data: str
     raw: bytes
-    """The exact bytes, with the blank line that ends it."""
+    """The exact bytes, including the blank line at the end."""
 
 
 class SseReader:
-    """Cuts a stream into its events, in linear time, wherever the network cut it."""
+    """Splits a stream into events in linear time, however the network chunks it."""
 
-    def __init__(self, *, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self, *, max_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_bytes = max_bytes
         self._buffer = bytearray()
         self._seen = 0
-        """No end of an event begins before here."""
+        """The position before which no event ends: everything before it was searched."""
         self._first = True
         self._returns = False
-        """Whether any line ended with a carriage return."""
+        """Whether the stream contains carriage returns."""
         self._after_return = False
-        """The last event ended with a carriage return, whose line feed may still come."""
+        """The last event ended with a carriage return; its line feed may be in the next chunk."""
 
     @property
     def rest(self) -> bytes:
-        """What came and is no event yet. At the end of a stream it is what was cut off."""
+        """The bytes of the incomplete last event."""
         return bytes(self._buffer)
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that these bytes complete. Raises `MalformedMessage` where one is too long."""
+        """Returns the events that these bytes complete. Raises `MalformedMessage` if one is too long."""
         self._buffer += chunk
         self._returns = self._returns or b"\r" in chunk
-        found: list[SseEvent] = []
+        events: list[SseEvent] = []
         at = 0
         while (end := self._next_end(at)) is not None:
-            if end - at > self._most:
+            if end - at > self._max_bytes:
                 break
-            found.append(_event(bytes(self._buffer[at:end]), first=self._first))
+            events.append(_event(bytes(self._buffer[at:end]), first=self._first))
             self._after_return = end == len(self._buffer) and self._buffer[end - 1] == 0x0D
             self._first = False
             at = self._seen = end
         del self._buffer[:at]
         self._seen -= at
-        if len(self._buffer) > self._most and not found:
-            raise MalformedMessage(f"an event of the stream is longer than {self._most:,} bytes")
-        return found
+        if len(self._buffer) > self._max_bytes and not events:
+            raise MalformedMessage(f"an event of the stream is longer than {self._max_bytes:,} bytes")
+        return events
 
     def _next_end(self, at: int) -> int | None:
         start = at
@@ -86,16 +83,16 @@ class SseReader:
         return end
 
     def _blank_line(self, start: int) -> int | None:
-        """Where the first blank line ends. Nearly all streams have plain line feeds, which are found far quicker."""
+        """Returns the end of the first blank line. Nearly all streams have plain line feeds, and `find` is faster."""
         if not self._returns:
             at = self._buffer.find(b"\n\n", start)
             return None if at < 0 else at + 2
-        found = _END.search(self._buffer, start)
-        return None if found is None else found.end()
+        match = _END.search(self._buffer, start)
+        return None if match is None else match.end()
 
 
 def sse(name: str | None, data: str | bytes) -> bytes:
-    """One event, written. It never carries an `id`, which makes clients read empty events later."""
+    """Writes one event, without an `id`: with one, some clients report empty events later."""
     raw = data.encode(errors="replace") if isinstance(data, str) else data
     lines = [b"data: " + line + b"\n" for line in raw.splitlines() or [b""]]
     head = f"event: {name}\n".encode() if name else b""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from recto.formats import Body, Format, open_body
 from recto.formats.cache_control import newest_marks
-from recto.formats.json_spans import Json, TextEdit, members, put_member, quoted, spliced, taken_out
+from recto.formats.json_spans import Json, TextEdit, members, set_member, quoted, apply_edits, removals
 from recto.formats.message import MAX_CACHE_MARKS
 
 
@@ -91,10 +91,10 @@ class ClientRequest:
         text = body.decode()
         parsed = list(members(text))
         spans = [(member.start, member.value.end) for member in parsed]
-        edits: list[TextEdit] = taken_out(spans, [member.key in removed for member in parsed])
-        text = spliced(text, edits)
+        edits: list[TextEdit] = removals(spans, [member.key in removed for member in parsed])
+        text = apply_edits(text, edits)
         if system:
-            text = spliced(text, [put_member(text, 0, "system", self._with_system(system))])
+            text = apply_edits(text, [set_member(text, 0, "system", self._with_system(system))])
         return text.encode()
 
     def _marked(self, messages: tuple[bytes, ...]) -> Sequence[bytes]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from recto.errors import InputError, NotHeld
 from recto.formats import Format, read
-from recto.formats.json_spans import Json, member_at, put_member, spliced, text_of
+from recto.formats.json_spans import Json, apply_edits, member_at, set_member, text_of
 from recto.formats.message import fields_of, text_in
 from recto.formats.sse import SseEvent, sse
 from recto.gateway.api_keys import Key
@@ -186,7 +186,7 @@ def with_history_ids(raw: bytes, ids: Mapping[str, Json], inside: str = "") -> b
                 if member is None or not isinstance(member.value.value, dict):
                     return raw
                 at = member.value.start
-            text = spliced(text, [put_member(text, at, key, json.dumps(value))])
+            text = apply_edits(text, [set_member(text, at, key, json.dumps(value))])
     except InputError:
         return raw
     return text.encode()

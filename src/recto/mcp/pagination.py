@@ -7,7 +7,7 @@ cleaned before they are cut, so that no secret is cut in two and passes unmasked
 from __future__ import annotations
 
 from recto.engine.views.models import TextPage
-from recto.formats.entry_text import text_of
+from recto.formats.entry_text import entry_text
 from recto.recall.quoting import Excerpt, format_minute
 from recto.text.secrets import mask_secrets
 from recto.text.unicode import prompt_safe
@@ -26,7 +26,7 @@ _EARLIEST_BREAK = 0.8
 
 def text_page(entry: Entry, start: int = 0, max_chars: int = MAX_CHARS) -> tuple[TextPage, Excerpt]:
     """A page of an entry's text, and the excerpt to quote for it."""
-    text = mask_secrets(prompt_safe(text_of(entry)))
+    text = mask_secrets(prompt_safe(entry_text(entry)))
     begin = min(start, len(text))
     end = _page_end(text, begin, max_chars)
     pointer, role = pointer_to(entry.session, entry.seq), entry.role if entry.kind == MESSAGE else entry.kind

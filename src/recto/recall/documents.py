@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from recto.context.facts.classifier import classify
-from recto.formats.entry_text import text_of
+from recto.formats.entry_text import entry_text
 from recto.recall.chunking import passages
 from recto.recall.protocols import Lexicon
 from recto.recall.types import USED, IndexedDocument
@@ -38,7 +38,7 @@ def is_original_message(entry: Entry) -> bool:
 
 def build_document(entry: Entry, lexicon: Lexicon) -> IndexedDocument:
     """Build the word-index document of a message."""
-    text = text_of(entry)
+    text = entry_text(entry)
     marks = classify(text, entry.role)
     return IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=marks, terms=lexicon.terms(text))
 
@@ -46,7 +46,7 @@ def build_document(entry: Entry, lexicon: Lexicon) -> IndexedDocument:
 def passages_to_embed(entry: Entry) -> list[str]:
     """Return the passages of a message that get vectors; none for events and recaps."""
     limit = _MAX_PASSAGES_BY_ROLE[entry.role] if is_original_message(entry) else 0
-    return list(passages(text_of(entry), limit=limit)) if limit else []
+    return list(passages(entry_text(entry), limit=limit)) if limit else []
 
 
 def recall_uses(page: Iterable[Entry]) -> Iterator[tuple[int, list[int], list[int]]]:

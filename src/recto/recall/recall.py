@@ -12,7 +12,7 @@ from functools import cache
 from math import inf
 
 from recto.errors import InputError
-from recto.formats.entry_text import text_of
+from recto.formats.entry_text import entry_text
 from recto.recall.chunking import excerpt
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
@@ -238,7 +238,7 @@ class RecallService:
         if hit.role != "user" and hit.context:
             question = self._messages.at(hit.session, hit.context[0])
             if question is not None:
-                text = excerpt(text_of(question), relevance, max(characters // 4, 80))
+                text = excerpt(entry_text(question), relevance, max(characters // 4, 80))
                 excerpts.append(Excerpt(pointer_to(hit.session, question.seq), question.role, question.ts, text))
         speaker = "memory" if hit.note else hit.role
         excerpts.append(Excerpt(hit.pointer, speaker, hit.ts, excerpt(hit.text, relevance, characters), note))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.errors import RectoError
-from recto.formats.entry_text import text_of
+from recto.formats.entry_text import entry_text
 from recto.recall.chunking import passages
 from recto.recall.index.bm25 import TermStatistics, WordScores
 from recto.recall.index.vectors import VectorIndex
@@ -275,7 +275,7 @@ class Searcher:
         matches: list[tuple[Candidate, set[tuple[int, int]], float]] = []
         for candidate in candidates:
             entry = entries.get((candidate.session, candidate.seq))
-            terms = lexicon.sequence(text_of(entry)[:_MAX_PHRASE_CHARACTERS] if entry is not None else "")
+            terms = lexicon.sequence(entry_text(entry)[:_MAX_PHRASE_CHARACTERS] if entry is not None else "")
             task_share = len(task & set(terms)) / len(task) if task else 0.0
             matches.append((candidate, phrases.intersection(pairwise(terms)), task_share))
         weights = _phrase_weights([pairs for _, pairs, _ in matches])

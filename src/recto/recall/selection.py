@@ -11,7 +11,7 @@ from functools import cache
 
 from recto.context.facts.classifier import supersession_score
 from recto.context.facts.types import Mark
-from recto.formats.entry_text import text_of
+from recto.formats.entry_text import entry_text
 from recto.recall.neighbors import Neighborhood
 from recto.recall.protocols import Authority
 from recto.recall.ranking import Candidate, Ranked
@@ -137,7 +137,7 @@ class Selection:
             pointer=pointer_to(entry.session, entry.seq),
             role=entry.role,
             ts=entry.ts,
-            text=text_of(entry),
+            text=entry_text(entry),
             score=ranked.score,
             chance=ranked.chance,
             parts=dict(ranked.parts),
@@ -206,7 +206,7 @@ class Selection:
             entries = self._messages.store.pick(session, marked) if marked else []
             shown = (self._messages.shown(entry) for entry in reversed(entries))
             corrections[session] = [
-                (entry, text_of(entry)) for entry in shown if entry is not None and entry.role == "user"
+                (entry, entry_text(entry)) for entry in shown if entry is not None and entry.role == "user"
             ]
         return corrections
 

@@ -21,7 +21,7 @@ from recto.continuity.memory.events import Approval
 from recto.continuity.memory.manager import Remembered
 from recto.continuity.memory.model import Memory, strength
 from recto.continuity.memory.proposals import Proposal
-from recto.formats.entry_text import text_of
+from recto.formats.entry_text import entry_text
 from recto.recall.quoting import format_minute
 from recto.recall.types import Hit, SearchResult
 from recto.transcript.audit import AuditLine
@@ -214,7 +214,7 @@ def full_entry(entry: Entry, session_name: Callable[[str], str] = session_in) ->
         surface=entry.surface,
         tokens=entry.tokens,
         counter=entry.counter,
-        text=text_of(entry),
+        text=entry_text(entry),
         content=entry.content.decode(errors="replace"),
         meta=entry.meta.decode(errors="replace"),
         prev=entry.prev.hex(),

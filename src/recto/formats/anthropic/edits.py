@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count, groupby
 from typing import Literal, NamedTuple
 
-from recto.formats.json_spans import Json, JsonSpan, array_of, member_at, put_member, quoted, spliced, text_of
+from recto.formats.json_spans import Json, JsonSpan, apply_edits, elements_of, member_at, quoted, set_member, text_of
 from recto.formats.message import (
     THINKING,
     content_blocks,
@@ -63,11 +63,11 @@ def with_results(raw: bytes, texts: Mapping[str, str]) -> bytes:
     """Replaces the output of tool results, by call id."""
     text = text_of(raw)
     edits = [
-        put_member(text, span.start, "content", quoted(texts[call]))
+        set_member(text, span.start, "content", quoted(texts[call]))
         for span in _block_spans(text)
         if (call := _answered_call(span.value)) is not None and call in texts
     ]
-    return spliced(text, edits).encode()
+    return apply_edits(text, edits).encode()
 
 
 def only_answers(raw: bytes, keep: Collection[str], *, rest: bool = True) -> bytes | None:
@@ -161,7 +161,7 @@ def _results_first(turn: list[_ScannedMessage]) -> list[_ScannedMessage]:
 
 def _block_spans(text: str) -> list[JsonSpan]:
     content = member_at(text, 0, "content")
-    return [] if content is None else array_of(text, content.value)
+    return [] if content is None else elements_of(text, content.value)
 
 
 def _answered_call(block: Json) -> str | None:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from recto.formats.json_spans import put_member, quoted, spliced, text_of
+from recto.formats.json_spans import apply_edits, quoted, set_member, text_of
 from recto.formats.message import fields_of
 from recto.formats.openai_chat.validation import is_empty, tool_call_ids
 from recto.formats.tool_calls import ToolCall
@@ -47,7 +47,7 @@ def with_results(raw: bytes, texts: Mapping[str, str]) -> bytes:
     if call is None or call not in texts:
         return raw
     text = text_of(raw)
-    return spliced(text, [put_member(text, 0, "content", quoted(texts[call]))]).encode()
+    return apply_edits(text, [set_member(text, 0, "content", quoted(texts[call]))]).encode()
 
 
 def only_answers(raw: bytes, keep: Collection[str], *, rest: bool = True) -> bytes | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from recto.formats.json_spans import Member, array_of, member_at, put_member, quoted, spliced, text_of
+from recto.formats.json_spans import Member, apply_edits, elements_of, member_at, quoted, set_member, text_of
 from recto.formats.message import fields_of, stated_role, text_in
 from recto.formats.openai_responses.message import role_of
 from recto.formats.openai_responses.validation import tool_call_ids
@@ -63,7 +63,7 @@ def with_results(raw: bytes, texts: Mapping[str, str]) -> bytes:
         return raw
     text = text_of(raw)
     source = _output_source(text, member_at(text, 0, "output"), text_in(fields.get("type")), texts[call])
-    return raw if source is None else spliced(text, [put_member(text, 0, "output", source)]).encode()
+    return raw if source is None else apply_edits(text, [set_member(text, 0, "output", source)]).encode()
 
 
 def only_answers(raw: bytes, keep: Collection[str], *, rest: bool = True) -> bytes | None:
@@ -89,7 +89,7 @@ def _output_source(text: str, output: Member | None, kind: str, replacement: str
     if kind != "shell_call_output":
         return quoted(replacement)
     outcome = '{"type": "exit", "exit_code": 0}'
-    for span in array_of(text, output.value) if output else []:
+    for span in elements_of(text, output.value) if output else []:
         member = member_at(text, span.start, "outcome") if isinstance(span.value, dict) else None
         if member is not None:
             outcome = text[member.value.start : member.value.end]

@@ -1,4 +1,4 @@
-"""Session files that people already have. Which format a file is in is told by what stands in it, not by its name."""
+"""Imports session files of other programs. The format of a file is detected from its content, not from its name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from recto.errors import InputError, MalformedFile, MalformedJson, UnknownFormat
 from recto.formats.json_spans import Json, members, parse
 from recto.formats.registry import FORMATS, own_format
 from recto.formats.session_files import claude_code, codex, flat_jsonl, message_arrays, recto_jsonl
-from recto.formats.session_files.jsonl import JsonlLine, Take, lines_of, reason_of, take_lines
+from recto.formats.session_files.jsonl import JsonlLine, LineReader, lines_of, read_lines, reason_of
 from recto.formats.session_files.types import (
     IMPORTED_LINE,
     UNREADABLE_LINE,
+    ProblemReporter,
     ReadProblem,
-    Report,
     SourceEntry,
     session_name,
     session_of_file,
@@ -27,8 +27,8 @@ __all__ = [
     "IMPORTED_LINE",
     "KNOWN",
     "UNREADABLE_LINE",
+    "ProblemReporter",
     "ReadProblem",
-    "Report",
     "SourceEntry",
     "detect_file",
     "lines_of",
@@ -41,17 +41,17 @@ KNOWN: Final = (
     "Claude Code sessions, Codex rollouts, neutral session lines, JSON or JSONL with messages of "
     f"{', '.join(_TITLES[:-1])} or {_TITLES[-1]}, and its own JSONL"
 )
-_ENOUGH = 1 << 16
-"""Bytes of a file that tell its format, if they hold one whole line."""
+_HEAD_BYTES = 1 << 16
+"""Bytes of a file that show its format, if they contain one complete line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LineFormat:
-    """A format with one object per line that can be told by a line."""
+    """A file format with one object per line, which a single line can identify."""
 
     is_line: Callable[[dict[str, Json]], bool]
     session_in: Callable[[dict[str, Json]], Json]
-    reader: Callable[[str], Take]
+    reader: Callable[[str], LineReader]
 
 
 _LINE_FORMATS: Final[Mapping[str, _LineFormat]] = {
@@ -61,8 +61,8 @@ _LINE_FORMATS: Final[Mapping[str, _LineFormat]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """What the first bytes of a file tell."""
+class _FileSignature:
+    """What the first bytes of a file show."""
 
     format: str
     session: str | None = None
@@ -71,8 +71,8 @@ class _Look:
 
 
 def detect_file(first: bytes, source: str = "this file") -> str:
-    """The format of a file from its first bytes: the more, the surer; 64 KiB will do."""
-    return _look(first, source).format
+    """Detects the format of a file from its first bytes; 64 KiB suffice."""
+    return _inspect(first, source).format
 
 
 def read_file(
@@ -81,61 +81,68 @@ def read_file(
     *,
     session: str | None = None,
     keep_going: bool = False,
-    report: Report | None = None,
+    report: ProblemReporter | None = None,
 ) -> Iterator[SourceEntry]:
-    """The entries of a file in any known format; their sources, put together by `meta["place"]`, are the file.
+    """Reads the entries of a file in any known format; their sources, in the order of `meta["place"]`, are the file.
 
-    The file comes in chunks of any size. `source` names it in errors, `session` its conversation where the file does
-    not. Raises `MalformedFile` at the first line that cannot be read; with `keep_going` such a line becomes an event
-    with the exact bytes and is reported, and the rest is read. Raises `UnknownFormat` where there is no message.
+    Args:
+        chunks: The file, in chunks of any size.
+        source: The name of the file in errors.
+        session: The name of its conversation, if the file does not name it.
+        keep_going: Turns a line that cannot be parsed into an event with its exact bytes.
+        report: Is called with each such line.
+
+    Raises:
+        MalformedFile: At the first line that cannot be parsed, without `keep_going`.
+        UnknownFormat: If the file contains no message.
     """
     rest = iter(chunks)
     head = _head(rest)
-    look = _look(head, source)
-    name = session or look.session or session_of_file(source)
-    whole = chain((head,), rest)
-    if look.format == recto_jsonl.NAME:
-        return _placed(_recto(whole, source, name, keep_going, report))
-    if look.is_document:
-        entries = _document(whole, source, name, keep_going, report)
+    signature = _inspect(head, source)
+    name = session or signature.session or session_of_file(source)
+    content = chain((head,), rest)
+    if signature.format == recto_jsonl.NAME:
+        return _numbered(_recto(content, source, name, keep_going, report))
+    if signature.is_document:
+        entries = _document(content, source, name, keep_going, report)
     else:
-        format = _LINE_FORMATS.get(look.format)
-        take = format.reader(name) if format else message_arrays.reader(name, look.wire)
-        entries = take_lines(lines_of(whole), take, source=source, session=name, keep_going=keep_going, report=report)
-    return _not_empty(_placed(entries), source)
+        format = _LINE_FORMATS.get(signature.format)
+        read = format.reader(name) if format else message_arrays.reader(name, signature.wire)
+        entries = read_lines(lines_of(content), read, source=source, session=name, keep_going=keep_going, report=report)
+    return _not_empty(_numbered(entries), source)
 
 
 def _head(chunks: Iterator[bytes]) -> bytes:
-    """Enough of a file to tell its format: one whole line, and whether another follows."""
+    """Reads enough of a file to detect its format: one complete line, and whether another follows."""
     pieces: list[bytes] = []
-    begun = ended = more = False
+    started = ended = more = False
     for chunk in chunks:
         pieces.append(chunk)
-        here = chunk if begun else chunk.lstrip()
-        begun = begun or bool(here)
+        here = chunk if started else chunk.lstrip()
+        started = started or bool(here)
         if not ended:
             _, newline, here = here.partition(b"\n")
             ended = bool(newline)
         more = more or (ended and bool(here.strip()))
-        if more and sum(map(len, pieces)) >= _ENOUGH:
+        if more and sum(map(len, pieces)) >= _HEAD_BYTES:
             break
     return b"".join(pieces)
 
 
-def _look(head: bytes, source: str) -> _Look:
+def _inspect(head: bytes, source: str) -> _FileSignature:
     text = head.decode(errors="replace").removeprefix("\N{BYTE ORDER MARK}").strip()
     lines = [line for line in text.split("\n", 200) if line.strip()][:50]
-    seen = [_members_told(line) for line in lines]
+    seen = [_leading_members(line) for line in lines]
     if seen and ("recto" in seen[0] or any(map(recto_jsonl.is_line, seen))):
-        return _Look(format=recto_jsonl.NAME)
+        return _FileSignature(format=recto_jsonl.NAME)
     for fields in seen:
         for name, format in _LINE_FORMATS.items():
             if format.is_line(fields):
-                return _Look(format=name, session=_session(format.session_in, seen))
+                return _FileSignature(format=name, session=_session(format.session_in, seen))
     if not any(line.lstrip()[0] in "[{" for line in lines):
         raise UnknownFormat(source, KNOWN, "this is none of the formats that are known" if text else "it is empty")
     wire = next((own.name for fields in seen if (own := own_format(fields))), None)
-    return _Look(format=message_arrays.NAME, wire=wire, is_document=_is_document(lines))
+    return _FileSignature(format=message_arrays.NAME, wire=wire, is_document=_is_document(lines))
 
 
 def _session(session_in: Callable[[dict[str, Json]], Json], seen: list[dict[str, Json]]) -> str | None:
@@ -145,19 +152,19 @@ def _session(session_in: Callable[[dict[str, Json]], Json], seen: list[dict[str,
     return None
 
 
-def _members_told(line: str) -> dict[str, Json]:
-    """The members of an object, as far as it goes."""
-    found: dict[str, Json] = {}
+def _leading_members(line: str) -> dict[str, Json]:
+    """Returns the members of an object up to the first error."""
+    fields: dict[str, Json] = {}
     try:
         for member in members(line):
-            found[member.key] = member.value.value
+            fields[member.key] = member.value.value
     except MalformedJson:
         pass
-    return found
+    return fields
 
 
 def _is_document(lines: list[str]) -> bool:
-    """Whether the lines are one JSON text and not one each. A cut first line before whole ones is a damaged line."""
+    """Whether the lines are one JSON document. An incomplete first line before complete ones is a damaged line."""
     if len(lines) == 1:
         return True
     if _is_json(lines[0]):
@@ -174,7 +181,7 @@ def _is_json(line: str) -> bool:
 
 
 def _document(
-    chunks: Iterable[bytes], source: str, session: str, keep_going: bool, report: Report | None
+    chunks: Iterable[bytes], source: str, session: str, keep_going: bool, report: ProblemReporter | None
 ) -> Iterator[SourceEntry]:
     raw = b"".join(chunks)
     before = "\N{BYTE ORDER MARK}" if raw.startswith(b"\xef\xbb\xbf") else ""
@@ -201,9 +208,9 @@ def _line_of(raw: bytes, error: InputError) -> int:
 
 
 def _recto(
-    chunks: Iterable[bytes], source: str, session: str, keep_going: bool, report: Report | None
+    chunks: Iterable[bytes], source: str, session: str, keep_going: bool, report: ProblemReporter | None
 ) -> Iterator[SourceEntry]:
-    """Recto's own file as copies; `recto_jsonl.read_entries` takes it over with its chain."""
+    """Reads Recto's own file as copies; `recto_jsonl.read_entries` imports it with its hash chain."""
 
     def stop(problem: ReadProblem) -> None:
         if not keep_going:
@@ -214,14 +221,14 @@ def _recto(
     return recto_jsonl.read_copies(lines_of(chunks), source, session, stop)
 
 
-def _placed(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:
-    """The entries with their place in the file: conversations may take turns in it."""
+def _numbered(entries: Iterable[SourceEntry]) -> Iterator[SourceEntry]:
+    """Adds the place in the file to each entry: a file may interleave conversations."""
     for place, entry in enumerate(entries):
         yield replace(entry, meta={**entry.meta, "place": place})
 
 
 def _not_empty(entries: Iterable[SourceEntry], source: str) -> Iterator[SourceEntry]:
-    """The entries, and an error where none of them is anything but an unknown line."""
+    """Yields the entries. Raises `UnknownFormat` at the end if all of them are unknown lines."""
     known = False
     for entry in entries:
         known = known or entry.kind != IMPORTED_LINE

@@ -1,6 +1,6 @@
-"""Session files of Claude Code: one object per line, the provider's message inside under `message`.
+"""Session files of Claude Code: one object per line, with the provider's message in `message`.
 
-Sub-agents ("sidechains") may write into the same file; theirs is a conversation of its own.
+Sub-agents ("sidechains") may write into the same file; their messages are a separate conversation.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from recto.formats.anthropic.message import role_of
 from recto.formats.json_spans import Json, text_of
 from recto.formats.message import object_in
 from recto.formats.request_body import envelope
-from recto.formats.session_files.jsonl import JsonlLine, Take
-from recto.formats.session_files.types import SourceEntry, microseconds, session_name, told
+from recto.formats.session_files.jsonl import JsonlLine, LineReader
+from recto.formats.session_files.types import SourceEntry, microseconds, present_members, session_name
 
 NAME: Final = "claude_code"
 
 _MARKS = frozenset({"parentUuid", "leafUuid", "isSidechain", "isSnapshotUpdate"})
-_TOLD = ("uuid", "parentUuid", "logicalParentUuid", "sessionId", "agentId", "requestId", "isSidechain", "isMeta")
-_TOLD_TOO = ("isCompactSummary", "subtype", "leafUuid")
+_META_KEYS = ("uuid", "parentUuid", "logicalParentUuid", "sessionId", "agentId", "requestId", "isSidechain", "isMeta")
+_MORE_META_KEYS = ("isCompactSummary", "subtype", "leafUuid")
 
 
 def is_line(fields: dict[str, Json]) -> bool:
@@ -31,31 +31,31 @@ def is_line(fields: dict[str, Json]) -> bool:
 
 
 def session_in(fields: dict[str, Json]) -> Json:
-    """The name a line gives to its session."""
+    """Returns the session name in a line."""
     return fields.get("sessionId") or fields.get("session_id")
 
 
-def reader(session: str) -> Take:
-    """Reads the lines of one file."""
+def reader(session: str) -> LineReader:
+    """Creates a reader for the lines of one file."""
 
-    def take(line: JsonlLine) -> list[SourceEntry]:
+    def read(line: JsonlLine) -> list[SourceEntry]:
         text = text_of(line.body)
         members = envelope(text)
         fields = {key: member.value.value for key, member in members.items()}
         ts = microseconds(fields.get("timestamp"))
-        meta = told(fields, *_TOLD, *_TOLD_TOO)
+        meta = present_members(fields, *_META_KEYS, *_MORE_META_KEYS)
         name = _session(session, fields)
         message = object_in(fields.get("message"))
         if fields.get("type") not in ("user", "assistant") or not isinstance(message.get("role"), str):
             return [line.as_event(name, ts=ts, meta=meta)]
-        meta |= told(message, "model", "usage", "stop_reason")
+        meta |= present_members(message, "model", "usage", "stop_reason")
         if isinstance(message_id := message.get("id"), str):
-            meta |= told({"message_id": message_id}, "message_id")
+            meta |= present_members({"message_id": message_id}, "message_id")
         role = role_of(message)
         span = members["message"].value
         return [line.as_message(name, text, span, role=role, wire=ANTHROPIC, ts=ts, meta=meta)]
 
-    return take
+    return read
 
 
 def _session(session: str, fields: dict[str, Json]) -> str:

@@ -1,6 +1,6 @@
-"""Rollout files of Codex: `{"timestamp", "type", "payload"}` per line, where a `response_item` holds a provider's item.
+"""Rollout files of Codex: `{"timestamp", "type", "payload"}` per line; a `response_item` holds an item of Responses.
 
-In older files the items stand on the lines by themselves, after a first line about the session. Both are read.
+In older files each line is an item, after a first line about the session. Both are read.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from recto.formats.message import object_in, text_in
 from recto.formats.openai_responses import RESPONSES
 from recto.formats.openai_responses.message import is_item, role_of
 from recto.formats.request_body import envelope
-from recto.formats.session_files.jsonl import JsonlLine, Take
-from recto.formats.session_files.types import SourceEntry, microseconds, told
+from recto.formats.session_files.jsonl import JsonlLine, LineReader
+from recto.formats.session_files.types import SourceEntry, microseconds, present_members
 
 NAME: Final = "codex"
 
 _LINE_TYPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _NOT_SENT = frozenset({"ghost_snapshot", "other"})
-"""Payloads that Codex keeps for itself among the items."""
+"""Types of payloads that Codex does not send to the model."""
 
 
 def is_line(fields: dict[str, Json]) -> bool:
     """Whether only Codex writes such a line."""
     if text_in(fields.get("type")) in _LINE_TYPES:
         return "payload" in fields or "role" not in fields
-    first = {"id", "timestamp"} <= fields.keys() and ("instructions" in fields or "git" in fields)
-    return "record_type" in fields or first
+    is_header = {"id", "timestamp"} <= fields.keys() and ("instructions" in fields or "git" in fields)
+    return "record_type" in fields or is_header
 
 
 def session_in(fields: dict[str, Json]) -> Json:
-    """The name a line gives to its session."""
+    """Returns the session name in a line."""
     if fields.get("type") == "session_meta":
         return object_in(fields.get("payload")).get("id")
     return fields.get("id") if "type" not in fields else None
 
 
-def reader(session: str) -> Take:
-    """Reads the lines of one file."""
+def reader(session: str) -> LineReader:
+    """Creates a reader for the lines of one file."""
     model: Json = None
 
-    def take(line: JsonlLine) -> list[SourceEntry]:
+    def read(line: JsonlLine) -> list[SourceEntry]:
         nonlocal model
         text = text_of(line.body)
         members = envelope(text)
@@ -58,10 +58,10 @@ def reader(session: str) -> Take:
         else:
             return [line.as_event(session, ts=ts)]
         role = role_of(payload)
-        meta = told({"model": model, "item_id": text_in(payload.get("id")) or None}, "model", "item_id")
+        meta = present_members({"model": model, "item_id": text_in(payload.get("id")) or None}, "model", "item_id")
         return [line.as_message(session, text, span, role=role, wire=RESPONSES, ts=ts, meta=meta)]
 
-    return take
+    return read
 
 
 def _is_sent(item: dict[str, Json]) -> bool:

@@ -1,7 +1,7 @@
-"""A neutral form of agent sessions: flat lines with `type`, `role`, `ts`, `content` in Anthropic's blocks, `usage`.
+"""Flat session lines: `type`, `role`, `ts`, `content` in Anthropic's blocks, and `usage`.
 
-The message has no object of its own in such a line, so its content is put together from the exact `role` and `content`
-members, and the layout knows which slices of it the line was made of.
+Such a line has no object for the message alone. So its content is built from the exact `role` and `content` members,
+and the layout restores the line from slices of it.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from recto.formats.anthropic import ANTHROPIC
 from recto.formats.anthropic.message import role_of
 from recto.formats.json_spans import Json, Member, text_of
 from recto.formats.request_body import envelope
-from recto.formats.session_files.jsonl import JsonlLine, Take
-from recto.formats.session_files.types import Piece, SourceEntry, layout_of, microseconds, told
+from recto.formats.session_files.jsonl import JsonlLine, LineReader
+from recto.formats.session_files.types import LayoutPiece, SourceEntry, layout_of, microseconds, present_members
 from recto.transcript.entries import MESSAGE
 
 NAME: Final = "session_lines"
 
-_TOLD = ("i", "model", "usage", "compact_summary", "injected", "trigger", "pre_tokens", "session_id")
+_META_KEYS = ("i", "model", "usage", "compact_summary", "injected", "trigger", "pre_tokens", "session_id")
 
 
 def is_line(fields: dict[str, Json]) -> bool:
-    """Whether a line is of this form."""
+    """Whether a line is in this format."""
     if fields.get("type") == "message":
         return "role" in fields and ("ts" in fields or "i" in fields)
     return fields.get("type") == "meta" and "session_id" in fields
 
 
 def session_in(fields: dict[str, Json]) -> Json:
-    """The name a line gives to its session."""
+    """Returns the session name in a line."""
     return fields.get("session_id")
 
 
-def reader(session: str) -> Take:
-    """Reads the lines of one file."""
+def reader(session: str) -> LineReader:
+    """Creates a reader for the lines of one file."""
 
-    def take(line: JsonlLine) -> list[SourceEntry]:
+    def read(line: JsonlLine) -> list[SourceEntry]:
         text = text_of(line.body)
         members = envelope(text)
         fields = {key: member.value.value for key, member in members.items()}
         ts = microseconds(fields.get("ts"))
-        meta = told(fields, *_TOLD)
+        meta = present_members(fields, *_META_KEYS)
         is_message = fields.get("type") == "message" and isinstance(fields.get("role"), str)
         if not is_message or "content" not in members:
             return [line.as_event(session, ts=ts, meta=meta)]
@@ -59,11 +59,11 @@ def reader(session: str) -> Take:
             )
         ]
 
-    return take
+    return read
 
 
-def _joined(line: JsonlLine, text: str, role: Member, content: Member) -> tuple[bytes, tuple[Piece, ...]]:
-    """`{role, content}` from the two members, and the line as slices of it with everything else between."""
+def _joined(line: JsonlLine, text: str, role: Member, content: Member) -> tuple[bytes, tuple[LayoutPiece, ...]]:
+    """Builds `{role, content}` from the two members, and the layout of the line."""
     role_bytes = text[role.start : role.value.end].encode()
     content_bytes = text[content.start : content.value.end].encode()
     built = b"{" + role_bytes + b", " + content_bytes + b"}"

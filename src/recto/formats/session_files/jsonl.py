@@ -1,4 +1,4 @@
-"""Files made of lines: where each begins and ends, and what happens to one that cannot be read."""
+"""Files with one JSON object per line: splits them into lines, and handles lines that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from recto.formats.json_spans import Json, JsonSpan
 from recto.formats.session_files.types import (
     IMPORTED_LINE,
     UNREADABLE_LINE,
+    ProblemReporter,
     ReadProblem,
-    Report,
     SourceEntry,
     layout_of,
 )
@@ -24,7 +24,7 @@ _BOM = "\N{BYTE ORDER MARK}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonlLine:
-    """A line that is not blank, with the blank lines before it and the line end after it."""
+    """A non-blank line, with the blank lines before it and its line ending."""
 
     number: int
     body: bytes
@@ -34,7 +34,7 @@ class JsonlLine:
     def as_event(
         self, session: str, *, ts: int | None = None, meta: dict[str, Json] | None = None, kind: str = IMPORTED_LINE
     ) -> SourceEntry:
-        """The whole line as an event."""
+        """Creates an event from the complete line."""
         return SourceEntry(
             session=session,
             role="event",
@@ -49,7 +49,7 @@ class JsonlLine:
     def as_message(
         self, session: str, text: str, span: JsonSpan, *, role: Role, wire: str, ts: int | None, meta: dict[str, Json]
     ) -> SourceEntry:
-        """A message that is a part of the line."""
+        """Creates a message from a part of the line."""
         content = text[span.start : span.end].encode()
         return SourceEntry(
             session=session,
@@ -63,16 +63,16 @@ class JsonlLine:
         )
 
 
-Take: TypeAlias = Callable[[JsonlLine], list[SourceEntry]]
-"""What a format makes of a line. Raises `InputError` where it can make nothing of it."""
+LineReader: TypeAlias = Callable[[JsonlLine], list[SourceEntry]]
+"""Parses one line of a format. Raises `InputError`."""
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[JsonlLine]:
-    """The lines of a file that comes in chunks of any size. Blank lines at the very end come as one empty line."""
+    """Splits chunks of any size into lines. Blank lines at the end of the file are one empty line."""
     before = ""
     number = 0
-    for number, whole in enumerate(_split(chunks), 1):
-        line = whole
+    for number, raw in enumerate(_split(chunks), 1):
+        line = raw
         if number == 1 and line.startswith(_BOM.encode()):
             before, line = _BOM, line[3:]
         body = line.rstrip(b"\r\n")
@@ -85,16 +85,25 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[JsonlLine]:
         yield JsonlLine(number=number, body=b"", before=before)
 
 
-def take_lines(
-    lines: Iterable[JsonlLine], take: Take, *, source: str, session: str, keep_going: bool, report: Report | None
+def read_lines(
+    lines: Iterable[JsonlLine],
+    read: LineReader,
+    *,
+    source: str,
+    session: str,
+    keep_going: bool,
+    report: ProblemReporter | None,
 ) -> Iterator[SourceEntry]:
-    """The entries of all lines. A line that cannot be read ends it, or is kept as it is and reported."""
+    """Yields the entries of all lines.
+
+    A line that cannot be parsed raises `MalformedFile`; with `keep_going` it is reported and becomes an event.
+    """
     for line in lines:
         if not line.body:
             yield line.as_event(session)
             continue
         try:
-            entries = take(line)
+            entries = read(line)
         except InputError as error:
             reason = reason_of(error)
             if not keep_going:
@@ -107,7 +116,7 @@ def take_lines(
 
 
 def reason_of(error: InputError) -> str:
-    """Why, without what the file's own error will say anyway. Safe to be printed and stored."""
+    """Returns the message of an error so that it can be printed and stored."""
     return str(error).encode(errors="backslashreplace").decode()
 
 

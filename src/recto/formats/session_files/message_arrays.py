@@ -1,8 +1,8 @@
-"""Arrays of messages, wherever they stand in a JSON document, and messages that stand on lines by themselves.
+"""Arrays of messages anywhere in a JSON document, and files with one message per line.
 
 `{"messages": […]}`, bare arrays, fine-tuning lines, benchmark files with a conversation in every record: each outermost
-array that holds messages is a conversation. Everything around the messages goes into the layouts of their neighbours.
-One pass over the text finds the arrays, so a document costs the same however deep it hides them.
+array with messages is a conversation. Everything around the messages goes into the layouts of adjacent entries. One
+pass over the text finds all arrays, whatever their depth.
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ from typing import Final, TypeAlias
 from recto.formats.json_spans import Json, parse, text_of, value_at
 from recto.formats.message import ROLES, object_in
 from recto.formats.registry import DEFAULT_FORMAT, FORMATS, format_named, own_format
-from recto.formats.session_files.jsonl import JsonlLine, Take
-from recto.formats.session_files.types import IMPORTED_LINE, SourceEntry, layout_of, microseconds, session_name, told
+from recto.formats.session_files.jsonl import JsonlLine, LineReader
+from recto.formats.session_files.types import (
+    IMPORTED_LINE,
+    SourceEntry,
+    layout_of,
+    microseconds,
+    present_members,
+    session_name,
+)
 from recto.transcript.entries import MESSAGE
 
 NAME: Final = "message_arrays"
@@ -27,8 +34,8 @@ _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},:]', re.DOTALL)
 _BODY_KEYS = frozenset({"content", "tool_calls", "function_call", "refusal", "audio", "reasoning_content"})
 _ID_KEYS = ("session_id", "conversation_id", "question_id", "sessionId", "id", "uuid")
 _TIME_KEYS = ("ts", "timestamp", "created_at", "time")
-_PARTED = "turns"
-"""The key under which a list of lists is one conversation, cut into turns, and not many."""
+_SPLIT_KEY = "turns"
+"""The key of a list of lists that is one conversation split into turns, and not many conversations."""
 
 Step: TypeAlias = str | int
 
@@ -40,12 +47,12 @@ class MessageArray:
     path: tuple[Step, ...]
     start: int
     items: list[tuple[int, int]]
-    """Where its objects stand. One of them at least is a message."""
+    """The positions of its objects. At least one of them is a message."""
 
 
 @dataclass(slots=True)
-class _Open:
-    """A container whose end is not reached yet."""
+class _OpenContainer:
+    """An object or array whose end is not reached yet."""
 
     start: int
     array: bool
@@ -68,7 +75,7 @@ class _Open:
 
 
 def looks_like_message(fields: dict[str, Json]) -> bool:
-    """Whether an object is a message of some format."""
+    """Whether an object is a message in some format."""
     role, kind = fields.get("role"), fields.get("type")
     return _is_message(
         role if isinstance(role, str) else "",
@@ -78,9 +85,9 @@ def looks_like_message(fields: dict[str, Json]) -> bool:
 
 
 def find_arrays(text: str) -> list[MessageArray]:
-    """The outermost arrays that hold messages, in order. The text must be valid JSON."""
+    """Finds the outermost arrays with messages, in order. The text must be valid JSON."""
     found: list[MessageArray] = []
-    top = _Open(-1, array=False)
+    top = _OpenContainer(-1, array=False)
     stack = [top]
     for token in _TOKEN.finditer(text):
         sign = text[token.start()]
@@ -93,7 +100,7 @@ def find_arrays(text: str) -> list[MessageArray]:
         elif sign == ":":
             top.at_key = False
         elif sign in "[{":
-            top = _Open(token.start(), array=sign == "[", at_key=sign == "{")
+            top = _OpenContainer(token.start(), array=sign == "[", at_key=sign == "{")
             stack.append(top)
         else:
             closed = stack.pop()
@@ -102,38 +109,38 @@ def find_arrays(text: str) -> list[MessageArray]:
     return found
 
 
-def reader(session: str, wire: str | None = None) -> Take:
-    """Reads lines that are each a message, or each hold conversations. `wire` is what the first lines are in."""
-    names = _Names()
+def reader(session: str, wire: str | None = None) -> LineReader:
+    """Creates a reader for lines that are messages or contain conversations. `wire` is the first lines' format."""
+    names = _SessionNames()
     wire = wire or DEFAULT_FORMAT.name
 
-    def take(line: JsonlLine) -> list[SourceEntry]:
+    def read(line: JsonlLine) -> list[SourceEntry]:
         nonlocal wire
         text = text_of(line.body)
-        whole = parse(text)
-        if isinstance(whole, dict) and looks_like_message(whole):
-            own = own_format(whole)
+        document = parse(text)
+        if isinstance(document, dict) and looks_like_message(document):
+            own = own_format(document)
             wire = own.name if own else wire
             start, end = text.index("{"), text.rindex("}") + 1
             return _entries(line, text, [(session, [(start, end)])], wire)
         arrays = find_arrays(text)
         if not arrays:
             return [line.as_event(session)]
-        label = _id_in(whole) or line.number
+        label = _id_in(document) or line.number
         base = session_name(session, label) or session
-        return _entries(line, text, names.given(base, whole, arrays))
+        return _entries(line, text, names.assign(base, document, arrays))
 
-    return take
+    return read
 
 
 def read_document(line: JsonlLine, session: str) -> list[SourceEntry]:
-    """The entries of a document, given as one long line; none where it holds no messages."""
+    """Reads a document, passed as one line; returns no entries if it contains no messages."""
     text = text_of(line.body)
-    whole = parse(text)
-    if isinstance(whole, dict) and looks_like_message(whole):
+    document = parse(text)
+    if isinstance(document, dict) and looks_like_message(document):
         return _entries(line, text, [(session, [(text.index("{"), text.rindex("}") + 1)])])
     arrays = find_arrays(text)
-    return _entries(line, text, _Names().given(session, whole, arrays)) if arrays else []
+    return _entries(line, text, _SessionNames().assign(session, document, arrays)) if arrays else []
 
 
 def _is_message(role: str, kind: str, has_body: bool) -> bool:
@@ -146,8 +153,8 @@ def _is_item_type(kind: str) -> bool:
     return any(format.messages.is_own_message({"type": kind}) for format in FORMATS.values())
 
 
-def _note(top: _Open, string: str) -> None:
-    """A string in an object: a key, or the value of one that matters."""
+def _note(top: _OpenContainer, string: str) -> None:
+    """Handles a string in an object: a key, or the value of a key that matters."""
     if top.at_key:
         top.key = json.loads(string) if "\\" in string else string[1:-1]
         top.has_body = top.has_body or top.key in _BODY_KEYS
@@ -157,7 +164,7 @@ def _note(top: _Open, string: str) -> None:
         top.kind = string[1:-1]
 
 
-def _close(closed: _Open, end: int, stack: Sequence[_Open], found: list[MessageArray]) -> None:
+def _close(closed: _OpenContainer, end: int, stack: Sequence[_OpenContainer], found: list[MessageArray]) -> None:
     parent = stack[-1]
     if not closed.array:
         if parent.array:
@@ -166,7 +173,7 @@ def _close(closed: _Open, end: int, stack: Sequence[_Open], found: list[MessageA
         return
     if not closed.holds_message:
         return
-    while found and found[-1].start > closed.start:  # arrays inside of this one's messages are part of them
+    while found and found[-1].start > closed.start:  # arrays inside messages of this array are part of them
         found.pop()
     path = tuple(container.step for container in stack[1:])
     found.append(MessageArray(path, closed.start, closed.items))
@@ -175,17 +182,17 @@ def _close(closed: _Open, end: int, stack: Sequence[_Open], found: list[MessageA
 def _entries(
     line: JsonlLine, text: str, parts: Sequence[tuple[str, list[tuple[int, int]]]], wire: str | None = None
 ) -> list[SourceEntry]:
-    """An entry for each object of each array; what stands between two goes before the second."""
+    """Creates an entry for each object of each array; the text between two objects goes before the second."""
     entries: list[SourceEntry] = []
     last = parts[-1][1][-1][1]
     at = 0
     for session, items in parts:
         values = [object_in(value_at(text, start).value) for start, _ in items]
-        spoken = wire or _wire_of(values)
+        format_name = wire or _wire_of(values)
         for fields, (start, end) in zip(values, items, strict=True):
             before = (line.before if at == 0 else "") + text[at:start]
             after = text[end:] + line.after if end == last else ""
-            entries.append(_entry(session, fields, text[start:end].encode(), (before, after), spoken, line.number))
+            entries.append(_entry(session, fields, text[start:end].encode(), (before, after), format_name, line.number))
             at = end
     return entries
 
@@ -203,30 +210,32 @@ def _entry(
         wire=format.name if format else "",
         content=content,
         ts=ts,
-        meta={"line": number, **told(fields, "id", "model", "usage")},
+        meta={"line": number, **present_members(fields, "id", "model", "usage")},
         layout=layout_of(around[0], (0, len(content)), around[1]),
     )
 
 
 def _wire_of(values: Sequence[dict[str, Json]]) -> str:
-    """What a conversation is in: what the first message that could be in one format only is in."""
+    """Returns the format of a conversation: that of its first message that can be in one format only."""
     return next((own.name for fields in values if (own := own_format(fields))), DEFAULT_FORMAT.name)
 
 
 @dataclass(slots=True)
-class _Names:
-    """Names for conversations: the document's, then the way to the array, by ids where there are some."""
+class _SessionNames:
+    """Names conversations by the document and the path to the array, with ids in place of indexes if there are any."""
 
     used: dict[str, int] = field(default_factory=dict)
 
-    def given(self, base: str, whole: Json, arrays: Sequence[MessageArray]) -> list[tuple[str, list[tuple[int, int]]]]:
-        """Each array's objects under the name of their conversation."""
-        if len(arrays) == 1 or any(_is_parted(array.path) for array in arrays):
+    def assign(
+        self, base: str, document: Json, arrays: Sequence[MessageArray]
+    ) -> list[tuple[str, list[tuple[int, int]]]]:
+        """Returns the objects of each array with the name of their conversation."""
+        if len(arrays) == 1 or any(_is_split(array.path) for array in arrays):
             name = self._unused(base)
             return [(name, array.items) for array in arrays]
         named = []
         for array in arrays:
-            steps = _labels(whole, array.path)
+            steps = _labels(document, array.path)
             named.append((self._unused(session_name(base, *steps) or base), array.items))
         return named
 
@@ -235,18 +244,18 @@ class _Names:
         return name if count == 1 else session_name(f"{name}~{count}") or f"{name[:200]}~{count}"
 
 
-def _is_parted(path: tuple[Step, ...]) -> bool:
-    return len(path) >= 2 and path[-2] == _PARTED and isinstance(path[-1], int)
+def _is_split(path: tuple[Step, ...]) -> bool:
+    return len(path) >= 2 and path[-2] == _SPLIT_KEY and isinstance(path[-1], int)
 
 
-def _labels(whole: Json, path: tuple[Step, ...]) -> Iterator[Step]:
+def _labels(document: Json, path: tuple[Step, ...]) -> Iterator[Step]:
     holder: Json = None
-    node = whole
+    node = document
     for step in path:
         inner: Json = None
         if isinstance(step, int) and isinstance(node, list) and step < len(node):
             inner = node[step]
-            yield _id_in(inner) or _id_beside(holder, len(node), step) or step
+            yield _id_in(inner) or _id_in_sibling(holder, len(node), step) or step
         else:
             inner = object_in(node).get(str(step))
             yield step
@@ -258,8 +267,8 @@ def _id_in(value: Json) -> str | None:
     return next((found for key in _ID_KEYS if isinstance(found := fields.get(key), str) and found), None)
 
 
-def _id_beside(holder: Json, count: int, place: int) -> str | None:
-    """`"sessions": [a, b]` next to `"session_ids": ["x", "y"]`."""
+def _id_in_sibling(holder: Json, count: int, place: int) -> str | None:
+    """Finds the id of an element in a sibling list: `"sessions": [a, b]` with `"session_ids": ["x", "y"]`."""
     for key, value in object_in(holder).items():
         if key.endswith("_ids") and isinstance(value, list) and len(value) == count:
             found = value[place]

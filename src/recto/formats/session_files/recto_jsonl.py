@@ -1,8 +1,8 @@
-"""Recto's own JSONL: a header, then one line per entry with every field of it, its place in the chain included.
+"""Recto's own JSONL: a header, then one line per entry with all of its fields and hashes.
 
-Content and meta stand in the line as they are where they are JSON on one line, else in base64. Reading derives the
-chain anew from the bytes and believes nothing that the file says about it. The header may name where each session
-ends, and then a file that lost its end is refused too.
+Content and meta are embedded as they are if they are JSON on one line, else in base64. Reading recomputes the hash
+chain from the bytes and trusts no hash in the file. The header may name the last entry of each session; then a file
+that lost its end is rejected too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from recto.formats.json_spans import Json, Member, parse, text_of
 from recto.formats.message import object_in
 from recto.formats.request_body import envelope
 from recto.formats.session_files.jsonl import JsonlLine, reason_of
-from recto.formats.session_files.types import UNREADABLE_LINE, ReadProblem, Report, SourceEntry, layout_of, session_name
+from recto.formats.session_files.types import (
+    UNREADABLE_LINE,
+    ProblemReporter,
+    ReadProblem,
+    SourceEntry,
+    layout_of,
+    session_name,
+)
 from recto.transcript.entries import MAX_SEQ, Entry, Head, Role, refuse_unstorable
 from recto.transcript.hash_chain import EMPTY_HEAD, ChainBreak, verify_chain
 
@@ -37,7 +44,7 @@ def is_line(fields: Mapping[str, Json]) -> bool:
 
 
 def write_header(heads: Mapping[str, Head] | None = None) -> bytes:
-    """The first line of a file. With `heads`, a reader can tell that the file is whole."""
+    """Writes the first line of a file. With `heads`, a reader can verify that the file is complete."""
     header: dict[str, Json] = {"recto": VERSION}
     if heads is not None:
         header["heads"] = {session: [head.seq, head.hash.hex()] for session, head in heads.items()}
@@ -45,8 +52,8 @@ def write_header(heads: Mapping[str, Head] | None = None) -> bytes:
 
 
 def write_line(entry: Entry) -> bytes:
-    """An entry as one line."""
-    short = {
+    """Writes an entry as one line."""
+    fields = {
         "session": entry.session,
         "seq": entry.seq,
         "id": entry.id,
@@ -61,7 +68,7 @@ def write_line(entry: Entry) -> bytes:
     }
     return b"".join(
         (
-            json.dumps(short, ensure_ascii=False).encode()[:-1],
+            json.dumps(fields, ensure_ascii=False).encode()[:-1],
             _embedded("meta", entry.meta),
             _embedded("content", entry.content),
             f', "prev": "{entry.prev.hex()}", "hash": "{entry.hash.hex()}"}}\n'.encode(),
@@ -70,14 +77,14 @@ def write_line(entry: Entry) -> bytes:
 
 
 def read_entries(lines: Iterable[JsonlLine], source: str) -> Iterator[Entry]:
-    """The entries of a file, each proven to follow the one before it. Raises at the first that does not."""
+    """Yields the entries of a file with verified hashes. Raises `MalformedFile` at the first that does not match."""
     heads: dict[str, Head] = {}
-    promised: dict[str, Head] | None = None
+    expected: dict[str, Head] | None = None
     number = 0
     for number, line in enumerate(lines, 1):
         try:
             if number == 1:
-                promised = _read_header(line.body, source)
+                expected = _read_header(line.body, source)
             elif line.body:
                 yield _follow(heads, _read_line(line.body)[0])
         except FileTooNew:
@@ -86,19 +93,21 @@ def read_entries(lines: Iterable[JsonlLine], source: str) -> Iterator[Entry]:
             raise MalformedFile(source, line.number, reason_of(error)) from None
     if number == 0:
         raise MalformedFile(source, 1, "the file is empty")
-    if missing := _missing(heads, promised):
+    if missing := _head_mismatch(heads, expected):
         raise MalformedFile(source, number, missing)
 
 
-def read_copies(lines: Iterable[JsonlLine], source: str, session: str, report: Report | None) -> Iterator[SourceEntry]:
-    """Everything a damaged file still holds: entries as copies that claim no place, the rest as unreadable lines."""
+def read_copies(
+    lines: Iterable[JsonlLine], source: str, session: str, report: ProblemReporter | None
+) -> Iterator[SourceEntry]:
+    """Yields what a damaged file still contains: entries as copies without hashes, the rest as unreadable lines."""
     heads: dict[str, Head] = {}
-    promised: dict[str, Head] | None = None
+    expected: dict[str, Head] | None = None
     number = 0
     for number, line in enumerate(lines, 1):
         try:
             if number == 1:
-                promised = _read_header(line.body, source)
+                expected = _read_header(line.body, source)
             if number == 1 or not line.body:
                 yield line.as_event(session)
                 continue
@@ -107,17 +116,17 @@ def read_copies(lines: Iterable[JsonlLine], source: str, session: str, report: R
             raise
         except InputError as error:
             reason = reason_of(error)
-            _tell(report, line.number, reason)
+            _report(report, line.number, reason)
             yield line.as_event(session, kind=UNREADABLE_LINE, meta={"reason": reason})
             continue
         try:
             _follow(heads, entry)
         except InputError as error:
-            _tell(report, line.number, reason_of(error))
+            _report(report, line.number, reason_of(error))
             heads[entry.session] = Head(entry.seq, entry.hash)
         yield _copy(entry, line, text, content)
-    if missing := _missing(heads, promised):
-        _tell(report, number, missing)
+    if missing := _head_mismatch(heads, expected):
+        _report(report, number, missing)
 
 
 def _read_header(body: bytes, source: str) -> dict[str, Head] | None:
@@ -181,21 +190,21 @@ def _follow(heads: dict[str, Head], entry: Entry) -> Entry:
     return entry
 
 
-def _missing(heads: Mapping[str, Head], promised: Mapping[str, Head] | None) -> str:
-    for session, head in ({} if promised is None else promised).items():
+def _head_mismatch(heads: Mapping[str, Head], expected: Mapping[str, Head] | None) -> str:
+    for session, head in ({} if expected is None else expected).items():
         reached = heads.get(session, EMPTY_HEAD)
         if reached.seq < head.seq:
             return f"session '{session}' ends at entry {reached.seq}, the header names {head.seq}: the end is missing"
         if reached != head:
             return f"session '{session}' ends otherwise than the header says"
-    if promised is not None and (unnamed := heads.keys() - promised.keys()):
+    if expected is not None and (unnamed := heads.keys() - expected.keys()):
         return f"session '{min(unnamed)}' is not named in the header"
     return ""
 
 
 def _copy(entry: Entry, line: JsonlLine, text: str, content: Member) -> SourceEntry:
     span = content.value
-    whole = content.key == "content"
+    embedded = content.key == "content"
     return SourceEntry(
         session=session_name(entry.session) or entry.session,
         role=entry.role,
@@ -205,7 +214,7 @@ def _copy(entry: Entry, line: JsonlLine, text: str, content: Member) -> SourceEn
         ts=entry.ts,
         meta={"line": line.number, "id": entry.id, "seq": entry.seq, "hash": entry.hash.hex()},
         layout=layout_of(line.before + text[: span.start], (0, len(entry.content)), text[span.end :] + line.after)
-        if whole
+        if embedded
         else layout_of(line.before + text + line.after),
     )
 
@@ -220,18 +229,18 @@ def _fits_in_a_line(raw: bytes) -> bool:
     if b"\n" in raw or b"\r" in raw or raw != raw.strip(b" \t"):
         return False
     try:
-        parse(text_of(b"[" + raw + b"]"))  # one level deeper, as it will stand in the line
-        parse(text_of(raw))  # and by itself: "1,2" is no value
+        parse(text_of(b"[" + raw + b"]"))  # one level deeper, as it will be in the line
+        parse(text_of(raw))  # and alone: "1,2" is no value
     except MalformedJson:
         return False
     return True
 
 
 def _bytes_member(members: Mapping[str, Member], key: str) -> Member:
-    given = [members[name] for name in (key, f"{key}_base64") if name in members]
-    if len(given) != 1:
+    present = [members[name] for name in (key, f"{key}_base64") if name in members]
+    if len(present) != 1:
         raise MalformedJson(f"an entry has one of '{key}' and '{key}_base64'")
-    return given[0]
+    return present[0]
 
 
 def _bytes(text: str, member: Member) -> bytes:
@@ -262,14 +271,14 @@ def _number(fields: Mapping[str, Json], key: str) -> int:
 
 def _hash(text: str, key: str) -> bytes:
     try:
-        found = bytes.fromhex(text)
+        digest = bytes.fromhex(text)
     except ValueError:
-        found = b""
-    if len(found) != 32 or found.hex() != text:
+        digest = b""
+    if len(digest) != 32 or digest.hex() != text:
         raise MalformedJson(f"'{key}' is not a hash of 64 hexadecimal digits")
-    return found
+    return digest
 
 
-def _tell(report: Report | None, line: int, reason: str) -> None:
+def _report(report: ProblemReporter | None, line: int, reason: str) -> None:
     if report is not None:
         report(ReadProblem(line, reason))

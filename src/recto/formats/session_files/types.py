@@ -1,7 +1,7 @@
-"""What one piece of a file becomes: an entry to be, and how to get the file's own bytes back from it.
+"""Entries read from a session file, with the layout that restores the bytes of the file.
 
-A file is the concatenation of the sources of its entries. That is why an import can be exported again in its first
-form, byte for byte, though only the messages themselves are kept as content.
+A file is the concatenation of the sources of its entries. So an import can be exported in its original form, byte for
+byte, although the content of an entry is only the message.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from recto.formats.json_spans import Json
 from recto.transcript.entries import Role, session_key
 
 IMPORTED_LINE: Final = "imported_line"
-"""The kind of an event that is a piece of a file which is not a message."""
+"""The kind of an event for a part of a file that is not a message."""
 
 UNREADABLE_LINE: Final = "unreadable_line"
-"""The kind of an event that is a piece of a file which could not be read."""
+"""The kind of an event for a part of a file that could not be parsed."""
 
-Piece: TypeAlias = "str | tuple[int, int]"
+LayoutPiece: TypeAlias = "str | tuple[int, int]"
 """A piece of the source: a literal text, or a slice of the content."""
 
 _MAX_EXACT = 2**53
@@ -33,16 +33,16 @@ class SourceEntry:
     """One message or event of a file."""
 
     session: str
-    """A name for the conversation it belongs to; always a valid session key."""
+    """The name of its conversation; always a valid session key."""
     role: Role
     kind: str
     wire: str
     content: bytes
-    """The provider's message, exactly. Of an unreadable line, whatever it is."""
+    """The exact bytes of the message, or of a line that could not be parsed."""
     ts: int | None
     meta: Mapping[str, Json]
-    """What the file tells beside the message: place, line, model, usage, ids. Safe to be written as JSON."""
-    layout: tuple[Piece, ...]
+    """What the file holds besides the message: place, line, model, usage, ids. Can be written as JSON."""
+    layout: tuple[LayoutPiece, ...]
 
     @property
     def source(self) -> bytes:
@@ -52,27 +52,27 @@ class SourceEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReadProblem:
-    """A line that could not be read and was kept as it is."""
+    """A line that could not be parsed and is imported as it is."""
 
     line: int
     reason: str
 
 
-Report: TypeAlias = Callable[[ReadProblem], object]
+ProblemReporter: TypeAlias = Callable[[ReadProblem], object]
 
 
 def source_of(content: bytes, layout: Sequence[str | Sequence[int]]) -> bytes:
-    """The source of an entry from its content and its layout."""
+    """Restores the source of an entry from its content and its layout."""
     return b"".join(piece.encode() if isinstance(piece, str) else content[piece[0] : piece[1]] for piece in layout)
 
 
-def layout_of(*pieces: Piece) -> tuple[Piece, ...]:
-    """A layout without its empty literals."""
+def layout_of(*pieces: LayoutPiece) -> tuple[LayoutPiece, ...]:
+    """Creates a layout without empty literals."""
     return tuple(piece for piece in pieces if piece)
 
 
 def session_name(*steps: object) -> str | None:
-    """The steps as a session key; nothing where they cannot be one."""
+    """Joins steps to a session key; `None` if the result is not a valid one."""
     name = "/".join(str(step) for step in steps)
     try:
         return session_key(name)
@@ -81,15 +81,15 @@ def session_name(*steps: object) -> str | None:
 
 
 def session_of_file(source: str) -> str:
-    """A session key from a file's name. It is a name and nothing else: nobody opens it."""
+    """Derives a session key from a file name. The name is not opened as a path."""
     last = source.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
     stem = last.rsplit(".", 1)[0] or last
     printable = "".join(char if char.isprintable() else "?" for char in stem[:128]).strip()
     return session_name(printable) or "imported"
 
 
-def plain(value: Json) -> Json:
-    """The value without what JSON writers stumble over: lone surrogates, numbers that are not exact or not finite."""
+def json_safe(value: Json) -> Json:
+    """Replaces what many JSON parsers cannot handle: lone surrogates, inexact and infinite numbers."""
     match value:
         case str():
             return value.encode(errors="replace").decode()
@@ -100,14 +100,14 @@ def plain(value: Json) -> Json:
         case float():
             return value if math.isfinite(value) else str(value)
         case list():
-            return [plain(item) for item in value]
+            return [json_safe(item) for item in value]
         case dict():
-            return {str(plain(key)): plain(item) for key, item in value.items()}
+            return {str(json_safe(key)): json_safe(item) for key, item in value.items()}
 
 
-def told(fields: Mapping[str, Json], *keys: str) -> dict[str, Json]:
-    """The members of those that are there and say something, ready for `meta`."""
-    return {key: plain(fields[key]) for key in keys if fields.get(key) is not None}
+def present_members(fields: Mapping[str, Json], *keys: str) -> dict[str, Json]:
+    """Returns those of these members that are present and not null, ready for `meta`."""
+    return {key: json_safe(fields[key]) for key in keys if fields.get(key) is not None}
 
 
 _ISO = re.compile(
@@ -118,10 +118,10 @@ _DAYS_BEFORE_1970 = 719_162
 
 
 def microseconds(value: Json) -> int | None:
-    """A time in ISO 8601 (UTC where it names no zone), or a number of seconds, milliseconds or microseconds."""
+    """Parses a time in ISO 8601 (UTC without a zone), or a number of seconds, milliseconds or microseconds."""
     if isinstance(value, str):
-        found = _ISO.fullmatch(value)
-        return _moment(*found.groups()) if found else None
+        match = _ISO.fullmatch(value)
+        return _moment(*match.groups()) if match else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 10**17:
         return None
     for least, factor in ((10**14, 1), (10**11, 1_000)):
@@ -140,7 +140,7 @@ def _moment(*groups: str | None) -> int | None:
 
 
 def _days(year: int, month: int, day: int) -> int | None:
-    """Days since 1970 in the Gregorian calendar."""
+    """Returns the days since 1970 in the Gregorian calendar; `None` for an invalid date."""
     if year < 1 or not 1 <= month <= 12:
         return None
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from recto.formats import Body, Format, open_body
 from recto.formats.cache_control import newest_marks
-from recto.formats.json_spans import Json, TextEdit, members, set_member, quoted, apply_edits, removals
+from recto.formats.json_spans import Json, TextEdit, apply_edits, members, quoted, removals, set_member
 from recto.formats.message import MAX_CACHE_MARKS
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from recto.config.factory import fit, open, open_async
     from recto.engine.async_session import AsyncSession
     from recto.engine.history_sync import Following
-    from recto.engine.prompt import Prompt
+    from recto.engine.prompt_builder import Prompt
     from recto.engine.session import Session
     from recto.engine.verification import Verification, verify
     from recto.transcript.entries import Entry, Head

@@ -248,7 +248,7 @@ def test_the_model_writes_ahead_so_that_the_turn_does_not_wait():
             if message["role"] == "assistant":
                 asked = len(model.requests)
                 prompt = session.prompt()
-                ahead = session.window.compactor.compactor.ahead
+                ahead = session.window.compactor.compactor.prefetch
                 assert ahead.idle.wait(30)
                 if any(entry.kind == "compaction" for entry in prompt.decisions):
                     assert json.loads(prompt.decisions[0].content)["compression"]["engine"] == "scripted"

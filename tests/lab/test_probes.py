@@ -8,7 +8,7 @@ import pytest
 
 from recto.config import load
 from recto.config.factory import open_session
-from recto.engine.prompt import Prompt
+from recto.engine.prompt_builder import Prompt
 from recto.errors import WindowOverflow
 from recto.formats import format_named
 from recto.formats.anthropic import ANTHROPIC

@@ -1,12 +1,15 @@
-"""Carries out plans that want something written: what leaves is told in fewer words, checked, scored and recorded.
+"""Writes the texts that plans ask for: summaries of evicted messages, checked, scored and recorded.
 
-A summary is made of raw messages: those that leave now, and for older ranges those in the store, read again when they
-are to become shorter. Nothing here decides what leaves, and nothing here can fail a turn.
+A summary is written from raw messages: those that are evicted now and, for older ranges, those in the store, which are
+read again when a range becomes shorter. A model may write on a thread of its own before messages are evicted
+(`SummaryPrefetch`), so that the turn does not wait for it. Nothing here decides what is evicted, and no failure here
+fails a turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,50 +27,51 @@ from recto.context.window.plan import Plan, ShortenedResult, TextRequest
 from recto.context.window.state import WindowState, ranges_of
 from recto.context.window.summary import ExecutedPlan, PartLevel, Summary, SummaryPart
 from recto.context.window.units import Unit, units_of
-from recto.engine.compactor_prefetch import Ahead
 from recto.engine.delegation import Delegator
 from recto.engine.prompt_builder import MessageCache
 from recto.transcript.entries import MAX_SEQ, Role
 from recto.transcript.protocols import TranscriptStore
 
 _GOAL = 2_000
-"""Characters of the task that a writer is told."""
+"""Characters of the task that a writer gets."""
 _READ_AGAIN = 2_000
 """Entries of an older range that are read again when it becomes shorter."""
-_HEARD = 5_000
-"""Entries that are read for facts at most, where much left without a word."""
-_MOST_PARTS = 40
-"""Older ranges that are told apart; beyond, neighbours become one."""
+_FACT_REACH = 5_000
+"""Entries that are read for facts at most, where much was evicted without a summary."""
+_MAX_PARTS = 40
+"""Older ranges that are kept apart; beyond, neighbours are joined."""
 _KEY_POINTS = 160
-"""Tokens that stay of a compacted range when the next one is made."""
-_LOWER: dict[PartLevel, int] = {"sections": 0, "delegated": 0, "full": 0, "key_points": 1, "one_line": 2, "title": 3}
+"""Tokens that are left of a compacted range when the next one is compacted."""
+_RANK: dict[PartLevel, int] = {"sections": 0, "delegated": 0, "full": 0, "key_points": 1, "one_line": 2, "title": 3}
 _FOR_NAMES = 14
-"""What part of a text is kept free for names that it does not say."""
-_SHORTEST_FACT = 12
-_MOST_FOUND = 20
+"""One part in this many of a text is reserved for names that it does not contain."""
+_MIN_FACT_CHARS = 12
+_MAX_MODEL_FACTS = 20
+_PREFETCH_COVERAGE = 0.6
+"""The share of the evicted messages that a prefetched summary must cover, or it is written again."""
 _LEVELS = LayoutShares(facts=0.35, files=0.1, earlier=0.55)
-"""Shares of a text that tells exchanges at levels."""
+"""The layout of a text with exchanges at levels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """What a summary is made of."""
+    """What a summary is written from."""
 
-    told: Sequence[MessageView]
-    """What leaves now."""
+    views: Sequence[MessageView]
+    """The messages that are evicted now."""
     facts: tuple[Fact, ...]
-    """What is known of everything that left, as of the end of what leaves."""
+    """The facts of everything that was evicted, as of the last message that is evicted now."""
     current: tuple[Fact, ...]
-    """The same, knowing what was said since: what is still open."""
-    touched: tuple[WorkedFile, ...]
-    known: int
+    """The same facts as of the end of the conversation: which of them are still open."""
+    files: tuple[WorkedFile, ...]
+    covered_until: int
     earlier: tuple[SummaryPart, ...]
     goal: str
     turn: int
 
 
 class Compactor:
-    """Writes what a window's plans ask for."""
+    """Writes the texts that the plans of a window ask for."""
 
     def __init__(
         self,
@@ -80,7 +84,7 @@ class Compactor:
         ahead: bool = False,
     ) -> None:
         self.writer = writer
-        self.ahead = Ahead(writer) if ahead else None
+        self.prefetch = SummaryPrefetch(writer) if ahead else None
         self._store = store
         self._session = session
         self._messages = messages
@@ -88,96 +92,100 @@ class Compactor:
         self._count = messages.meter.count
 
     def close(self) -> None:
-        """Ends what is under way."""
+        """Stops the writer."""
         self.writer.close()
 
     def prepare(self, plan: Plan, state: WindowState) -> None:
-        """Has a model write ahead what this plan will need, if there is one and it is not at it already."""
-        leaving = [seq for unit in plan.evicts for seq in unit.seqs]
-        if self.ahead is None or plan.writes is None or not self.writer.has_model or not self.ahead.wants(leaving):
+        """Lets a model write what this plan will need in advance, if there is one and it is not writing already."""
+        seqs = [seq for unit in plan.evicts for seq in unit.seqs]
+        if self.prefetch is None or plan.writes is None or not self.writer.has_model or not self.prefetch.wants(seqs):
             return
-        self.ahead.begin(
-            self._messages.views(sorted(leaving)), goal=self._goal(state), tokens=plan.writes.max_tokens // 3
+        self.prefetch.begin(
+            self._messages.views(sorted(seqs)), goal=self._goal(state), tokens=plan.writes.max_tokens // 3
         )
 
     def carry_out(self, plans: Sequence[Plan], state: WindowState) -> list[ExecutedPlan]:
-        """The plans with their texts, each seeing what those before it did."""
+        """Writes the texts of the plans, in order; each plan sees the effect of those before it."""
         state = state.copy()
         done: list[ExecutedPlan] = []
         for plan in plans:
-            carried = self._written(plan, state)
-            state.shorten(carried.plan.shortens)
+            executed = self._execute(plan, state)
+            state.shorten(executed.plan.shortens)
             state.evict(seq for unit in plan.evicts for seq in unit.seqs)
-            state.summary = carried.summary or state.summary
-            done.append(carried)
+            state.summary = executed.summary or state.summary
+            done.append(executed)
         return done
 
-    def _written(self, plan: Plan, state: WindowState) -> ExecutedPlan:
+    def _execute(self, plan: Plan, state: WindowState) -> ExecutedPlan:
         if plan.writes is None:
             return ExecutedPlan(plan=plan)
         if plan.writes.style == "results":
-            return self._results(plan, plan.writes, state)
+            return self._shorten_results(plan, plan.writes, state)
         source = self._source(plan.evicts, state)
         if plan.writes.style == "levels":
-            parts = self._by_level(plan.evicts, state)
+            parts = self._parts_by_level(plan.evicts, state)
             written = WrittenSummary(
                 lines=(), engine=EXTRACTIVE, attempts=(Attempt(engine=EXTRACTIVE, outcome="used"),)
             )
             source = replace(source, earlier=(*source.earlier, *parts))
-            summary, fidelity = self._composed(source, written, plan.writes.max_tokens, _LEVELS)
+            summary, fidelity = self._compose(source, written, plan.writes.max_tokens, _LEVELS)
         else:
-            written, summary, fidelity = self._sections(source, plan.writes)
-        losses = losses_of(source.told, self._kept(plan, state, summary.text))
+            written, summary, fidelity = self._write_sections(source, plan.writes)
+        losses = losses_of(source.views, self._readable(plan, state, summary.text))
         record = self._record(plan, state, written, summary, fidelity, losses)
         return ExecutedPlan(plan=plan, summary=summary, record=record)
 
-    def _sections(self, source: _Source, order: TextRequest) -> tuple[WrittenSummary, Summary, Fidelity]:
-        layout = self._layout(source, order.max_tokens - order.max_tokens // _FOR_NAMES, LayoutShares())
-        room = max(layout.left, order.max_tokens // 5)
-        written = self._delegated(source, order, room) or self._narrative(source, order, room)
-        level: PartLevel = "delegated" if order.style == "delegated" else "sections"
+    def _write_sections(self, source: _Source, request: TextRequest) -> tuple[WrittenSummary, Summary, Fidelity]:
+        layout = self._layout(source, request.max_tokens - request.max_tokens // _FOR_NAMES, LayoutShares())
+        tokens = max(layout.left, request.max_tokens // 5)
+        written = self._delegated(source, request, tokens) or self._narrative(source, request, tokens)
+        level: PartLevel = "delegated" if request.style == "delegated" else "sections"
         part = SummaryPart(
-            first=source.told[0].seq,
-            last=source.told[-1].seq,
+            first=source.views[0].seq,
+            last=source.views[-1].seq,
             level=level,
             turn=source.turn,
             text="\n".join(written.lines),
         )
-        found = _told_by_model(written, source)
-        source = replace(source, facts=(*source.facts, *found), current=(*source.current, *found))
-        summary, fidelity = self._composed(source, written, order.max_tokens, LayoutShares())
+        quoted = _facts_of_model(written, source)
+        source = replace(source, facts=(*source.facts, *quoted), current=(*source.current, *quoted))
+        summary, fidelity = self._compose(source, written, request.max_tokens, LayoutShares())
         return written, replace(summary, parts=(*source.earlier, part)), fidelity
 
-    def _composed(
+    def _compose(
         self, source: _Source, written: WrittenSummary, most: int, shares: LayoutShares
     ) -> tuple[Summary, Fidelity]:
-        """The text, with more room for facts where it lost too much; the better of the two.
+        """The text; where it lost too much, a second one with a larger share for facts is tried, and the better kept.
 
-        What is left of its room names what matters most of what it does not say.
+        What remains of its tokens lists the most important names that it does not contain.
         """
-        entities = salient(source.told)
-        left = [fact for fact in source.current if fact.open]
+        entities = salient(source.views)
+        open_facts = [fact for fact in source.current if fact.open]
         best: tuple[str, Fidelity] | None = None
         for tried in (shares, more_for_facts(shares)):
-            kept = most - most // _FOR_NAMES
-            text = filled(self._layout(source, kept, tried), written.lines, kept, self._count)
-            missed = fidelity_of(text, left, entities).missing_entities
+            limit = most - most // _FOR_NAMES
+            text = filled(self._layout(source, limit, tried), written.lines, limit, self._count)
+            missed = fidelity_of(text, open_facts, entities).missing_entities
             text = with_names(text, missed, most, self._count)
-            found = fidelity_of(text, left, entities)
-            if best is None or found.score > best[1].score:
-                best = text, found
+            fidelity = fidelity_of(text, open_facts, entities)
+            if best is None or fidelity.score > best[1].score:
+                best = text, fidelity
             if best[1].score >= FIDELITY_GATE:
                 break
         assert best is not None  # noqa: S101  # there are two tries
-        made = Summary(
-            text=best[0], covered_until=source.known, parts=source.earlier, facts=source.facts, files=source.touched
+        summary = Summary(
+            text=best[0],
+            covered_until=source.covered_until,
+            parts=source.earlier,
+            facts=source.facts,
+            files=source.files,
         )
-        return made, best[1]
+        return summary, best[1]
 
     def _layout(self, source: _Source, most: int, shares: LayoutShares) -> Layout:
         return lay_out(
             source.current,
-            source.touched,
+            source.files,
             source.earlier,
             pointer=self._messages.pointer_of(MAX_SEQ).replace(str(MAX_SEQ), "N"),
             most=most,
@@ -185,127 +193,134 @@ class Compactor:
             shares=shares,
         )
 
-    def _source(self, leaves: Sequence[Unit], state: WindowState) -> _Source:
-        leaving = sorted(seq for unit in leaves for seq in unit.seqs)
-        told = self._messages.views(leaving)
+    def _source(self, evicted: Sequence[Unit], state: WindowState) -> _Source:
+        seqs = sorted(seq for unit in evicted for seq in unit.seqs)
         before = state.summary or Summary(text="")
-        # What left without a word since then counts too, and is read again; what stays is told of when it leaves.
-        heard = self._heard(before.covered_until + 1, leaving[-1])
-        facts = extract_facts(heard, before.facts)
-        since = self._messages.views(seq for seq in state.messages if seq > leaving[-1])
-        shown = state.messages.keys() - set(leaving)
+        # Messages that were evicted without a summary since then count too, and are read again. Messages that stay are
+        # summarised when they are evicted.
+        unread = self._unread(before.covered_until + 1, seqs[-1])
+        facts = extract_facts(unread, before.facts)
+        since = self._messages.views(seq for seq in state.messages if seq > seqs[-1])
+        shown = state.messages.keys() - set(seqs)
         known = {(fact.seq, fact.text) for fact in facts if fact.seq not in shown}
         current = tuple(fact for fact in extract_facts(since, facts) if (fact.seq, fact.text) in known)
         return _Source(
-            told=told,
+            views=self._messages.views(seqs),
             facts=facts,
             current=current,
-            touched=track_files(heard, before.files),
+            files=track_files(unread, before.files),
             earlier=self._aged(before.parts, state.turn),
-            known=max(leaving[-1], before.covered_until),
+            covered_until=max(seqs[-1], before.covered_until),
             goal=self._goal(state),
             turn=state.turn,
         )
 
-    def _narrative(self, source: _Source, order: TextRequest, room: int) -> WrittenSummary:
-        prepared = self.ahead.take({one.seq for one in source.told}) if self.ahead and not order.focus else None
-        if prepared is None:
-            return self.writer.narrative(source.told, goal=source.goal, focus=order.focus, tokens=room)
-        written = prepared.written
-        rest = [one for one in source.told if one.seq not in prepared.seqs]
-        room -= sum(self._count(line) + 1 for line in written.lines)
-        picked = extract(rest, goal=source.goal, tokens=max(room, 0), count=self._count)
-        return replace(written, lines=(*written.lines, *(bullet(one.text, one.seq) for one in picked)))
+    def _narrative(self, source: _Source, request: TextRequest, tokens: int) -> WrittenSummary:
+        seqs = {view.seq for view in source.views}
+        prefetched = self.prefetch.take(seqs) if self.prefetch and not request.focus else None
+        if prefetched is None:
+            return self.writer.narrative(source.views, goal=source.goal, focus=request.focus, tokens=tokens)
+        written = prefetched.written
+        rest = [view for view in source.views if view.seq not in prefetched.seqs]
+        tokens -= sum(self._count(line) + 1 for line in written.lines)
+        picked = extract(rest, goal=source.goal, tokens=max(tokens, 0), count=self._count)
+        return replace(written, lines=(*written.lines, *(bullet(found.text, found.seq) for found in picked)))
 
-    def _delegated(self, source: _Source, order: TextRequest, room: int) -> WrittenSummary | None:
-        if order.style != "delegated" or self._delegator is None:
+    def _delegated(self, source: _Source, request: TextRequest, tokens: int) -> WrittenSummary | None:
+        if request.style != "delegated" or self._delegator is None:
             return None
-        return self._delegator.narrative(source.told, goal=source.goal, focus=order.focus, most=room)
+        return self._delegator.narrative(source.views, goal=source.goal, focus=request.focus, most=tokens)
 
-    def _results(self, plan: Plan, order: TextRequest, state: WindowState) -> ExecutedPlan:
-        """Results are extracted already; the largest of them a model may write anew, if that is not longer."""
+    def _shorten_results(self, plan: Plan, request: TextRequest, state: WindowState) -> ExecutedPlan:
+        """Results are shortened by extraction already; a model may rewrite the largest, if that is not longer."""
         attempts: list[Attempt] = []
         invented: list[str] = []
-        shrinks = {shrink.seq: shrink for shrink in plan.shortens}
+        results = {result.seq: result for result in plan.shortens}
         goal = self._goal(state)
-        largest = sorted(shrinks, key=lambda seq: (-state.cost(seq), seq))
+        largest = sorted(results, key=lambda seq: (-state.cost(seq), seq))
         for seq in largest[: self.writer.rules.calls] if self.writer.has_model else ():
             size = state.messages[seq].tokens
-            written = self.writer.result(self._messages.result_of(state, seq), goal=goal, most=order.max_tokens)
+            written = self.writer.result(self._messages.result_of(state, seq), goal=goal, most=request.max_tokens)
             if written is None:
                 continue
             attempts += written.attempts
             invented += written.invented
             text = frame_summary("\n".join(written.lines), size, self._messages.pointer_of(seq))
             tokens = self._messages.cost_with(seq, text)
-            if tokens <= shrinks[seq].tokens:
-                shrinks[seq] = ShortenedResult(seq=seq, text=text, tokens=tokens)
-        before = sum(state.cost(seq) for seq in shrinks)
-        after = sum(shrink.tokens for shrink in shrinks.values())
+            if tokens <= results[seq].tokens:
+                results[seq] = ShortenedResult(seq=seq, text=text, tokens=tokens)
+        before = sum(state.cost(seq) for seq in results)
+        after = sum(result.tokens for result in results.values())
         record = {
-            "style": order.style,
+            "style": request.style,
             "engine": attempts[-1].engine if attempts else EXTRACTIVE,
             "attempts": [attempt.to_json() for attempt in attempts],
             "invented": invented[:20],
             "tokens_from": before,
             "tokens_to": after,
-            "sources": ranges_of(sorted(shrinks)),
+            "sources": ranges_of(sorted(results)),
             "generation": 1,
         }
-        return ExecutedPlan(plan=replace(plan, shortens=tuple(shrinks.values())), record=record)
+        return ExecutedPlan(plan=replace(plan, shortens=tuple(results.values())), record=record)
 
-    def _by_level(self, leaves: Sequence[Unit], state: WindowState) -> tuple[SummaryPart, ...]:
-        """Each exchange that leaves, in the words its age allows."""
+    def _parts_by_level(self, evicted: Sequence[Unit], state: WindowState) -> tuple[SummaryPart, ...]:
+        """Each evicted exchange, at the level of detail for its age."""
         newest = max((unit.exchange for unit in units_of(state.messages.values())), default=0)
         exchanges: dict[int, list[int]] = {}
-        for unit in leaves:
+        for unit in evicted:
             exchanges.setdefault(unit.exchange, []).extend(unit.seqs)
         parts: list[SummaryPart] = []
         for number, seqs in sorted(exchanges.items()):
             age = newest - number
             level = level_for(age)
             chosen: Level = "key_points" if level == "full" else level
-            said = at_level(self._messages.views(sorted(seqs)), chosen, self._count)
-            parts.append(_part(min(seqs), max(seqs), chosen, state.turn - age, [said]))
+            text = at_level(self._messages.views(sorted(seqs)), chosen, self._count)
+            parts.append(_part(min(seqs), max(seqs), chosen, state.turn - age, text))
         return tuple(parts)
 
     def _aged(self, parts: Sequence[SummaryPart], turn: int) -> tuple[SummaryPart, ...]:
-        """Older ranges with the words they still deserve; what becomes shorter is written anew from its messages."""
+        """Older ranges at the level for their age; a range that becomes shorter is rewritten from its messages."""
         aged = [self._shorter(part, turn) for part in parts]
-        while len(aged) > _MOST_PARTS:
+        while len(aged) > _MAX_PARTS:
             first, second = aged[0], aged[1]
-            joined = self._told(first.first, second.last)
-            aged[:2] = [_part(first.first, second.last, "title", second.turn, [self._at(joined, "title")])]
+            joined = self._views(first.first, second.last)
+            aged[:2] = [_part(first.first, second.last, "title", second.turn, self._at(joined, "title"))]
         return tuple(aged)
 
     def _shorter(self, part: SummaryPart, turn: int) -> SummaryPart:
         level = level_for(turn - part.turn)
-        wanted: Level = "key_points" if level == "full" else level
-        if _LOWER[wanted] <= _LOWER[part.level]:
+        target: Level = "key_points" if level == "full" else level
+        if _RANK[target] <= _RANK[part.level]:
             return part
-        told = self._told(part.first, part.last)
-        if wanted == "key_points":
-            lines = [f"{picked.text} ({picked.seq})" for picked in extract(told, tokens=_KEY_POINTS, count=self._count)]
-            return replace(part, level=wanted, text="\n".join(bullet(line) for line in lines))
-        return _part(part.first, part.last, wanted, part.turn, [self._at(told, wanted)])
+        views = self._views(part.first, part.last)
+        if target == "key_points":
+            lines = [
+                f"{picked.text} ({picked.seq})" for picked in extract(views, tokens=_KEY_POINTS, count=self._count)
+            ]
+            return replace(part, level=target, text="\n".join(bullet(line) for line in lines))
+        return _part(part.first, part.last, target, part.turn, self._at(views, target))
 
-    def _at(self, told: Sequence[MessageView], level: Level) -> str:
-        return at_level(told, level, self._count) if told else ""
+    def _at(self, views: Sequence[MessageView], level: Level) -> str:
+        return at_level(views, level, self._count) if views else ""
 
-    def _heard(self, first: int, last: int) -> list[MessageView]:
-        """Messages as the transcript has them, whether they are in the prompt or not."""
-        return message_views(self._store.read(self._session, max(first, last - _HEARD), last)) if first <= last else []
+    def _unread(self, first: int, last: int) -> list[MessageView]:
+        """Messages of the transcript, whether they are in the prompt or not."""
+        return (
+            message_views(self._store.read(self._session, max(first, last - _FACT_REACH), last))
+            if first <= last
+            else []
+        )
 
-    def _told(self, first: int, last: int) -> list[MessageView]:
+    def _views(self, first: int, last: int) -> list[MessageView]:
         return message_views(self._store.read(self._session, first, min(last, first + _READ_AGAIN - 1)))
 
     def _goal(self, state: WindowState) -> str:
         return self._messages.goal_of(state)[:_GOAL]
 
-    def _kept(self, plan: Plan, state: WindowState, text: str) -> str:
-        """Everything that can still be read in the prompt."""
-        gone = {seq for unit in plan.evicts for seq in unit.seqs}
-        return "\n".join((text, *(self._messages.text_of(seq) for seq in state.messages if seq not in gone)))
+    def _readable(self, plan: Plan, state: WindowState, text: str) -> str:
+        """All text that is still in the prompt."""
+        evicted = {seq for unit in plan.evicts for seq in unit.seqs}
+        return "\n".join((text, *(self._messages.text_of(seq) for seq in state.messages if seq not in evicted)))
 
     def _record(
         self,
@@ -317,7 +332,7 @@ class Compactor:
         losses: Losses,
     ) -> dict[str, Any]:
         before = sum(state.cost(seq) for unit in plan.evicts for seq in unit.seqs)
-        said = "\n".join(written.lines)
+        text = "\n".join(written.lines)
         kept = [fact for fact in summary.facts if fact.open and fact not in missing_facts(summary.facts, summary.text)]
         return {
             "style": plan.writes.style if plan.writes else "",
@@ -326,7 +341,7 @@ class Compactor:
             "claims": written.claims,
             "invented": list(written.invented[:20]),
             "commands": written.commands,
-            "from_ledger": len(missing_facts(kept, said)),
+            "from_ledger": len(missing_facts(kept, text)),
             "fidelity": {
                 "score": round(fidelity.score, 4),
                 "ledger": round(fidelity.ledger, 4),
@@ -346,28 +361,88 @@ _SECTION_KINDS: dict[str, tuple[FactKind, tuple[Role, ...]]] = {
     "Decisions": ("decision", ("user", "assistant")),
     "Errors": ("error", ("user", "tool")),
 }
-"""What a model's sections may add to the facts, and whose words those have to be."""
+"""Which facts the sections of a model may add, and whose messages they have to quote."""
 
 
-def _told_by_model(written: WrittenSummary, source: _Source) -> tuple[Fact, ...]:
-    """What a model found that must not be lost: only where it is quoted from a message of somebody who may say it."""
+def _facts_of_model(written: WrittenSummary, source: _Source) -> tuple[Fact, ...]:
+    """The facts that a model found: only quotations from messages of a role that may state them."""
     known = {fact.text for fact in source.facts}
-    found: list[Fact] = []
+    facts: list[Fact] = []
     for line in written.lines if written.engine != EXTRACTIVE else ():
         section, _, quoted = line.removeprefix("- ").partition(": ")
         text = quoted.strip().strip("\"'“”`")
-        if section not in _SECTION_KINDS or len(text) < _SHORTEST_FACT or text in known:
+        if section not in _SECTION_KINDS or len(text) < _MIN_FACT_CHARS or text in known:
             continue
         kind, roles = _SECTION_KINDS[section]
-        by = next(
-            (one for one in reversed(source.told) if one.role in roles and text in " ".join(one.text.split())), None
-        )
-        if by is not None:
-            found.append(Fact(kind=kind, text=text, seq=by.seq, role=by.role))
-    return tuple(found[:_MOST_FOUND])
+        quotable = (view for view in reversed(source.views) if view.role in roles)
+        source_view = next((view for view in quotable if text in " ".join(view.text.split())), None)
+        if source_view is not None:
+            facts.append(Fact(kind=kind, text=text, seq=source_view.seq, role=source_view.role))
+    return tuple(facts[:_MAX_MODEL_FACTS])
 
 
-def _part(first: int, last: int, level: Level, turn: int, said: Sequence[str]) -> SummaryPart:
+def _part(first: int, last: int, level: Level, turn: int, text: str) -> SummaryPart:
     where = f"{first} to {last}" if first != last else str(first)
-    lines = [bullet(f"{line} ({where})") for text in said for line in text.splitlines() if line.strip()]
+    lines = [bullet(f"{line} ({where})") for line in text.splitlines() if line.strip()]
     return SummaryPart(first=first, last=last, level=level, turn=turn, text="\n".join(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchedSummary:
+    """What was written about some messages before they were evicted."""
+
+    seqs: frozenset[int]
+    written: WrittenSummary
+
+
+class SummaryPrefetch:
+    """One text that a model writes ahead of need, on a thread of its own. A text that is never taken is discarded."""
+
+    def __init__(self, writer: SummaryWriter) -> None:
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._prefetched: PrefetchedSummary | None = None
+        self.idle = threading.Event()
+        """Set while nothing is being written."""
+        self.idle.set()
+
+    def wants(self, seqs: Collection[int]) -> bool:
+        """Whether a text about these should be started: nothing is being written, and too few of them are covered."""
+        with self._lock:
+            covered = self._prefetched.seqs if self._prefetched else frozenset()
+            return self.idle.is_set() and not _covers(covered, seqs)
+
+    def begin(self, views: Sequence[MessageView], *, goal: str, tokens: int) -> None:
+        """Starts to write; one text at a time."""
+        with self._lock:
+            if not self.idle.is_set() or not views:
+                return
+            self.idle.clear()
+        seqs = frozenset(view.seq for view in views)
+        work = threading.Thread(
+            target=self._write, args=(seqs, list(views), goal, tokens), name="recto writing ahead", daemon=True
+        )
+        work.start()
+
+    def take(self, seqs: Collection[int]) -> PrefetchedSummary | None:
+        """The text about these messages, if it covers most of them and no others."""
+        with self._lock:
+            prefetched = self._prefetched
+            if prefetched is None or not prefetched.seqs <= set(seqs) or not _covers(prefetched.seqs, seqs):
+                return None
+            self._prefetched = None
+            return prefetched
+
+    def _write(self, seqs: frozenset[int], views: list[MessageView], goal: str, tokens: int) -> None:
+        try:
+            written = self._writer.narrative(views, goal=goal, focus="", tokens=tokens)
+            # An extractive text takes a moment, and is better when made from everything that is evicted.
+            if written.engine != EXTRACTIVE:
+                with self._lock:
+                    self._prefetched = PrefetchedSummary(seqs, written)
+        finally:
+            self.idle.set()
+
+
+def _covers(covered: frozenset[int], seqs: Collection[int]) -> bool:
+    return len(covered.intersection(seqs)) >= _PREFETCH_COVERAGE * max(len(seqs), 1)

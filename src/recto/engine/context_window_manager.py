@@ -19,7 +19,7 @@ from recto.context.policies.compact import Compact
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.pressure import PressureReading
 from recto.context.window.report import DecisionSummary, Report
-from recto.engine.prompt import Prompt
+from recto.engine.prompt_builder import Prompt
 from recto.engine.report import decisions
 from recto.engine.session import MessageLike, Session
 from recto.health.metrics import Alert

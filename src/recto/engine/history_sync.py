@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from recto.engine.context_window_manager import tightened
 from recto.engine.fingerprints import Fingerprints
-from recto.engine.prompt import Prompt
+from recto.engine.prompt_builder import Prompt
 from recto.engine.session import Session
 from recto.errors import AppendConflict
 from recto.formats import DEFAULT_FORMAT

@@ -7,13 +7,17 @@ Neither makes decisions: the state says which lines are in the prompt, the polic
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from recto.context.facts.types import MessageView, MessageViewReader
+from recto.context.window.notes import render_notes
 from recto.context.window.plan import PolicyView, ToolResult
+from recto.context.window.pressure import PressureReading
 from recto.context.window.state import Protection, WindowState, in_flight, split_units
 from recto.context.window.units import WindowMessage
 from recto.errors import InputError, WindowOverflow
@@ -23,8 +27,10 @@ from recto.formats.edits import render_arrangement
 from recto.formats.message import CACHE_MARKS, Message, fields_of
 from recto.formats.ordering import Adjacency, Arrangement, Keep, SyntheticResult, arrange
 from recto.health.metrics import call_fingerprint
+from recto.recall.types import Hit
 from recto.text.truncation import clamp
 from recto.tokens.meter import Meter
+from recto.transcript.entries import Entry
 
 MARKER = -1
 """The number of the marker line that says what was evicted; entries count from 1."""
@@ -34,6 +40,9 @@ HANDOFF = -3
 """The number of the message with the handoff from before the last compaction."""
 _MARKS = tuple(name.encode() for name in CACHE_MARKS)
 _SEQ = attrgetter("seq")
+_NOTE_CHARS = 2_400
+"""Characters of notes in a prompt."""
+_NOTES_HEADING = "[Notes written down on the way, for reference; a number in parentheses is the entry of a note:]"
 _OTHER_RESULT = "[Left out together with the result before.]"
 
 
@@ -415,3 +424,50 @@ def _with_note(arrangement: Arrangement, seq: int, question: int) -> Arrangement
     places = [at for at, piece in enumerate(pieces) if piece.seq == question]
     pieces.insert(places[-1] + 1 if places else len(pieces), Keep(seq))
     return replace(arrangement, pieces=tuple(pieces))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A prompt as `Session.prompt` returns it: what to send to the model now."""
+
+    built: BuiltPrompt
+    reading: PressureReading
+    decisions: tuple[Entry, ...]
+    """Decisions that were made for this prompt."""
+    prefix: int
+    """Tokens at the beginning that are unchanged from the prompt before."""
+    recalled: tuple[Hit, ...] = ()
+    """Evicted messages that are quoted in this prompt."""
+
+    @property
+    def raw(self) -> tuple[bytes, ...]:
+        """The messages, byte for byte as they were stored."""
+        return self.built.messages
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages as provider clients take them."""
+        return [json.loads(raw) for raw in self.built.messages]
+
+    @property
+    def system(self) -> str:
+        """System text that is sent outside the messages, where the format wants it there."""
+        return "\n\n".join(str(json.loads(raw).get("content", "")) for raw in self.built.system)
+
+    @property
+    def tokens(self) -> int:
+        """The total cost, tools and frame included."""
+        return self.built.tokens
+
+
+def render_marker(state: WindowState) -> str:
+    """The text that replaces evicted messages: how many there are, the notes, and the summary."""
+    tokens = f", {state.evicted_tokens:,} tokens" if state.evicted_tokens else ""
+    where = f"entries {state.first_evicted} to {state.last_evicted}{tokens}"
+    heading = (
+        f"[{state.evicted_messages:,} earlier messages ({where}) are not shown here, to keep within the context "
+        "window. They are kept in full.]"
+    )
+    notes = render_notes(state.shown_notes, _NOTE_CHARS)
+    lines = [heading, *([_NOTES_HEADING, *notes] if notes else []), *([state.summary.text] if state.summary else [])]
+    return "\n".join(lines)

@@ -27,7 +27,7 @@ from recto.engine.fork import fork
 from recto.engine.gauge import check_budget
 from recto.engine.monitor import COMPOSITION, AlertsOnly, Monitor
 from recto.engine.projection import FIDELITY_LOW, JUDGED, NOTE, USAGE
-from recto.engine.prompt import Prompt
+from recto.engine.prompt_builder import Prompt
 from recto.engine.report import ledger, report
 from recto.engine.verification import Verification, verify
 from recto.engine.window import SentPrompt, Window

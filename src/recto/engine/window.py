@@ -46,8 +46,7 @@ from recto.engine.projection import (
     WindowProjection,
     snapshot_key,
 )
-from recto.engine.prompt import Prompt, marker
-from recto.engine.prompt_builder import BuiltPrompt, MessageCache, PromptBuilder
+from recto.engine.prompt_builder import BuiltPrompt, MessageCache, Prompt, PromptBuilder, render_marker
 from recto.engine.recall_injection import RecallInjection
 from recto.engine.relief import LazyCompactor, ReliefExecutor
 from recto.engine.standing_context import STANDING, StandingContext
@@ -125,7 +124,7 @@ class Window:
         self.messages = MessageCache(meter=meter, pointer_of=partial(pointer_to, session), mark=rules.mark)
         self.builder = PromptBuilder(
             messages=self.messages,
-            marker_of=marker,
+            marker_of=render_marker,
             usual_wire=(format_of_provider(rules.card.provider) if rules.card is not None else DEFAULT_FORMAT).name,
             binds_thinking=rules.card is not None and rules.card.binds_thinking,
         )

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from recto.engine.prompt import Prompt
+from recto.engine.prompt_builder import Prompt
 from recto.engine.session import Session
 from recto.errors import AppendConflict, MalformedMessage, TurnTaken
 from recto.formats import DEFAULT_FORMAT, Format, ProviderReply, format_named, open_body, render

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from recto.context.window.cache_cost import cached_tokens, call_price
-from recto.engine.prompt import marker
+from recto.engine.prompt_builder import render_marker
 from recto.engine.session import Session
 from recto.errors import WindowOverflow
 from recto.formats import read
@@ -22,8 +22,7 @@ from recto.tokens.model_card import ModelCard
 from recto.transcript.entries import Entry
 
 if TYPE_CHECKING:
-    from recto.engine.prompt import Prompt
-    from recto.engine.prompt_builder import TurnNote
+    from recto.engine.prompt_builder import Prompt, TurnNote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +202,7 @@ class _Course:
             own = [hit for hit in prompt.recalled if hit.session == self._session.key]
             text = extras.recalled.text if extras.recalled is not None else ""
             self._quoted = extras.recalled, mostly_quoted({hit.seq: hit.text for hit in own}, text)
-        beside = [extras.foreword, marker(state) if state.evicted_messages else ""]
+        beside = [extras.foreword, render_marker(state) if state.evicted_messages else ""]
         beside += [standing.text for standing in (extras.recalled, extras.handoff) if standing is not None]
         beside += [shrink.text for shrink in state.shortened.values()]
         answer = merge_answer([self._message(entry) for entry in answers])

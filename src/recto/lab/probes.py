@@ -19,7 +19,7 @@ from recto.lab.replay import ask
 from recto.transcript.entries import Draft
 
 if TYPE_CHECKING:
-    from recto.engine.prompt import Prompt
+    from recto.engine.prompt_builder import Prompt
     from recto.lab.readability import ProbeOutcome
 
 

@@ -20,7 +20,7 @@ from recto.lab.readability import Case, ProbeOutcome, Where, outcome
 from recto.transcript.entries import MESSAGE, Draft, Entry
 
 if TYPE_CHECKING:
-    from recto.engine.prompt import Prompt
+    from recto.engine.prompt_builder import Prompt
 
 _FIELDS = tuple(field.name for field in fields(Draft))
 _LATER = 1_000_000

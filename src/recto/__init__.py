@@ -28,7 +28,7 @@ _HOMES = {
     "Entry": "recto.transcript.entries",
     "Following": "recto.engine.history_sync",
     "Head": "recto.transcript.entries",
-    "Prompt": "recto.engine.prompt",
+    "Prompt": "recto.engine.prompt_builder",
     "Session": "recto.engine.session",
     "Settings": "recto.config",
     "TranscriptStore": "recto.transcript.protocols",

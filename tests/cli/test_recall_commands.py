@@ -32,7 +32,7 @@ MESSAGES = [
     for role, text in zip(("user", "assistant"), exchange, strict=True)
 ]
 HIT = {
-    *("pointer", "session", "seq", "role", "ts", "text", "chance", "score", "parts", "marks", "in_prompt"),
+    *("pointer", "session", "seq", "role", "ts", "text", "cut", "chance", "score", "parts", "marks", "in_prompt"),
     *("superseded_by", "supersedes", "note", "context"),
 }
 

@@ -7,11 +7,10 @@ pieces is as harmless as one that comes in one.
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -29,7 +28,7 @@ from rich.cells import cell_len
 from recto.cli._common import CLIENT, GATEWAY, need
 from recto.cli._conversation import ChatClient
 from recto.cli.completion import models, sessions
-from recto.cli.console import err, one_line, out, safe
+from recto.cli.console import err, one_line, out, print_json, safe
 from recto.cli.slash_commands import COMMANDS, Slash
 from recto.config import Settings
 from recto.engine.views.models import SessionOverview
@@ -93,7 +92,7 @@ async def _in_a_pipe(talk: ChatClient, *, as_json: bool) -> None:
             continue
         turn = await talk.say(text, (lambda piece: None) if as_json else _tell)
         if as_json:
-            click.echo(json.dumps(asdict(turn)))
+            print_json(turn)
         else:
             click.echo()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -19,6 +19,7 @@ from recto.config.factory import make_checkpoint_rules, make_meter, open_session
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.engine.checkpoint_files import folder_of
 from recto.engine.projection import checkpoint_key
+from recto.engine.views.codec import to_builtins
 from recto.errors import InputError, StoreError, UnknownSession
 from recto.transcript.session_keys import pointer_to, session_in, tenant_of
 from recto.transcript.tenancy import TenantStore, operator_key, plain_name
@@ -125,7 +126,7 @@ def _print(found: ResumeState, as_json: bool) -> None:
     if as_json:
         told = {
             "checkpoint": found.checkpoint.to_json(),
-            "drift": [asdict(one) for one in found.drift],
+            "drift": to_builtins(found.drift),
             "text": found.page.text,
             "omitted": found.page.omitted,
         }

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import click
 from rich.table import Column, Table
 from rich.text import Text
 
 from recto.cli.completion import models, sessions
-from recto.cli.console import err, one_line, out, safe
+from recto.cli.console import err, one_line, out, print_json, safe
 from recto.cli.sessions import known_session
 from recto.config import Settings
 from recto.config.factory import open_session, open_store
@@ -20,6 +20,7 @@ from recto.context.window.notes import NOTE_KINDS, NoteKind, render_notes
 from recto.context.window.report import Compression
 from recto.engine.report import compressions
 from recto.engine.session import Session
+from recto.engine.views.models import stored_event
 from recto.transcript.session_keys import session_in, tenant_of
 from recto.transcript.tenancy import operator_key
 
@@ -62,7 +63,7 @@ def compact_command(settings: Settings, focus: str, session: str | None, model: 
         told = [one for one in compressions(found.window) if one.seq in {entry.seq for entry in decisions}]
         if as_json:
             for one in told:
-                click.echo(json.dumps(asdict(one)))
+                print_json(one)
         elif not told:
             out.print("Nothing to compact: what is older than the newest messages is not worth a summary.")
         else:
@@ -92,7 +93,7 @@ def facts_command(settings: Settings, session: str | None, everything: bool, as_
             if not (fact.open or everything):
                 continue
             if as_json:
-                click.echo(json.dumps(asdict(fact)))
+                print_json(fact)
             replaced = f"superseded by {fact.superseded_by}" if fact.superseded_by else "" if fact.open else "settled"
             table.add_row(fact.kind, str(fact.seq), fact.role, Text(one_line(fact.text, 100)), replaced)
     if not as_json:
@@ -149,7 +150,7 @@ def list_command(settings: Settings, session: str | None, as_json: bool) -> None
         notes = found.notes
         if as_json:
             for note in notes:
-                click.echo(json.dumps(asdict(note)))
+                print_json(note)
         else:
             for line in render_notes(notes, sum(len(note.text) for note in notes)) or ["There are no notes."]:
                 out.print(Text(safe(line)))
@@ -171,7 +172,7 @@ def restore_command(settings: Settings, decision: int, session: str | None, as_j
     with opened(settings, session) as found:
         entry = found.restore(decision)
         if as_json:
-            click.echo(json.dumps({"seq": entry.seq, "decision": decision}))
+            print_json(stored_event(entry, f"Decision {decision} is undone.", str), decision=decision)
             return
         err.print(
             f"entry {decision} is undone (entry {entry.seq}); 'recto context list' shows the prompt", markup=False

@@ -6,17 +6,19 @@ markup: control characters are shown as pictures of themselves, and text goes th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from recto.text.unicode import one_line, safe
 
-__all__ = ["Advance", "err", "one_line", "out", "progress", "safe", "when"]
+__all__ = ["Advance", "err", "one_line", "out", "print_json", "progress", "safe", "when"]
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -28,6 +30,13 @@ def when(microseconds: int) -> str:
         return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
         return str(microseconds)
+
+
+def print_json(result: object, **more: object) -> None:
+    """Print a result as one line of JSON, in the form that the HTTP API has; `more` adds the command's own members."""
+    from recto.engine.views.codec import to_builtins  # noqa: PLC0415  # only --json needs it
+
+    click.echo(json.dumps({**to_builtins(result), **more}))
 
 
 class Advance(Protocol):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict
 
 import click
 from rich.table import Column, Table
@@ -12,7 +10,7 @@ from rich.text import Text
 
 from recto.cli.compact import opened, print_compression
 from recto.cli.completion import models, sessions
-from recto.cli.console import one_line, out, safe
+from recto.cli.console import one_line, out, print_json, safe
 from recto.config import Settings
 from recto.context.window.report import Report, TokenHolder
 
@@ -65,7 +63,7 @@ def _show(settings: Settings, session: str | None, model: str | None, as_json: b
     with opened(settings, session, model) as found:
         report = found.report()
         if as_json:
-            click.echo(json.dumps(asdict(report)))
+            print_json(report)
         elif detail:
             print_detail(report, found.window.messages.text_of)
         else:

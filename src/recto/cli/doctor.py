@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,7 +12,7 @@ import click
 import yaml
 from rich.text import Text
 
-from recto.cli.console import out, progress, safe
+from recto.cli.console import out, print_json, progress, safe
 from recto.config import FILES, Settings
 from recto.config.factory import (
     MEMORY_STORE,
@@ -325,7 +323,7 @@ def doctor_command(context: click.Context, mend: bool, offline: bool, as_json: b
 def _tell(findings: Sequence[CheckFinding], as_json: bool) -> None:
     for finding in findings:
         if as_json:
-            click.echo(json.dumps(asdict(finding)))
+            print_json(finding)
         else:
             out.print(_line(finding), soft_wrap=True)
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict
 
 import click
 from rich.table import Column, Table
 from rich.text import Text
 
 from recto.cli.completion import sessions
-from recto.cli.console import out, safe, when
+from recto.cli.console import out, print_json, safe, when
 from recto.cli.sessions import known_session
 from recto.config import Settings
 from recto.config.factory import build_health_report, open_store
@@ -44,7 +42,7 @@ def health_command(settings: Settings, session: str | None, turns: int, as_json:
         key = known_session(store, operator_key(session or settings.session, settings.tenant))
         report = build_health_report(settings, store, key, turns)
     if as_json:
-        click.echo(json.dumps(asdict(report)))
+        print_json(report)
     else:
         print_health(report)
     if report.critical:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
-from dataclasses import asdict
 from typing import cast
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from recto.cli.console import err, out, safe, when
+from recto.cli.console import err, out, print_json, safe, when
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store
 from recto.gateway.api_keys import RIGHTS, Key, Keys, Right
@@ -82,7 +80,7 @@ def add_command(
     with closing(open_store(settings)) as store:
         key, secret = Keys(store, clock).add(wanted)
     if as_json:
-        click.echo(json.dumps({**asdict(key), "rights": _rights(key), "secret": secret}))
+        print_json(key, rights=_rights(key), secret=secret)
         return
     click.echo(secret)
     told = err if not out.is_terminal else out
@@ -106,7 +104,7 @@ def list_command(settings: Settings, as_json: bool) -> None:
     table = Table("id", "name", "rights", "tenant", "agent", "limits", "state")
     for key in found:
         if as_json:
-            click.echo(json.dumps({**asdict(key), "rights": _rights(key)}))
+            print_json(key, rights=_rights(key))
         else:
             texts = (key.name, " ".join(_rights(key)), key.tenant, key.agent, _limits(key))
             table.add_row(key.id, *(Text(safe(text)) for text in texts), _state(key, clock.now()))
@@ -128,7 +126,7 @@ def revoke_command(settings: Settings, id: str, as_json: bool) -> None:
     with closing(open_store(settings, create=False)) as store:
         key = Keys(store, SystemClock()).revoke(id)
     if as_json:
-        click.echo(json.dumps({**asdict(key), "rights": _rights(key)}))
+        print_json(key, rights=_rights(key))
     else:
         out.print(f"{key.id}, '{safe(key.name)}': revoked", markup=False)
 

@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -19,7 +19,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from recto.cli.completion import sessions
-from recto.cli.console import err, one_line, out, progress, safe, when
+from recto.cli.console import err, one_line, out, print_json, progress, safe, when
 from recto.cli.sessions import known_session
 from recto.config import Settings
 from recto.config.factory import make_consolidator, make_indexer, open_memory, open_store
@@ -28,8 +28,11 @@ from recto.continuity.memory.lint import look, propose_changes, restore_pages
 from recto.continuity.memory.manager import Memories, Remembered
 from recto.continuity.memory.model import KINDS, MemoryKind, strength
 from recto.continuity.memory.proposals import Proposal
+from recto.engine.views.codec import to_builtins
+from recto.engine.views.models import approval_result, memory_item, stored_event
 from recto.errors import InputError
 from recto.text.unicode import reveal_invisible
+from recto.transcript.entries import Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_memory_session, reach_of, session_in, tenant_of
 from recto.transcript.tenancy import TenantStore, tenant_key
@@ -93,7 +96,7 @@ def list_command(settings: Settings, everything: bool, session: str | None, as_j
         listed = sorted(memories.remembered(retired=everything), key=lambda one: -strength(one.memory, now))
         for one in listed:
             if as_json:
-                click.echo(json.dumps(_as_json(one, now)))
+                _print_memory_json(one, now)
             about = f"retired: {one.retired}" if one.retired else "changed since approved" if one.edited else ""
             table.add_row(
                 one.memory.id,
@@ -125,13 +128,13 @@ def show_command(settings: Settings, id: str, session: str | None, as_json: bool
         if any(one.startswith(id) for one in known.noted if one not in known.decided) and len(id) >= 4:
             proposal = memories.proposal(id)
             if as_json:
-                click.echo(json.dumps(_proposal_as_json(proposal)))
+                print_json(proposal)
             else:
                 print_proposal(proposal)
             return
         found = memories.get(id)
         if as_json:
-            click.echo(json.dumps(_as_json(found, memories.clock.now())))
+            _print_memory_json(found, memories.clock.now())
         else:
             _print_page(known.current[found.memory.id].text)
             by = f"approved by {found.approved_by} ({found.how}) on {when(found.approved)}"
@@ -167,7 +170,7 @@ def propose_command(
     with opened(settings, session) as memories:
         made = memories.propose(kind, text, by="person", why="proposed on the command line", **given)
         if as_json:
-            click.echo(json.dumps(_proposal_as_json(made)))
+            print_json(made)
         else:
             print_proposal(made)
 
@@ -188,7 +191,7 @@ def proposals_command(settings: Settings, session: str | None, as_json: bool) ->
     with opened(settings, session) as memories:
         for one in memories.proposals():
             if as_json:
-                click.echo(json.dumps(_proposal_as_json(one)))
+                print_json(one)
             flags = ", ".join(f"{flag.kind} of {flag.id}" for flag in one.flags[:2])
             table.add_row(one.id, one.action, one.memory.kind, one.by, Text(one_line(one.memory.title, 70)), flags)
     if not as_json:
@@ -227,7 +230,7 @@ def approve_command(
             indexer.try_catch_up(memories.home, settings.recall.index_seconds)
         path = memories.get(approval.memory.id).path
         if as_json:
-            click.echo(json.dumps({"memory": approval.memory.id, "digest": approval.digest, "path": path}))
+            print_json(approval_result(approval), path=path)
         else:
             done = "retired" if found.action == "retire" else "remembered"
             out.print(safe(f"{done}: {approval.memory.id} in {path}"), markup=False, soft_wrap=True)
@@ -250,7 +253,7 @@ def reject_command(settings: Settings, proposal: str, why: str, by: str, session
     with opened(settings, session) as memories:
         found = memories.proposal(proposal)
         entry = memories.reject(found.id, by or _who(), why)
-        _tell("rejected", "proposal", found.id, entry.seq, as_json)
+        _tell("rejected", "proposal", found.id, entry, as_json)
 
 
 @memory_command.command("retire")
@@ -270,7 +273,7 @@ def retire_command(settings: Settings, id: str, why: str, by: str, session: str 
     with opened(settings, session) as memories:
         found = memories.get(id)
         entry = memories.retire(found.memory.id, by or _who(), why)
-        _tell("retired", "memory", found.memory.id, entry.seq, as_json)
+        _tell("retired", "memory", found.memory.id, entry, as_json)
 
 
 @memory_command.command("check")
@@ -295,7 +298,7 @@ def check_command(settings: Settings, propose: bool, restore: bool, session: str
         found = [*refused, *look(memories)]
     for finding in found:
         if as_json:
-            click.echo(json.dumps(asdict(finding)))
+            print_json(finding)
         else:
             out.print(safe(f"{finding.about}: {finding.where}: {finding.says}"), markup=False, soft_wrap=True)
     for line in (*(f"proposed: {one.id}" for one in made), *(f"written: {id}" for id in restored)):
@@ -384,34 +387,23 @@ def _print_page(text: str) -> None:
     out.print(Text(safe(reveal_invisible(text))), soft_wrap=True)
 
 
-def _tell(done: str, what: str, id: str, seq: int, as_json: bool) -> None:
+def _tell(done: str, what: str, id: str, entry: Entry, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({what: id, "seq": seq}))
+        print_json(stored_event(entry, f"{done.title()}: {id}.", str), **{what: id})
     else:
         out.print(f"{done}: {id}", markup=False)
 
 
-def _as_json(one: Remembered, now: int) -> dict[str, Any]:
-    about = asdict(one.memory) | {"strength": round(strength(one.memory, now), 4)}
-    return about | {
-        "path": one.path,
-        "approved_by": one.approved_by,
-        "how": one.how,
-        "approved": one.approved,
-        "edited": one.edited,
-        "retired": one.retired,
-    }
-
-
-def _proposal_as_json(one: Proposal) -> dict[str, Any]:
-    return asdict(one)
+def _print_memory_json(one: Remembered, now: int) -> None:
+    members = to_builtins(memory_item(one, now))
+    print_json(members.pop("memory"), **members, path=one.path)
 
 
 def _cycle_as_json(cycle: Cycle) -> dict[str, Any]:
     return {
         "dry_run": cycle.dry_run,
         "sessions": cycle.sessions,
-        "proposed": [_proposal_as_json(one) for one in cycle.proposed],
+        "proposed": to_builtins(cycle.proposed),
         "approved": cycle.approved,
         "known": cycle.known,
         "refused": cycle.refused,

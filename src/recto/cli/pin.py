@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from recto.cli.compact import opened
 from recto.cli.completion import sessions
-from recto.cli.console import err
+from recto.cli.console import err, print_json
 from recto.config import Settings
 from recto.engine.session import Session
+from recto.engine.views.models import stored_event
 from recto.errors import InputError
 from recto.transcript.entries import MESSAGE, Entry
 
@@ -71,7 +70,8 @@ def _message(session: Session, seq: int) -> None:
 
 def _tell(made: Entry, entries: tuple[int, ...], done: str, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"seq": made.seq, "kind": made.kind, "entries": sorted(set(entries))}))
+        several = ", ".join(map(str, sorted(set(entries))))
+        print_json(stored_event(made, f"{done.title()}: {several}.", str), entries=sorted(set(entries)))
     else:
         several = ", ".join(f"entry {seq}" for seq in sorted(set(entries)))
         err.print(f"{done}: {several} (entry {made.seq}); 'recto context list' shows the prompt", markup=False)

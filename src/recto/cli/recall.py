@@ -8,16 +8,17 @@ from contextlib import closing
 from dataclasses import replace
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
 
 from recto.cli.completion import sessions
-from recto.cli.console import one_line, out, progress, safe, when
-from recto.cli.sessions import as_json_row, known_session, print_whole
+from recto.cli.console import one_line, out, print_json, progress, safe, when
+from recto.cli.sessions import known_session, print_whole
 from recto.config import Settings
 from recto.config.factory import SystemClock, make_indexer, make_recall, open_session, open_store
+from recto.engine.views.models import full_entry, recall_result
 from recto.errors import EmbedderFailed, InputError, SettingsError
 from recto.formats.entry_text import entry_text, list_sessions
 from recto.recall.chunking import passages
@@ -77,7 +78,8 @@ def recall_command(
             notes = [*([trouble] if trouble else []), *_unindexed(indexer, key, found.scope), *found.notes]
             found = replace(found, notes=tuple(dict.fromkeys(notes)))
             if as_json:
-                click.echo(json.dumps(_as_json(found, settings.recall.threshold)))
+                result = recall_result(found, max_text=None, session_name=str)
+                print_json(result, threshold=settings.recall.threshold)
             else:
                 print_found(found, settings.recall.threshold, indexer.lexicon, explain=explain)
 
@@ -104,7 +106,7 @@ def read_command(settings: Settings, pointer: str, around: int, as_json: bool) -
         raise InputError(f"there is nothing at '{pointer:.300}'")
     for entry in entries:
         if as_json:
-            click.echo(json.dumps(as_json_row(entry)))
+            print_json(full_entry(entry, str))
         else:
             print_whole(entry, entry_text(entry))
 
@@ -199,40 +201,6 @@ def _unindexed(indexer: Indexer, key: str, scope: Scope) -> list[str]:
     others = [one.session for one in indexer.store.sessions() if one.session != key and reach.contains(one.session)]
     count = sum(indexer.backlog(other)[0] > 0 for other in others)
     return [f"not all of {_counted(count, 'other session')} is indexed; 'recto index' takes it in"] if count else []
-
-
-def _as_json(found: SearchResult, threshold: float) -> dict[str, Any]:
-    """The answer as programs read it; its names are documented in docs/cli.md."""
-    return {
-        "query": found.query,
-        "scope": found.scope,
-        "searched": found.searched,
-        "behind": found.behind,
-        "without_vectors": found.without_vectors,
-        "threshold": threshold,
-        "notes": list(found.notes),
-        "hits": [_hit_as_json(hit) for hit in found.hits],
-    }
-
-
-def _hit_as_json(hit: Hit) -> dict[str, Any]:
-    return {
-        "pointer": hit.pointer,
-        "session": hit.session,
-        "seq": hit.seq,
-        "role": hit.role,
-        "ts": hit.ts,
-        "text": hit.text,
-        "chance": hit.chance,
-        "score": hit.score,
-        "parts": dict(hit.parts),
-        "marks": _marks(hit),
-        "in_prompt": hit.in_prompt,
-        "superseded_by": hit.superseded_by,
-        "supersedes": list(hit.supersedes),
-        "note": hit.note,
-        "context": list(hit.context),
-    }
 
 
 def print_found(found: SearchResult, threshold: float | None, lexicon: Lexicon, *, explain: bool = False) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import click
 from rich.table import Column, Table
@@ -16,11 +15,12 @@ from rich.text import Text
 
 from recto.cli._common import open_to_look
 from recto.cli.completion import sessions
-from recto.cli.console import one_line, out, progress, safe, when
+from recto.cli.console import one_line, out, print_json, progress, safe, when
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store
 from recto.engine.fork import fork
 from recto.engine.verification import verify
+from recto.engine.views.models import full_entry, session_item
 from recto.errors import MalformedFile, UnknownSession
 from recto.formats.entry_text import entry_text, list_sessions
 from recto.transcript.entries import Entry, Head, SessionSummary, session_key
@@ -48,7 +48,7 @@ def sessions_command(settings: Settings, after: str, limit: int, as_json: bool) 
         found = list_sessions(store, after, limit + 1)
     if as_json:
         for summary in found[:limit]:
-            click.echo(json.dumps(asdict(summary)))
+            print_json(session_item(summary, str))
         return
     if not found:
         out.print("Nothing is stored here yet. 'recto import FILE' takes a session in.")
@@ -83,7 +83,7 @@ def show_command(
         entries = store.read(key, start or 1, stop) if is_range else iter(store.tail(key, last))
         for entry in entries:
             if as_json:
-                click.echo(json.dumps(as_json_row(entry)))
+                print_json(full_entry(entry, str))
             elif full:
                 print_whole(entry, entry_text(entry))
             else:
@@ -153,25 +153,6 @@ def known_session(store: TranscriptStore, name: str) -> str:
         nearest = get_close_matches(key, [summary.session for summary in list_sessions(store, limit=10_000)], n=1)
         raise UnknownSession(key, nearest[0] if nearest else None)
     return key
-
-
-def as_json_row(entry: Entry) -> dict[str, Any]:
-    """An entry as programs read it: its text and its exact content."""
-    return {
-        "session": entry.session,
-        "seq": entry.seq,
-        "id": entry.id,
-        "ts": entry.ts,
-        "role": entry.role,
-        "kind": entry.kind,
-        "wire": entry.wire,
-        "surface": entry.surface,
-        "tokens": entry.tokens,
-        "counter": entry.counter,
-        "text": entry_text(entry),
-        "content": entry.content.decode(errors="replace"),
-        "hash": entry.hash.hex(),
-    }
 
 
 class Spoken(Protocol):

@@ -6,12 +6,12 @@ import getpass
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import click
 
 from recto.cli.completion import sessions as known_sessions
-from recto.cli.console import err, out, progress, safe
+from recto.cli.console import err, out, print_json, progress, safe
 from recto.config import Settings
 from recto.config.factory import (
     SystemClock,
@@ -24,6 +24,7 @@ from recto.config.factory import (
 )
 from recto.engine.erasure import Eraser, Erasure, sessions_of
 from recto.engine.store_copy import copy, size_of
+from recto.engine.views.codec import to_builtins
 from recto.errors import SettingsError, UnknownSession
 from recto.transcript.session_keys import is_internal
 from recto.transcript.tenancy import operator_key
@@ -75,7 +76,7 @@ def copy_command(settings: Settings, target: str, as_json: bool) -> None:
             for done in copy(source, other, tell=advance):
                 count, new = count + 1, new + done.new
                 if as_json:
-                    out.print(json.dumps(asdict(done)), markup=False, soft_wrap=True)
+                    out.print(json.dumps(to_builtins(done)), markup=False, soft_wrap=True)
         if not as_json:
             said = f"{count:,} sessions, {new:,} new entries; every chain ends as in {source.location}"
             out.print(safe(said), markup=False, soft_wrap=True)
@@ -148,7 +149,7 @@ def _confirm(tenant: str, names: Sequence[str]) -> None:
 
 def _print_erasure(one: Erasure, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(asdict(one)))
+        print_json(one)
     else:
         said = f"{one.session}: {one.entries:,} entries erased, the last was {one.hash}"
         out.print(safe(said), markup=False, soft_wrap=True)

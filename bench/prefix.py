@@ -24,8 +24,8 @@ from recto.engine.prompt_builder import MessageCache
 from recto.errors import WindowOverflow
 from recto.formats import read
 from recto.formats.anthropic import ANTHROPIC
-from recto.formats.edits import render_arrangement
 from recto.formats.ordering import arrange
+from recto.formats.rendering import render_arrangement
 from recto.formats.session_files import read_file
 from recto.formats.validation import problems
 from recto.tokens.meter import Meter

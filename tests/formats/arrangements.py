@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from recto.context.window.units import WindowMessage
 from recto.formats import format_named
-from recto.formats.edits import render_arrangement
 from recto.formats.message import fields_of
 from recto.formats.ordering import Arrangement, arrange
+from recto.formats.rendering import render_arrangement
 
 CHAT, RESPONSES, ANTHROPIC = WIRES = ("openai.chat", "openai.responses", "anthropic.messages")
 ADJACENCY = {CHAT: "strict", RESPONSES: "anywhere", ANTHROPIC: "merging"}

@@ -23,9 +23,9 @@ from recto.context.window.units import WindowMessage
 from recto.errors import InputError, WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
-from recto.formats.edits import render_arrangement
 from recto.formats.message import CACHE_MARKS, Message, fields_of
 from recto.formats.ordering import Adjacency, Arrangement, Keep, SyntheticResult, arrange
+from recto.formats.rendering import render_arrangement
 from recto.health.metrics import call_fingerprint
 from recto.recall.types import Hit
 from recto.text.truncation import clamp

@@ -18,7 +18,7 @@ from recto.formats.message import Message
 from recto.formats.ordering import Adjacency
 from recto.formats.response import ProviderReply
 from recto.formats.streaming import Capture
-from recto.formats.tool_calls import ToolCall, ToolCallIds
+from recto.formats.tool_calls import NewToolCall, ToolCallIds
 from recto.transcript.entries import Role
 
 
@@ -42,7 +42,7 @@ class MessageParser(Protocol):
         ...
 
     def is_own_wrapper(self, fields: dict[str, Json]) -> bool:
-        """Whether `"type": "message"` and the members beside it are this format's; asked last, as a weak sign."""
+        """Whether `"type": "message"` and the members beside it are this format's; checked last, as weak evidence."""
         ...
 
     def canonical_fields(self, fields: dict[str, Json]) -> dict[str, Json]:
@@ -61,8 +61,8 @@ class MessageEdits(Protocol):
         """Creates the result of a call. `kind` is the type of the call's item, where calls have types."""
         ...
 
-    def call_messages(self, text: str, calls: Sequence[ToolCall]) -> list[bytes]:
-        """Creates what the assistant says together with these calls."""
+    def call_messages(self, text: str, calls: Sequence[NewToolCall]) -> list[bytes]:
+        """Creates the assistant's text and these calls, in one or more messages."""
         ...
 
     def result_messages(self, results: Sequence[tuple[str, str]]) -> list[bytes]:
@@ -148,7 +148,7 @@ class ErrorShapes(Protocol):
 
 
 class RequestReader(Protocol):
-    """Reads members of a request body that say which conversation it belongs to."""
+    """Reads the members of a request body that identify its conversation."""
 
     def session_id(self, fields: Mapping[str, Json]) -> str:
         """Returns the id that a client gives its session in the body; empty if it gives none."""
@@ -183,7 +183,7 @@ class BodyConverter(Protocol):
         ...
 
 
-class StreamConverter(Protocol):
+class StreamCodec(Protocol):
     """Creates converters for streams in this format."""
 
     def reader(self, conversion: Conversion) -> StreamReader:
@@ -207,7 +207,7 @@ class BodyKeys:
     optional: bool = False
     """Whether a body may have no messages."""
     accepts_text: bool = False
-    """Whether the messages may be one string, which stands for one user message."""
+    """Whether the messages may be one string, which counts as one user message."""
     stored_history: frozenset[str] = frozenset()
     """Members that name history which the gateway stores. An upstream would not find it, so they are not forwarded."""
 
@@ -254,10 +254,10 @@ class HttpApi:
     def routes(self) -> tuple[tuple[str, str], ...]:
         """Every method and path of this API that the gateway serves."""
         posts = (self.path, self.count_tokens_path, self.compact_path, self.conversations_path)
-        found = [("POST", path) for path in posts if path]
+        routes = [("POST", path) for path in posts if path]
         if self.conversations_path:
-            found += [("GET", f"{self.conversations_path}/{{id}}"), ("GET", f"{self.conversations_path}/{{id}}/items")]
-        return tuple(found)
+            routes += [("GET", f"{self.conversations_path}/{{id}}"), ("GET", f"{self.conversations_path}/{{id}}/items")]
+        return tuple(routes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -271,7 +271,7 @@ class Format:
     title: str
     """The name in texts for people."""
     providers: frozenset[str] = frozenset()
-    """Providers whose models are asked in this format by default."""
+    """Providers to whose models requests are sent in this format by default."""
 
     system_apart: bool = False
     """Whether system text must be outside the messages. A system message inside them is sent as the user's."""
@@ -298,7 +298,7 @@ class Format:
     errors: ErrorShapes
     request: RequestReader
     convert: BodyConverter
-    stream_converter: StreamConverter
+    stream_codec: StreamCodec
     read_response: Callable[[str, dict[str, Json]], ProviderReply]
     """Reads a complete response body: its text, and the same parsed. Raises `MalformedMessage`."""
     capture: Callable[[], Capture]

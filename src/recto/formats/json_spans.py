@@ -131,14 +131,14 @@ def array_at(text: str, at: int) -> tuple[JsonSpan, tuple[JsonSpan, ...]]:
         return JsonSpan(start, at + 1, []), ()
     scan = _DECODER.scan_once  # type: ignore[attr-defined]  # missing in the stubs
     spans: list[JsonSpan] = []
-    found: re.Match[str] | None
+    comma: re.Match[str] | None
     try:
         while True:
             value, end = scan(text, at)
             spans.append(JsonSpan(at, end, value))
-            if (found := _COMMA.match(text, end)) is None:
+            if (comma := _COMMA.match(text, end)) is None:
                 break
-            at = found.end()
+            at = comma.end()
     except (StopIteration, json.JSONDecodeError, RecursionError):
         value_at(text, at)  # raises `MalformedJson` with the reason
         raise
@@ -157,8 +157,8 @@ def _expect(text: str, at: int, sign: str) -> int:
 def _skip_space(text: str, at: int) -> int:
     if text[at : at + 1] > " ":  # the common case; the pattern takes ten times as long
         return at
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    spaces = _SPACE.match(text, at)
+    return spaces.end() if spaces else at
 
 
 def _refuse_depth(text: str) -> None:

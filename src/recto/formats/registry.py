@@ -36,7 +36,7 @@ def format_named(name: str) -> Format:
 
 
 def format_of_provider(provider: str) -> Format:
-    """Returns the format in which the models of a provider are asked by default."""
+    """Returns the format in which requests to a provider's models are sent by default."""
     return next((format for format in FORMATS.values() if provider in format.providers), DEFAULT_FORMAT)
 
 

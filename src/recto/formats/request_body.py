@@ -99,8 +99,8 @@ def open_body(raw: bytes, wire: str, *, shallow: bool = False) -> Body:
         value, spans = array_at(text, at)  # nearly all of a body is its messages: parse them once
         return value
 
-    members_by_key = envelope(text, read)
-    value = members_by_key[keys.messages].value if keys.messages in members_by_key else None
+    by_key = envelope(text, read)
+    value = by_key[keys.messages].value if keys.messages in by_key else None
     if value is None and not keys.optional:
         raise MalformedMessage(f"the body has no '{keys.messages}'")
     _refuse_no_list(value, keys)
@@ -110,11 +110,11 @@ def open_body(raw: bytes, wire: str, *, shallow: bool = False) -> Body:
     return Body(
         format=format,
         raw=raw,
-        model=text_in(members_by_key["model"].value.value) if "model" in members_by_key else "",
-        system=_slice(text, members_by_key.get(keys.system) if keys.system else None),
-        tools=_slice(text, members_by_key.get("tools")),
+        model=text_in(by_key["model"].value.value) if "model" in by_key else "",
+        system=_slice(text, by_key.get(keys.system) if keys.system else None),
+        tools=_slice(text, by_key.get("tools")),
         messages=tuple(messages),
-        fields={key: member.value.value for key, member in members_by_key.items() if key != keys.messages},
+        fields={key: member.value.value for key, member in by_key.items() if key != keys.messages},
         _text=text,
         _value=value,
         _spans=spans,
@@ -128,17 +128,17 @@ def render(contents: Iterable[bytes]) -> bytes:
 
 def envelope(text: str, read: Callable[[str, str, int], JsonSpan] | None = None) -> dict[str, Member]:
     """Returns the members of an object by key. Raises `MalformedJson` for a repeated key: parsers disagree about it."""
-    found: dict[str, Member] = {}
+    by_key: dict[str, Member] = {}
     end = None
     for member in members(text, read=read):
-        if member.key in found:
+        if member.key in by_key:
             raise MalformedJson(f"the key '{member.key}' stands twice in one object", member.start)
-        found[member.key] = member
+        by_key[member.key] = member
         end = member.value.end
     closed = _EMPTY_OBJECT.fullmatch(text) if end is None else _END.fullmatch(text, end)
     if closed is None:
         raise MalformedJson("something follows the value", end)
-    return found
+    return by_key
 
 
 def _refuse_no_list(value: JsonSpan | None, keys: BodyKeys) -> None:

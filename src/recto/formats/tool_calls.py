@@ -15,7 +15,7 @@ class ToolCallIds(NamedTuple):
     answers: tuple[str, ...]
 
 
-class ToolCall(NamedTuple):
+class NewToolCall(NamedTuple):
     """A tool call to be written in some format."""
 
     id: str

@@ -53,7 +53,7 @@ ANTHROPIC_MESSAGES: Final = Format(
     errors=errors,
     request=request,
     convert=convert,
-    stream_converter=convert_stream,
+    stream_codec=convert_stream,
     read_response=read_response,
     capture=AnthropicCapture,
 )

@@ -18,7 +18,7 @@ from recto.formats.message import (
     text_in,
     without_blocks,
 )
-from recto.formats.tool_calls import ToolCall
+from recto.formats.tool_calls import NewToolCall
 
 _BlockKind = Literal["result", "thinking", "blank", "other"]
 
@@ -28,7 +28,7 @@ def settle(messages: Iterable[bytes]) -> list[bytes]:
 
     Adjacent messages with one role are one turn.
     """
-    not_blank = [kept for raw in messages if (kept := _without(_scan(raw), "blank")) is not None]
+    not_blank = [message for raw in messages if (message := _without(_scan(raw), "blank")) is not None]
     without_thinking: list[_ScannedMessage] = []
     for role, turn in _by_role(not_blank):
         without_thinking += _without_last_thinking(turn) if role == "assistant" else turn
@@ -43,7 +43,7 @@ def result_message(call_id: str, name: str, text: str, kind: str = "function_cal
     return result_messages([(call_id, text)])[0]
 
 
-def call_messages(text: str, calls: Sequence[ToolCall]) -> list[bytes]:
+def call_messages(text: str, calls: Sequence[NewToolCall]) -> list[bytes]:
     """Creates an assistant message with these calls."""
     blocks: list[Json] = [{"type": "text", "text": text}] if text else []
     blocks += [{"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.arguments)} for call in calls]

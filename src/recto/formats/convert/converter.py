@@ -10,7 +10,7 @@ exceptions are members that do not change the output:
 - where the text of a response is split into parts and, towards Chat, where calls and reasoning are between them;
 - the role `developer` towards Anthropic, which only has system text.
 
-Anthropic flags the result of a failed call; in the other formats such a result starts with a text that says so.
+Anthropic flags the result of a failed call; in the other formats such a result starts with a text (`FAILED`).
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class ConvertedStream:
         conversion = Conversion(source, target, reply=True)
         self.ended = False
         """The last event was written; later input is ignored."""
-        self._reader = reader.stream_converter.reader(conversion)
-        self._writer = writer.stream_converter.writer(conversion, ids, include_usage)
+        self._reader = reader.stream_codec.reader(conversion)
+        self._writer = writer.stream_codec.writer(conversion, ids, include_usage)
         self._sequence = None if writer.interleaves_calls else SequentialParts()
         self._has_started = False
 

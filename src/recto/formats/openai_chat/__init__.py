@@ -31,7 +31,7 @@ OPENAI_CHAT: Final = Format(
     errors=errors,
     request=request,
     convert=convert,
-    stream_converter=convert_stream,
+    stream_codec=convert_stream,
     read_response=read_response,
     capture=ChatCapture,
 )

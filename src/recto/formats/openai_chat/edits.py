@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from recto.formats.json_spans import apply_edits, quoted, set_member, text_of
 from recto.formats.message import fields_of
 from recto.formats.openai_chat.validation import is_empty, tool_call_ids
-from recto.formats.tool_calls import ToolCall
+from recto.formats.tool_calls import NewToolCall
 
 _STARTS_WITH_TEXT = re.compile(rb'\{\s*"role"\s*:\s*"\w+"\s*,\s*"content"\s*:\s*"')
 """The start of nearly every message. One that starts so is not empty, and need not be parsed to know it."""
@@ -26,7 +26,7 @@ def result_message(call_id: str, name: str, text: str, kind: str = "function_cal
     return f'{{"role": "tool", "tool_call_id": {quoted(call_id)}{named}, "content": {quoted(text)}}}'.encode()
 
 
-def call_messages(text: str, calls: Sequence[ToolCall]) -> list[bytes]:
+def call_messages(text: str, calls: Sequence[NewToolCall]) -> list[bytes]:
     """Creates an assistant message with these calls."""
     listed = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}

@@ -46,7 +46,7 @@ OPENAI_RESPONSES: Final = Format(
     errors=errors,
     request=request,
     convert=convert,
-    stream_converter=convert_stream,
+    stream_codec=convert_stream,
     read_response=read_response,
     capture=ResponsesCapture,
 )

@@ -196,12 +196,12 @@ def read_turns(items: Iterable[dict[str, Json]], conversion: Conversion, where: 
     role: TurnRole | None = None
     parts: list[ContentPart] = []
     for n, item in enumerate(items):
-        side, found = _read_item(item, conversion, f"{where}[{n}]")
+        side, item_parts = _read_item(item, conversion, f"{where}[{n}]")
         if side != role or side not in ("assistant", "tool"):
             if role is not None:
                 yield ChatTurn(role=role, parts=tuple(parts))
             role, parts = side, []
-        parts += found
+        parts += item_parts
     if role is not None:
         yield ChatTurn(role=role, parts=tuple(parts))
 

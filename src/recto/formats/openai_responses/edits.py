@@ -9,7 +9,7 @@ from recto.formats.json_spans import Member, apply_edits, elements_of, member_at
 from recto.formats.message import fields_of, stated_role, text_in
 from recto.formats.openai_responses.message import role_of
 from recto.formats.openai_responses.validation import tool_call_ids
-from recto.formats.tool_calls import ToolCall
+from recto.formats.tool_calls import NewToolCall
 
 
 def settle(messages: Iterable[bytes]) -> list[bytes]:
@@ -40,7 +40,7 @@ def result_message(call_id: str, name: str, text: str, kind: str = "function_cal
     return f'{{"type": "{kind}_output", "{id_key}": {quoted(call_id)}, "output": {output}{status}}}'.encode()
 
 
-def call_messages(text: str, calls: Sequence[ToolCall]) -> list[bytes]:
+def call_messages(text: str, calls: Sequence[NewToolCall]) -> list[bytes]:
     """Creates a message of the assistant, if there is text, and one item for each call."""
     items: list[dict[str, str]] = [{"role": "assistant", "content": text}] if text else []
     items += [

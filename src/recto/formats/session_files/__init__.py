@@ -147,8 +147,8 @@ def _inspect(head: bytes, source: str) -> _FileSignature:
 
 def _session(session_in: Callable[[dict[str, Json]], Json], seen: list[dict[str, Json]]) -> str | None:
     for fields in seen:
-        if isinstance(name := session_in(fields), str) and (found := session_name(name)):
-            return found
+        if isinstance(name := session_in(fields), str) and (key := session_name(name)):
+            return key
     return None
 
 

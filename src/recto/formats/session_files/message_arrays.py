@@ -86,7 +86,7 @@ def looks_like_message(fields: dict[str, Json]) -> bool:
 
 def find_arrays(text: str) -> list[MessageArray]:
     """Finds the outermost arrays with messages, in order. The text must be valid JSON."""
-    found: list[MessageArray] = []
+    arrays: list[MessageArray] = []
     top = _OpenContainer(-1, array=False)
     stack = [top]
     for token in _TOKEN.finditer(text):
@@ -105,8 +105,8 @@ def find_arrays(text: str) -> list[MessageArray]:
         else:
             closed = stack.pop()
             top = stack[-1]
-            _close(closed, token.end(), stack, found)
-    return found
+            _close(closed, token.end(), stack, arrays)
+    return arrays
 
 
 def reader(session: str, wire: str | None = None) -> LineReader:
@@ -164,7 +164,7 @@ def _note(top: _OpenContainer, string: str) -> None:
         top.kind = string[1:-1]
 
 
-def _close(closed: _OpenContainer, end: int, stack: Sequence[_OpenContainer], found: list[MessageArray]) -> None:
+def _close(closed: _OpenContainer, end: int, stack: Sequence[_OpenContainer], arrays: list[MessageArray]) -> None:
     parent = stack[-1]
     if not closed.array:
         if parent.array:
@@ -173,10 +173,10 @@ def _close(closed: _OpenContainer, end: int, stack: Sequence[_OpenContainer], fo
         return
     if not closed.holds_message:
         return
-    while found and found[-1].start > closed.start:  # arrays inside messages of this array are part of them
-        found.pop()
+    while arrays and arrays[-1].start > closed.start:  # arrays inside messages of this array are part of them
+        arrays.pop()
     path = tuple(container.step for container in stack[1:])
-    found.append(MessageArray(path, closed.start, closed.items))
+    arrays.append(MessageArray(path, closed.start, closed.items))
 
 
 def _entries(
@@ -264,14 +264,14 @@ def _labels(document: Json, path: tuple[Step, ...]) -> Iterator[Step]:
 
 def _id_in(value: Json) -> str | None:
     fields = object_in(value)
-    return next((found for key in _ID_KEYS if isinstance(found := fields.get(key), str) and found), None)
+    return next((name for key in _ID_KEYS if isinstance(name := fields.get(key), str) and name), None)
 
 
 def _id_in_sibling(holder: Json, count: int, place: int) -> str | None:
     """Finds the id of an element in a sibling list: `"sessions": [a, b]` with `"session_ids": ["x", "y"]`."""
     for key, value in object_in(holder).items():
         if key.endswith("_ids") and isinstance(value, list) and len(value) == count:
-            found = value[place]
-            if isinstance(found, str) and found:
-                return found
+            name = value[place]
+            if isinstance(name, str) and name:
+                return name
     return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from recto.formats import format_named
-from recto.formats.tool_calls import ToolCall
+from recto.formats.tool_calls import NewToolCall
 from recto.lab.probes import NeedKind
 from recto.transcript.entries import Role
 
@@ -83,7 +83,9 @@ def written(said: SimulatedStep, wire: str, name: str) -> Iterator[SimulatedMess
             yield SimulatedMessage(said.by, format.text_message(said.by, said.text), said.fact)
         return
     calls = [(f"{name}_{place}", call) for place, call in enumerate(said.calls)]
-    for raw in format.edits.call_messages(said.text, [ToolCall(id, call.tool, dict(call.given)) for id, call in calls]):
+    for raw in format.edits.call_messages(
+        said.text, [NewToolCall(id, call.tool, dict(call.given)) for id, call in calls]
+    ):
         yield SimulatedMessage("assistant", raw, 0)
     results = format.edits.result_messages([(id, call.output) for id, call in calls])
     facts = [call.fact for call in said.calls]

@@ -640,8 +640,8 @@ def feed(session, messages):
 
 RESUMED = """
 import json, sys
-from recto.engine.continuity import read_checkpoint, resumed
-found = resumed(read_checkpoint(sys.argv[1]), None, most=4_000, count=lambda text: len(text) // 4)
+from recto.engine.continuity import read_checkpoint, resume_state
+found = resume_state(read_checkpoint(sys.argv[1]), None, most=4_000, count=lambda text: len(text) // 4)
 made = found.checkpoint
 print(json.dumps({
     "current": made.current.text if made.current else "",

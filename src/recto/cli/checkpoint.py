@@ -105,14 +105,14 @@ def resume_command(context: click.Context, session: str | None, source: str | No
       recto resume agent:default:main --json | jq .drift
       recto resume --from checkpoints/agent_default_main-9f8b3c2d1e0a/checkpoint.json
     """
-    from recto.engine.checkpoints import lookout_for  # noqa: PLC0415  # other commands need not wait for it
-    from recto.engine.continuity import resumed  # noqa: PLC0415
+    from recto.engine.checkpoints import make_probe  # noqa: PLC0415  # other commands need not wait for it
+    from recto.engine.continuity import resume_state  # noqa: PLC0415
 
     settings: Settings = context.obj
     checkpoint, pointer = _from_file(settings, session, source) if source else _from_store(settings, session)
-    found = resumed(
+    found = resume_state(
         checkpoint,
-        lookout_for(make_checkpoint_rules(settings)),
+        make_probe(make_checkpoint_rules(settings)),
         most=settings.continuity.resume_tokens,
         count=make_meter(settings).count,
         pointer=pointer,

@@ -1,7 +1,7 @@
-"""Checkpoints in the life of a window: filled from the transcript, numbered, kept as events and as files.
+"""The checkpoints of a window: filled from the transcript, numbered, stored as events and written to files.
 
-What is known of the work is a fold that reads each entry once. Events are numbered by their keys, so that two writers
-cannot both write the same version. `recto.continuity.checkpoints.builder` puts a checkpoint together.
+Facts and files are folded from the transcript; each entry is read once. Checkpoints are numbered by their keys, so two
+writers cannot both write the same version. `recto.continuity.checkpoints.builder` assembles a checkpoint.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from recto.transcript.entries import MESSAGE, Draft, Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import pointer_to
 
-_HEARD = 5_000
-"""Entries that are read at most where nobody wrote down what is known of those that left."""
+_FACT_REACH = 5_000
+"""Entries that are read for facts at most, where evicted messages have no summary."""
 
 
-def lookout_for(continuity: CheckpointRules) -> EnvironmentProbe | None:
-    """What looks at the environment; nothing where nobody shall."""
-    if not continuity.environment:
+def make_probe(rules: CheckpointRules) -> EnvironmentProbe | None:
+    """The probe of the environment; None where it is switched off."""
+    if not rules.environment:
         return None
-    return EnvironmentProbe(directory=continuity.directory, hosts=continuity.hosts)
+    return EnvironmentProbe(directory=rules.directory, hosts=rules.hosts)
 
 
 def digest_of(text: str) -> str:
-    """What tells two handoffs apart."""
+    """The hash that identifies the text of a handoff."""
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-class Running:
-    """Facts and files as of the end of a transcript. Each entry is read once, from where a summary's knowledge ends."""
+class RunningFacts:
+    """Facts and files as of the end of a transcript. Each entry after the last summary is read once."""
 
     def __init__(self, store: TranscriptStore, session: str) -> None:
         self._store = store
@@ -58,27 +58,27 @@ class Running:
         self._from: int | None = None
         self._seq = 0
         self._facts: tuple[Fact, ...] = ()
-        self._touched: tuple[WorkedFile, ...] = ()
-        self._teller = MessageViewReader()
+        self._files: tuple[WorkedFile, ...] = ()
+        self._reader = MessageViewReader()
 
     def up_to(self, state: WindowState) -> tuple[tuple[Fact, ...], tuple[WorkedFile, ...]]:
-        """What is known as of a state."""
-        known = state.summary
-        began = known.decision_seq if known else 0
-        if self._from != began or self._seq > state.seq:
-            self._from, self._teller = began, MessageViewReader()
-            self._seq = known.covered_until if known else max(state.seq - _HEARD, 0)
-            self._facts, self._touched = (known.facts, known.files) if known else ((), ())
-        told = [
-            self._teller.view(entry.seq, read(entry.content, entry.wire))
+        """Facts and files as of a state."""
+        summary = state.summary
+        start = summary.decision_seq if summary else 0
+        if self._from != start or self._seq > state.seq:
+            self._from, self._reader = start, MessageViewReader()
+            self._seq = summary.covered_until if summary else max(state.seq - _FACT_REACH, 0)
+            self._facts, self._files = (summary.facts, summary.files) if summary else ((), ())
+        views = [
+            self._reader.view(entry.seq, read(entry.content, entry.wire))
             for entry in self._store.read(self._session, self._seq + 1, state.seq)
             if entry.kind == MESSAGE
         ]
-        if told:
-            self._facts = extract_facts(told, self._facts)
-            self._touched = track_files(told, self._touched)
+        if views:
+            self._facts = extract_facts(views, self._facts)
+            self._files = track_files(views, self._files)
         self._seq = state.seq
-        return self._facts, self._touched
+        return self._facts, self._files
 
 
 class Checkpoints:
@@ -88,18 +88,18 @@ class Checkpoints:
         self,
         events: EventLog,
         messages: MessageCache,
-        continuity: CheckpointRules,
+        rules: CheckpointRules,
     ) -> None:
-        self.continuity = continuity
-        self.lookout = lookout_for(continuity)
+        self.rules = rules
+        self.probe = make_probe(rules)
         self._store = events.store
         self._session = events.session
         self._events = events
         self._messages = messages
         self.count = messages.meter.count
-        self._running = Running(events.store, events.session)
+        self._running = RunningFacts(events.store, events.session)
         self._newest: tuple[int, Checkpoint | None] = (0, None)
-        self._looked = 0
+        self._milestones_until = 0
 
     def version(self, state: WindowState) -> int:
         """The newest version; 0 before the first."""
@@ -107,29 +107,29 @@ class Checkpoints:
         return max(known, state.checkpoints)
 
     def newest(self, state: WindowState) -> Checkpoint | None:
-        """The newest checkpoint that can be read; nothing where there is none."""
+        """The newest valid checkpoint; None where there is none."""
         version = state.checkpoints or self.version(state)
         if self._newest[0] != version:
             try:
                 self._newest = version, self.load(state)
-            except CheckpointRefused:  # written by others; it is told when somebody asks for it
+            except CheckpointRefused:  # written by another program; `load` reports it
                 self._newest = version, None
         return self._newest[1]
 
     def load(self, state: WindowState) -> Checkpoint | None:
-        """The newest checkpoint. Raises `CheckpointRefused` where it cannot be taken."""
+        """The newest checkpoint. Raises `CheckpointRefused` where it is not valid."""
         entry = self._store.find(self._session, checkpoint_key(self.version(state)))
         if entry is None or entry.kind != CHECKPOINT:
             return None
-        made = checkpoint_from(entry.content, source=f"entry {entry.seq}")
-        return replace(made, session=self._session)  # a fork has those of the session it was copied from
+        checkpoint = checkpoint_from(entry.content, source=f"entry {entry.seq}")
+        return replace(checkpoint, session=self._session)  # a fork has those of the session it was copied from
 
     def holds(self, checkpoint: Checkpoint) -> bool:
-        """Whether a checkpoint is one of this transcript."""
+        """Whether a checkpoint is in this transcript."""
         entry = self._store.find(self._session, checkpoint_key(checkpoint.version))
         return entry is not None and entry.kind == CHECKPOINT and _same(entry, checkpoint)
 
-    def made(
+    def make(
         self,
         state: WindowState,
         *,
@@ -138,86 +138,88 @@ class Checkpoints:
         expect: int | None = None,
         over: Checkpoint | None = None,
     ) -> Checkpoint:
-        """The state of the work now, as the next version.
+        """A checkpoint of the work now, as the next version.
 
-        With `expect` it is refused unless that is the newest version. `over` is a checkpoint of another transcript
-        that is taken over.
+        With `expect` it is refused unless that is the newest version. `over` is a checkpoint of another transcript to
+        continue from.
         """
         version, before = self.version(state), self.newest(state)
         if expect is not None and expect != version:
-            told = f"it is stale: version {expect} is to be changed, and the newest is version {version}"
-            raise CheckpointRefused("the change", [told])
-        facts, touched = self._running.up_to(state)
-        made = checkpoint_of(
+            reason = f"it is stale: version {expect} is to be changed, and the newest is version {version}"
+            raise CheckpointRefused("the change", [reason])
+        facts, files = self._running.up_to(state)
+        checkpoint = checkpoint_of(
             facts,
-            touched,
+            files,
             state.notes,
             goal=self._goal(state),
             version=max(version, over.version if over else 0) + 1,
             window=max(state.windows, before.window if before else 0, over.window if over else 0),
             last=state.seq,
         )
-        criteria = tuple(replace(one, seq=state.task_seq) for one in made.success_criteria)
-        made = replace(made, session=self._session, goal_seq=state.task_seq, success_criteria=criteria, reason=reason)
-        made = carried(made, before)
+        criteria = tuple(replace(criterion, seq=state.task_seq) for criterion in checkpoint.success_criteria)
+        checkpoint = replace(
+            checkpoint, session=self._session, goal_seq=state.task_seq, success_criteria=criteria, reason=reason
+        )
+        checkpoint = carried(checkpoint, before)
         given = taken_over(over) if over else before.given if before else ManualState()
         if changes is not None:
-            given = changed(given, changes, with_given(made, given), state.seq + 1)
-        made = with_given(made, given)
+            given = changed(given, changes, with_given(checkpoint, given), state.seq + 1)
+        checkpoint = with_given(checkpoint, given)
         summary = pointer_to(self._session, state.summary.decision_seq) if state.summary else ""
-        return replace(made, summary=summary, environment=self._look(made))
+        return replace(checkpoint, summary=summary, environment=self._probe(checkpoint))
 
-    def draft(self, made: Checkpoint) -> Draft:
-        """As it is stored."""
-        return self._events.draft(CHECKPOINT, made.to_json(), checkpoint_key(made.version))
+    def draft(self, checkpoint: Checkpoint) -> Draft:
+        """The event of a checkpoint."""
+        return self._events.draft(CHECKPOINT, checkpoint.to_json(), checkpoint_key(checkpoint.version))
 
-    def drafts(self, made: Checkpoint, state: WindowState, most: int) -> list[Draft]:
-        """A checkpoint, and the page to go on from."""
-        text = handoff_of(made, self.last_words(state), most=most, count=self._messages.meter.count)
-        return [self.draft(made), self.handoff(text, made.version)]
+    def drafts(self, checkpoint: Checkpoint, state: WindowState, most: int) -> list[Draft]:
+        """The events of a checkpoint and of its handoff, which has at most `most` tokens."""
+        text = handoff_of(checkpoint, self.last_words(state), most=most, count=self._messages.meter.count)
+        return [self.draft(checkpoint), self.handoff(text, checkpoint.version)]
 
     def handoff(self, text: str, version: int, *, pending: bool = False) -> Draft:
-        """A page as it is stored; where it is pending, it is shown behind the next question, unless it was before."""
+        """The event of a handoff; a pending one is shown behind the next question, unless it was shown before."""
         digest = digest_of(text)
-        about: dict[str, Any] = {"text": text, "checkpoint": version, "hash": digest}
+        payload: dict[str, Any] = {"text": text, "checkpoint": version, "hash": digest}
         if pending and self._store.find(self._session, replay_key(digest)) is None:
-            about["pending"] = True
-        return self._events.draft(HANDOFF, about)
+            payload["pending"] = True
+        return self._events.draft(HANDOFF, payload)
 
     def was_replayed(self, digest: str) -> bool:
         """Whether a handoff with this content was shown in this session."""
         return self._store.find(self._session, replay_key(digest)) is not None
 
     def last_words(self, state: WindowState) -> str:
-        """What the agent said last."""
-        said = next((line.seq for line in reversed(state.messages.values()) if line.role == "assistant"), None)
-        return "" if said is None else "\n".join(one.text for one in self._messages.views([said]))
+        """The last message of the agent."""
+        seq = next((line.seq for line in reversed(state.messages.values()) if line.role == "assistant"), None)
+        return "" if seq is None else "\n".join(view.text for view in self._messages.views([seq]))
 
     def milestone(self, state: WindowState) -> str:
-        """What has been reached since the last checkpoint; empty where nothing was. Looks at what is new alone."""
-        if self._looked >= state.seq:
+        """The milestone reached since the last checkpoint; empty where there is none. Reads only new entries."""
+        if self._milestones_until >= state.seq:
             return ""
-        self._looked = state.seq
+        self._milestones_until = state.seq
         facts, _ = self._running.up_to(state)
         before = self.newest(state)
         last = before.last if before else 0
         if not any(fact.seq > last for fact in facts) and not any(note.seq > last for note in state.notes):
             return ""
-        known = {fold_words(task.text) for task in before.subtasks if task.status == "done"} if before else set()
-        return _reached(facts, last, known) or _noted(state, last)
+        done = {fold_words(task.text) for task in before.subtasks if task.status == "done"} if before else set()
+        return _reached(facts, last, done) or _noted(state, last)
 
-    def keep(self, entries: Iterable[Entry]) -> str:
-        """Writes what was stored into files, where there is a folder for them. Says what went wrong."""
-        if not self.continuity.folder:
+    def write_files(self, entries: Iterable[Entry]) -> str:
+        """Writes stored checkpoints and handoffs to files, where there is a folder. Returns what went wrong."""
+        if not self.rules.folder:
             return ""
-        folder = folder_of(self.continuity.folder, self._session)
+        folder = folder_of(self.rules.folder, self._session)
         try:
             for entry in entries:
                 if entry.kind == CHECKPOINT:
-                    made = checkpoint_from(entry.content, session=self._session)
-                    readable = json.dumps(made.to_json(), indent=2, ensure_ascii=True).encode() + b"\n"
+                    checkpoint = checkpoint_from(entry.content, session=self._session)
+                    readable = json.dumps(checkpoint.to_json(), indent=2, ensure_ascii=True).encode() + b"\n"
                     write_whole(folder / JSON, readable)
-                    write_whole(folder / PAGE, page_for_people(made).encode("utf-8", "replace"))
+                    write_whole(folder / PAGE, page_for_people(checkpoint).encode("utf-8", "replace"))
                 elif entry.kind == HANDOFF:
                     text = str(json.loads(entry.content)["text"])
                     write_whole(folder / HANDOFF_FILE, text.encode("utf-8", "replace") + b"\n")
@@ -235,10 +237,10 @@ class Checkpoints:
         )
         return read(entry.content, entry.wire).text if entry else ""
 
-    def _look(self, made: Checkpoint) -> Environment:
-        if self.lookout is None:
+    def _probe(self, checkpoint: Checkpoint) -> Environment:
+        if self.probe is None:
             return Environment()
-        return self.lookout.look(made.files, (*made.given.services, *services_in(made.notes)))
+        return self.probe.look(checkpoint.files, (*checkpoint.given.services, *services_in(checkpoint.notes)))
 
 
 def _same(entry: Entry, checkpoint: Checkpoint) -> bool:
@@ -248,7 +250,7 @@ def _same(entry: Entry, checkpoint: Checkpoint) -> bool:
 
 
 def _reached(facts: Iterable[Fact], last: int, done: set[str]) -> str:
-    """A subtask that became done, a decision, or a failure that came back in the same words."""
+    """A subtask that was completed, a decision, or an error that occurred again in the same words."""
     failed: set[str] = set()
     reached = ""
     for fact in facts:
@@ -266,5 +268,5 @@ def _reached(facts: Iterable[Fact], last: int, done: set[str]) -> str:
 
 
 def _noted(state: WindowState, last: int) -> str:
-    told = {"bugs": "the work is blocked", "decisions": "something was decided"}
-    return next((told[note.kind] for note in state.notes if note.seq > last and note.kind in told), "")
+    reasons = {"bugs": "the work is blocked", "decisions": "something was decided"}
+    return next((reasons[note.kind] for note in state.notes if note.seq > last and note.kind in reasons), "")

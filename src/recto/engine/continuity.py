@@ -102,7 +102,7 @@ class WindowContinuity:
         with self._lock:
             for _ in range(ATTEMPTS):
                 state = self._projection.state()
-                checkpoint = self.checkpoints.made(state, reason=reason, changes=changes, expect=expect)
+                checkpoint = self.checkpoints.make(state, reason=reason, changes=changes, expect=expect)
                 drafts = self.checkpoints.drafts(checkpoint, state, HANDOFF_TOKENS)
                 with suppress(KeyReused, AppendConflict):  # another process wrote one just now
                     saved, handoff = self.store(drafts, state.seq)
@@ -114,7 +114,7 @@ class WindowContinuity:
         """Appends events; checkpoints among them are written to files too. A failed file is an event, not an error."""
         entries = self._events.append_all(drafts, expect)
         if self.rules.folder and any(entry.kind == CHECKPOINT for entry in entries):
-            problem = self.checkpoints.keep(entries)
+            problem = self.checkpoints.write_files(entries)
             if problem:
                 self._events.append(UNSAVED, {"reason": problem[:500]})
         return entries
@@ -124,13 +124,13 @@ class WindowContinuity:
         drafts: list[Draft] = []
         if rules.warning and used >= rules.warning * input_budget and ANNOUNCED not in state.budget_levels:
             payload = {"tokens": used, "room": input_budget, "utilization": round(used / input_budget, 4)}
-            checkpoint = self.checkpoints.made(state, reason="a compaction is near")
+            checkpoint = self.checkpoints.make(state, reason="a compaction is near")
             drafts = [
                 self._events.draft(ANNOUNCED, payload),
                 *self.checkpoints.drafts(checkpoint, state, HANDOFF_TOKENS),
             ]
         elif reason := self._milestone(state, used, rules, input_budget):
-            drafts = [self.checkpoints.draft(self.checkpoints.made(state, reason=reason))]
+            drafts = [self.checkpoints.draft(self.checkpoints.make(state, reason=reason))]
         if drafts:
             with suppress(KeyReused, AppendConflict):  # another process wrote one just now
                 self.store(drafts)
@@ -145,11 +145,11 @@ class WindowContinuity:
     def before_overflow(self, state: WindowState) -> None:
         """Writes a checkpoint before a prompt is refused because it does not fit."""
         with suppress(KeyReused, AppendConflict):
-            self.store([self.checkpoints.draft(self.checkpoints.made(state, reason="the prompt overflows"))])
+            self.store([self.checkpoints.draft(self.checkpoints.make(state, reason="the prompt overflows"))])
 
     def before_compaction(self, state: WindowState, used: int, rules: ReliefRules, handoff: int) -> list[Draft]:
         """What is stored together with a compaction, before its decision: the checkpoint and the handoff."""
-        checkpoint = self.checkpoints.made(state, reason="a compaction")
+        checkpoint = self.checkpoints.make(state, reason="a compaction")
         drafts = self.checkpoints.drafts(checkpoint, state, handoff)
         if rules.warning:
             payload = {"tokens": used, "room": rules.input_budget, "utilization": round(used / rules.input_budget, 4)}
@@ -167,7 +167,7 @@ class WindowContinuity:
 
     def before_new_window(self, state: WindowState, rules: ReliefRules, source: Checkpoint | None) -> list[Draft]:
         """What is stored before the decision that opens a window: its checkpoint, and its first page."""
-        checkpoint, page = opened(
+        checkpoint, page = new_window_page(
             self.checkpoints,
             state,
             source,
@@ -266,7 +266,7 @@ def _awaits_answer(state: WindowState) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeState:
-    """Where the work stands, and what is told of it first."""
+    """A checkpoint, what has changed since, and the first page of a new window."""
 
     checkpoint: Checkpoint
     drift: tuple[Drift, ...]
@@ -274,7 +274,7 @@ class ResumeState:
 
 
 def read_checkpoint(path: str | Path, *, session: str = "", newest: tuple[int, int] | None = None) -> Checkpoint:
-    """The checkpoint in a file. Raises `CheckpointRefused` for one that cannot be taken."""
+    """The checkpoint in a file. Raises `CheckpointRefused` where it is not valid."""
     try:
         with Path(path).expanduser().open("rb") as file:
             raw = file.read(LARGEST + 1)
@@ -283,39 +283,39 @@ def read_checkpoint(path: str | Path, *, session: str = "", newest: tuple[int, i
     return checkpoint_from(raw, source=f"'{path}'", session=session, newest=newest)
 
 
-def resumed(
-    checkpoint: Checkpoint, lookout: EnvironmentProbe | None, *, most: int, count: CountText, pointer: str = ""
+def resume_state(
+    checkpoint: Checkpoint, probe: EnvironmentProbe | None, *, most: int, count: CountText, pointer: str = ""
 ) -> ResumeState:
-    """A checkpoint held against the environment as it is now, and the first page of a new window. Stores nothing."""
-    drift = drift_of(checkpoint.environment, _now(checkpoint, lookout))
+    """Compares a checkpoint with the environment as it is now, and renders the first page. Stores nothing."""
+    drift = drift_of(checkpoint.environment, _environment_now(checkpoint, probe))
     page = resume_page(checkpoint, drift, window=checkpoint.window + 1, pointer=pointer, most=most, count=count)
     return ResumeState(checkpoint=checkpoint, drift=drift, page=page)
 
 
-def opened(
+def new_window_page(
     checkpoints: Checkpoints, state: WindowState, source: Checkpoint | None, *, pointer: str, most: int
 ) -> tuple[Checkpoint, HandoffPage]:
-    """The checkpoint a new window begins with, and its first page. `source` is one that was kept outside."""
+    """The checkpoint of a new window, and its first page. `source` is a checkpoint from a file."""
     before = source or checkpoints.load(state)
     foreign = source if source is not None and not checkpoints.holds(source) else None
-    made = checkpoints.made(state, reason="a new window", over=foreign)
-    made = replace(made, window=made.window + 1)
-    drift = drift_of(before.environment, _now(before, checkpoints.lookout)) if before else ()
+    checkpoint = checkpoints.make(state, reason="a new window", over=foreign)
+    checkpoint = replace(checkpoint, window=checkpoint.window + 1)
+    drift = drift_of(before.environment, _environment_now(before, checkpoints.probe)) if before else ()
     page = resume_page(
-        made,
+        checkpoint,
         drift,
-        window=made.window,
+        window=checkpoint.window,
         said=checkpoints.last_words(state),
         pointer=pointer,
         most=most,
         count=checkpoints.count,
     )
-    return made, page
+    return checkpoint, page
 
 
-def _now(checkpoint: Checkpoint, lookout: EnvironmentProbe | None) -> Environment:
-    """The environment as it is, with the files and services that a checkpoint names."""
-    then = checkpoint.environment
-    if lookout is None:
+def _environment_now(checkpoint: Checkpoint, probe: EnvironmentProbe | None) -> Environment:
+    """The environment now, with the files and services that a checkpoint names."""
+    recorded = checkpoint.environment
+    if probe is None:
         return Environment()
-    return lookout.look([file.path for file in then.paths], [service.address for service in then.services])
+    return probe.look([file.path for file in recorded.paths], [service.address for service in recorded.services])

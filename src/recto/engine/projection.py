@@ -1,7 +1,7 @@
-"""The window's state as the fold of a transcript: messages come in, decisions take out, restores bring back.
+"""The events of a window, and the state they add up to: messages are added, decisions evict, restores bring back.
 
-It starts from the last snapshot and reads what follows, so its cost does not grow with the history. It can be thrown
-away at any moment and is the same again, on this machine or another. It appends nothing.
+The projection starts from the last snapshot and reads what follows, so its cost does not grow with the history. It can
+be discarded at any time and is rebuilt the same, on this machine or another.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ UNSAVED, HOST_COMPACTED = "checkpoint_unsaved", "host_compacted"
 ANNOUNCED, REQUIRED = "auto_compact_warning", "auto_compact_required"
 FIDELITY_LOW, JUDGED = "fidelity_low", "fidelity_judged"
 WRITTEN = frozenset({COMPRESSED, COMPACTION, NEW_WINDOW})
-"""Decisions for which something was written."""
+"""Decisions with a text that was written for them."""
 DECISIONS = frozenset({PRUNED, EVICTED, MERGED, TRIMMED}) | WRITTEN
 
-_TOLD = frozenset({ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, HANDOFF, CHECKPOINT, STANDING})
-"""What else changes a state."""
+_STATUS = frozenset({ZONE, WARNING, VIOLATION, USAGE, ANNOUNCED, NOTE, REPLAYED, HANDOFF, CHECKPOINT, STANDING})
+"""Other events that change a state."""
 
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
-"""What an event raises that only has the name of one of ours."""
+"""What is raised by an event that only has the name of one of ours, as an imported file may contain."""
 
 SNAPSHOT_EVERY = 256
-"""Entries between two snapshots: how far back an opening has to read."""
+"""Entries between two snapshots, and so how far back opening a session has to read."""
 _SHORT = 1024
-"""A session of so many entries that never had a snapshot is read from its beginning."""
+"""A session without a snapshot is read from its beginning, if it has at most this many entries."""
 _BEGINNING = 64
-"""Entries at the beginning of a longer one in which its system text and its task are looked for."""
+"""Entries at the beginning of a longer session that are read for its system text and its task."""
 
 
 def snapshot_key(number: int) -> str:
@@ -67,9 +67,9 @@ def replay_key(digest: str) -> str:
 def last_numbered(
     store: TranscriptStore, session: str, key_of: Callable[[int], str], known: int = 0
 ) -> tuple[int, Entry | None]:
-    """The last of the events that are numbered by their keys, and its number. Few look-ups, however many there are.
+    """The last of the events that are numbered by their keys, and its number, in a logarithmic number of look-ups.
 
-    `known` is a number that is not above the last one; 0 where nothing is known.
+    `known` is a lower bound for the number.
     """
 
     def numbered(number: int) -> Entry | None:
@@ -122,7 +122,7 @@ class WindowProjection:
         self.snapshots = 0
         """How many snapshots there are."""
         self.snapshot_at = 0
-        """Where the last one stands."""
+        """The entry of the last one."""
         self._store = store
         self._session = session
         self._messages = messages
@@ -130,65 +130,65 @@ class WindowProjection:
         self._state: WindowState | None = None
 
     def state(self) -> WindowState:
-        """The state as of the end of the transcript, whoever wrote there."""
+        """The state as of the end of the transcript, whichever process wrote there."""
         head = self._store.head(self._session)
         if self._state is None or self._state.seq > head.seq:
-            self._state = self._opened(head)
+            self._state = self._open(head)
         if self._state.seq < head.seq:
             for entry in self._store.read(self._session, self._state.seq + 1, head.seq):
-                self._take(self._state, entry)
+                self._apply(self._state, entry)
         return self._state
 
     def states(self, start: int, stop: int) -> Iterator[tuple[Entry, WindowState]]:
-        """The state as it was after each entry of a range: one state, which changes while it is looked at.
+        """The state after each entry of a range. One state is yielded, and changes from entry to entry.
 
-        It begins at the last snapshot before the range, or at the session's beginning. Where neither is near, nothing
-        is in before the range begins.
+        It begins at the last snapshot before the range, or at the beginning of the session. Where neither is near, the
+        state is empty before the range.
         """
         state = self._before(start)
         for entry in self._store.read(self._session, state.seq + 1, stop):
-            self._take(state, entry)
+            self._apply(state, entry)
             if entry.seq >= start:
                 yield entry, state
 
     def _before(self, start: int) -> WindowState:
         above, known = last_numbered(self._store, self._session, snapshot_key)[0] + 1, 0
-        found: Entry | None = None
+        newest: Entry | None = None
         while above - known > 1:
             middle = (known + above) // 2
             entry = self._store.find(self._session, snapshot_key(middle))
             if entry is not None and entry.seq < start:
-                known, found = middle, entry
+                known, newest = middle, entry
             else:
                 above = middle
-        if found is not None:
+        if newest is not None:
             with suppress(*_MALFORMED):
-                return self._from(found)
+                return self._from(newest)
         return WindowState(seq=0 if start <= _SHORT else start - 1)
 
-    def _opened(self, head: Head) -> WindowState:
+    def _open(self, head: Head) -> WindowState:
         snapshot = self._last_snapshot()
         if snapshot is not None:
             with suppress(*_MALFORMED):
                 return self._from(snapshot)
-        return WindowState() if head.seq <= _SHORT else self._entered_late(head)
+        return WindowState() if head.seq <= _SHORT else self._open_late(head)
 
     def _from(self, snapshot: Entry) -> WindowState:
-        about = json.loads(snapshot.content)
-        lines = self._lines(ranges_of(_seqs(about["in"], snapshot.seq)))
-        return WindowState.from_snapshot(about, lines, self._summary(about.get("summary", 0)))
+        payload = json.loads(snapshot.content)
+        messages = self._messages_in(ranges_of(_seqs(payload["in"], snapshot.seq)))
+        return WindowState.from_snapshot(payload, messages, self._summary(payload.get("summary", 0)))
 
     def _last_snapshot(self) -> Entry | None:
-        known, found = last_numbered(self._store, self._session, snapshot_key)
-        self.snapshots, self.snapshot_at = known, found.seq if found else 0
-        return found
+        count, snapshot = last_numbered(self._store, self._session, snapshot_key)
+        self.snapshots, self.snapshot_at = count, snapshot.seq if snapshot else 0
+        return snapshot
 
-    def _entered_late(self, head: Head) -> WindowState:
-        """The beginning with its task, and as much of the end as the room holds; what lies between has left."""
+    def _open_late(self, head: Head) -> WindowState:
+        """The beginning with its task, and as much of the end as the input budget holds; the rest counts as evicted."""
         state = WindowState()
         for entry in self._store.read(self._session, 1, _BEGINNING):
             if entry.kind == MESSAGE and (entry.role == "system" or (entry.role == "user" and not state.task_seq)):
-                state.add(self._line(entry))
+                state.add(self._message(entry))
         start, spent = head.seq, 0
         while start > _BEGINNING and spent <= self._input_budget:
             page = list(self._store.read(self._session, max(start - SNAPSHOT_EVERY, _BEGINNING) + 1, start))
@@ -199,106 +199,106 @@ class WindowProjection:
         state.seq = start
         return state
 
-    def _take(self, state: WindowState, entry: Entry) -> None:
+    def _apply(self, state: WindowState, entry: Entry) -> None:
         if entry.kind == MESSAGE:
-            state.add(self._line(entry))
+            state.add(self._message(entry))
         else:
-            with suppress(*_MALFORMED):  # one that only has the name of ours, as a file from elsewhere may hold
-                self._take_event(state, entry)
+            with suppress(*_MALFORMED):
+                self._apply_event(state, entry)
         state.seq = entry.seq
 
-    def _take_event(self, state: WindowState, entry: Entry) -> None:
+    def _apply_event(self, state: WindowState, entry: Entry) -> None:
         if entry.kind in DECISIONS:
-            about = json.loads(entry.content)
-            gone = _seqs(about["left"], entry.seq)
-            shrunk = [ShortenedResult(seq=int(seq), **shrunk) for seq, shrunk in about["shrunk"].items()]
-            summary = Summary.from_json(entry.seq, about["summary"]) if "summary" in about else state.summary
-            cache_mark = about.get("cache_mark") or state.cache_mark
-            state.evict(gone)
-            self._messages.forget(gone)
-            state.shorten(shrunk)
+            payload = json.loads(entry.content)
+            evicted = _seqs(payload["left"], entry.seq)
+            shortened = [ShortenedResult(seq=int(seq), **result) for seq, result in payload["shrunk"].items()]
+            summary = Summary.from_json(entry.seq, payload["summary"]) if "summary" in payload else state.summary
+            cache_mark = payload.get("cache_mark") or state.cache_mark
+            state.evict(evicted)
+            self._messages.forget(evicted)
+            state.shorten(shortened)
             state.summary, state.cache_mark = summary, cache_mark
             state.windows += entry.kind == NEW_WINDOW
             state.last_edit = entry.seq
         elif entry.kind in (PINNED, UNPINNED, RESTORED):
-            self._take_pins(state, entry, json.loads(entry.content))
+            self._apply_pins(state, entry, json.loads(entry.content))
             state.last_edit = entry.seq if entry.kind != UNPINNED else state.last_edit
-        elif entry.kind in _TOLD:
-            _told(state, entry)
+        elif entry.kind in _STATUS:
+            _apply_status(state, entry)
         elif entry.kind == SNAPSHOT:
             self.snapshots = max(self.snapshots, int((entry.key or "/0").rpartition("/")[2]))
             self.snapshot_at = entry.seq
 
     def _summary(self, decision: int) -> Summary | None:
-        """What a decision wrote; nothing for none."""
+        """The summary of a decision; None for 0."""
         entry = next(iter(self._store.read(self._session, decision, decision)), None) if decision else None
         return Summary.from_json(decision, json.loads(entry.content)["summary"]) if entry else None
 
-    def _take_pins(self, state: WindowState, entry: Entry, about: Mapping[str, Any]) -> None:
+    def _apply_pins(self, state: WindowState, entry: Entry, payload: Mapping[str, Any]) -> None:
         if entry.kind == UNPINNED:
-            state.pins -= set(about["seqs"])
+            state.pins -= set(payload["seqs"])
             return
         if entry.kind == PINNED:
-            back = _seqs([[seq, seq] for seq in about["seqs"]], entry.seq)
+            restored = _seqs([[seq, seq] for seq in payload["seqs"]], entry.seq)
         else:
-            shrunk = [int(seq) for seq in about["shrunk"]]
-            back = _seqs([*about["left"], *([seq, seq] for seq in shrunk)], entry.seq)
-        missing = {seq for seq in back if entry.kind == RESTORED or seq not in state.messages}
-        lines = self._lines(ranges_of(sorted(missing)))
-        state.pins |= set(back)
-        state.restore(lines)
-        if entry.kind == RESTORED and state.summary is not None and state.summary.decision_seq == about["decision"]:
-            state.summary = self._summary(about.get("replaces", 0))
+            shortened = [int(seq) for seq in payload["shrunk"]]
+            restored = _seqs([*payload["left"], *([seq, seq] for seq in shortened)], entry.seq)
+        missing = {seq for seq in restored if entry.kind == RESTORED or seq not in state.messages}
+        messages = self._messages_in(ranges_of(sorted(missing)))
+        state.pins |= set(restored)
+        state.restore(messages)
+        if entry.kind == RESTORED and state.summary is not None and state.summary.decision_seq == payload["decision"]:
+            state.summary = self._summary(payload.get("replaces", 0))
             state.shown_handoff = 0, 0
 
-    def _lines(self, ranges: list[list[int]]) -> list[WindowMessage]:
+    def _messages_in(self, ranges: list[list[int]]) -> list[WindowMessage]:
         return [
-            self._line(entry)
+            self._message(entry)
             for first, last in ranges
             for entry in self._store.read(self._session, first, last)
             if entry.kind == MESSAGE
         ]
 
-    def _line(self, entry: Entry) -> WindowMessage:
-        known = entry.tokens if entry.counter == self._messages.meter.name else None
-        return self._messages.take(entry.seq, entry.id, entry.content, entry.wire, known)
+    def _message(self, entry: Entry) -> WindowMessage:
+        tokens = entry.tokens if entry.counter == self._messages.meter.name else None
+        return self._messages.take(entry.seq, entry.id, entry.content, entry.wire, tokens)
 
 
 def _seqs(ranges: Iterable[Iterable[int]], before: int) -> list[int]:
-    """The entries that ranges stand for. Raises `ValueError` for any that do not stand before the one naming them."""
-    found = [(first, last) for first, last in ranges]
-    if any(not 0 < first <= last < before for first, last in found):
+    """The entries in ranges. Raises `ValueError` for an entry that is not before the event that names it."""
+    pairs = [(first, last) for first, last in ranges]
+    if any(not 0 < first <= last < before for first, last in pairs):
         raise ValueError("entries that are not there")
-    return seqs_in(found)
+    return seqs_in(pairs)
 
 
-def _told(state: WindowState, entry: Entry) -> None:
-    about = json.loads(entry.content)
+def _apply_status(state: WindowState, entry: Entry) -> None:
+    payload = json.loads(entry.content)
     if entry.kind == ZONE:
-        state.zone = about["after"]
+        state.zone = payload["after"]
     elif entry.kind == USAGE:
-        state.reported_tokens, state.counted_tokens = about["reported"], about["counted"]
+        state.reported_tokens, state.counted_tokens = payload["reported"], payload["counted"]
     elif entry.kind == ANNOUNCED:
         state.budget_levels[ANNOUNCED] = "warning"
     elif entry.kind in (CHECKPOINT, HANDOFF, REPLAYED):
-        _went_on(state, entry, about)
+        _apply_continuity(state, entry, payload)
     elif entry.kind == STANDING:
-        state.standing_digest = about["digest"]
+        state.standing_digest = payload["digest"]
     elif entry.kind == NOTE:
-        if about.get("kind") in NOTE_KINDS and isinstance(about.get("text"), str):  # others may have notes of their own
-            note = Note(seq=entry.seq, kind=about["kind"], text=about["text"], critical=about.get("critical") is True)
-            state.note(note)
+        kind, text = payload.get("kind"), payload.get("text")
+        if kind in NOTE_KINDS and isinstance(text, str):  # imported sessions may have notes of their own
+            state.note(Note(seq=entry.seq, kind=kind, text=text, critical=payload.get("critical") is True))
     else:
-        state.budget_levels[about["component"]] = about["level"]
+        state.budget_levels[payload["component"]] = payload["level"]
 
 
-def _went_on(state: WindowState, entry: Entry, about: Mapping[str, Any]) -> None:
+def _apply_continuity(state: WindowState, entry: Entry, payload: Mapping[str, Any]) -> None:
     if entry.kind == CHECKPOINT:
         state.budget_levels[CHECKPOINT] = "warning"
-        version = about.get("version")
-        if isinstance(version, int) and 0 < version < 2**53:  # others may have checkpoints of their own
+        version = payload.get("version")
+        if isinstance(version, int) and 0 < version < 2**53:  # imported sessions may have their own
             state.checkpoints = version
-    elif entry.kind == HANDOFF and about.get("pending") is True:
-        state.shown_handoff = entry.seq, 0  # it waits for the next question
-    elif entry.kind == REPLAYED and about.get("to") != "host":
-        state.shown_handoff = about["handoff"], about["question"]
+    elif entry.kind == HANDOFF and payload.get("pending") is True:
+        state.shown_handoff = entry.seq, 0  # pending until the next question
+    elif entry.kind == REPLAYED and payload.get("to") != "host":
+        state.shown_handoff = payload["handoff"], payload["question"]

@@ -116,7 +116,7 @@ def resume(context: McpContext, request: params.ResumeParams) -> ResumeResult:
 
 
 def _resume(session: Session) -> ResumeResult | None:
-    from recto.engine.continuity import resumed  # noqa: PLC0415  # loading the patterns of facts takes a while
+    from recto.engine.continuity import resume_state  # noqa: PLC0415  # loading the patterns of facts takes a while
 
     continuity = session.window.continuity
     checkpoint = continuity.newest()
@@ -124,8 +124,8 @@ def _resume(session: Session) -> ResumeResult | None:
     if checkpoint is None or entry is None:
         return None
     pointer = pointer_to(session.key, entry.seq)
-    most, lookout = continuity.rules.resume_tokens, continuity.checkpoints.lookout
-    state = resumed(checkpoint, lookout, most=most, count=session.meter.count, pointer=pointer)
+    most, probe = continuity.rules.resume_tokens, continuity.checkpoints.probe
+    state = resume_state(checkpoint, probe, most=most, count=session.meter.count, pointer=pointer)
     return ResumeResult(
         session=session_in(session.key),
         version=checkpoint.version,

@@ -557,7 +557,7 @@ FORGED = (
 
 @pytest.mark.parametrize(
     "kind",
-    sorted(projection.DECISIONS | projection._TOLD | {projection.PINNED, projection.UNPINNED, projection.RESTORED}),
+    sorted(projection.DECISIONS | projection._STATUS | {projection.PINNED, projection.UNPINNED, projection.RESTORED}),
 )
 def test_an_event_that_only_has_the_name_of_one_of_ours_changes_nothing(kind):
     store = MemoryStore()

@@ -46,7 +46,7 @@ def measured(name: str, files: list[Path], path: Path) -> list[dict]:
 
         def take() -> None:
             for file in files:
-                importer.take(file)
+                importer.import_file(file)
 
         took = seconds(take)
         sessions = [summary.session for summary in store.sessions()]

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.calling import called
 
 import recto
-from recto.engine.checkpoint_files import folder_of
+from recto.engine.checkpoint_files import session_folder
 
 KEY = "agent:me:main"
 
@@ -84,7 +84,7 @@ def test_work_is_resumed_from_the_transcript_and_drift_makes_the_exit_code_one(h
 
 def test_work_is_resumed_from_a_file_alone_unless_it_is_stale_foreign_or_broken(home, run):
     run("checkpoint", "--doing", "mend tax.py")
-    file = folder_of(home / "kept", KEY) / "checkpoint.json"
+    file = session_folder(home / "kept", KEY) / "checkpoint.json"
     kept = file.read_bytes()
     (home / "old.json").write_bytes(kept)
     run("checkpoint", "--done", "mend")

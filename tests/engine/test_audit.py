@@ -9,7 +9,7 @@ import pytest
 
 import recto
 from recto.engine import audit as auditing
-from recto.engine.audit import TOPICS, audit, closing, differences, line_of, reached
+from recto.engine.audit import TOPICS, audit, audit_line, differences, make_closing, tenant_sessions
 from recto.engine.projection import DECISIONS
 from recto.errors import InputError
 from recto.stores.memory import MemoryStore
@@ -119,7 +119,7 @@ def test_what_a_summary_cost_is_told():
     made = MemoryStore().append(
         KEY, [Draft(id="x", ts=1, role="event", kind="compaction", content=json.dumps(about).encode())]
     )
-    line = line_of(made[0])
+    line = audit_line(made[0])
     assert (line.picodollars, line.messages, line.shrunk) == (1_500_000_000_005, 4, ((5, 5),))
     assert line.row()["dollars"] == pytest.approx(1.5)
 
@@ -140,13 +140,13 @@ def test_an_audit_of_a_tenant_stays_with_it():
     keys = [stored_key("agent:a:x", "t1"), stored_key("agent:b:y", "t1"), stored_key("agent:a:x", "t2"), "agent:a:x"]
     for key in keys:
         store.append(key, [Draft(id="1", ts=1, role="user", content=b"{}")])
-    assert list(reached(store, keys[0])) == sorted(keys[:2])
-    assert list(reached(store, keys[3])) == ["agent:a:x"]
+    assert list(tenant_sessions(store, keys[0])) == sorted(keys[:2])
+    assert list(tenant_sessions(store, keys[3])) == ["agent:a:x"]
 
 
 def exported(store: MemoryStore, asked: AuditFilter) -> list[dict]:
     lines = [line.row() for line in audit(store, KEY, asked)]
-    return json.loads(json.dumps([*lines, closing(store.head(KEY), KEY, asked, len(lines)).row()]))
+    return json.loads(json.dumps([*lines, make_closing(store.head(KEY), KEY, asked, len(lines)).row()]))
 
 
 def differ(store: MemoryStore, rows: list[dict]) -> list[str]:
@@ -180,7 +180,7 @@ def test_an_export_holds_also_when_the_session_went_on():
 
 
 def test_a_closing_comes_back_as_it_was_from_both_forms(store):
-    made = closing(store.head(KEY), KEY, AuditFilter(kinds=("pin",), limit=3), 2)
+    made = make_closing(store.head(KEY), KEY, AuditFilter(kinds=("pin",), limit=3), 2)
     assert AuditClosing.of(json.loads(json.dumps(made.row()))) == made
     from recto.transcript.audit import COLUMNS
 

@@ -23,7 +23,7 @@ from recto.continuity.checkpoints.checkpoint import Checkpoint, Environment, Ite
 from recto.continuity.checkpoints.drift import drift_of
 from recto.continuity.checkpoints.handoff import FOOTER, resume_page
 from recto.continuity.checkpoints.schema import checkpoint_from
-from recto.engine.checkpoint_files import folder_of, safe_name
+from recto.engine.checkpoint_files import safe_name, session_folder
 from recto.engine.context_window_manager import ContextWindowManager
 from recto.engine.environment import EnvironmentProbe
 from recto.engine.fork import fork
@@ -299,7 +299,7 @@ def test_checkpoints_are_files_too(tmp_path):
     with opened("sliding_window", continuity={"folder": str(tmp_path)}) as session:
         session.append(user("Never touch migrations/."))
         entry = session.checkpoint(learnings="Lone \ud800 surrogates do no harm")
-        folder = folder_of(tmp_path, KEY)
+        folder = session_folder(tmp_path, KEY)
         kept = folder / "checkpoint.json"
         assert sorted(file.name for file in folder.iterdir()) == ["checkpoint.json", "checkpoint.md", "handoff.md"]
         assert checkpoint_from(kept.read_bytes(), session=KEY) == checkpoint_from(entry.content) == newest(session)
@@ -354,35 +354,35 @@ def test_what_changed_around_the_work_is_told_as_drift(place):
         service = f"127.0.0.1:{server.getsockname()[1]}"
         look = EnvironmentProbe(directory=str(place))
         paths = ["tax.py", str(place / "old.py"), "../outside", "missing.py"]
-        then = look.look(paths, [service])
+        then = look.examine(paths, [service])
         assert (then.branch, len(then.head), then.dirty) == ("main", 40, ())
         assert [file.path for file in then.paths] == ["tax.py", "old.py"]
         assert then.missing == ("missing.py",)
-        assert drift_of(then, look.look(paths, [service])) == ()
+        assert drift_of(then, look.examine(paths, [service])) == ()
     (place / "tax.py").write_text("rate = 8\n")
     (place / "old.py").unlink()
     git(place, "checkout", "-q", "-b", "other")
     git(place, "commit", "-q", "--allow-empty", "-m", "second")
-    found = drift_of(then, look.look(paths, [service]))
+    found = drift_of(then, look.examine(paths, [service]))
     assert [one.kind for one in found] == ["branch", "head", "dirty", "changed", "missing", "service"]
     assert drift_of(then, Environment())[0].kind == "unknown"
 
 
 def test_a_touch_without_a_change_is_no_drift(place):
     look = EnvironmentProbe(directory=str(place))
-    then = look.look(["tax.py"])
+    then = look.examine(["tax.py"])
     (place / "tax.py").write_text("rate = 7\n")
-    assert drift_of(then, look.look(["tax.py"])) == ()
+    assert drift_of(then, look.examine(["tax.py"])) == ()
 
 
 def test_only_hosts_that_the_settings_allow_are_asked(place):
     with socket.create_server(("127.0.0.2", 0)) as server:
         server.settimeout(0.05)
         address = f"127.0.0.2:{server.getsockname()[1]}"
-        assert EnvironmentProbe(directory=str(place)).look(services=[address, "example.com:80", "x"]).services == ()
+        assert EnvironmentProbe(directory=str(place)).examine(services=[address, "example.com:80", "x"]).services == ()
         with pytest.raises(TimeoutError):
             server.accept()
-        allowed = EnvironmentProbe(directory=str(place), hosts=("127.0.0.2",)).look(services=[address])
+        allowed = EnvironmentProbe(directory=str(place), hosts=("127.0.0.2",)).examine(services=[address])
         assert [service.alive for service in allowed.services] == [True]
 
 
@@ -391,15 +391,15 @@ def test_pipes_links_and_what_lies_outside_are_not_read(place):
 
     os.mkfifo(place / "pipe")
     (place / "link").symlink_to("/etc/hostname")
-    found = EnvironmentProbe(directory=str(place)).look(["pipe", "link", "/etc/hostname", "x\0y", "a" * 5_000])
+    found = EnvironmentProbe(directory=str(place)).examine(["pipe", "link", "/etc/hostname", "x\0y", "a" * 5_000])
     assert found.paths == ()
 
 
 def test_without_git_or_without_a_directory_nothing_breaks(tmp_path, monkeypatch):
-    assert EnvironmentProbe(directory=str(tmp_path)).look().head == ""
-    assert EnvironmentProbe(directory=str(tmp_path / "none")).look() == Environment()
+    assert EnvironmentProbe(directory=str(tmp_path)).examine().head == ""
+    assert EnvironmentProbe(directory=str(tmp_path / "none")).examine() == Environment()
     monkeypatch.setenv("PATH", "/nowhere")
-    assert EnvironmentProbe(directory=str(tmp_path)).look().directory == str(tmp_path.resolve())
+    assert EnvironmentProbe(directory=str(tmp_path)).examine().directory == str(tmp_path.resolve())
 
 
 # A new window
@@ -492,7 +492,7 @@ def test_work_goes_on_from_a_file_alone(tmp_path):
         session.append_all(writes_todos(1, ("read it", "completed"), ("rename", "in_progress")))
         session.checkpoint(services="localhost:1")
         kept = newest(session)
-    file = folder_of(tmp_path, KEY) / "checkpoint.json"
+    file = session_folder(tmp_path, KEY) / "checkpoint.json"
     with opened("sliding_window") as session:
         session.resume(file)
         session.append(user("Go on."))
@@ -671,7 +671,7 @@ def test_a_real_session_is_resumed_in_a_fresh_process_by_its_checkpoint_alone(da
             facts = extract_facts(told)
             tasks = {fact.text: fact.about for fact in facts if fact.kind == "progress"}
             done = {text for text in {*done, *tasks} if tasks.get(text, "completed") == "completed"}
-            run = [sys.executable, "-c", RESUMED, str(folder_of(tmp_path, KEY) / "checkpoint.json")]
+            run = [sys.executable, "-c", RESUMED, str(session_folder(tmp_path, KEY) / "checkpoint.json")]
             again = json.loads(subprocess.run(run, check=True, capture_output=True, timeout=60).stdout)
             held = [fact for fact in facts if fact.open]
             begun = [fact for fact in facts if fact.kind == "progress" and fact.about == "in_progress"]

@@ -52,7 +52,7 @@ def examined(path: Path, *, mend: bool = False, embedder=None) -> list[CheckFind
         indexer = Indexer(store, SqliteIndex(f"{path}-recall"), lexicon=PorterLexicon(), embedder=embedder)
         with closing(indexer):
             return [
-                one for one in Doctor(indexer).examine(mend=mend) if one.about != "embedder" or one.cure[:3] == "see"
+                one for one in Doctor(indexer).examine(repair=mend) if one.about != "embedder" or one.cure[:3] == "see"
             ]
 
 

@@ -14,7 +14,16 @@ from threading import Thread
 
 import pytest
 
-from recto.engine.doctor_checks import Address, CheckFinding, clock, disk, isolated, reach, rights, worst_first
+from recto.engine.doctor_checks import (
+    Address,
+    CheckFinding,
+    check_clock,
+    check_disk,
+    check_endpoints,
+    check_permissions,
+    run_check,
+    worst_first,
+)
 from recto.errors import SettingsError
 from recto.testing import FakeClock
 from recto.transcript.entries import SessionSummary
@@ -34,8 +43,8 @@ def open_folder() -> Iterator[Path]:
 
 
 def test_a_disk_with_too_little_room_says_how_much_is_missing(tmp_path):
-    assert grades(disk(tmp_path, "transcripts", needed=1)) == ["fine"]
-    (found,) = disk(tmp_path, "transcripts", needed=10**18)
+    assert grades(check_disk(tmp_path, "transcripts", required=1)) == ["fine"]
+    (found,) = check_disk(tmp_path, "transcripts", required=10**18)
     assert found.grade == "problem"
     assert "TB free" not in found.says.partition(",")[2]
     assert found.cure.startswith("free ")
@@ -45,11 +54,11 @@ def test_what_others_can_read_is_told_and_its_cure_cures_it(open_folder):
     file = open_folder / "a store.db"
     file.write_bytes(b"x")
     file.chmod(0o644)
-    (found,) = rights([open_folder, file])
+    (found,) = check_permissions([open_folder, file])
     assert found.grade == "problem"
     assert f"can read '{file}'" in found.says
     subprocess.run(["sh", "-c", found.cure], check=True)
-    assert grades(rights([open_folder, file])) == ["fine"]
+    assert grades(check_permissions([open_folder, file])) == ["fine"]
 
 
 def test_what_others_can_write_is_told(open_folder):
@@ -57,11 +66,11 @@ def test_what_others_can_write_is_told(open_folder):
     file.write_bytes(b"x")
     file.chmod(0o602)
     open_folder.chmod(0o777)
-    says = [one.says for one in rights([open_folder, file])]
+    says = [one.says for one in check_permissions([open_folder, file])]
     assert len(says) == 1
     assert f"write '{open_folder}' '{file}'" in says[0]
     open_folder.chmod(0o1777)
-    assert "'" + str(open_folder) + "'" not in next(iter(rights([open_folder, file]))).says
+    assert "'" + str(open_folder) + "'" not in next(iter(check_permissions([open_folder, file]))).says
 
 
 def test_a_folder_that_is_closed_protects_what_is_in_it(open_folder):
@@ -69,7 +78,7 @@ def test_a_folder_that_is_closed_protects_what_is_in_it(open_folder):
     file.write_bytes(b"x")
     file.chmod(0o666)
     open_folder.chmod(0o700)
-    assert grades(rights([open_folder, file])) == ["fine"]
+    assert grades(check_permissions([open_folder, file])) == ["fine"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -77,7 +86,7 @@ def test_what_cannot_be_written_is_told(tmp_path):
     file = tmp_path / "a.db"
     file.write_bytes(b"x")
     file.chmod(0o400)
-    assert grades(rights([file])) == ["problem"]
+    assert grades(check_permissions([file])) == ["problem"]
 
 
 def summary(ts: int) -> SessionSummary:
@@ -88,7 +97,7 @@ NOW = 1_790_000_000_000_000
 
 
 def test_a_clock_that_goes_and_is_ahead_of_everything_is_fine():
-    assert grades(clock(FakeClock(time=NOW, step=5_000), [summary(NOW)])) == ["fine"]
+    assert grades(check_clock(FakeClock(time=NOW, step=5_000), [summary(NOW)])) == ["fine"]
 
 
 @pytest.mark.parametrize(
@@ -101,14 +110,14 @@ def test_a_clock_that_goes_and_is_ahead_of_everything_is_fine():
     ],
 )
 def test_a_clock_that_is_wrong_is_told(ours, says):
-    (found,) = clock(ours, [])
+    (found,) = check_clock(ours, [])
     assert found.grade == "problem"
     assert says in found.says
     assert found.cure
 
 
 def test_an_entry_that_is_ahead_of_the_clock_is_told():
-    (found,) = clock(FakeClock(time=NOW, step=5_000), [summary(NOW + 3 * 86_400 * 10**6), summary(0)])
+    (found,) = check_clock(FakeClock(time=NOW, step=5_000), [summary(NOW + 3 * 86_400 * 10**6), summary(0)])
     assert found.grade == "problem"
     assert "'agent:a:main' is dated up to 3 days ahead" in found.says
 
@@ -136,7 +145,7 @@ def test_an_address_answers_or_does_not_and_no_key_is_sent_or_told():
             ports = [server.server_address[1], closed.getsockname()[1], silent.getsockname()[1]]
             urls = [f"http://me:hunter2@127.0.0.1:{port}/v1?key=hunter2" for port in ports]
             places = [Address(setting=f"s{place}.url", url=url, seconds=0.3) for place, url in enumerate(urls)]
-            found = list(reach([*places, Address(setting="s3.url", url="no address at all")]))
+            found = list(check_endpoints([*places, Address(setting="s3.url", url="no address at all")]))
             server.shutdown()
             thread.join()
     assert grades(found) == ["fine", "problem", "problem", "problem"]
@@ -158,7 +167,7 @@ def test_a_check_that_breaks_is_a_finding_and_what_it_found_before_is_kept():
         FileNotFoundError(2, "No such file", "x"),
         SettingsError("a.b", "no"),
     ):
-        found = isolated("a", lambda error=error: broken(error))
+        found = run_check("a", lambda error=error: broken(error))
         assert grades(found) == ["fine", "problem"]
         assert found[1].cure
         assert "hunter2" not in found[1].says

@@ -67,7 +67,7 @@ def test_all_real_data_imports_verifies_and_exports_identically(data, tmp_path, 
             # The folders of one set hold files of one name, so each is its own source under its own path.
             named = tmp_path / f"{file.parent.name}-{file.name}"
             named.symlink_to(file)
-            done = importer(store).take(named)
+            done = importer(store).import_file(named)
             assert done.entries == done.new
             assert not done.problems
             assert original(store, done.sessions[0]) == file.read_bytes()
@@ -79,13 +79,13 @@ def test_all_real_data_imports_verifies_and_exports_identically(data, tmp_path, 
 
         copy = recto_file(store, tmp_path / "all.jsonl")
     with closing(open_store(load(environ={}, arguments={"store": str(tmp_path / "copy.db")}))) as second:
-        importer(second).take(copy)
+        importer(second).import_file(copy)
         assert {summary.session: second.head(summary.session) for summary in second.sessions()} == heads
         assert recto_file(second, tmp_path / "copy.jsonl").read_bytes() == copy.read_bytes()
 
 
 def test_a_message_array_comes_back_as_messages_and_as_the_file(store, chat):
-    [session] = importer(store).take(chat).sessions
+    [session] = importer(store).import_file(chat).sessions
     assert json.loads(b"".join(export_messages(store, session))) == json.loads(chat.read_bytes())
     assert original(store, session) == chat.read_bytes()
 
@@ -95,9 +95,9 @@ def test_an_empty_session_exports_as_no_messages(store):
 
 
 def test_importing_again_stores_nothing_new(store, chat):
-    first = importer(store).take(chat)
+    first = importer(store).import_file(chat)
     head = store.head(first.sessions[0])
-    again = importer(store).take(chat)
+    again = importer(store).import_file(chat)
     assert (again.new, again.entries) == (0, first.entries)
     assert store.head(first.sessions[0]) == head
 
@@ -106,9 +106,9 @@ def test_a_file_that_grew_adds_only_what_is_new(store, tmp_path):
     file = tmp_path / "grows.jsonl"
     lines = [json.dumps(message) + "\n" for message in scripted_session(exchanges=5)]
     file.write_text("".join(lines[:10]))
-    session = importer(store).take(file).sessions[0]
+    session = importer(store).import_file(file).sessions[0]
     file.write_text("".join(lines))
-    done = importer(store).take(file)
+    done = importer(store).import_file(file)
     assert done.new == len(lines) - 10
     assert original(store, session) == file.read_bytes()
 
@@ -117,10 +117,10 @@ def test_a_file_that_changed_in_the_middle_is_refused_its_original_form(store, t
     file = tmp_path / "edited.json"
     messages = list(scripted_session(exchanges=3))
     file.write_text(json.dumps(messages))
-    session = importer(store).take(file).sessions[0]
+    session = importer(store).import_file(file).sessions[0]
     messages[-1]["content"] = "something else"
     file.write_text(json.dumps(messages))
-    importer(store).take(file)
+    importer(store).import_file(file)
     with pytest.raises(InputError, match="changed between"):
         original(store, session)
 
@@ -134,7 +134,7 @@ def test_a_malformed_line_is_named_and_nothing_is_imported(store, tmp_path):
     file = tmp_path / "bad.jsonl"
     file.write_bytes(b'{"role":"user","content":"a"}\n{"role":"user","content":\n{"role":"user","content":"b"}\n')
     with pytest.raises(MalformedFile) as caught:
-        importer(store).take(file)
+        importer(store).import_file(file)
     assert caught.value.line == 2
     assert store.sessions() == []
 
@@ -143,7 +143,7 @@ def test_keep_going_keeps_the_line_and_reports_it(store, tmp_path):
     file = tmp_path / "bad.jsonl"
     raw = b'{"role":"user","content":"a"}\n\xff\xfe not json\n{"role":"user","content":"b"}\n'
     file.write_bytes(raw)
-    done = importer(store).take(file, keep_going=True)
+    done = importer(store).import_file(file, keep_going=True)
     assert [problem.line for problem in done.problems] == [2]
     kinds = [entry.kind for entry in store.read(done.sessions[0])]
     assert kinds == ["message", "unreadable_line", "message", "imported"]
@@ -151,7 +151,7 @@ def test_keep_going_keeps_the_line_and_reports_it(store, tmp_path):
 
 
 def test_a_named_session_takes_the_file(store, chat):
-    assert importer(store).take(chat, session="agent:mine:main").sessions == ("agent:mine:main",)
+    assert importer(store).import_file(chat, session="agent:mine:main").sessions == ("agent:mine:main",)
     assert original(store, "agent:mine:main") == chat.read_bytes()
 
 
@@ -159,56 +159,57 @@ def test_several_conversations_cannot_go_to_one_session(store, tmp_path):
     file = tmp_path / "two.json"
     file.write_text('[{"messages":[{"role":"user","content":"a"}]},{"messages":[{"role":"user","content":"b"}]}]')
     with pytest.raises(InputError, match="2 conversations"):
-        importer(store).take(file, session="agent:mine:main")
+        importer(store).import_file(file, session="agent:mine:main")
     assert store.sessions() == []
-    done = importer(store).take(file)
+    done = importer(store).import_file(file)
     assert len(done.sessions) == 2
     assert original(store, done.sessions[1]) == file.read_bytes()
 
 
 def test_a_recto_file_keeps_its_chain(store, chat, tmp_path):
-    importer(store).take(chat)
+    importer(store).import_file(chat)
     file = recto_file(store, tmp_path / "out.jsonl")
     second = MemoryStore()
-    done = importer(second).take(file)
+    done = importer(second).import_file(file)
     assert done.new == done.entries
     session = done.sessions[0]
     assert second.head(session) == store.head(session)
-    assert importer(second).take(file).new == 0
+    assert importer(second).import_file(file).new == 0
 
 
 def test_a_recto_file_continues_a_session_that_has_its_beginning(store, chat, tmp_path):
-    session = importer(store).take(chat).sessions[0]
+    session = importer(store).import_file(chat).sessions[0]
     entries = list(store.read(session))
     second = MemoryStore()
     second.append(session, entries[:7])
-    importer(second).take(recto_file(store, tmp_path / "out.jsonl"))
+    importer(second).import_file(recto_file(store, tmp_path / "out.jsonl"))
     assert second.head(session) == store.head(session)
 
 
 def test_a_recto_file_never_mixes_with_another_history(store, chat, tmp_path):
-    session = importer(store).take(chat).sessions[0]
+    session = importer(store).import_file(chat).sessions[0]
     file = recto_file(store, tmp_path / "out.jsonl")
     second = MemoryStore()
-    importer(second).take(chat, session=session)
+    importer(second).import_file(chat, session=session)
     head = second.head(session)
     with pytest.raises(AppendConflict):
-        importer(second).take(file)
+        importer(second).import_file(file)
     assert second.head(session) == head
+    importer(second).import_file(file, session="agent:x:y")
     with pytest.raises(InputError, match="not empty"):
-        importer(second).take(file, session="agent:x:y") and importer(second).take(file, session="agent:x:y")
+        importer(second).import_file(file, session="agent:x:y")
     assert second.head("agent:x:y").seq == head.seq
 
 
 def test_a_recto_file_that_was_edited_is_refused_whole(store, chat, tmp_path):
-    importer(store).take(chat)
+    importer(store).import_file(chat)
     file = recto_file(store, tmp_path / "out.jsonl")
     edited = file.read_bytes().replace(b'"role": "user"', b'"role": "system"', 1)
     assert edited != file.read_bytes()
     file.write_bytes(edited)
     second = MemoryStore()
     with pytest.raises(MalformedFile):
-        importer(second).take(file)
+        importer(second).import_file(file)
     assert second.sessions() == []
 
 
@@ -219,7 +220,7 @@ def test_the_model_a_file_names_counts_it(store, tmp_path):
         '{"type":"message","role":"assistant","ts":"2026-01-01T00:00:00Z","model":"claude-opus-4-6","content":[]}\n'
     )
     plain = make_importer(load(environ={}), store)
-    plain.take(file)
+    plain.import_file(file)
     entry = store.tail("s-1", 2)[0]
     assert entry.counter.startswith("claude")
     assert entry.ts == 1_767_225_600_000_000
@@ -227,12 +228,12 @@ def test_the_model_a_file_names_counts_it(store, tmp_path):
 
 def test_progress_tells_every_byte_twice(store, chat):
     seen = []
-    importer(store).take(chat, advance=seen.append)
+    importer(store).import_file(chat, advance=seen.append)
     assert sum(seen) == 2 * chat.stat().st_size
 
 
 def test_verify_names_a_cut_tail_by_a_head_kept_elsewhere(store, chat):
-    session = importer(store).take(chat).sessions[0]
+    session = importer(store).import_file(chat).sessions[0]
     head = store.head(session)
     shorter = MemoryStore()
     shorter.append(session, list(store.read(session, 1, head.seq - 1)))

@@ -9,7 +9,7 @@ import pytest
 import recto
 from recto.config.factory import SystemClock
 from recto.engine.projection import SNAPSHOT
-from recto.engine.prompt_diff import MOST_LINES, compare, prompt_after
+from recto.engine.prompt_diff import MAX_LINES, compare, prompt_after
 from recto.engine.timeline import timeline
 from recto.recall.quoting import HEADER
 from recto.testing import scripted_session
@@ -231,7 +231,7 @@ def test_a_comparison_is_bounded_and_leaves_out_first_what_is_the_same():
         shown = compare(session.window, 1_010, 1_020)
         assert shown.more
         assert sorted(sides(shown)) == list(range(1_011, 1_021))
-        assert len(compare(session.window, 1, 1_020).lines) == MOST_LINES
+        assert len(compare(session.window, 1, 1_020).lines) == MAX_LINES
 
 
 def test_the_prompt_after_the_last_entry_costs_what_the_report_says():

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from tests.postgres import database
 
-from recto.engine.store_copy import Copied, copy, size_of
+from recto.engine.store_copy import CopiedSession, copy_store, count_entries
 from recto.engine.verification import verify
 from recto.errors import AppendConflict
 from recto.stores.memory import MemoryStore
@@ -55,8 +55,8 @@ def test_a_copy_in_another_kind_of_store_is_the_same_to_the_last_hash(tmp_path, 
     with opened(source, tmp_path) as one, opened(target, tmp_path) as other:
         filled(one)
         told: list[int] = []
-        done = list(copy(one, other, tell=told.append))
-        assert sum(told) == size_of(one) == sum(copied.new for copied in done) == 3000
+        done = list(copy_store(one, other, advance=told.append))
+        assert sum(told) == count_entries(one) == sum(copied.new for copied in done) == 3000
         assert everything(other) == everything(one)
         assert other.kept_heads() == one.kept_heads()
         assert verify(other).ok
@@ -78,14 +78,14 @@ def test_a_copy_that_was_cut_off_goes_on_where_it_ended():
     source, target = MemoryStore(), Broken()
     filled(source)
     with pytest.raises(ConnectionError):
-        list(copy(source, target))
-    before = size_of(target)
-    assert 0 < before < size_of(source)
+        list(copy_store(source, target))
+    before = count_entries(target)
+    assert 0 < before < count_entries(source)
     target.left = 100
-    assert sum(copied.new for copied in copy(source, target)) == size_of(source) - before
+    assert sum(copied.new for copied in copy_store(source, target)) == count_entries(source) - before
     assert everything(target) == everything(source)
-    assert list(copy(source, target)) == [
-        Copied(session=line.session, entries=line.entries, new=0) for line in source.sessions()
+    assert list(copy_store(source, target)) == [
+        CopiedSession(session=line.session, entries=line.entries, new=0) for line in source.sessions()
     ]
 
 
@@ -94,9 +94,9 @@ def test_another_history_is_never_put_behind_one_that_is_there():
     filled(source)
     target.append(SESSIONS[0], [Draft(id="other", ts=1, role="user", content=b"other")])
     with pytest.raises(AppendConflict, match="another history"):
-        list(copy(source, target))
+        list(copy_store(source, target))
     assert target.head(SESSIONS[0]).seq == 1
     longer = MemoryStore()
     longer.append(SESSIONS[0], drafts(1, 301))
     with pytest.raises(AppendConflict, match="longer"):
-        list(copy(source, longer))
+        list(copy_store(source, longer))

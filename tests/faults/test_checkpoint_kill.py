@@ -20,7 +20,7 @@ from recto.continuity.checkpoints.checkpoint import Changes
 from recto.continuity.checkpoints.handoff import FOOTER, HEADER
 from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.engine import checkpoints as saving
-from recto.engine.checkpoint_files import folder_of, write_whole
+from recto.engine.checkpoint_files import session_folder, write_atomically
 from recto.engine.continuity import read_checkpoint
 from recto.errors import CheckpointRefused
 from recto.stores.sqlite import SqliteStore
@@ -50,7 +50,7 @@ def write(folder: Path, acknowledge: Callable[[str], None], way: Callable[[Path,
     for number in itertools.count():
         pair = window.continuity.checkpoint(Changes(learnings=(f"{number} {LONG}",)))
         acknowledge(str(json.loads(pair[0].content)["version"]))
-        files = {path: path.read_bytes() for path in folder_of(folder / "files", KEY).glob("[!.]*")}
+        files = {path: path.read_bytes() for path in session_folder(folder / "files", KEY).glob("[!.]*")}
         for _ in range(10):  # so that as many kills fall into the writing of files as into that of the store
             for path, content in files.items():
                 way(path, content)
@@ -58,7 +58,7 @@ def write(folder: Path, acknowledge: Callable[[str], None], way: Callable[[Path,
 
 def broken(folder: Path, acknowledged: int) -> list[str]:
     """Everything that is wrong after a kill."""
-    files = folder_of(folder / "files", KEY)
+    files = session_folder(folder / "files", KEY)
     wrong: list[str] = []
     try:
         made = read_checkpoint(files / "checkpoint.json", session=KEY)
@@ -97,7 +97,7 @@ def run(folder: Path, cycles: int, way: Callable[[Path, bytes], None]) -> list[s
         acknowledged = int(lines[-1])
         wrong = broken(folder, acknowledged)
         found += wrong
-        if way is write_whole:
+        if way is write_atomically:
             assert stored(folder) in (acknowledged, acknowledged + 1)
         elif found:
             break
@@ -107,7 +107,7 @@ def run(folder: Path, cycles: int, way: Callable[[Path, bytes], None]) -> list[s
 @pytest.mark.promise
 def test_a_checkpoint_is_whole_whenever_its_writer_dies(swift_folder, scale):
     cycles = scale(20, ci=80, release=3_000)
-    assert run(swift_folder, cycles, write_whole) == []
+    assert run(swift_folder, cycles, write_atomically) == []
     with SqliteStore(swift_folder / "a.db") as store:
         assert findings(store) == []
         kinds = [entry.kind for entry in store.read(KEY, 2)]

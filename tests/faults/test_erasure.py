@@ -17,7 +17,7 @@ from witness import Child, draft, findings
 
 from recto.config import Settings, load
 from recto.config.factory import derived_folders, make_indexer
-from recto.engine.erasure import ERASED, FINISHED, SESSION, Eraser, erasures, sessions_of
+from recto.engine.erasure import ERASED, ERASURE_SESSION, FINISHED, Eraser, erasable_sessions, read_erasures
 from recto.engine.verification import verify
 from recto.errors import IndexCorrupt, InputError, StoreReadOnly, TailCut, UnknownSession
 from recto.gateway.lineage import Lineage, LineagePoint
@@ -116,7 +116,10 @@ def test_no_byte_of_an_erased_tenant_stays_in_the_files_of_a_database():
             assert with_word(server.files / "base", CANARY) != []
             with contextlib.closing(store.index(lock_timeout=20)) as index:
                 doing = eraser(store, index)
-                assert [one.session for one in doing.erase([*sessions_of(store, "acme"), "plain"])] == [ACME, "plain"]
+                assert [one.session for one in doing.erase([*erasable_sessions(store, "acme"), "plain"])] == [
+                    ACME,
+                    "plain",
+                ]
                 with server.admin() as connection:
                     connection.execute("CHECKPOINT")
                 assert with_word(server.files / "base", CANARY) != [], "the control: rows alone are not bytes"
@@ -159,11 +162,11 @@ def test_that_it_was_done_by_whom_and_why_and_where_the_chain_ended_is_kept(pair
     head = store.head("gone")
     [done] = eraser(store, index, "the user asked").erase(["gone"])
     assert (done.session, done.end, done.by, done.reason) == ("gone", head, "Ada", "the user asked")
-    assert erasures(store) == {"gone": [done]}
-    assert [entry.kind for entry in store.read(SESSION)] == [ERASED, FINISHED]
+    assert read_erasures(store) == {"gone": [done]}
+    assert [entry.kind for entry in store.read(ERASURE_SESSION)] == [ERASED, FINISHED]
     assert verify(store).ok
     assert list(eraser(store, index).erase(["gone"])) == [done], "again, and nothing changes"
-    assert store.head(SESSION).seq == 2
+    assert store.head(ERASURE_SESSION).seq == 2
 
 
 def test_nothing_is_erased_without_a_reason_or_a_session(pair):
@@ -174,8 +177,8 @@ def test_nothing_is_erased_without_a_reason_or_a_session(pair):
     with pytest.raises(UnknownSession):
         list(eraser(store, index).erase(["never was"]))
     with pytest.raises(InputError, match="tenant"):
-        sessions_of(store, "nobody")
-    assert store.head(SESSION) == EMPTY_HEAD
+        erasable_sessions(store, "nobody")
+    assert store.head(ERASURE_SESSION) == EMPTY_HEAD
 
 
 def test_heads_kept_elsewhere_agree_with_an_erasure_or_are_told(pair):
@@ -202,7 +205,7 @@ def test_who_removes_a_session_without_a_record_is_seen(tmp_path):
         for _ in range(2):  # also where one of that name was erased rightly before
             store.append("gone", said("one", "x")[:3])
             heads = (tmp_path / "a.db-heads").read_bytes()
-            if store.head(SESSION) == EMPTY_HEAD:
+            if store.head(ERASURE_SESSION) == EMPTY_HEAD:
                 list(eraser(store, index).erase(["gone"]))
         store.erase("gone")
         (tmp_path / "a.db-heads").write_bytes(heads)
@@ -233,9 +236,9 @@ def test_an_erasure_that_was_cut_off_anywhere_is_finished_when_it_is_asked_for_a
             [done] = again.erase(["gone"])
             again.clean_up(["gone"], [], scrub=True)
             assert done.reason == ("asked for" if steps > 0 else "another reason")
-            assert [one.is_finished for one in erasures(store)["gone"]] == [True]
-            assert [line.session for line in store.sessions()] == [SESSION, "stays"]
-            assert list(store.kept_heads()) == ["stays", SESSION]
+            assert [one.is_finished for one in read_erasures(store)["gone"]] == [True]
+            assert [line.session for line in store.sessions()] == [ERASURE_SESSION, "stays"]
+            assert list(store.kept_heads()) == ["stays", ERASURE_SESSION]
             assert findings(store) == []
         assert with_word(folder, CANARY) == []
 
@@ -281,16 +284,16 @@ def test_a_tenant_goes_whole_with_its_notes_and_its_memory_and_others_stay(tmp_p
             store.append(session, said("one", "x")[:2])
         for whose in ("tenant-acme", "tenant-acmes", "own"):
             (tmp_path / "transcript.db-memory" / whose / "a").mkdir(parents=True)
-        names = sessions_of(store, "acme")
+        names = erasable_sessions(store, "acme")
         assert names == [notes[0], ACME, stored_key("b", "acme")]
         doing = eraser(store, index)
         list(doing.erase(names))
         doing.clean_up(names, derived_folders(settings, store, names, "acme"), scrub=True)
-        left = {line.session for line in store.sessions()} - {SESSION}
+        left = {line.session for line in store.sessions()} - {ERASURE_SESSION}
         assert left == {stored_key("b", "acmes"), GLOBEX, "plain", *notes[1:]}
         left = {folder.name for folder in (tmp_path / "transcript.db-memory").iterdir()}
         assert left == {"own", "tenant-acmes"}
-        assert sessions_of(store, "acme") == names, "asked again, it is known that they were there"
+        assert erasable_sessions(store, "acme") == names, "asked again, it is known that they were there"
         assert verify(store).ok
 
 

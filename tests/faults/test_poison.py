@@ -124,7 +124,7 @@ def by_file(session: Session, number: int, text: str) -> None:
         return
     path = Path(session.meta_folder) / f"{number}.json"
     path.write_text(json.dumps([{"role": "user", "content": text}, {"role": "assistant", "content": "Yes."}]))
-    make_importer(load(environ={}), session.store).take(path, session=f"agent:default:imported{number}")
+    make_importer(load(environ={}), session.store).import_file(path, session=f"agent:default:imported{number}")
 
 
 def by_summary(session: Session, number: int, text: str) -> None:

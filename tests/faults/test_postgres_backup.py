@@ -9,7 +9,7 @@ import pytest
 from own_postgres import ROLE, Server, own_server
 from witness import draft, findings
 
-from recto.engine.store_copy import copy
+from recto.engine.store_copy import copy_store
 from recto.engine.verification import verify
 from recto.errors import TailCut
 from recto.stores.postgres import PostgresStore
@@ -130,10 +130,10 @@ def _of(head) -> tuple[int, bytes]:
 def test_a_store_goes_into_a_file_and_back_into_another_database(server, tmp_path):
     url = filled(server, "there")
     with PostgresStore(url) as store, SqliteStore(tmp_path / "backup.db") as file:
-        list(copy(store, file))
+        list(copy_store(store, file))
         assert verify(file).ok
         with PostgresStore(server.made("and_back")) as back:
-            list(copy(file, back))
+            list(copy_store(file, back))
             assert verify(back, heads=store.kept_heads()).ok
             assert list(back.read(ACME)) == list(store.read(ACME))
             assert back.damage() == []

@@ -159,9 +159,9 @@ def test_nobody_can_name_list_copy_bring_or_take_the_keys(tmp_path):
     with SqliteStore(tmp_path / "b.db") as other:
         for keep_going in (False, True):
             with pytest.raises(InputError, match="Recto's own"):
-                make_importer(Settings(), other).take(Path(file), keep_going=keep_going)
+                make_importer(Settings(), other).import_file(Path(file), keep_going=keep_going)
         with pytest.raises(InputError, match="Recto's own"):
-            make_importer(Settings(), other).take(Path(file), session=SESSION)
+            make_importer(Settings(), other).import_file(Path(file), session=SESSION)
         assert Keys(other, FakeClock()).list() == ()
 
 

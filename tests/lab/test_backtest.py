@@ -295,5 +295,5 @@ def _begun(file: Path, part: Path) -> list[list[Entry]]:
     """The first sixty messages of each session of a file."""
     part.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:200]))
     with closing(MemoryStore()) as store:
-        sessions = make_importer(settings(16_000), store).take(part).sessions
+        sessions = make_importer(settings(16_000), store).import_file(part).sessions
         return [[entry for entry in store.read(name) if entry.kind == "message"][:60] for name in sessions]

@@ -23,7 +23,7 @@ def lines(file: Path) -> list[dict]:
 def test_an_imported_session_holds_each_fact_in_the_entries_that_the_needs_name(tmp_path, kind, wire):
     called_at(tmp_path, "simulate", kind, "--turns", "120", "--wire", wire, "-o", "a.jsonl", "--needs", "needs.jsonl")
     with closing(MemoryStore()) as store:
-        done = make_importer(Settings(), store).take(tmp_path / "a.jsonl")
+        done = make_importer(Settings(), store).import_file(tmp_path / "a.jsonl")
         entries = {entry.seq: entry for entry in store.read(done.sessions[0])}
     assert done.problems == ()
     names = {"chat": "openai.chat", "responses": "openai.responses", "messages": "anthropic.messages"}

@@ -100,7 +100,7 @@ def _take_in(told: HookInput, settings: Settings, store: TranscriptStore) -> Non
     if told.transcript is None or not told.transcript.is_file():
         return
     key = TenantStore(store, settings.tenant).key(told.session)
-    make_importer(settings, store).take(told.transcript, session=key, keep_going=True)
+    make_importer(settings, store).import_file(told.transcript, session=key, keep_going=True)
 
 
 def _waiting(agent: CodingAgent, told: HookInput, settings: Settings, store: TranscriptStore) -> str:

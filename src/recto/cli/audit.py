@@ -24,7 +24,7 @@ from recto.cli.sessions import known_session
 from recto.config import Settings
 from recto.config.factory import open_store
 from recto.engine.erasure import ERASED
-from recto.engine.erasure import SESSION as ERASURES
+from recto.engine.erasure import ERASURE_SESSION as ERASURES
 from recto.errors import InputError
 from recto.transcript.audit import COLUMNS, AuditFilter, AuditLine, table_cells
 from recto.transcript.entries import Head
@@ -145,13 +145,13 @@ def _asked(given: Mapping[str, Any]) -> AuditFilter:
 
 
 def _keys(store: TranscriptStore, settings: Settings, session: str | None, every: bool) -> list[str]:
-    from recto.engine.audit import reached  # noqa: PLC0415  # it knows all of memory's events
+    from recto.engine.audit import tenant_sessions  # noqa: PLC0415  # it knows all of memory's events
 
     key = operator_key(session or settings.session, settings.tenant)
     if every:
         if session is not None:
             raise click.UsageError("either a session or --all")
-        return list(reached(store, key))
+        return list(tenant_sessions(store, key))
     return [known_session(store, key)]
 
 
@@ -159,14 +159,14 @@ def _rows(
     store: TranscriptStore, heads: Sequence[tuple[str, Head]], asked: AuditFilter, advance: Callable[[int], None]
 ) -> Iterator[dict[str, Any]]:
     """The lines of each session, and after them the head they were read up to."""
-    from recto.engine.audit import audit, closing  # noqa: PLC0415
+    from recto.engine.audit import audit, make_closing  # noqa: PLC0415
 
     for key, head in heads:
         lines = 0
         for line in audit(store, key, asked, as_of=head.seq, advance=advance):
             lines += 1
             yield _row(line)
-        yield closing(head, key, asked, lines).row()
+        yield make_closing(head, key, asked, lines).row()
 
 
 def _row(line: AuditLine) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from recto.cli.console import out, safe
 from recto.config import Settings
 from recto.config.factory import make_checkpoint_rules, make_meter, open_session, open_store
 from recto.continuity.checkpoints.checkpoint import Checkpoint
-from recto.engine.checkpoint_files import folder_of
+from recto.engine.checkpoint_files import session_folder
 from recto.engine.projection import checkpoint_key
 from recto.engine.views.codec import to_builtins
 from recto.errors import InputError, StoreError, UnknownSession
@@ -84,7 +84,7 @@ def checkpoint_command(
         handoff = next(found.read(entry.seq + 1, entry.seq + 1))
         out.print(Text(safe(json.loads(handoff.content)["text"])), soft_wrap=True)
         version = json.loads(entry.content)["version"]
-        where = f", {folder_of(settings.continuity.folder, found.key)}" if settings.continuity.folder else ""
+        where = f", {session_folder(settings.continuity.folder, found.key)}" if settings.continuity.folder else ""
         out.print(Text(safe(f"version {version}, entry {entry.seq}{where}")), soft_wrap=True)
 
 

@@ -196,7 +196,7 @@ def _move(session: Session, folder: Path) -> None:
         stream.writelines(export_recto(session.store, [session.key]))
     settings = load(arguments={"store": str(folder / "second.db"), "model": _MODEL})
     with closing(open_store(settings)) as second:
-        make_importer(settings, second).take(file)
+        make_importer(settings, second).import_file(file)
         same = second.head(session.key) == session.head
     verdict = "the same" if same else "different!"
     _say(f"   {file.stat().st_size / 1e6:.1f} MB; the heads are {verdict}: {_short(session)}")

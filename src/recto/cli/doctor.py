@@ -28,12 +28,12 @@ from recto.context.window.budget import Budget
 from recto.engine.doctor_checks import (
     Address,
     CheckFinding,
-    clock,
-    disk,
-    isolated,
-    reach,
-    reached_by_others,
-    rights,
+    accessible_to_others,
+    check_clock,
+    check_disk,
+    check_endpoints,
+    check_permissions,
+    run_check,
     worst_first,
 )
 from recto.errors import RectoError, SettingsError, StoreError
@@ -64,15 +64,15 @@ def checks_for(settings: Settings, config: str | None, *, offline: bool) -> Iter
     yield "models", lambda: models(settings)
     if settings.store != MEMORY_STORE and not uses_postgres(settings):
         yield "disk", lambda: room(settings)
-        yield "rights", lambda: rights(_files(settings))
+        yield "rights", lambda: check_permissions(_files(settings))
         yield "rights", lambda: lock(settings)
     if not offline:
-        yield "reach", lambda: reach(addresses(settings))
+        yield "reach", lambda: check_endpoints(addresses(settings))
 
 
 def of_the_store(settings: Settings, store: TranscriptStore, *, offline: bool) -> Iterator[tuple[str, Check]]:
     """Every check that reads what is stored."""
-    yield "clock", lambda: clock(SystemClock(), store.sessions())
+    yield "clock", lambda: check_clock(SystemClock(), store.sessions())
     if settings.replica.url and not offline:
         yield "replica", lambda: replica(settings, store)
 
@@ -104,7 +104,7 @@ def settings_file(settings: Settings, config: str | None) -> Iterator[CheckFindi
         return
     secrets = list(_keys_in(yaml.safe_load(file.read_bytes()[:_MOST_SETTINGS])))
     mode = file.stat().st_mode
-    if secrets and mode & 0o044 and reached_by_others(file):
+    if secrets and mode & 0o044 and accessible_to_others(file):
         says = f"'{file}' holds {', '.join(secrets)} and can be read by other users of this machine"
         cure = f"chmod 600 '{file}', or give keys in the environment: RECTO_{secrets[0].upper().replace('.', '__')}"
         yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
@@ -234,7 +234,7 @@ def room(settings: Settings) -> Iterator[CheckFinding]:
     """Whether there is room on the disk where transcripts and their index are kept."""
     path = Path(settings.store).expanduser()
     folder = next(one for one in path.absolute().parents if one.exists())
-    yield from disk(folder, "transcripts and index")
+    yield from check_disk(folder, "transcripts and index")
 
 
 def lock(settings: Settings) -> Iterator[CheckFinding]:
@@ -307,7 +307,7 @@ def doctor_command(context: click.Context, mend: bool, offline: bool, as_json: b
         context.exit(2)
     settings: Settings = context.obj
     config = context.parent.params.get("config") if context.parent else None
-    found = [one for about, check in checks_for(settings, config, offline=offline) for one in isolated(about, check)]
+    found = [one for about, check in checks_for(settings, config, offline=offline) for one in run_check(about, check)]
     refused: RectoError | None = None
     try:
         found += _of_the_store(settings, mend, offline)
@@ -334,12 +334,12 @@ def _of_the_store(settings: Settings, mend: bool, offline: bool) -> list[CheckFi
     quiet = offline and settings.recall.embedder.use == "endpoint"
     with closing(open_store(settings, create=False)) as store:
         found = [
-            one for about, check in of_the_store(settings, store, offline=offline) for one in isolated(about, check)
+            one for about, check in of_the_store(settings, store, offline=offline) for one in run_check(about, check)
         ]
         with closing(make_indexer(settings, store)) as indexer:
             total = 2 * sum(summary.entries for summary in store.sessions()) if mend else 0
             with progress("mending", total) as advance:
-                return found + Doctor(indexer, advance=advance, offline=quiet).examine(mend=mend)
+                return found + Doctor(indexer, advance=advance, offline=quiet).examine(repair=mend)
 
 
 def _line(finding: CheckFinding) -> Text:

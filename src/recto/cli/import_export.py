@@ -18,7 +18,7 @@ from recto.cli.sessions import known_session
 from recto.config import Settings
 from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import Advance, export_messages, export_original, export_recto
-from recto.engine.importer import Imported
+from recto.engine.importer import ImportResult
 from recto.errors import InputError, RectoError
 from recto.formats.entry_text import list_sessions
 from recto.transcript.protocols import TranscriptStore
@@ -60,7 +60,7 @@ def import_command(
         importer = make_importer(settings, store, model)
         with progress("importing", 2 * sum(file.stat().st_size for file in files), of_bytes=True) as advance:
             for file in files:
-                done = importer.take(file, session=session, keep_going=keep_going, advance=advance)
+                done = importer.import_file(file, session=session, keep_going=keep_going, advance=advance)
                 problems += len(done.problems)
                 _tell(done, as_json)
     if problems:
@@ -137,7 +137,7 @@ def write_out(pieces: Iterable[bytes], output: Path | None) -> None:
         raise
 
 
-def _tell(done: Imported, as_json: bool) -> None:
+def _tell(done: ImportResult, as_json: bool) -> None:
     if as_json:
         problems = [{"line": problem.line, "reason": problem.reason} for problem in done.problems]
         row = {"file": done.source, "format": done.reader, "sessions": done.sessions, "entries": done.entries}

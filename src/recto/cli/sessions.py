@@ -229,7 +229,7 @@ def fork_command(settings: Settings, source: str, target: str, at: int | None, a
         key = known_session(store, operator_key(source, settings.tenant))
         copy = operator_key(target, settings.tenant) if settings.tenant else target
         with progress(f"copying {key}", at or store.head(key).seq) as advance:
-            entry = fork(store, key, copy, clock=SystemClock(), at=at, tell=advance)
+            entry = fork(store, key, copy, clock=SystemClock(), at=at, advance=advance)
     if as_json:
         click.echo(json.dumps({"session": copy, "source": key, "entries": entry.seq - 1}))
     else:

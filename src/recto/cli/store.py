@@ -22,8 +22,8 @@ from recto.config.factory import (
     upgrade_database,
     uses_postgres,
 )
-from recto.engine.erasure import Eraser, Erasure, sessions_of
-from recto.engine.store_copy import copy, size_of
+from recto.engine.erasure import Eraser, Erasure, erasable_sessions
+from recto.engine.store_copy import copy_store, count_entries
 from recto.engine.views.codec import to_builtins
 from recto.errors import SettingsError, UnknownSession
 from recto.transcript.session_keys import is_internal
@@ -72,8 +72,8 @@ def copy_command(settings: Settings, target: str, as_json: bool) -> None:
         closing(open_store(replace(settings, store=target))) as other,
     ):
         count = new = 0
-        with progress(f"copying to {other.location}", size_of(source)) as advance:
-            for done in copy(source, other, tell=advance):
+        with progress(f"copying to {other.location}", count_entries(source)) as advance:
+            for done in copy_store(source, other, advance=advance):
                 count, new = count + 1, new + done.new
                 if as_json:
                     out.print(json.dumps(to_builtins(done)), markup=False, soft_wrap=True)
@@ -117,7 +117,7 @@ def erase_command(
     if bool(sessions) == bool(tenant):
         raise click.UsageError("name sessions, or a tenant with --tenant")
     with closing(open_store(settings, create=False)) as store, closing(open_index(settings, store)) as index:
-        names = sessions_of(store, tenant) if tenant else [_stored(settings, name) for name in sessions]
+        names = erasable_sessions(store, tenant) if tenant else [_stored(settings, name) for name in sessions]
         eraser = Eraser(store=store, index=index, clock=SystemClock(), by=by or getpass.getuser(), reason=reason)
         if not yes:
             _confirm(tenant, names)
@@ -175,7 +175,7 @@ def upgrade_command(settings: Settings, finish: bool) -> None:
         out.print(step, markup=False)
 
 
-@store_command.command("grant_role")
+@store_command.command("grant")
 @click.argument("role")
 @click.pass_obj
 def grant_command(settings: Settings, role: str) -> None:

@@ -335,13 +335,13 @@ def grant_role(settings: Settings, role: str) -> None:
 def derived_folders(settings: Settings, store: TranscriptStore, sessions: Iterable[str], tenant: str) -> Iterator[Path]:
     """Yield the folders derived from sessions, or from everything of a tenant: checkpoints and memory pages."""
     from recto.continuity.memory.files import folder_name  # noqa: PLC0415
-    from recto.engine.checkpoint_files import folder_of  # noqa: PLC0415
+    from recto.engine.checkpoint_files import session_folder  # noqa: PLC0415
 
     if tenant and (tenant_root := memory_root(settings, store, tenant)):
         yield tenant_root
     for session in sessions:
         if settings.continuity.folder:
-            yield folder_of(settings.continuity.folder, session)
+            yield session_folder(settings.continuity.folder, session)
         root = memory_root(settings, store, tenant_of(session)) if is_memory_session(session) else None
         if root:
             yield root / folder_name(agent_of(session))

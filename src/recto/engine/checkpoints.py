@@ -23,7 +23,7 @@ from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Checkpo
 from recto.continuity.checkpoints.handoff import handoff_of, page_for_people
 from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.engine.checkpoint_files import HANDOFF as HANDOFF_FILE
-from recto.engine.checkpoint_files import JSON, PAGE, folder_of, write_whole
+from recto.engine.checkpoint_files import JSON, PAGE, session_folder, write_atomically
 from recto.engine.environment import EnvironmentProbe
 from recto.engine.projection import CHECKPOINT, HANDOFF, EventLog, checkpoint_key, last_numbered, replay_key
 from recto.engine.prompt_builder import MessageCache
@@ -212,17 +212,17 @@ class Checkpoints:
         """Writes stored checkpoints and handoffs to files, where there is a folder. Returns what went wrong."""
         if not self.rules.folder:
             return ""
-        folder = folder_of(self.rules.folder, self._session)
+        folder = session_folder(self.rules.folder, self._session)
         try:
             for entry in entries:
                 if entry.kind == CHECKPOINT:
                     checkpoint = checkpoint_from(entry.content, session=self._session)
                     readable = json.dumps(checkpoint.to_json(), indent=2, ensure_ascii=True).encode() + b"\n"
-                    write_whole(folder / JSON, readable)
-                    write_whole(folder / PAGE, page_for_people(checkpoint).encode("utf-8", "replace"))
+                    write_atomically(folder / JSON, readable)
+                    write_atomically(folder / PAGE, page_for_people(checkpoint).encode("utf-8", "replace"))
                 elif entry.kind == HANDOFF:
                     text = str(json.loads(entry.content)["text"])
-                    write_whole(folder / HANDOFF_FILE, text.encode("utf-8", "replace") + b"\n")
+                    write_atomically(folder / HANDOFF_FILE, text.encode("utf-8", "replace") + b"\n")
         except (OSError, InputError, ValueError) as error:
             return f"{folder}: {getattr(error, 'strerror', None) or error}"
         return ""
@@ -240,7 +240,7 @@ class Checkpoints:
     def _probe(self, checkpoint: Checkpoint) -> Environment:
         if self.probe is None:
             return Environment()
-        return self.probe.look(checkpoint.files, (*checkpoint.given.services, *services_in(checkpoint.notes)))
+        return self.probe.examine(checkpoint.files, (*checkpoint.given.services, *services_in(checkpoint.notes)))
 
 
 def _same(entry: Entry, checkpoint: Checkpoint) -> bool:

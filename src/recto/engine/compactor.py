@@ -229,7 +229,7 @@ class Compactor:
     def _delegated(self, source: _Source, request: TextRequest, tokens: int) -> WrittenSummary | None:
         if request.style != "delegated" or self._delegator is None:
             return None
-        return self._delegator.narrative(source.views, goal=source.goal, focus=request.focus, most=tokens)
+        return self._delegator.narrative(source.views, goal=source.goal, focus=request.focus, max_tokens=tokens)
 
     def _shorten_results(self, plan: Plan, request: TextRequest, state: WindowState) -> ExecutedPlan:
         """Results are shortened by extraction already; a model may rewrite the largest, if that is not longer."""

@@ -318,4 +318,4 @@ def _environment_now(checkpoint: Checkpoint, probe: EnvironmentProbe | None) -> 
     recorded = checkpoint.environment
     if probe is None:
         return Environment()
-    return probe.look([file.path for file in recorded.paths], [service.address for service in recorded.services])
+    return probe.examine([file.path for file in recorded.paths], [service.address for service in recorded.services])

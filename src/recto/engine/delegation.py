@@ -1,8 +1,8 @@
-"""Hands work to a sub-agent through a dispatcher that the caller provides, and takes back a bounded answer.
+"""Delegates work to a sub-agent through the caller's dispatcher, and returns a bounded answer.
 
-The sub-agent's transcript is a session of its own, linked both ways. What it answers is text like any other: bounded,
-checked against its sources where it is to stand for them, and never an instruction. A dispatcher that breaks or takes
-too long has failed; nothing else has.
+The sub-agent's transcript is a session of its own, linked both ways. Its answer is plain text: bounded, checked against
+its sources where it replaces them, and never an instruction. A dispatcher that fails or times out raises
+`DelegationFailed` and has no other effect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TASK = (
 
 
 class Delegator:
-    """Asks sub-agents for one session."""
+    """Runs sub-agents for one session."""
 
     def __init__(
         self,
@@ -52,13 +52,14 @@ class Delegator:
         self._clock = clock
         self._seconds = seconds
 
-    def ask(self, task: str, told: Sequence[MessageView], *, goal: str = "", most: int) -> Delegated:
-        """The answer of a sub-agent, cut to size. Raises `DelegationFailed`; its transcript is kept all the same."""
+    def delegate(self, task: str, messages: Sequence[MessageView], *, goal: str = "", max_tokens: int) -> Delegated:
+        """Return the answer of a sub-agent, truncated to `max_tokens`. Raises `DelegationFailed`; the sub-agent's
+        transcript is kept."""
         child = f"{self._session}/sub/{new_id(self._clock)}"
-        origin = {"session": self._session, "entries": [one.seq for one in told][:1000]}
+        origin = {"session": self._session, "entries": [message.seq for message in messages][:1000]}
         self._append(child, [event(self._clock, DELEGATED_FROM, origin), self._message("user", task)])
-        given = Delegation(task=task, goal=goal, told=tuple(told), max_tokens=most, session=child)
-        call = BackgroundCall(lambda: self._dispatcher(given), "recto sub-agent")
+        request = Delegation(task=task, goal=goal, told=tuple(messages), max_tokens=max_tokens, session=child)
+        call = BackgroundCall(lambda: self._dispatcher(request), "recto sub-agent")
         if not call.run_within(self._seconds):
             raise self._failed(child, f"it has not answered within {self._seconds:g} s")
         if call.error is not None:
@@ -66,21 +67,28 @@ class Delegator:
         answer = call.results[0]
         if not isinstance(answer, str) or not answer.strip():
             raise self._failed(child, "it answered nothing")
-        said = self._append(child, [self._message("assistant", answer)])[0]
-        bounded = clamp(answer, most, self._meter.count, pointer_to(child, said.seq))
-        about = {"session": child, "task": task[:2000], "tokens": self._meter.count(bounded), "cut": bounded != answer}
-        kept = self._append(self._session, [event(self._clock, DELEGATED, about)])[0]
-        return Delegated(answer=bounded, session=child, seq=kept.seq, cut=bounded != answer)
+        reply = self._append(child, [self._message("assistant", answer)])[0]
+        bounded = clamp(answer, max_tokens, self._meter.count, pointer_to(child, reply.seq))
+        payload = {
+            "session": child,
+            "task": task[:2000],
+            "tokens": self._meter.count(bounded),
+            "cut": bounded != answer,
+        }
+        recorded = self._append(self._session, [event(self._clock, DELEGATED, payload)])[0]
+        return Delegated(answer=bounded, session=child, seq=recorded.seq, cut=bounded != answer)
 
-    def narrative(self, told: Sequence[MessageView], *, goal: str, focus: str, most: int) -> WrittenSummary | None:
-        """What a sub-agent says of messages that leave, checked against them; None where it gave nothing of use."""
+    def narrative(
+        self, messages: Sequence[MessageView], *, goal: str, focus: str, max_tokens: int
+    ) -> WrittenSummary | None:
+        """Return a sub-agent's summary of evicted messages, checked against them; None if it gave nothing useful."""
         began = time.monotonic()
         task = f"{_TASK} Above all, what is about: {focus}" if focus else _TASK
         try:
-            found = self.ask(task, told, goal=goal, most=most)
+            delegated = self.delegate(task, messages, goal=goal, max_tokens=max_tokens)
         except DelegationFailed:
             return None
-        written = held(found.answer, sources_of(told, goal))
+        written = held(delegated.answer, sources_of(messages, goal))
         attempt = Attempt(engine=ENGINE, outcome="used", seconds=time.monotonic() - began)
         return replace(written, engine=ENGINE, attempts=(attempt,)) if written.lines else None
 

@@ -1,13 +1,13 @@
-"""Looks whether transcript and index agree, says what is wrong in words, and mends what can be mended.
+"""Doctor: checks that transcript and index agree, explains problems, and repairs the index.
 
-The transcript is never touched: it is the truth, and an index that disagrees with it is made anew.
+The transcript is never changed. An index that disagrees with it is rebuilt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from recto.engine.doctor_checks import CheckFinding, isolated, worst_first
+from recto.engine.doctor_checks import CheckFinding, run_check, worst_first
 from recto.errors import EmbedderFailed, RectoError
 from recto.formats.entry_text import list_sessions
 from recto.recall.documents import is_original_message
@@ -18,12 +18,12 @@ from recto.transcript.entries import Entry
 __all__ = ["CheckFinding", "Doctor"]
 
 
-_SAMPLE = 64
-"""Entries of a session whose index is held against their text."""
+_SAMPLE_SIZE = 64
+"""Entries per session whose index is compared with their text."""
 
 
 class Doctor:
-    """Examines a store and its index."""
+    """Checks a store and its index."""
 
     def __init__(
         self, indexer: Indexer, *, advance: Callable[[int], None] = lambda by: None, offline: bool = False
@@ -31,16 +31,16 @@ class Doctor:
         self._indexer = indexer
         self._advance = advance
         self._offline = offline
-        """Whether an embedder that may be elsewhere is left alone."""
+        """Whether a remote embedder is not contacted."""
 
-    def examine(self, *, mend: bool = False) -> list[CheckFinding]:
-        """Everything that was looked at, the worst first. With `mend`, what can be made anew is."""
-        found = [*isolated("store", self._store)]
+    def examine(self, *, repair: bool = False) -> list[CheckFinding]:
+        """Return all findings, worst first. With `mend`, the index is repaired."""
+        findings = [*run_check("store", self._check_store)]
         if not self._offline:
-            found += isolated("embedder", self._embedder)
-        return worst_first([*found, *isolated("index", lambda: self._index(mend))])
+            findings += run_check("embedder", self._check_embedder)
+        return worst_first([*findings, *run_check("index", lambda: self._check_index(repair))])
 
-    def _store(self) -> Iterator[CheckFinding]:
+    def _check_store(self) -> Iterator[CheckFinding]:
         store = self._indexer.store
         damage = store.damage()
         for says in damage:
@@ -49,7 +49,7 @@ class Doctor:
         if not damage:
             yield CheckFinding(grade="fine", about="store", says=f"{store.location}: no damage found")
 
-    def _embedder(self) -> Iterator[CheckFinding]:
+    def _check_embedder(self) -> Iterator[CheckFinding]:
         embedder = self._indexer.embedder
         if embedder is None:
             yield CheckFinding(
@@ -67,33 +67,33 @@ class Doctor:
         cure = "pip install 'recto[recall]' && recto models get arctic-embed-s" if weak else ""
         yield CheckFinding(grade="note" if weak else "fine", about="embedder", says=f"{embedder.name}{weak}", cure=cure)
 
-    def _index(self, mend: bool) -> Iterator[CheckFinding]:
+    def _check_index(self, repair: bool) -> Iterator[CheckFinding]:
         index = self._indexer.index
         try:
             damage = index.damage()
-        except RectoError as error:  # what cannot be opened cannot be made anew either
+        except RectoError as error:  # an index that cannot be opened cannot be rebuilt either
             yield CheckFinding(grade="problem", about="index", says=str(error), cure="")
             return
-        if damage and mend:
+        if damage and repair:
             index.reset()
         for says in damage:
-            yield CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=mend)
-        if damage and not mend:
-            return  # what it holds says nothing now
-        yield from _graphs(getattr(index, "graphs", None))
+            yield CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=repair)
+        if damage and not repair:
+            return  # the content of a damaged index is not checked
+        yield from _check_graphs(getattr(index, "graphs", None))
         known = {summary.session for summary in list_sessions(self._indexer.store)}
         for session in index.sessions():
             if session not in known:
                 says = f"session '{session}' is in the index and not in the transcript"
-                yield self._remade(session, says, mend)
+                yield self._rebuild(session, says, repair)
         behind = 0
         for session in sorted(known):
             says = self._disagreement(session)
             if says:
-                yield self._remade(session, f"session '{session}': {says}", mend)
+                yield self._rebuild(session, f"session '{session}': {says}", repair)
             missing = self._indexer.backlog(session)
-            if mend and any(missing):
-                yield from self._brought_up(session)
+            if repair and any(missing):
+                yield from self._catch_up(session)
                 missing = self._indexer.backlog(session)
             behind += max(missing)
         if behind:
@@ -102,20 +102,20 @@ class Doctor:
         else:
             yield CheckFinding(grade="fine", about="index", says=f"{index.location}: everything is in it")
 
-    def _brought_up(self, session: str) -> Iterator[CheckFinding]:
+    def _catch_up(self, session: str) -> Iterator[CheckFinding]:
         try:
             self._indexer.catch_up(session, advance=self._advance)
         except RectoError as error:
             says = f"session '{session}' could not be indexed: {error}"
             yield CheckFinding(grade="problem", about="index", says=says, cure="see what stands in the way, then again")
 
-    def _remade(self, session: str, says: str, mend: bool) -> CheckFinding:
-        if mend:
+    def _rebuild(self, session: str, says: str, repair: bool) -> CheckFinding:
+        if repair:
             self._indexer.index.forget(session)
-        return CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=mend)
+        return CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=repair)
 
     def _disagreement(self, session: str) -> str:
-        """How the index of a session differs from its transcript; nothing where it does not."""
+        """How the index of a session differs from its transcript; empty if it does not."""
         store = self._indexer.store
         try:
             for covered in self._indexer.covered(session):
@@ -124,21 +124,21 @@ class Doctor:
                     return f"the index knows entry {covered.last}, which is not in the transcript"
                 if last.hash != covered.hash:
                     return f"entry {covered.last} is another one than the index has taken in"
-            return self._difference_in_a_sample(session)
+            return self._sample_difference(session)
         except RectoError as error:
             return str(error)
 
-    def _difference_in_a_sample(self, session: str) -> str:
+    def _sample_difference(self, session: str) -> str:
         head = self._indexer.store.head(session).seq
-        for seq in range(1, head + 1, max(head // _SAMPLE, 1)):
+        for seq in range(1, head + 1, max(head // _SAMPLE_SIZE, 1)):
             entry: Entry | None = next(iter(self._indexer.store.read(session, seq, seq)), None)
             if entry is not None and is_original_message(entry) and not self._indexer.matches(entry):
                 return f"what is indexed of entry {seq} is not what it says"
         return ""
 
 
-def _graphs(graphs: VectorGraphs | None) -> Iterator[CheckFinding]:
-    """Whether the index finds the nearest vectors of long sessions by itself, where one can."""
+def _check_graphs(graphs: VectorGraphs | None) -> Iterator[CheckFinding]:
+    """Whether vectors of long sessions are searched by the database."""
     if graphs is None:
         return
     if lacking := graphs.unavailable_reason():

@@ -1,7 +1,7 @@
-"""What the doctor looks at beside transcript and index: the disk, rights, the clock, and whether somebody answers.
+"""Doctor checks of the environment: disk space, file permissions, the clock, and configured endpoints.
 
-Each check yields findings in words, with a cure where something is wrong. One that breaks is a finding itself: the
-others are looked at all the same. It does not know settings; whoever reads them says what to look at.
+Each check yields findings with a cure for problems. A check that fails becomes a finding itself, and the others still
+run. The caller reads the settings and says what to check.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from recto.transcript.protocols import Clock
 Grade = Literal["fine", "note", "problem"]
 _ORDER: Sequence[Grade] = ("problem", "note", "fine")
 
-NEEDED = 192 * 1024 * 1024
-"""Bytes that should be free: a write-ahead log of full length for the transcript and one for the index, and some."""
-_AHEAD = 60_000_000
-"""Microseconds that an entry may be ahead of the clock: machines differ by so much."""
-_BUILT = 1_735_689_600_000_000
-"""The beginning of 2025, before which Recto was not there: a clock that shows less was never set."""
-_LOOK = 0.005
-"""Seconds for which it is watched whether the clock goes."""
-_JUMP = 1_000_000
-"""Microseconds that it may be off meanwhile."""
-_TOLD = 5
-"""Sessions that are named, where there are many."""
+REQUIRED_BYTES = 192 * 1024 * 1024
+"""Free disk space needed: a full write-ahead log each for transcript and index, and some reserve."""
+_MAX_AHEAD = 60_000_000
+"""Microseconds that an entry may be ahead of the clock: clocks of machines differ."""
+_EARLIEST_TIME = 1_735_689_600_000_000
+"""The beginning of 2025: a clock that shows less was never set."""
+_CLOCK_SECONDS = 0.005
+"""Seconds for which the clock is observed."""
+_MAX_JUMP = 1_000_000
+"""Microseconds that the clock may be off meanwhile."""
+_MAX_NAMED = 5
+"""Maximum number of sessions named in a finding."""
 _READ_BY_OTHERS, _WRITTEN_BY_OTHERS, _PASSED_BY_OTHERS = stat.S_IROTH, stat.S_IWOTH, stat.S_IXOTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFinding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     grade: Grade
     about: str
@@ -53,7 +53,7 @@ class CheckFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Somewhere that is asked while working."""
+    """An endpoint that the settings configure."""
 
     setting: str
     """The setting that names it."""
@@ -62,37 +62,37 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """As it may be told: without what could be secret in it."""
+        """The URL without anything that may be secret."""
         parts = urlsplit(self.url)
         port = f":{parts.port}" if parts.port else ""
         return f"{parts.scheme}://{parts.hostname}{port}"
 
 
-def worst_first(found: Iterable[CheckFinding]) -> list[CheckFinding]:
-    """Findings in the order in which people want to read them."""
-    return sorted(found, key=lambda finding: _ORDER.index(finding.grade))
+def worst_first(findings: Iterable[CheckFinding]) -> list[CheckFinding]:
+    """Sort findings by severity."""
+    return sorted(findings, key=lambda finding: _ORDER.index(finding.grade))
 
 
-def isolated(about: str, check: Callable[[], Iterable[CheckFinding]]) -> list[CheckFinding]:
-    """What a check finds. Where it breaks, what it found by then and that it broke."""
-    found: list[CheckFinding] = []
+def run_check(about: str, check: Callable[[], Iterable[CheckFinding]]) -> list[CheckFinding]:
+    """Run a check. If it fails, return its findings so far and the failure as a finding."""
+    findings: list[CheckFinding] = []
     try:
-        for one in check():
-            found.append(one)  # noqa: PERF402  # what came before it broke counts
+        for finding in check():
+            findings.append(finding)  # noqa: PERF402  # findings before a failure are kept
     except RectoError as error:
-        found.append(CheckFinding(grade="problem", about=about, says=str(error), cure=_cure(error)))
+        findings.append(CheckFinding(grade="problem", about=about, says=str(error), cure=_cure(error)))
     except OSError as error:
         says = f"this could not be looked at: {error.strerror or type(error).__name__} ({error.filename})"
-        found.append(
+        findings.append(
             CheckFinding(grade="problem", about=about, says=says, cure="see what stands in the way, then again")
         )
-    except Exception as error:  # noqa: BLE001  # a doctor who faints helps nobody
-        # Only its kind: what the message of a strange error holds is not known.
+    except Exception as error:  # noqa: BLE001  # the other checks must still run
+        # Only its type: the message of an unknown error may contain secrets.
         says = f"this could not be looked at: it broke ({type(error).__name__})"
-        found.append(
+        findings.append(
             CheckFinding(grade="problem", about=about, says=says, cure="please report this, with 'recto --version'")
         )
-    return found
+    return findings
 
 
 def _cure(error: RectoError) -> str:
@@ -100,80 +100,86 @@ def _cure(error: RectoError) -> str:
     return f"mend the setting '{key}'" if key else "see what it says"
 
 
-def disk(folder: Path, what: str, needed: int = NEEDED) -> Iterator[CheckFinding]:
-    """Whether there is room where something is kept."""
+def check_disk(folder: Path, what: str, required: int = REQUIRED_BYTES) -> Iterator[CheckFinding]:
+    """Check the free space of a folder."""
     free = shutil.disk_usage(folder).free
-    says = f"{what}: {_size(free)} free in '{folder}', {_size(needed)} needed"
-    if free < needed:
-        cure = f"free {_size(needed - free)} there, or keep it elsewhere with the setting 'store'"
+    says = f"{what}: {_format_bytes(free)} free in '{folder}', {_format_bytes(required)} needed"
+    if free < required:
+        cure = f"free {_format_bytes(required - free)} there, or keep it elsewhere with the setting 'store'"
         yield CheckFinding(grade="problem", about="disk", says=says, cure=cure)
     else:
         yield CheckFinding(grade="fine", about="disk", says=says)
 
 
-def rights(files: Sequence[Path]) -> Iterator[CheckFinding]:
-    """Whether files can be written by us, and read by nobody else."""
-    there = [file for file in files if file.exists()]
+def check_permissions(files: Sequence[Path]) -> Iterator[CheckFinding]:
+    """Check that files are writable by this user and not readable by others."""
+    existing = [file for file in files if file.exists()]
     wrong = False
-    for file in there:
+    for file in existing:
         needs = os.W_OK | os.X_OK if file.is_dir() else os.W_OK
         if not os.access(file, os.R_OK | needs):
             wrong = True
             says = f"'{file}' cannot be read and written by this user"
             yield CheckFinding(
-                grade="problem", about="rights", says=says, cure=f"chown {_user()} '{file}'; chmod u+rwX '{file}'"
+                grade="problem",
+                about="rights",
+                says=says,
+                cure=f"chown {_user()} '{file}'; chmod u+rwX '{file}'",
             )
-    shown: dict[str, list[Path]] = {}
-    for file in there if os.name == "posix" else ():
+    exposed: dict[str, list[Path]] = {}
+    for file in existing if os.name == "posix" else ():
         mode = file.stat().st_mode
         open_to = [word for bit, word in ((_READ_BY_OTHERS, "read"), (_WRITTEN_BY_OTHERS, "write")) if mode & bit]
         if file.is_dir():
             open_to = [word for word in open_to if word == "write" and not mode & stat.S_ISVTX]
-        if open_to and reached_by_others(file):
-            shown.setdefault(" and ".join(open_to), []).append(file)
-    for what, those in shown.items():
+        if open_to and accessible_to_others(file):
+            exposed.setdefault(" and ".join(open_to), []).append(file)
+    for what, exposed_files in exposed.items():
         wrong = True
-        named = " ".join(f"'{file}'" for file in those)
+        named = " ".join(f"'{file}'" for file in exposed_files)
         says = f"every user of this machine can {what} {named}"
         yield CheckFinding(grade="problem", about="rights", says=says, cure=f"chmod go= {named}")
-    if there and not wrong:
+    if existing and not wrong:
         yield CheckFinding(grade="fine", about="rights", says="files can be written by this user and read by no other")
 
 
-def reached_by_others(file: Path) -> bool:
-    """Whether every folder on the way to a file lets every user pass."""
+def accessible_to_others(file: Path) -> bool:
+    """Whether every folder on the path of a file is traversable by every user."""
     return all(folder.stat().st_mode & _PASSED_BY_OTHERS for folder in file.absolute().parents)
 
 
-def clock(ours: Clock, sessions: Iterable[SessionSummary]) -> Iterator[CheckFinding]:
-    """Whether the clock goes, was ever set, and is not behind what was stored already."""
-    first, began = ours.now(), time.monotonic_ns()
-    time.sleep(_LOOK)
-    now, passed = ours.now(), (time.monotonic_ns() - began) // 1000
+def check_clock(system_clock: Clock, sessions: Iterable[SessionSummary]) -> Iterator[CheckFinding]:
+    """Check that the clock runs, was set, and is not behind stored entries."""
+    first, began = system_clock.now(), time.monotonic_ns()
+    time.sleep(_CLOCK_SECONDS)
+    now, passed = system_clock.now(), (time.monotonic_ns() - began) // 1000
     cure = "set the clock, and keep it right: timedatectl set-ntp true"
     wrong = ""
     if now <= first:
         wrong = "the clock stands still or goes backwards"
-    elif abs(now - first - passed) > _JUMP:
+    elif abs(now - first - passed) > _MAX_JUMP:
         wrong = f"the clock went {(now - first) / 1e6:.1f} s while {passed / 1e6:.3f} s passed"
-    elif now < _BUILT:
+    elif now < _EARLIEST_TIME:
         wrong = "the clock shows a time before 2025; it was never set"
     if wrong:
         yield CheckFinding(grade="problem", about="clock", says=wrong, cure=cure)
-    ahead = [one for one in sessions if one.last_ts > now + _AHEAD]
+    ahead = [summary for summary in sessions if summary.last_ts > now + _MAX_AHEAD]
     if ahead:
-        furthest = max(ahead, key=lambda one: one.last_ts)
-        named = ", ".join(f"'{one.session}'" for one in ahead[:_TOLD]) + (" and others" if len(ahead) > _TOLD else "")
-        says = f"the newest entry of {named} is dated up to {_span((furthest.last_ts - now) / 1e6)} ahead of the clock"
-        told = f"{cure}. Order is by number and is not touched; ages in recall and in audits are wrong meanwhile"
-        yield CheckFinding(grade="problem", about="clock", says=says, cure=told)
+        furthest = max(ahead, key=lambda summary: summary.last_ts)
+        named = ", ".join(f"'{summary.session}'" for summary in ahead[:_MAX_NAMED]) + (
+            " and others" if len(ahead) > _MAX_NAMED else ""
+        )
+        lead = _format_duration((furthest.last_ts - now) / 1e6)
+        says = f"the newest entry of {named} is dated up to {lead} ahead of the clock"
+        advice = f"{cure}. Order is by number and is not touched; ages in recall and in audits are wrong meanwhile"
+        yield CheckFinding(grade="problem", about="clock", says=says, cure=advice)
     if not wrong and not ahead:
         yield CheckFinding(grade="fine", about="clock", says="it goes, and nothing is dated ahead of it")
 
 
-def reach(addresses: Sequence[Address]) -> Iterator[CheckFinding]:
-    """Whether somebody answers at the addresses that are configured, all asked at once. No key is sent."""
-    calls = [(address, BackgroundCall(partial(_trouble, address), "recto doctor")) for address in addresses]
+def check_endpoints(addresses: Sequence[Address]) -> Iterator[CheckFinding]:
+    """Check that the configured endpoints answer, all at once. No key is sent."""
+    calls = [(address, BackgroundCall(partial(_connection_error, address), "recto doctor")) for address in addresses]
     for _, call in calls:
         call.run_within(0)
     until = time.monotonic() + max((address.seconds for address in addresses), default=0.0) + 1.0
@@ -188,10 +194,10 @@ def reach(addresses: Sequence[Address]) -> Iterator[CheckFinding]:
             yield CheckFinding(grade="fine", about="reach", says=f"{address.setting}: {address.shown} answers")
 
 
-def _trouble(address: Address) -> str:
-    """Why there is no answer; nothing where there is one. Any answer will do: nothing was asked for."""
+def _connection_error(address: Address) -> str:
+    """Why an endpoint does not answer; empty if it does. Any response counts."""
     try:
-        import httpx2  # noqa: PLC0415  # only for who has an address
+        import httpx2  # noqa: PLC0415  # optional dependency
     except ImportError:
         return "the package httpx2 is missing; install it with: pip install httpx2"
     parts = urlsplit(address.url)
@@ -207,7 +213,7 @@ def _trouble(address: Address) -> str:
         return f"the connection failed ({type(error).__name__})"
 
 
-def _size(count: float) -> str:
+def _format_bytes(count: float) -> str:
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
@@ -215,7 +221,7 @@ def _size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def _span(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     for length, unit in ((86_400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

@@ -1,8 +1,8 @@
-"""Erases whole sessions on purpose, and writes down that it was done: which, where its chain ended, by whom and why.
+"""Erases complete sessions deliberately, and records which, where their chain ended, by whom and why.
 
-The record comes first, in a session of Recto's own that no list shows. Then the index forgets the session, then the
-store erases it, then its end is noted. So an erasure that was cut off anywhere is found by its record, and is finished
-when it is asked for again. Nothing else in Recto removes anything from a transcript.
+The record is written first, to an internal session. Then the index forgets the session, the store erases it, and the
+end is recorded. An interrupted erasure is found by its record and finished when it is requested again. Nothing else in
+Recto removes anything from a transcript.
 """
 
 from __future__ import annotations
@@ -23,71 +23,75 @@ from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import ERASURES, record_key, tenant_prefix
 from recto.transcript.tenancy import TenantStore
 
-SESSION: Final = ERASURES
+ERASURE_SESSION: Final = ERASURES
 ERASED: Final = "session_erased"
 FINISHED: Final = "erasure_finished"
 _LINEAGE = "lineage"
-"""The records by which a gateway finds the conversations of a tenant."""
+"""Prefix of the notes by which a gateway finds the conversations of a tenant."""
 _PAGE = 500
-_TRIES = 8
-"""How often a session may grow between its record and its end."""
-_LONGEST = 500
+_MAX_ATTEMPTS = 8
+"""How often a session may grow between the record and the erasure."""
+_MAX_TEXT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """That a session was erased, as it was recorded."""
+    """The record of an erased session."""
 
     session: str
     entries: int
     hash: str
-    """Of its last entry."""
+    """Hash of the last entry."""
     by: str
     reason: str
     ts: int
     seq: int
-    """Where the record stands."""
+    """The entry of the record."""
     is_finished: bool = False
 
     @property
     def end(self) -> Head:
-        """Where its chain ended."""
+        """The head of the erased chain."""
         return Head(self.entries, bytes.fromhex(self.hash))
 
     def explains(self, head: Head) -> bool:
-        """Whether a head kept elsewhere may be one of this session: its end, or something before that."""
+        """Whether a head stored elsewhere can belong to this session: its end, or something before it."""
         return head.seq < self.entries or head == self.end
 
 
-def erasures(store: TranscriptStore) -> dict[str, list[Erasure]]:
-    """Everything that was ever erased from a store, or begun to be, by session, oldest first."""
-    found: dict[str, list[Erasure]] = {}
-    for entry in store.erasure_log() if isinstance(store, TenantStore) else store.read(SESSION):
+def read_erasures(store: TranscriptStore) -> dict[str, list[Erasure]]:
+    """Return every erasure ever begun in a store, by session, oldest first."""
+    by_session: dict[str, list[Erasure]] = {}
+    for entry in store.erasure_log() if isinstance(store, TenantStore) else store.read(ERASURE_SESSION):
         try:
             if entry.kind == ERASED:
-                one = _erasure(entry)
-                found.setdefault(one.session, []).append(one)
+                erasure = _parse_erasure(entry)
+                by_session.setdefault(erasure.session, []).append(erasure)
             elif entry.kind == FINISHED:
-                before = found.get(json.loads(entry.content)["session"], [])
-                before[:] = [replace(one, is_finished=True) for one in before]
+                earlier = by_session.get(json.loads(entry.content)["session"], [])
+                earlier[:] = [replace(erasure, is_finished=True) for erasure in earlier]
         except (ValueError, TypeError, KeyError):
-            continue  # somebody else wrote it, and the chain shows that
-    return found
+            continue  # not written by Recto; verification of the chain reports it
+    return by_session
 
 
-def sessions_of(store: TranscriptStore, tenant: str) -> list[str]:
-    """Every session of a tenant and the notes about them, and those whose erasure was begun. Raises `InputError`."""
-    begins = tenant_prefix(tenant), record_key(_LINEAGE, tenant)
-    gone = {name: all(one.is_finished for one in of) for name, of in erasures(store).items() if name.startswith(begins)}
-    found = {name for start in begins for name in _beginning(store, start)}
-    if not found and not gone:
+def erasable_sessions(store: TranscriptStore, tenant: str) -> list[str]:
+    """Return every session of a tenant, the notes about them, and unfinished erasures. Raises `InputError`."""
+    prefixes = tenant_prefix(tenant), record_key(_LINEAGE, tenant)
+    erased = {
+        name: all(erasure.is_finished for erasure in records)
+        for name, records in read_erasures(store).items()
+        if name.startswith(prefixes)
+    }
+    existing = {name for prefix in prefixes for name in _sessions_with_prefix(store, prefix)}
+    if not existing and not erased:
         raise InputError(f"nothing is stored of tenant '{tenant}'. Nothing was erased.")
-    return sorted(found | {name for name, is_finished in gone.items() if not is_finished or not found})
+    return sorted(existing | {name for name, is_finished in erased.items() if not is_finished or not existing})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eraser:
-    """Erases for somebody who says why."""
+    """Erases sessions, on behalf of a person who gives a reason."""
 
     store: TranscriptStore
     index: RecallIndex
@@ -97,17 +101,17 @@ class Eraser:
     surface: str = "cli"
 
     def __post_init__(self) -> None:
-        """An erasure without a reason is none."""
+        """Refuse an erasure without a person or a reason."""
         if not self.reason.strip() or not self.by.strip():
             raise InputError("an erasure names who wants it and why: it is all that stays. Nothing was erased.")
 
     def erase(self, sessions: Iterable[str]) -> Iterator[Erasure]:
-        """Erases sessions, one after the other. Raises `UnknownSession` for one that never was."""
+        """Erase sessions one by one. Raises `UnknownSession` for one that never existed."""
         for session in sessions:
-            yield self._erased(session)
+            yield self._erase(session)
 
     def clean_up(self, sessions: Sequence[str], folders: Iterable[Path], *, scrub: bool) -> None:
-        """Takes away files that were made of erased sessions; with `scrub` nothing stays in the store's own either."""
+        """Remove files derived from erased sessions. With `scrub`, remove all remains from the store's files too."""
         for folder in folders:
             try:
                 shutil.rmtree(folder)
@@ -120,82 +124,84 @@ class Eraser:
             self.index.scrub(sessions)
             self.store.scrub(sessions)
 
-    def _erased(self, session: str) -> Erasure:
-        for _ in range(_TRIES):
+    def _erase(self, session: str) -> Erasure:
+        for _ in range(_MAX_ATTEMPTS):
             head = self.store.head(session)
             if head == EMPTY_HEAD:
-                return self._finished(session)
-            recorded = self._recorded(session, head)
+                return self._finish_earlier(session)
+            record = self._record(session, head)
             self._forget(session)
             try:
                 self.store.erase(session, expect=head.seq)
             except AppendConflict:
-                continue  # it grew meanwhile, and that is another end
-            return self._noted(recorded)
+                continue  # it grew meanwhile, so its end is another
+            return self._finish(record)
         raise AppendConflict(session, head.seq, head.seq, "it is written to all the time; let that end first")
 
-    def _finished(self, session: str) -> Erasure:
-        """What was begun before and cut off, or is over already."""
-        before = erasures(self.store).get(session)
-        if not before:
+    def _finish_earlier(self, session: str) -> Erasure:
+        """Finish an interrupted erasure, or return the finished one."""
+        earlier = read_erasures(self.store).get(session)
+        if not earlier:
             raise UnknownSession(session)
-        kept = self.store.kept_heads().get(session)
-        if kept is not None and not any(one.explains(kept) for one in before if not one.is_finished):
-            raise TailCut(session, kept.seq, 0)
+        anchored = self.store.kept_heads().get(session)
+        if anchored is not None and not any(
+            erasure.explains(anchored) for erasure in earlier if not erasure.is_finished
+        ):
+            raise TailCut(session, anchored.seq, 0)
         self._forget(session)
         self.store.erase(session, expect=0)
-        return self._noted(before[-1])
+        return self._finish(earlier[-1])
 
-    def _recorded(self, session: str, head: Head) -> Erasure:
+    def _record(self, session: str, head: Head) -> Erasure:
         key = f"erased/{head.hash.hex()}"
-        found = self.store.find(SESSION, key)
-        if found is None:
-            about = {
+        entry = self.store.find(ERASURE_SESSION, key)
+        if entry is None:
+            payload = {
                 "session": session,
                 "entries": head.seq,
                 "hash": head.hash.hex(),
-                "by": self.by[:_LONGEST],
-                "reason": self.reason[:_LONGEST],
+                "by": self.by[:_MAX_TEXT],
+                "reason": self.reason[:_MAX_TEXT],
             }
-            [found] = self.store.append(SESSION, [event(self.clock, ERASED, about, key, self.surface)])
-        return _erasure(found)
+            [entry] = self.store.append(ERASURE_SESSION, [event(self.clock, ERASED, payload, key, self.surface)])
+        return _parse_erasure(entry)
 
-    def _noted(self, recorded: Erasure) -> Erasure:
-        """An index that was kept while the store erased is forgotten once more, and then it is over."""
-        self._forget(recorded.session)
-        key = f"finished/{recorded.hash}"
-        if self.store.find(SESSION, key) is None:
-            about = {"session": recorded.session, "hash": recorded.hash}
-            self.store.append(SESSION, [event(self.clock, FINISHED, about, key, self.surface)])
-        return replace(recorded, is_finished=True)
+    def _finish(self, record: Erasure) -> Erasure:
+        """Forget what was indexed during the erasure, and record its end."""
+        self._forget(record.session)
+        key = f"finished/{record.hash}"
+        if self.store.find(ERASURE_SESSION, key) is None:
+            payload = {"session": record.session, "hash": record.hash}
+            self.store.append(ERASURE_SESSION, [event(self.clock, FINISHED, payload, key, self.surface)])
+        return replace(record, is_finished=True)
 
     def _forget(self, session: str) -> None:
         try:
             self.index.forget(session)
-        except IndexCorrupt:  # whatever is in it can be made anew from what stays
+        except IndexCorrupt:  # it can be rebuilt from the remaining transcripts
             self.index.reset()
 
 
-def _erasure(entry: Entry) -> Erasure:
-    about = json.loads(entry.content)
-    bytes.fromhex(about["hash"])
+def _parse_erasure(entry: Entry) -> Erasure:
+    payload = json.loads(entry.content)
+    bytes.fromhex(payload["hash"])
     return Erasure(
-        session=str(about["session"]),
-        entries=int(about["entries"]),
-        hash=about["hash"],
-        by=str(about["by"]),
-        reason=str(about["reason"]),
+        session=str(payload["session"]),
+        entries=int(payload["entries"]),
+        hash=payload["hash"],
+        by=str(payload["by"]),
+        reason=str(payload["reason"]),
         ts=entry.ts,
         seq=entry.seq,
     )
 
 
-def _beginning(store: TranscriptStore, prefix: str) -> Iterator[str]:
-    """The stored keys that begin so: they stand together."""
+def _sessions_with_prefix(store: TranscriptStore, prefix: str) -> Iterator[str]:
+    """Yield the stored keys with a prefix; they are adjacent."""
     after = prefix
     while page := store.sessions(after, _PAGE):
-        for line in page:
-            if not line.session.startswith(prefix):
+        for summary in page:
+            if not summary.session.startswith(prefix):
                 return
-            yield line.session
+            yield summary.session
         after = page[-1].session

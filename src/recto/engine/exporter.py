@@ -1,6 +1,6 @@
-"""Gives sessions out again: as Recto's own JSONL, as an array of messages, or as the very file they were imported from.
+"""Exports sessions: as Recto's own JSONL, as an array of messages, or as the file they were imported from.
 
-Every form is a stream of bytes, so that a session of any length needs little memory.
+Every format is streamed, so a session of any length needs little memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Advance = Callable[[int], None]
 
 
 def export_recto(store: TranscriptStore, sessions: Sequence[str], advance: Advance = lambda _: None) -> Iterator[bytes]:
-    """Whole sessions, losslessly: every field of every entry. What is appended meanwhile is not in it."""
+    """Export complete sessions, losslessly. Entries appended during the export are not included."""
     heads: dict[str, Head] = {session: store.head(session) for session in sessions}
     yield recto_jsonl.write_header(heads)
     for session, head in heads.items():
@@ -31,7 +31,7 @@ def export_recto(store: TranscriptStore, sessions: Sequence[str], advance: Advan
 
 
 def export_messages(store: TranscriptStore, session: str, advance: Advance = lambda _: None) -> Iterator[bytes]:
-    """The messages alone as a JSON array, each byte for byte as the provider wrote it."""
+    """Export the messages alone as a JSON array, each byte for byte as the provider wrote it."""
     separator = b"["
     for entry in store.read(session):
         advance(1)
@@ -42,25 +42,25 @@ def export_messages(store: TranscriptStore, session: str, advance: Advance = lam
 
 
 def export_original(store: TranscriptStore, session: str, advance: Advance = lambda _: None) -> Iterator[bytes]:
-    """The file a session was imported from, byte for byte, with the file's other conversations where it had several.
+    """Export the file a session was imported from, byte for byte, including the file's other conversations.
 
-    Raises at the end if the bytes are not those of the file, as when the file was imported again after a change.
+    Raises at the end if the bytes differ from the file, as when it was imported again after a change.
     """
-    about = _import_of(store, session)
+    payload = _import_event(store, session)
     digest = hashlib.sha256()
-    parts = [_placed(store, name, about["file"], advance) for name in _parts(store, session, about)]
-    for _, source in heapq.merge(*parts, key=lambda placed: placed[0]):  # conversations may take turns in a file
+    parts = [_file_pieces(store, name, payload["file"], advance) for name in _sessions_of_file(store, session, payload)]
+    for _, source in heapq.merge(*parts, key=lambda piece: piece[0]):  # conversations may be interleaved in a file
         digest.update(source)
         yield source
-    if digest.hexdigest() != about["sha256"]:
+    if digest.hexdigest() != payload["sha256"]:
         raise InputError(
-            f"'{about['file']}' was imported more than once and changed between; its first form cannot be given back "
+            f"'{payload['file']}' was imported more than once and changed between; its first form cannot be given back "
             "exactly. Every message is still there: export it as 'recto' or 'messages'."
         )
 
 
-def _placed(store: TranscriptStore, session: str, file: str, advance: Advance) -> Iterator[tuple[int, bytes]]:
-    """The pieces of the file that a session holds, each with its place in the file."""
+def _file_pieces(store: TranscriptStore, session: str, file: str, advance: Advance) -> Iterator[tuple[int, bytes]]:
+    """Yield the pieces of the file that a session holds, with their position in the file."""
     for entry in store.read(session):
         advance(1)
         meta = entry.metadata
@@ -68,25 +68,25 @@ def _placed(store: TranscriptStore, session: str, file: str, advance: Advance) -
             yield meta["place"], source_of(entry.content, meta["layout"])
 
 
-def _import_of(store: TranscriptStore, session: str) -> dict[str, Any]:
-    """What the event that ended the import says. It is the last entry, unless the session went on."""
-    found = next((entry for entry in reversed(store.tail(session, 50)) if entry.kind == IMPORTED), None)
-    for entry in store.read(session) if found is None else ():
-        found = entry if entry.kind == IMPORTED else found
-    if found is None:
+def _import_event(store: TranscriptStore, session: str) -> dict[str, Any]:
+    """Return the payload of the event that ended the import, usually the last entry."""
+    imported = next((entry for entry in reversed(store.tail(session, 50)) if entry.kind == IMPORTED), None)
+    for entry in store.read(session) if imported is None else ():
+        imported = entry if entry.kind == IMPORTED else imported
+    if imported is None:
         raise InputError(f"session '{session}' was not imported from a file, so it has no original form")
-    about: dict[str, Any] = json.loads(found.content)
-    return about
+    payload: dict[str, Any] = json.loads(imported.content)
+    return payload
 
 
-def _parts(store: TranscriptStore, session: str, about: dict[str, Any]) -> list[str]:
-    """The sessions that came from the same file, in the file's order."""
-    if about["parts"] == 1:
+def _sessions_of_file(store: TranscriptStore, session: str, payload: dict[str, Any]) -> list[str]:
+    """Return the sessions imported from the same file, in the file's order."""
+    if payload["parts"] == 1:
         return [session]
-    key = import_key(about["sha256"])
-    found: dict[int, str] = {}
+    key = import_key(payload["sha256"])
+    by_part: dict[int, str] = {}
     for summary in store.sessions():
         event = store.find(summary.session, key)
         if event is not None:
-            found[json.loads(event.content)["part"]] = summary.session
-    return [found[part] for part in sorted(found)]
+            by_part[json.loads(event.content)["part"]] = summary.session
+    return [by_part[part] for part in sorted(by_part)]

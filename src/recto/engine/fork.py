@@ -1,9 +1,8 @@
-"""A second session that begins as a copy of the first, up to an entry, and goes its own way from there.
+"""Forks a session: a copy up to an entry, which then continues on its own.
 
-Entries are copied as they are, decisions among them, so that the window of the copy is that of the original at that
-entry. Both sessions record where they parted; the first one does not where somebody has its turn just then. A fork that
-was cut off is taken up where it ended; nothing of the first session is ever changed but for the line that says that it
-was forked.
+Entries are copied unchanged, decisions included, so the window of the copy equals that of the original at that entry.
+Both sessions record the fork; the original does not while another process holds its turn. An interrupted fork is
+resumed. Nothing else in the original changes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import is_internal, tenant_of
 
 BRANCH = "branch"
-"""The event that says where a session parted from another."""
+"""The event that records where a session was forked from another."""
 _BATCH = 500
 _FIELDS = tuple(field.name for field in fields(Draft))
 
@@ -32,9 +31,9 @@ def fork(
     *,
     clock: Clock,
     at: int | None = None,
-    tell: Callable[[int], None] = lambda copied: None,
+    advance: Callable[[int], None] = lambda copied: None,
 ) -> Entry:
-    """Makes `target` a copy of `source` up to entry `at`, or up to its end. Returns the event in the copy."""
+    """Make `target` a copy of `source` up to entry `at`, or up to its end. Returns the event in the copy."""
     source, target = session_key(source), session_key(target)
     head = store.head(source)
     stop = head.seq if at is None else at
@@ -46,21 +45,21 @@ def fork(
     done = store.find(target, f"branch/{source}/{stop}")
     if done is not None:
         return done
-    begun = _taken_up(store, source, target, stop)
-    entries = store.read(source, begun + 1, stop)
+    copied_count = _copied_so_far(store, source, target, stop)
+    entries = store.read(source, copied_count + 1, stop)
     while batch := list(islice(entries, _BATCH)):
-        store.append(target, [_copy(entry) for entry in batch], expect=begun)
-        begun += len(batch)
-        tell(len(batch))
-    about = {"from": source, "at": stop}
-    made = store.append(target, [event(clock, BRANCH, about, f"branch/{source}/{stop}")], expect=stop)[0]
+        store.append(target, [_copy(entry) for entry in batch], expect=copied_count)
+        copied_count += len(batch)
+        advance(len(batch))
+    payload = {"from": source, "at": stop}
+    branch = store.append(target, [event(clock, BRANCH, payload, f"branch/{source}/{stop}")], expect=stop)[0]
     with suppress(TurnTaken), store.turn(source, patience=0):
         store.append(source, [event(clock, BRANCH, {"to": target, "at": stop}, f"branch/{target}/{stop}")])
-    return made
+    return branch
 
 
-def _taken_up(store: TranscriptStore, source: str, target: str, stop: int) -> int:
-    """How far an earlier try came; refuses a session that is something else."""
+def _copied_so_far(store: TranscriptStore, source: str, target: str, stop: int) -> int:
+    """Return how far an earlier attempt came. Raises `InputError` if the target is a different session."""
     head = store.head(target)
     if not head.seq:
         return 0

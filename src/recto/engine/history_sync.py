@@ -1,12 +1,12 @@
-"""A history that somebody else keeps: what is new in it is stored, and what is sent is a working set of it.
+"""Keeps a session in sync with a message list that an agent framework owns, and returns a working set to send.
 
-Agent frameworks hand their whole list of messages to every call of the model. Here it is compared with what is stored,
-by what the messages say; only what is new is appended. A list that was edited, or cut short, goes on in a branch;
-nothing is overwritten. A list whose beginning its owner let go of goes on where it was.
+Agent frameworks pass their full list of messages to every model call. The list is compared with the stored transcript
+by content, and only new messages are appended. A list that was edited or truncated continues in a branch; nothing is
+overwritten. A list whose beginning was dropped by its owner continues where it was.
 
-System text at the beginning is its owner's own, often made anew for each call: it goes beside the messages, takes its
-room, and is written down when it changes. Messages are in the format of OpenAI Chat, unless another one is named;
-frameworks have objects of their own, which come back as they were given wherever nothing in them was changed.
+Leading system text belongs to the framework, which often rebuilds it for each call: it is passed alongside the
+messages, counted, and recorded when it changes. Messages are in OpenAI Chat format unless another is named. Framework
+objects are returned unchanged wherever their messages were not changed.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.events import to_json
 from recto.transcript.session_keys import session_in
 
-SYSTEM_TOLD = "system_told"
-"""The event that says what the host's own system text is, from there on."""
-_BEFORE_ALL = ("system", "developer")
-_TRIES = 8
-_SHORTEST = 2
-"""Messages that must be the same for a list to be the end of one that is known."""
+SYSTEM_TEXT = "system_told"
+"""The event that records the host's own system text from there on."""
+_SYSTEM_ROLES = ("system", "developer")
+_MAX_CONFLICTS = 8
+_MIN_OVERLAP = 2
+"""Messages that must match for a list to be the continuation of a known one."""
 
 T = TypeVar("T")
 ChatMessage: TypeAlias = dict[str, Any]
-"""A message in the format of OpenAI Chat, or in the one that the conversation speaks."""
+"""A message in OpenAI Chat format, or in the format of the conversation."""
 
 
 class Following:
-    """One conversation of a host, kept in step with a session."""
+    """One conversation of a host, kept in sync with a session."""
 
     def __init__(
         self,
@@ -58,19 +58,19 @@ class Following:
         self.wire = wire
         """The format of the messages."""
         self.session = session
-        """Where it is kept now: everything a session can do can be done with it."""
+        """The current session of the conversation; all of its calls may be used."""
         self._reopen = reopen
-        """Opens another session beside this one, by name."""
+        """Opens another session of the same store, by name."""
         self._pin = pin
         self._surface = surface
         self._base = session_in(session.key).partition("~")[0]
-        self._prints = Fingerprints()
+        self._fingerprints = Fingerprints()
         self._turn = threading.RLock()
-        self._told = b""
-        self._known: list[bytes] = []
-        """What each stored message is recognised by."""
+        self._system_text = b""
+        self._stored: list[bytes] = []
+        """The fingerprints of the stored messages."""
         self._seqs: list[int] = []
-        self._upto = 0
+        self._last_seq = 0
         self._begin(session)
 
     def working_set(
@@ -82,22 +82,25 @@ class Following:
         tools: Sequence[Any] = (),
         beside: str = "",
     ) -> list[T]:
-        """What to send in place of `given`, a host's own messages: stores what is new, and fits the window.
+        """Store what is new in `given`, the host's own messages, and return what to send in their place.
 
-        `write` says one of them in Chat messages, one or several; `read` makes some of the host's from a run of Chat
-        messages that Recto wrote or changed. `tools` are the schemas that go with the prompt, and `beside` is system
-        text that the host sends beside its messages.
+        Args:
+            given: The host's messages.
+            write: Converts one of them to one or several Chat messages.
+            read: Converts a run of Chat messages that Recto wrote or changed to the host's messages.
+            tools: Schemas sent with the prompt.
+            beside: System text that the host sends alongside its messages.
         """
-        written = [(place, to_json(message)) for place, one in enumerate(given) for message in write(one)]
-        at, messages = [place for place, _ in written], [raw for _, raw in written]
-        leading = _leading(messages)
+        written = [(index, to_json(message)) for index, item in enumerate(given) for message in write(item)]
+        owners, messages = [index for index, _ in written], [raw for _, raw in written]
+        leading = _count_system(messages)
         with self._turn:
             prompt = self._prompt(messages[leading:], messages[:leading], tools, beside)
-        return _given_back([*messages[:leading], *prompt.raw], messages, at, given, read)
+        return _to_host_messages([*messages[:leading], *prompt.raw], messages, owners, given, read)
 
     def fitted(self, messages: Sequence[ChatMessage], *, tools: Sequence[Any] = ()) -> list[ChatMessage]:
-        """What to send in place of a list of Chat messages."""
-        return self.working_set(messages, lambda one: [one], lambda made: made, tools=tools)
+        """Store what is new in a list of Chat messages, and return what to send in its place."""
+        return self.working_set(messages, lambda message: [message], lambda changed: changed, tools=tools)
 
     def heard(
         self,
@@ -105,34 +108,35 @@ class Following:
         usage: Mapping[str, Any] | None = None,
         after: Sequence[ChatMessage] | None = None,
     ) -> None:
-        """The model has answered: stores it at once. Its host will tell it again, and it is not stored again then.
+        """Store the model's answer at once. When the host resends it, it is not stored again.
 
-        `after` is the list that was answered, for hosts that ask several times at once.
+        `after` is the list that was answered, for hosts that make several calls at once.
         """
         with self._turn:
-            told = usage_in(dict(usage)) if usage else None
+            parsed_usage = usage_in(dict(usage)) if usage else None
             if after is not None:
                 self.store(after)
-            self._append([to_json(message) for message in messages], usage=told)
+            self._append([to_json(message) for message in messages], usage=parsed_usage)
 
     def store(self, messages: Sequence[ChatMessage]) -> None:
-        """Stores what is new in a list, without asking for a prompt."""
+        """Store what is new in a list, without building a prompt."""
         raws = [to_json(message) for message in messages]
         with self._turn:
-            self._follow(raws[_leading(raws) :])
+            self._sync(raws[_count_system(raws) :])
 
     def new_in(self, messages: Sequence[ChatMessage]) -> list[ChatMessage] | None:
-        """What is new in a list, which is not stored; None where the list does not go on from what is stored."""
+        """Return what is new in a list, without storing it; None if the list does not continue what is stored."""
         raws = [to_json(message) for message in messages]
         with self._turn:
             self._catch_up()
-            rest = self._beyond(raws[_leading(raws) :])[0]
+            rest = self._new_messages(raws[_count_system(raws) :])[0]
         return None if rest is None else [json.loads(raw) for raw in rest]
 
     def overflowed(self, error: BaseException | Mapping[str, Any] | str) -> bool:
-        """Whether an error says that the prompt was too long. If so, its word is taken: ask for a working set again."""
-        told = getattr(error, "body", None) if isinstance(error, BaseException) else error
-        limits = limits_in_error(told) if isinstance(told, Mapping | str) else None
+        """Whether an error says that the prompt was too long. If so, its limits apply from now on: request a working
+        set again."""
+        body = getattr(error, "body", None) if isinstance(error, BaseException) else error
+        limits = limits_in_error(body) if isinstance(body, Mapping | str) else None
         if limits is None and isinstance(error, BaseException):
             limits = limits_in_error(str(error))
         if limits is None:
@@ -142,59 +146,59 @@ class Following:
         return True
 
     def compact(self, focus: str = "") -> tuple[Entry, ...]:
-        """Makes the prompt smaller now; what `focus` names is kept as fully as it can be."""
+        """Compact the prompt now; content related to `focus` is preserved as far as possible."""
         with self._turn:
             return self.session.compact(focus)
 
     def _prompt(self, messages: list[bytes], system: list[bytes], tools: Sequence[Any], beside: str) -> Prompt:
-        self._follow(messages)
-        said = b"".join([*system, *([beside.encode()] if beside else [])])
-        if said and said != self._told:
-            self._tell(said, [json.loads(raw).get("content") for raw in system], beside)
-        return self.session.prompt(tools, beside=said, wire=self.wire)
+        self._sync(messages)
+        system_text = b"".join([*system, *([beside.encode()] if beside else [])])
+        if system_text and system_text != self._system_text:
+            self._record_system(system_text, [json.loads(raw).get("content") for raw in system], beside)
+        return self.session.prompt(tools, beside=system_text, wire=self.wire)
 
-    def _tell(self, said: bytes, system: list[Any], beside: str) -> None:
-        """Once for each text: what stood before everything else belongs to what the model saw."""
-        text = "\n\n".join([*(one if isinstance(one, str) else json.dumps(one) for one in system), beside]).strip()
-        digest = hashlib.sha256(said).hexdigest()
-        last = [entry for entry in self.session.tail(50) if entry.kind == SYSTEM_TOLD]
+    def _record_system(self, system_text: bytes, system: list[Any], beside: str) -> None:
+        """Record system text once per change: it is part of what the model saw."""
+        contents = (content if isinstance(content, str) else json.dumps(content) for content in system)
+        text = "\n\n".join([*contents, beside]).strip()
+        digest = hashlib.sha256(system_text).hexdigest()
+        last = [entry for entry in self.session.tail(50) if entry.kind == SYSTEM_TEXT]
         if not last or json.loads(last[-1].content).get("digest") != digest:
-            self.session.record(SYSTEM_TOLD, {"digest": digest, "text": mask_secrets(text)})
-        self._told = said
+            self.session.record(SYSTEM_TEXT, {"digest": digest, "text": mask_secrets(text)})
+        self._system_text = system_text
 
-    def _follow(self, messages: Sequence[bytes]) -> None:
-        """Brings the session to where the host is."""
-        passed = {session_in(self.session.key)}
+    def _sync(self, messages: Sequence[bytes]) -> None:
+        """Bring the session up to date with the host's list."""
+        excluded = {session_in(self.session.key)}
         conflicts = 0
-        while conflicts < _TRIES:
+        while conflicts < _MAX_CONFLICTS:
             head = self._catch_up()
-            rest, same, said = self._beyond(messages)
+            rest, common, fingerprints = self._new_messages(messages)
             if rest is None:
-                self._branch(same, said, passed)
+                self._branch(common, fingerprints, excluded)
                 continue
             try:
                 self._append(rest, expect=head)
-            except AppendConflict:  # somebody else goes on with this session just now
+            except AppendConflict:  # another process is appending to this session
                 conflicts += 1
                 continue
             return
         raise AppendConflict(self.session.key, head, self.session.head.seq)
 
-    def _beyond(self, messages: Sequence[bytes]) -> tuple[list[bytes] | None, int, list[bytes]]:
-        """What is new in a list, or nothing where it parts from what is stored; up to where it is the same, and what
-        its messages are recognised by.
-        """
-        prints = self._prints.all(messages, self.wire)
-        spoken = [place for place, one in enumerate(prints) if one]
-        said = [prints[place] for place in spoken]
-        same = _same(self._known, said)
-        if same < len(self._known):
-            # One that begins as it always did was edited, even where its beginning was said again at the end.
-            held = 0 if same else _overlap(self._known, said)
-            if not held:
-                return None, same, said
-            same = held
-        return list(messages[spoken[same - 1] + 1 if same else 0 :]), same, said
+    def _new_messages(self, messages: Sequence[bytes]) -> tuple[list[bytes] | None, int, list[bytes]]:
+        """Return what is new in a list, None if it diverges from what is stored; how many messages match, and their
+        fingerprints."""
+        all_fingerprints = self._fingerprints.all(messages, self.wire)
+        places = [place for place, fingerprint in enumerate(all_fingerprints) if fingerprint]
+        fingerprints = [all_fingerprints[place] for place in places]
+        common = _common_prefix(self._stored, fingerprints)
+        if common < len(self._stored):
+            # A list with a known beginning was edited, even if its beginning is repeated at the end.
+            overlap = 0 if common else _overlap(self._stored, fingerprints)
+            if not overlap:
+                return None, common, fingerprints
+            common = overlap
+        return list(messages[places[common - 1] + 1 if common else 0 :]), common, fingerprints
 
     def _append(self, messages: list[bytes], **more: Any) -> None:  # noqa: ANN401  # as `append_all` takes them
         if not messages:
@@ -207,108 +211,111 @@ class Following:
                 self.session.pin(*pinned)
 
     def _catch_up(self) -> int:
-        """Takes in what was stored since; returns the last entry."""
-        for entry in self.session.read(self._upto + 1):
-            self._upto = entry.seq
-            if entry.kind == MESSAGE and (said := self._prints.of(entry.content, entry.wire)):
-                self._known.append(said)
+        """Read what was stored since; returns the last entry."""
+        for entry in self.session.read(self._last_seq + 1):
+            self._last_seq = entry.seq
+            if entry.kind == MESSAGE and (fingerprint := self._fingerprints.of(entry.content, entry.wire)):
+                self._stored.append(fingerprint)
                 self._seqs.append(entry.seq)
-        return self._upto
+        return self._last_seq
 
-    def _branch(self, same: int, said: list[bytes], passed: set[str]) -> None:
-        """Goes on in a session of its own from where the list parts from what is stored.
+    def _branch(self, common: int, fingerprints: list[bytes], excluded: set[str]) -> None:
+        """Continue in a session of its own from where the list diverges from what is stored.
 
-        Its name follows from what is said there, so that the same list finds the same branch in another process.
-        `passed` are sessions that do not hold the list: of branches with one name but for its number, as of answers
-        that are asked for again and again, the next one is taken.
+        Its name is derived from the messages at that point, so that the same list finds the same branch in another
+        process. `excluded` are sessions that do not contain the list: of branches that differ only in their number, as
+        for repeated answers, the next is used.
         """
-        cut, more = b"".join([*said[:same], b"end"]), b"".join(said[: same + 1])
-        before, at = self.session, self._seqs[same - 1] if same else 0
-        branch = self._branch_named(cut, passed)
-        if same < len(said) and not branch.head.seq:  # it was never cut short here, so it was said otherwise
+        cut, more = b"".join([*fingerprints[:common], b"end"]), b"".join(fingerprints[: common + 1])
+        before, at = self.session, self._seqs[common - 1] if common else 0
+        branch = self._branch_named(cut, excluded)
+        # If the list was never truncated here, a message was edited.
+        if common < len(fingerprints) and not branch.head.seq:
             branch.close()
-            branch = self._branch_named(more, passed)
+            branch = self._branch_named(more, excluded)
         if at and not branch.head.seq:
             before.fork(session_in(branch.key), at=at)
         before.close()
         self._begin(branch)
 
-    def _branch_named(self, told: bytes, passed: set[str]) -> Session:
-        numbered = (hashlib.sha256(told + bytes(number)).hexdigest()[:12] for number in count())
-        name = next(name for parting in numbered if (name := f"{self._base}~{parting}") not in passed)
-        passed.add(name)
+    def _branch_named(self, identity: bytes, excluded: set[str]) -> Session:
+        numbered = (hashlib.sha256(identity + bytes(number)).hexdigest()[:12] for number in count())
+        name = next(name for digest in numbered if (name := f"{self._base}~{digest}") not in excluded)
+        excluded.add(name)
         return self._reopen(name)
 
     def _begin(self, session: Session) -> None:
         self.session = session
-        self._known, self._seqs, self._upto = [], [], 0
+        self._stored, self._seqs, self._last_seq = [], [], 0
 
     def close(self) -> None:
         """Closes the session."""
         self.session.close()
 
     def __del__(self) -> None:
-        if "session" in self.__dict__:  # not where it could not be opened
+        if "session" in self.__dict__:  # unset if opening failed
             self.close()
 
 
-def _leading(messages: Sequence[bytes]) -> int:
-    """How many of the messages are system text before everything else."""
+def _count_system(messages: Sequence[bytes]) -> int:
+    """How many leading messages are system text."""
     for place, raw in enumerate(messages):
-        if json.loads(raw).get("role") not in _BEFORE_ALL:
+        if json.loads(raw).get("role") not in _SYSTEM_ROLES:
             return place
     return len(messages)
 
 
-def _same(known: Sequence[bytes], said: Sequence[bytes]) -> int:
-    """How many messages are the same from the beginning."""
-    pairs = enumerate(zip(known, said, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(known), len(said)))
+def _common_prefix(stored: Sequence[bytes], fingerprints: Sequence[bytes]) -> int:
+    """How many messages match from the beginning."""
+    pairs = enumerate(zip(stored, fingerprints, strict=False))
+    return next((place for place, (first, second) in pairs if first != second), min(len(stored), len(fingerprints)))
 
 
-def _overlap(known: Sequence[bytes], said: Sequence[bytes]) -> int:
-    """How many messages at the beginning of a list are the end of what is known; 0 where they are not."""
-    for length in range(min(len(known) - 1, len(said)), _SHORTEST - 1, -1):
-        if known[-length] == said[0] and list(known[-length:]) == list(said[:length]):
+def _overlap(stored: Sequence[bytes], fingerprints: Sequence[bytes]) -> int:
+    """How many messages at the beginning of a list are the end of what is stored; 0 if none."""
+    for length in range(min(len(stored) - 1, len(fingerprints)), _MIN_OVERLAP - 1, -1):
+        if stored[-length] == fingerprints[0] and list(stored[-length:]) == list(fingerprints[:length]):
             return length
     return 0
 
 
-def _given_back(
+def _to_host_messages(
     sent: Sequence[bytes],
     messages: Sequence[bytes],
-    at: Sequence[int],
-    owners: Sequence[T],
+    owner_of: Sequence[int],
+    host_messages: Sequence[T],
     read: Callable[[list[ChatMessage]], Iterable[T]],
 ) -> list[T]:
-    """The prompt in the host's own messages: those that are whole and unchanged as they were given."""
+    """Convert the prompt to the host's messages: complete, unchanged ones are returned as they are."""
     places: dict[bytes, list[int]] = {}
     for place, raw in enumerate(messages):
         places.setdefault(raw, []).append(place)
-    # From the end: of messages that say the same, the older ones have left.
-    found = [places[raw].pop() if places.get(raw) else None for raw in reversed(sent)][::-1]
-    whole = _whole(found, at)
+    # From the end: of identical messages, the older ones were evicted.
+    matches = [places[raw].pop() if places.get(raw) else None for raw in reversed(sent)][::-1]
+    complete = _complete_owners(matches, owner_of)
     result: list[T] = []
-    pairs = zip(found, sent, strict=True)
-    marked = [(at[place] if place is not None and at[place] in whole else None, raw) for place, raw in pairs]
-    for owner, run in groupby(marked, key=lambda one: one[0]):
+    pairs = zip(matches, sent, strict=True)
+    tagged = [
+        (owner_of[place] if place is not None and owner_of[place] in complete else None, raw) for place, raw in pairs
+    ]
+    for owner, run in groupby(tagged, key=lambda pair: pair[0]):
         if owner is None:
             result += read([json.loads(raw) for _, raw in run])
         else:
-            result.append(owners[owner])
+            result.append(host_messages[owner])
     return result
 
 
-def _whole(found: Sequence[int | None], at: Sequence[int]) -> set[int]:
-    """The host's messages of which every part is sent, in its place and one behind the other."""
+def _complete_owners(matches: Sequence[int | None], owner_of: Sequence[int]) -> set[int]:
+    """The host's messages of which every part is sent, in order and adjacent."""
     parts: dict[int, list[int]] = {}
-    for place, owner in enumerate(at):
+    for place, owner in enumerate(owner_of):
         parts.setdefault(owner, []).append(place)
-    whole: set[int] = set()
-    for place, first in enumerate(found):
+    complete: set[int] = set()
+    for place, first in enumerate(matches):
         if first is None:
             continue
-        wanted = parts[at[first]]
-        if first == wanted[0] and list(found[place : place + len(wanted)]) == wanted:
-            whole.add(at[first])
-    return whole
+        expected = parts[owner_of[first]]
+        if first == expected[0] and list(matches[place : place + len(expected)]) == expected:
+            complete.add(owner_of[first])
+    return complete

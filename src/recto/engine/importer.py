@@ -1,8 +1,8 @@
-"""Takes session files into a store: Claude Code, Codex, message arrays, Recto's own JSONL.
+"""Imports session files: Claude Code, Codex, message arrays, Recto's own JSONL.
 
-A file is read twice. The first time nothing is stored, so that a line that cannot be read leaves no half of a file
-behind; the second time entries are stored in batches, each under a key made from its place and content, so that a file
-imported again stores only what is new in it. How to get the file's own bytes back is kept beside each entry.
+A file is read twice. The first pass stores nothing, so that an unreadable line never leaves half a file behind. The
+second pass stores entries in batches, each under a key derived from its position and content, so that importing a file
+again stores only what is new. Each entry keeps what is needed to reproduce the bytes of the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import is_internal
 
 IMPORTED = "imported"
-"""The event that ends an import: which file it was, and its digest."""
+"""The event that ends an import: the file and its digest."""
 
 _CHUNK = 1 << 20
 _BATCH_ENTRIES = 500
@@ -33,13 +33,13 @@ Advance = Callable[[int], None]
 
 
 def import_key(digest: str) -> str:
-    """The key of the event that ends the import of a file; by it the parts of the file are found again."""
+    """The key of the event that ends the import of a file; by it the parts of the file are found."""
     return f"import:{digest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
-    """What an import did."""
+class ImportResult:
+    """The result of an import."""
 
     source: str
     reader: str
@@ -49,18 +49,18 @@ class Imported:
     new: int
     """How many of them were not stored before."""
     problems: tuple[ReadProblem, ...]
-    """Lines that could not be read, and were kept as they are."""
+    """Lines that could not be parsed and were stored verbatim."""
 
 
 @dataclass(slots=True)
-class _Look:
-    """What the first reading found."""
+class _FileScan:
+    """The result of the first pass."""
 
     path: Path
     reader: str
     keep_going: bool
     session: str | None
-    """The session everything goes to, where the caller named one."""
+    """The session everything goes to, if the caller named one."""
     digest: str = ""
     size: int = 0
     model: str = ""
@@ -70,112 +70,112 @@ class _Look:
 
     @property
     def keeps_chain(self) -> bool:
-        """Whether the entries bring a chain of their own."""
+        """Whether the entries have a hash chain of their own."""
         return self.reader == recto_jsonl.NAME and not self.keep_going
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importer:
-    """Takes session files into a store."""
+    """Imports session files into a store."""
 
     store: TranscriptStore
     clock: Clock
     meter_for: Callable[[str], Meter]
-    """Gives the meter for the model that the file names; the empty text where it names none."""
+    """Returns the token counter for the model that the file names; empty text if it names none."""
 
-    def take(
+    def import_file(
         self,
         path: Path,
         *,
         session: str | None = None,
         keep_going: bool = False,
         advance: Advance = lambda _: None,
-    ) -> Imported:
-        """Imports a file. `advance` is told of every byte read; each is read twice."""
-        look = self._look(path, None if session is None else session_key(session), keep_going, advance)
-        before = {name: self.store.head(name).seq for name in look.entries}
-        if look.keeps_chain:
-            self._take_over(look, advance)
+    ) -> ImportResult:
+        """Import a file. `advance` is called for every byte read; each is read twice."""
+        scan = self._scan(path, None if session is None else session_key(session), keep_going, advance)
+        before = {name: self.store.head(name).seq for name in scan.entries}
+        if scan.keeps_chain:
+            self._import_chain(scan, advance)
         else:
-            self._take_in(look, advance)
-        new = sum(self.store.head(name).seq - before[name] for name in look.entries)
-        return Imported(
+            self._import_messages(scan, advance)
+        new = sum(self.store.head(name).seq - before[name] for name in scan.entries)
+        return ImportResult(
             source=path.name,
-            reader=look.reader,
-            sessions=tuple(look.entries),
-            entries=sum(look.entries.values()),
-            new=new if look.keeps_chain else max(new - len(look.entries), 0),
-            problems=tuple(look.problems),
+            reader=scan.reader,
+            sessions=tuple(scan.entries),
+            entries=sum(scan.entries.values()),
+            new=new if scan.keeps_chain else max(new - len(scan.entries), 0),
+            problems=tuple(scan.problems),
         )
 
-    def _look(self, path: Path, session: str | None, keep_going: bool, advance: Advance) -> _Look:
+    def _scan(self, path: Path, session: str | None, keep_going: bool, advance: Advance) -> _FileScan:
         with path.open("rb") as file:
             reader = detect_file(file.read(_CHUNK), path.name)
-        look = _Look(path=path, reader=reader, keep_going=keep_going, session=session)
+        scan = _FileScan(path=path, reader=reader, keep_going=keep_going, session=session)
         digest = hashlib.sha256()
 
-        def noted(chunks: Iterable[bytes]) -> Iterator[bytes]:
+        def hashed(chunks: Iterable[bytes]) -> Iterator[bytes]:
             for chunk in chunks:
                 digest.update(chunk)
-                look.size += len(chunk)
+                scan.size += len(chunk)
                 yield chunk
 
-        chunks = noted(_chunks(path, advance))
+        chunks = hashed(_chunks(path, advance))
         entries: Iterable[Entry | SourceEntry]
-        if look.keeps_chain:
+        if scan.keeps_chain:
             entries = recto_jsonl.read_entries(lines_of(chunks), path.name)
         else:
-            entries = read_file(chunks, path.name, session=session, keep_going=keep_going, report=look.problems.append)
+            entries = read_file(chunks, path.name, session=session, keep_going=keep_going, report=scan.problems.append)
         for entry in entries:
-            look.entries[entry.session] = look.entries.get(entry.session, 0) + 1
-            if not look.model and isinstance(entry, SourceEntry):
+            scan.entries[entry.session] = scan.entries.get(entry.session, 0) + 1
+            if not scan.model and isinstance(entry, SourceEntry):
                 model = entry.meta.get("model")
-                look.model = model if isinstance(model, str) else ""
-        look.digest = digest.hexdigest()
-        self._retarget(look)
-        if own := next((name for name in look.entries if is_internal(name)), ""):
-            # Else a file from somewhere could bring a key of the gateway with it.
+                scan.model = model if isinstance(model, str) else ""
+        scan.digest = digest.hexdigest()
+        self._retarget(scan)
+        if own := next((name for name in scan.entries if is_internal(name)), ""):
+            # Otherwise a foreign file could bring in a gateway key.
             raise InputError(f"'{path.name}' names session '{own:.80}', which is Recto's own. Nothing was imported.")
-        return look
+        return scan
 
-    def _retarget(self, look: _Look) -> None:
-        if look.session is None:
+    def _retarget(self, scan: _FileScan) -> None:
+        if scan.session is None:
             return
-        if look.session in look.entries and all(f"{name}/".startswith(f"{look.session}/") for name in look.entries):
-            return  # sub-agents that wrote into the same file stay conversations of their own, below it
-        if len(look.entries) != 1:
+        if scan.session in scan.entries and all(f"{name}/".startswith(f"{scan.session}/") for name in scan.entries):
+            return  # sub-agents in the same file stay conversations of their own, below it
+        if len(scan.entries) != 1:
             raise InputError(
-                f"'{look.path.name}' holds {len(look.entries)} conversations, so they cannot all go to "
-                f"'{look.session}'; import it without naming a session"
+                f"'{scan.path.name}' holds {len(scan.entries)} conversations, so they cannot all go to "
+                f"'{scan.session}'; import it without naming a session"
             )
-        if look.keeps_chain and self.store.head(look.session).seq:
+        if scan.keeps_chain and self.store.head(scan.session).seq:
             raise InputError(
-                f"session '{look.session}' is not empty; a Recto file can only be taken over into a new session"
+                f"session '{scan.session}' is not empty; a Recto file can only be taken over into a new session"
             )
-        look.entries = {look.session: sum(look.entries.values())}
+        scan.entries = {scan.session: sum(scan.entries.values())}
 
-    def _take_in(self, look: _Look, advance: Advance) -> None:
-        meter = self.meter_for(look.model)
-        places = dict.fromkeys(look.entries, 0)
+    def _import_messages(self, scan: _FileScan, advance: Advance) -> None:
+        meter = self.meter_for(scan.model)
+        places = dict.fromkeys(scan.entries, 0)
 
         def drafts() -> Iterator[tuple[str, Draft]]:
-            chunks = _chunks(look.path, advance)
+            chunks = _chunks(scan.path, advance)
             for entry in read_file(
-                chunks, look.path.name, session=look.session, keep_going=look.keep_going, report=lambda _: None
+                chunks, scan.path.name, session=scan.session, keep_going=scan.keep_going, report=lambda _: None
             ):
-                name = entry.session if look.session is None or entry.session in places else look.session
-                yield name, self._draft(entry, look.path.name, places[name], meter)
+                name = entry.session if scan.session is None or entry.session in places else scan.session
+                yield name, self._draft(entry, scan.path.name, places[name], meter)
                 places[name] += 1
 
         self._store(drafts())
-        for part, (name, count) in enumerate(look.entries.items()):
-            about = {
-                "file": look.path.name,
-                "reader": look.reader,
-                "bytes": look.size,
-                "sha256": look.digest,
+        for part, (name, count) in enumerate(scan.entries.items()):
+            payload = {
+                "file": scan.path.name,
+                "reader": scan.reader,
+                "bytes": scan.size,
+                "sha256": scan.digest,
                 "part": part,
-                "parts": len(look.entries),
+                "parts": len(scan.entries),
                 "entries": count,
             }
             event = Draft(
@@ -183,22 +183,22 @@ class Importer:
                 ts=self.clock.now(),
                 role="event",
                 kind=IMPORTED,
-                content=to_json(about),
+                content=to_json(payload),
                 surface="import",
-                key=import_key(look.digest),
+                key=import_key(scan.digest),
             )
             self.store.append(name, [event])
 
-    def _take_over(self, look: _Look, advance: Advance) -> None:
-        """Stores the entries of a Recto file as they are, so that they keep their ids, times and hashes."""
-        heads = {name: self.store.head(name) for name in look.entries}
+    def _import_chain(self, scan: _FileScan, advance: Advance) -> None:
+        """Store the entries of a Recto file unchanged, with their ids, times and hashes."""
+        heads = {name: self.store.head(name) for name in scan.entries}
 
         def fresh() -> Iterator[tuple[str, Draft]]:
-            for entry in recto_jsonl.read_entries(lines_of(_chunks(look.path, advance)), look.path.name):
-                name = look.session or entry.session
+            for entry in recto_jsonl.read_entries(lines_of(_chunks(scan.path, advance)), scan.path.name):
+                name = scan.session or entry.session
                 if entry.seq > heads[name].seq:
                     yield name, entry
-                elif entry.seq in (heads[name].seq, look.entries[name]):
+                elif entry.seq in (heads[name].seq, scan.entries[name]):
                     self._refuse_other_history(name, entry)
 
         self._store(fresh())

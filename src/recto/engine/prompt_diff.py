@@ -1,8 +1,8 @@
-"""Prompts of the past, and two of them side by side: what both hold, what only one of them holds, what each costs.
+"""Past prompts, and the difference between two of them: common lines, lines of one only, and their costs.
 
-A past prompt is folded from the transcript like the live one, from the last snapshot before it. What was recalled for
-it is quoted again from its pointers, cut short; what it cost is what was told then. It does not know which tools were
-offered with a prompt, so none are counted; what stands before everything else is as it is now.
+A past prompt is rebuilt from the transcript like the live one, from the last snapshot before it. Recalled text is
+quoted again from its pointers, shortened; its cost is the one recorded then. The tools offered with a past prompt are
+unknown, so none are counted; standing context is the current one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recto.context.window.state import WindowState
 from recto.engine.projection import HANDOFF, WindowProjection, snapshot_key
 from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder, PromptExtras, TurnNote
 from recto.engine.recall_injection import INJECTED
-from recto.engine.timeline import MOST, builder_like
+from recto.engine.timeline import MAX_ENTRIES, copy_builder
 from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats import format_named
@@ -26,44 +26,44 @@ from recto.recall.chunking import excerpt
 from recto.recall.quoting import Excerpt, render_quotation
 from recto.transcript.session_keys import parse_pointer, reach_of
 
-MOST_LINES = 1_000
-"""Lines that one comparison tells at most."""
-_LONGEST = 400
-"""Characters of a line's text; the entry itself has all of it."""
-_SHORT = 1_024
-"""Up to this entry a session that has no snapshot is folded from its beginning."""
-_TURN = 400
-"""Entries back from a prompt in which it is looked for what was recalled for it: the length of a long turn."""
+MAX_LINES = 1_000
+"""Maximum number of lines in a comparison."""
+_MAX_TEXT = 400
+"""Characters of a line's text; the entry has the full text."""
+_FULL_FOLD_ENTRIES = 1_024
+"""Up to this entry a session without a snapshot is folded from its beginning."""
+_RECALL_LOOKBACK = 400
+"""Entries before a prompt in which its recall event is searched: the length of a long turn."""
 
 What = Literal["frame", "standing", "system", "entry", "marker", "summary", "recalled", "handoff"]
-"""What a line is. `frame`: what a format adds to messages, or leaves out of them. `standing`: system text that is no
-message of the session. `marker`: what is said of what has left, with the notes."""
+"""The kind of a line. `frame`: what a format adds to messages, or omits. `standing`: system text that is not a message
+of the session. `marker`: the notice of evicted messages, with the notes."""
 Side = Literal["both", "first", "second", "changed"]
-_Known: TypeAlias = tuple[str, int]
-"""What a line is known by in another prompt."""
+_PieceKey: TypeAlias = tuple[str, int]
+"""Identifies a piece across prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptLine:
-    """One thing that stands in one of two prompts, or in both."""
+    """One piece of one of two prompts, or of both."""
 
     seq: int | None
-    """Its entry, where it is one."""
+    """Its entry, if it is one."""
     what: What
     role: str
     text: str
-    """As it stands in the second where it stands in both."""
+    """As in the second prompt if it is in both."""
     cut: bool
-    """Whether the text goes on."""
+    """Whether the text was shortened."""
     first_tokens: int | None
     second_tokens: int | None
-    """What it costs in each; none where it is not in it."""
+    """Its cost in each; None if it is not in it."""
     side: Side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two prompts of one session, as they stood after two entries, in the order in which a prompt holds its lines."""
+    """Two prompts of one session, as of two entries, in prompt order."""
 
     first: int
     second: int
@@ -74,7 +74,7 @@ class Comparison:
     second_messages: int
     lines: tuple[PromptLine, ...]
     more: bool
-    """Whether lines were left out: those that both hold alike, and then the last ones."""
+    """Whether lines were omitted: first those common to both, then the last ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +86,12 @@ class _Piece:
     seq: int | None = None
 
 
-_NOTHING = _Piece(what="frame", role="", text="", tokens=0)
+_EMPTY_PIECE = _Piece(what="frame", role="", text="", tokens=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Past:
-    """A session as it stood after an entry, or stands now, with what its prompts are made of."""
+class _PastPrompt:
+    """A session as of an entry, with the builder of its prompt."""
 
     state: WindowState
     builder: PromptBuilder
@@ -99,53 +99,53 @@ class _Past:
 
 
 def prompt_after(window: Window, seq: int) -> BuiltPrompt:
-    """The prompt as it stood after an entry, with what had been decided and recalled by then."""
+    """Return the prompt as of an entry, with the decisions and recalls up to it."""
     with window.lock:
-        return _past(window, seq).built
+        return _rebuild(window, seq).built
 
 
 def compare(window: Window, first: int, second: int) -> Comparison:
-    """The prompts after two entries, side by side."""
+    """Compare the prompts as of two entries."""
     with window.lock:
-        one, other = _past(window, first), _past(window, second)
-        lines = _lines(dict(_pieces(one)), dict(_pieces(other)))
-    shown = lines if len(lines) <= MOST_LINES else [line for line in lines if line.side != "both"][:MOST_LINES]
+        earlier, later = _rebuild(window, first), _rebuild(window, second)
+        lines = _merge_lines(dict(_pieces(earlier)), dict(_pieces(later)))
+    visible = lines if len(lines) <= MAX_LINES else [line for line in lines if line.side != "both"][:MAX_LINES]
     return Comparison(
         first=first,
         second=second,
         room=window.budget.input_budget,
-        first_tokens=one.built.tokens,
-        second_tokens=other.built.tokens,
-        first_messages=len(one.state.messages),
-        second_messages=len(other.state.messages),
-        lines=tuple(shown),
-        more=len(shown) < len(lines),
+        first_tokens=earlier.built.tokens,
+        second_tokens=later.built.tokens,
+        first_messages=len(earlier.state.messages),
+        second_messages=len(later.state.messages),
+        lines=tuple(visible),
+        more=len(visible) < len(lines),
     )
 
 
-def _past(window: Window, seq: int) -> _Past:
-    """After the last entry it is the window as it stands, with what stands in it for the question in flight."""
+def _rebuild(window: Window, seq: int) -> _PastPrompt:
+    """Rebuild the prompt as of an entry. As of the last entry it is the live window, including recalled text."""
     if seq == window.state.seq:
         builder = window.builder_for()
-        return _Past(state=window.state, builder=builder, built=builder.build(window.state))
-    builder = builder_like(window)
-    fold = WindowProjection(window.store, window.session, builder.messages, window.budget.input_budget)
+        return _PastPrompt(state=window.state, builder=builder, built=builder.build(window.state))
+    builder = copy_builder(window)
+    projection = WindowProjection(window.store, window.session, builder.messages, window.budget.input_budget)
     state = WindowState()
-    for _, found in fold.states(_begin(window, seq), seq):
-        state = found
+    for _, folded in projection.states(_fold_start(window, seq), seq):
+        state = folded
     recalled = _recalled(window, state)
     builder = builder.using(handoff=_handoff(window, builder, state), recalled=recalled)
     built = builder.build(state)
-    return _Past(state=state, builder=builder, built=_as_told(built, recalled) if recalled else built)
+    return _PastPrompt(state=state, builder=builder, built=_with_recorded_cost(built, recalled) if recalled else built)
 
 
-def _begin(window: Window, seq: int) -> int:
-    """The entry to fold from on. Where no snapshot is before it, as many of the last entries as the room holds."""
+def _fold_start(window: Window, seq: int) -> int:
+    """The entry to fold from. Without an earlier snapshot, as many of the last entries as the input budget holds."""
     first = window.store.find(window.session, snapshot_key(1))
-    if seq <= _SHORT or (first is not None and first.seq < seq):
+    if seq <= _FULL_FOLD_ENTRIES or (first is not None and first.seq < seq):
         return seq
     spent, begin = 0, seq
-    for entry in reversed(list(window.store.read(window.session, seq - MOST + 1, seq))):
+    for entry in reversed(list(window.store.read(window.session, seq - MAX_ENTRIES + 1, seq))):
         spent += entry.tokens
         if spent > window.budget.input_budget:
             break
@@ -154,7 +154,7 @@ def _begin(window: Window, seq: int) -> int:
 
 
 def _handoff(window: Window, builder: PromptBuilder, state: WindowState) -> TurnNote | None:
-    """Where the work stood before a new window, behind the question that it was told for."""
+    """The handoff that was replayed for the question, if any."""
     seq, behind = state.shown_handoff
     question = _question(state)
     entry = next(iter(window.store.read(window.session, seq, seq)), None) if seq else None
@@ -165,22 +165,25 @@ def _handoff(window: Window, builder: PromptBuilder, state: WindowState) -> Turn
 
 
 def _recalled(window: Window, state: WindowState) -> TurnNote | None:
-    """What had come back for the question, quoted from its pointers."""
+    """What was recalled for the question, quoted from its pointers."""
     question = _question(state)
     if not question:
         return None
-    for entry in reversed(list(window.store.read(window.session, max(question, state.seq - _TURN) + 1, state.seq))):
+    for entry in reversed(
+        list(window.store.read(window.session, max(question, state.seq - _RECALL_LOOKBACK) + 1, state.seq))
+    ):
         if entry.kind == INJECTED:
             with suppress(KeyError, TypeError, ValueError, AttributeError, InputError):
-                about = json.loads(entry.content)
-                tokens, pointers = int(about["tokens"]), [str(hit["pointer"]) for hit in about["hits"]]
+                payload = json.loads(entry.content)
+                tokens, pointers = int(payload["tokens"]), [str(hit["pointer"]) for hit in payload["hits"]]
                 text = render_quotation(list(_excerpts(window, pointers, tokens)))
                 return TurnNote(question=question, text=text, tokens=tokens)
     return None
 
 
 def _excerpts(window: Window, pointers: list[str], tokens: int) -> Iterator[Excerpt]:
-    """What pointers name, each in its share of so many tokens. A file from elsewhere may name what is not ours."""
+    """Excerpts of the entries that pointers name, each with its share of the tokens. An imported file may name entries
+    of other tenants, which are skipped."""
     share, reach = 4 * tokens // max(len(pointers), 1), reach_of(window.session, "tenant")
     for pointer in pointers:
         session, seq = parse_pointer(pointer)
@@ -189,8 +192,8 @@ def _excerpts(window: Window, pointers: list[str], tokens: int) -> Iterator[Exce
             yield Excerpt(pointer, entry.role, entry.ts, excerpt(entry_text(entry), lambda _: 0.0, max(share, 80)))
 
 
-def _as_told(built: BuiltPrompt, recalled: TurnNote) -> BuiltPrompt:
-    """The prompt with the cost of what was recalled as it was told then: the quotation then had other cuts."""
+def _with_recorded_cost(built: BuiltPrompt, recalled: TurnNote) -> BuiltPrompt:
+    """Return the prompt with the recorded cost of the recalled text, which was cut differently then."""
     raw = format_named(built.wire).text_message("user", recalled.text)
     if raw not in built.messages:
         return built
@@ -199,24 +202,24 @@ def _as_told(built: BuiltPrompt, recalled: TurnNote) -> BuiltPrompt:
     return replace(built, costs=costs, tokens=built.tokens + recalled.tokens - built.costs[place])
 
 
-def _pieces(past: _Past) -> Iterator[tuple[_Known, _Piece]]:
-    """What a prompt holds, each with what it is known by in another one; in order, and adding up to its tokens."""
-    pieces = list(_said(past))
+def _pieces(past: _PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
+    """The pieces of a prompt by key, in order; their tokens add up to those of the prompt."""
+    pieces = list(_message_pieces(past))
     rest = past.built.tokens - sum(piece.tokens for _, piece in pieces)
     yield ("frame", 0), _Piece(what="frame", role="", text="", tokens=rest)
     yield from pieces
 
 
-def _said(past: _Past) -> Iterator[tuple[_Known, _Piece]]:
+def _message_pieces(past: _PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
     state, builder = past.state, past.builder
     if builder.extras.foreword:
         cost = builder.foreword_cost(past.built.wire)
         yield ("standing", 0), _Piece(what="standing", role="system", text=builder.extras.foreword, tokens=cost)
-    without = _without(past)
+    without = _omitted_entries(past)
     marked = not state.evicted_messages
     for seq, line in state.messages.items():
         if not marked and seq > state.first_evicted:
-            yield from _marker(past)
+            yield from _marker_pieces(past)
             marked = True
         if seq not in without:
             shrink = state.shortened.get(seq)
@@ -225,61 +228,61 @@ def _said(past: _Past) -> Iterator[tuple[_Known, _Piece]]:
             yield ("entry", seq), _Piece(what=what, role=line.role, text=text, tokens=state.cost(seq), seq=seq)
         yield from _notes(builder.extras, seq)
     if not marked:
-        yield from _marker(past)
+        yield from _marker_pieces(past)
 
 
-def _notes(extras: PromptExtras, seq: int) -> Iterator[tuple[_Known, _Piece]]:
-    """What stands behind a question: first the handoff, then what came back."""
+def _notes(extras: PromptExtras, seq: int) -> Iterator[tuple[_PieceKey, _Piece]]:
+    """The notes after a question: first the handoff, then recalled text."""
     behind: tuple[tuple[What, TurnNote | None], ...] = (("handoff", extras.handoff), ("recalled", extras.recalled))
     for what, text in behind:
         if text is not None and text.question == seq:
             yield (what, seq), _Piece(what=what, role="user", text=text.text, tokens=text.tokens)
 
 
-def _marker(past: _Past) -> Iterator[tuple[_Known, _Piece]]:
+def _marker_pieces(past: _PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
     state, builder = past.state, past.builder
     text = builder.marker_of(state)
     cost = builder.messages.cost_of_text(text, past.built.wire)
     summary = state.summary.text if state.summary else ""
-    known = min(builder.messages.meter.count(summary), cost) if summary else 0
-    told = text.removesuffix(summary).rstrip()
-    yield ("marker", 0), _Piece(what="marker", role="user", text=told, tokens=cost - known)
+    summary_tokens = min(builder.messages.meter.count(summary), cost) if summary else 0
+    notice = text.removesuffix(summary).rstrip()
+    yield ("marker", 0), _Piece(what="marker", role="user", text=notice, tokens=cost - summary_tokens)
     if summary:
-        yield ("summary", 0), _Piece(what="summary", role="user", text=summary, tokens=known)
+        yield ("summary", 0), _Piece(what="summary", role="user", text=summary, tokens=summary_tokens)
 
 
-def _without(past: _Past) -> frozenset[int]:
-    """Entries whose every result belongs nowhere, so that they are not in the prompt."""
-    gone: dict[int, int] = {}
-    for one in past.built.arrangement.omitted:
-        gone[one.seq] = gone.get(one.seq, 0) + 1
-    return frozenset(seq for seq, count in gone.items() if count >= len(past.state.messages[seq].answers))
+def _omitted_entries(past: _PastPrompt) -> frozenset[int]:
+    """Entries that are not in the prompt because none of their results has a call."""
+    omitted: dict[int, int] = {}
+    for result in past.built.arrangement.omitted:
+        omitted[result.seq] = omitted.get(result.seq, 0) + 1
+    return frozenset(seq for seq, count in omitted.items() if count >= len(past.state.messages[seq].answers))
 
 
-def _lines(first: Mapping[_Known, _Piece], second: Mapping[_Known, _Piece]) -> list[PromptLine]:
-    """Both in one order: what only the first holds stands before what both hold next."""
+def _merge_lines(first: Mapping[_PieceKey, _Piece], second: Mapping[_PieceKey, _Piece]) -> list[PromptLine]:
+    """Merge both prompts in one order: pieces of the first only come before the next common piece."""
     lines: list[PromptLine] = []
     order, reached = list(first), 0
     places = {key: place for place, key in enumerate(order)}
     for key, piece in second.items():
         upto = max(places.get(key, -1), reached)
-        lines += (_line(first[one], None) for one in order[reached:upto] if one not in second)
-        lines.append(_line(first.get(key), piece))
+        lines += (_make_line(first[earlier], None) for earlier in order[reached:upto] if earlier not in second)
+        lines.append(_make_line(first.get(key), piece))
         reached = upto
-    return lines + [_line(first[one], None) for one in order[reached:] if one not in second]
+    return lines + [_make_line(first[earlier], None) for earlier in order[reached:] if earlier not in second]
 
 
-def _line(first: _Piece | None, second: _Piece | None) -> PromptLine:
+def _make_line(first: _Piece | None, second: _Piece | None) -> PromptLine:
     side: Side = "first" if second is None else "second"
     if first is not None and second is not None:
         side = "both" if first == second else "changed"
-    shown = second or first or _NOTHING
+    piece = second or first or _EMPTY_PIECE
     return PromptLine(
-        seq=shown.seq,
-        what=shown.what,
-        role=shown.role,
-        text=shown.text[:_LONGEST],
-        cut=len(shown.text) > _LONGEST,
+        seq=piece.seq,
+        what=piece.what,
+        role=piece.role,
+        text=piece.text[:_MAX_TEXT],
+        cut=len(piece.text) > _MAX_TEXT,
         first_tokens=first.tokens if first else None,
         second_tokens=second.tokens if second else None,
         side=side,

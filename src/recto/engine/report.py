@@ -100,9 +100,9 @@ def _decisions(recent: Sequence[Entry], *, scores: bool = False) -> Iterator[Dec
 
 def decided_in(entry: Entry, *, undone: bool, scores: bool = False) -> DecisionSummary:
     """A decision as its entry tells it."""
-    from recto.engine.audit import line_of  # noqa: PLC0415  # it knows every event there is; a prompt needs none
+    from recto.engine.audit import audit_line  # noqa: PLC0415  # it knows every event there is; a prompt needs none
 
-    line = line_of(entry)
+    line = audit_line(entry)
     return DecisionSummary(
         seq=line.seq,
         id=line.id,

@@ -306,7 +306,7 @@ class Session:
             raise InputError("this session was opened without a dispatcher; give one: recto.open(…, dispatcher=…)")
         views = [view for seq in entries for view in message_views(self.read(seq, seq))]
         goal = self.window.messages.goal_of(self.window.state)
-        return self._delegator.ask(task, views, goal=goal, most=most)
+        return self._delegator.delegate(task, views, goal=goal, max_tokens=most)
 
     def fork(self, name: str, *, at: int | str | None = None) -> Entry:
         """Copies this session into a new one, up to an entry or to its end; open that one to continue from there.
@@ -465,9 +465,9 @@ class SessionHealth:
         Without questions, some are generated from the facts of the conversation. The result is stored as an event and
         shown in the report.
         """
-        from recto.engine.llm_judge import judged  # noqa: PLC0415  # only where there is a judge
+        from recto.engine.llm_judge import judge_fidelity  # noqa: PLC0415  # only where there is a judge
 
-        result = judged(self._session.window, model, questions)
+        result = judge_fidelity(self._session.window, model, questions)
         if any(answer.score is not None for answer in result.answers):
             payload = {"score": result.score, "questions": len(result.answers), "model": model.name}
             self._session.record(JUDGED, payload)

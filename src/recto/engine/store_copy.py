@@ -1,7 +1,7 @@
-"""Moves transcripts from one store to another, entry by entry as they are: numbers, times, ids and hashes stay.
+"""Copies transcripts from one store to another, entry by entry and unchanged: numbers, times, ids and hashes stay.
 
-It goes on where it was cut off, and refuses to put one history behind another. That the copy is the original shows in
-the chain: every entry's hash covers all before it, and both ends are compared.
+An interrupted copy is resumed, and one history is never appended to another. The hash chain proves the copy: every
+entry's hash covers all before it, and both heads are compared.
 """
 
 from __future__ import annotations
@@ -19,62 +19,64 @@ _PAGE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copied:
-    """What became of one session."""
+class CopiedSession:
+    """The result of copying one session."""
 
     session: str
     entries: int
-    """How many it has now in both."""
+    """How many entries it has now in both stores."""
     new: int
     """How many of them were copied this time."""
 
 
-def copy(
-    source: TranscriptStore, target: TranscriptStore, *, tell: Callable[[int], None] = lambda count: None
-) -> Iterator[Copied]:
-    """Copies every session that the target does not have whole. `tell` is called with how many entries are done.
+def copy_store(
+    source: TranscriptStore, target: TranscriptStore, *, advance: Callable[[int], None] = lambda count: None
+) -> Iterator[CopiedSession]:
+    """Copy every session that is not complete in the target. `advance` is called with the number of entries done.
 
-    Raises `AppendConflict` where the target has another history of a session, and `StoreCorrupt` where the copy is not
-    the original. What was copied before is kept, and is not copied again.
+    Raises `AppendConflict` if the target has another history of a session, and `StoreCorrupt` if the copy differs from
+    the original. Entries that were copied before are not copied again.
     """
     after = ""
     while page := source.sessions(after, _PAGE):
         after = page[-1].session
-        for line in page:
-            yield _copied(source, target, line.session, tell)
+        for summary in page:
+            yield _copy_session(source, target, summary.session, advance)
 
 
-def size_of(source: TranscriptStore) -> int:
-    """How many entries there are to copy."""
+def count_entries(source: TranscriptStore) -> int:
+    """Return the number of entries to copy."""
     count, after = 0, ""
     while page := source.sessions(after, _PAGE):
         after = page[-1].session
-        count += sum(line.entries for line in page)
+        count += sum(summary.entries for summary in page)
     return count
 
 
-def _copied(source: TranscriptStore, target: TranscriptStore, session: str, tell: Callable[[int], None]) -> Copied:
-    there, wanted = target.head(session), source.head(session)
-    _refuse_other_history(source, session, there, wanted)
-    tell(there.seq)
-    last = there
-    for batch in _batches(source.read(session, there.seq + 1, wanted.seq)):
+def _copy_session(
+    source: TranscriptStore, target: TranscriptStore, session: str, advance: Callable[[int], None]
+) -> CopiedSession:
+    target_head, source_head = target.head(session), source.head(session)
+    _refuse_other_history(source, session, target_head, source_head)
+    advance(target_head.seq)
+    last = target_head
+    for batch in _batches(source.read(session, target_head.seq + 1, source_head.seq)):
         stored = target.append(session, batch, expect=last.seq)
         last = Head(stored[-1].seq, stored[-1].hash)
-        tell(len(batch))
-    if last != wanted:
+        advance(len(batch))
+    if last != source_head:
         detail = f"session '{session}': the copy of entry {last.seq} is not the original; see 'recto verify' on both"
         raise StoreCorrupt(target.location, detail)
-    return Copied(session=session, entries=wanted.seq, new=wanted.seq - there.seq)
+    return CopiedSession(session=session, entries=source_head.seq, new=source_head.seq - target_head.seq)
 
 
-def _refuse_other_history(source: TranscriptStore, session: str, there: Head, wanted: Head) -> None:
-    if not there.seq:
+def _refuse_other_history(source: TranscriptStore, session: str, target_head: Head, source_head: Head) -> None:
+    if not target_head.seq:
         return
-    same = next(iter(source.read(session, there.seq, there.seq)), None)
-    if same is None or same.hash != there.hash:
-        reason = f"the target has another history of it, or a longer one: entry {there.seq} is not the one here"
-        raise AppendConflict(session, wanted.seq, there.seq, reason)
+    same = next(iter(source.read(session, target_head.seq, target_head.seq)), None)
+    if same is None or same.hash != target_head.hash:
+        reason = f"the target has another history of it, or a longer one: entry {target_head.seq} is not the one here"
+        raise AppendConflict(session, source_head.seq, target_head.seq, reason)
 
 
 def _batches(entries: Iterator[Entry]) -> Iterator[list[Draft]]:

@@ -44,4 +44,4 @@ def apart(settings: Settings, *, model: str | None = None, window: int | None = 
 def sessions_in(settings: Settings, file: Path) -> dict[str, list[Entry]]:
     """What was said in a file, by session."""
     with closing(MemoryStore()) as store:
-        return {name: list(store.read(name)) for name in make_importer(settings, store).take(file).sessions}
+        return {name: list(store.read(name)) for name in make_importer(settings, store).import_file(file).sessions}

@@ -101,7 +101,7 @@ def sessions_of(settings: Settings, file: Path) -> Iterator[list[Entry]]:
     """What was said in a file, session by session."""
     with closing(MemoryStore()) as store:
         importer = replace(make_importer(settings, store), clock=_Seconds())
-        for name in importer.take(file).sessions:
+        for name in importer.import_file(file).sessions:
             yield list(store.read(name))
 
 

@@ -105,9 +105,9 @@ def ask(session: Session, case: Case, places: Mapping[int, int], judge: ChatMode
     found = outcome(case, _parts(session, prompt, case.ask), _entries(session, prompt, case, places), prompt.tokens)
     if judge is None:
         return found
-    from recto.engine.llm_judge import judged  # noqa: PLC0415  # only for who has a judge
+    from recto.engine.llm_judge import judge_fidelity  # noqa: PLC0415  # only for who has a judge
 
-    (answered,) = judged(session.window, judge, [Question(text=case.ask, answer=case.known_answer)]).answers
+    (answered,) = judge_fidelity(session.window, judge, [Question(text=case.ask, answer=case.known_answer)]).answers
     return replace(found, score=answered.score, trouble=answered.trouble)
 
 

@@ -177,7 +177,7 @@ def test_a_rule_approves_only_the_kinds_that_are_allowed_and_only_typed_words(se
 
 def test_what_was_imported_is_never_approved_by_rule(settings, store, tmp_path):
     (tmp_path / "s.json").write_text(json.dumps([{"role": role, "content": text} for role, text in SAID]))
-    make_importer(settings, store).take(tmp_path / "s.json", session=SESSION)
+    make_importer(settings, store).import_file(tmp_path / "s.json", session=SESSION)
     allowed = replace(settings, memory=replace(settings.memory, approve=("preference", "decision", "correction")))
     assert make_consolidator(allowed, store).run([SESSION]).approved == []
 

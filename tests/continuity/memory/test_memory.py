@@ -418,7 +418,7 @@ def test_imported_approvals_have_no_authority_and_write_nothing(memories, settin
     file.write_bytes(b"".join(export_recto(memories.store, [memories.home, SESSION])))
     elsewhere = replace(settings, memory=replace(settings.memory, folder=str(tmp_path / "other")))
     with SqliteStore(tmp_path / "b.db") as other:
-        make_importer(settings, other).take(file)
+        make_importer(settings, other).import_file(file)
         victim = open_memory(elsewhere, other)
         assert victim.reconcile() == []
         assert pages(victim) == {}

@@ -13,7 +13,7 @@ from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS
 from recto.context.window.report import Report
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.engine.prompt_diff import Comparison
-from recto.engine.timeline import MOST, Timeline
+from recto.engine.timeline import MAX_ENTRIES, Timeline
 from recto.engine.views import models
 from recto.engine.views.models import DecisionPage, EntryPage
 from recto.gateway.api_keys import Right
@@ -168,7 +168,7 @@ OPERATIONS: tuple[Operation, ...] = (
         Timeline,
         _SESSION,
         {"from": IntParam(description="The entry to begin with; without it, so many before the end.")},
-        _limit(MOST, MOST),
+        _limit(MAX_ENTRIES, MAX_ENTRIES),
         reads_history=_always,
     ),
     _get(

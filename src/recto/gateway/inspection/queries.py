@@ -16,7 +16,7 @@ from recto.context.window.report import Report
 from recto.continuity.checkpoints.checkpoint import Checkpoint
 from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.continuity.memory.manager import Memories
-from recto.engine.audit import audited_back
+from recto.engine.audit import audit_page
 from recto.engine.gauge import pressure_of
 from recto.engine.monitor import composition_in
 from recto.engine.pagination import EntryPositions, decisions_before, entries_from
@@ -265,7 +265,7 @@ def audit(inspection: Inspection, call: ParsedCall) -> AuditPage:
     key, start = inspection.require_session(call), call.query["from"]
     kinds = (call.query["kind"],) if call.query["kind"] else ()
     wanted = AuditFilter(newest=True, kinds=kinds, past=None if start is None else start + 1)
-    lines, next_seq = audited_back(inspection.sessions.view(call.key), key, wanted, limit=call.query["limit"])
+    lines, next_seq = audit_page(inspection.sessions.view(call.key), key, wanted, limit=call.query["limit"])
     name = session_in(key)
     return AuditPage(lines=tuple(replace(line, session=name) for line in lines), next=next_seq or None)
 

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from recto.engine.projection import RESTORED
-from recto.engine.timeline import MOST, DecisionMark, Timeline, TurnPoint
+from recto.engine.timeline import MAX_ENTRIES, DecisionMark, Timeline, TurnPoint
 from recto.tui.actions import Undoing
 from recto.tui.formatting import counted, share, when, whole
 from recto.tui.screens.base import BaseView
@@ -47,7 +47,7 @@ class TimelineView(Undoing, BaseView):
         """The last turns, or those that were gone back to."""
         if self._session != self.here.session:
             self._session, self._from = self.here.session, None
-        told = await self.here.of_session(Timeline, "timeline", from_=self._from, limit=MOST)
+        told = await self.here.of_session(Timeline, "timeline", from_=self._from, limit=MAX_ENTRIES)
         self.query_one(Bars).show(told)
 
     def blank(self) -> None:
@@ -65,7 +65,7 @@ class TimelineView(Undoing, BaseView):
         if told is None or not told.points or told.points[0].first <= 1:
             self.trouble("This is the beginning of the session.", bad=False)
             return
-        self._from = max(told.points[0].first - MOST, 1)
+        self._from = max(told.points[0].first - MAX_ENTRIES, 1)
         self.action_look()
 
     def action_newer(self) -> None:

@@ -6,7 +6,7 @@
     prompt = manager.on_tool_result(reply, *results)
     manager.on_turn_end(reply, usage)
 
-They are a thin face over `Session`; every part behind it can be replaced there: the store, the meter, the rules.
+They call `Session`, where every part can be replaced: the store, the meter, the rules.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from recto.tokens.limits import ModelLimits, limits_in_error
 from recto.transcript.entries import Entry
 
 _TIGHTER = 0.9
-"""What a prompt may have after an error that names no limit, as a share of what it had."""
+"""The share of its input budget that a prompt keeps after an error that names no limit."""
 
 
 class ContextWindowManager:
-    """Keeps an agent's prompt inside its window, called at four places of its loop."""
+    """Keeps an agent's prompt inside its window, with a hook for each of four places in its loop."""
 
     def __init__(
         self,
@@ -54,20 +54,20 @@ class ContextWindowManager:
             self.session.health.on_alert(on_alert)
 
     def on_turn_start(self, message: MessageLike) -> Prompt:
-        """The user has spoken: stores it and gives the prompt for the first call."""
+        """Stores a user message and returns the prompt for the first model call."""
         self._overflows = 0
         self.session.append(message)
         return self.session.prompt(self.tools)
 
     def on_tool_result(self, *messages: MessageLike) -> Prompt:
-        """Calls and their results have come: stores them, measures, and gives the prompt for the next call."""
+        """Stores tool calls and their results, measures, and returns the prompt for the next model call."""
         self._overflows = 0
         self.session.append_all(messages)
         self.session.window.measure()
         return self.session.prompt(self.tools)
 
     def on_turn_end(self, *messages: MessageLike, usage: Mapping[str, Any] | None = None) -> PressureReading:
-        """The model has answered: stores it, and learns from the usage the provider reported for the last prompt."""
+        """Stores the answer, and records the usage that the provider reported for the last prompt."""
         if usage is not None:
             last = self.session.window.last
             self.session.observe(last.messages if last else (), usage, tools=self.tools)
@@ -75,13 +75,13 @@ class ContextWindowManager:
         return self.session.window.measure()
 
     def on_overflow(self, error: Mapping[str, Any] | str) -> Prompt:
-        """The provider said that the prompt was too long: takes its word, and gives a tighter prompt.
+        """Returns a shorter prompt after the provider refused the last one as too long.
 
-        Where the work stands is written down first. Where summaries are written, and where a tighter prompt was too
-        long too, a new window is opened.
+        A checkpoint is written first. A new window is opened where summaries are written, and where the shorter prompt
+        was refused too.
         """
         self._overflows += 1
-        tightened(self.session, limits_in_error(error), again=self._overflows > 1)
+        shrink_input_budget(self.session, limits_in_error(error), again=self._overflows > 1)
         return self.session.prompt(self.tools)
 
     def use(self, **changes: Any) -> None:  # noqa: ANN401  # the fields of Rules
@@ -89,25 +89,25 @@ class ContextWindowManager:
         self.session.window.configure(rules=replace(self.session.window.rules, **changes))
 
     def get_audit_trail(self) -> list[DecisionSummary]:
-        """Every decision of late, newest first: what, why, how much, and every score that went into it."""
+        """The recent decisions, newest first: what, why, how much, and every score that went into them."""
         return list(decisions(self.session.window, scores=True))
 
     def get_status_report(self) -> Report:
-        """What the prompt is made of now, and what is not in it."""
+        """What the prompt contains now, and what it does not."""
         return self.session.report(self.tools)
 
     def get_health_report(self) -> HealthReport:
-        """How the last turns went, where that is heading, and what should be looked at."""
+        """The measures of the last turns, their trends, and the alerts that are active."""
         return self.session.health.report()
 
 
-def tightened(session: Session, limits: ModelLimits | None, *, again: bool = False) -> None:
-    """Gives the prompts of a session less room after one was too long, by what the provider named as its limit."""
+def shrink_input_budget(session: Session, limits: ModelLimits | None, *, again: bool = False) -> None:
+    """Lowers the input budget of a session after a prompt was refused, to the limit that the provider named."""
     window = session.window
-    said = (limits.max_input or limits.window) if limits else None
-    room = int(window.budget.input_budget * _TIGHTER)
+    limit = (limits.max_input or limits.window) if limits else None
+    lower = int(window.budget.input_budget * _TIGHTER)
     session.checkpoint()
-    # A window far smaller than it was taken for has no room for the reserve of the larger one.
-    window.configure(at_most=min(max(said - window.budget.reserve, said // 2), room) if said else room)
+    # A window far smaller than assumed cannot hold the output reserve of the larger one.
+    window.configure(at_most=min(max(limit - window.budget.reserve, limit // 2), lower) if limit else lower)
     if again or isinstance(window.rules.forced_policy, Compact):
         window.start_next()

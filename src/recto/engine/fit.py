@@ -1,4 +1,4 @@
-"""`fit`: one stateless call for programs that keep their own history and only want it to fit."""
+"""`fit`: one stateless call that prunes a list of messages, for programs that keep their own history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recto.transcript.events import to_json
 
 M = TypeVar("M", bound=Mapping[str, Any] | bytes)
 _STEP = 0.875
-"""How far below the threshold relief goes, so that the next few messages fit without another cut."""
+"""Pruning goes to this share of the threshold, so that the next few messages fit without pruning again."""
 
 
 def fit_messages(
@@ -30,7 +30,11 @@ def fit_messages(
     keep_turns: int = 3,
     marker: str = "[{count} earlier messages are not shown here, to keep within the context window.]",
 ) -> list[M]:
-    """The messages without the oldest ones, where they would fill more than `threshold` of `max_tokens`."""
+    """Prunes the oldest messages, where all of them would fill more than `threshold` of `max_tokens`.
+
+    Raises:
+        WindowOverflow: The messages that must stay do not fit.
+    """
     if max_tokens < 1 or not 0 < threshold <= 1 or keep_turns < 0:
         raise SettingsError("fit", "max_tokens is at least 1, threshold between 0 and 1, keep_turns not below zero")
     cache = MessageCache(meter=meter, pointer_of=lambda seq: f"message {seq}")
@@ -65,7 +69,7 @@ def fit_messages(
 
 
 def _recent(state: WindowState, turns: int) -> int:
-    """How many messages the last turns have."""
+    """The number of messages in the last turns."""
     questions = [seq for seq, line in state.messages.items() if line.role == "user"]
     if not turns or not questions:
         return 0

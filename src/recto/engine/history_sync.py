@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, groupby
 from typing import Any, TypeAlias, TypeVar
 
-from recto.engine.context_window_manager import tightened
+from recto.engine.context_window_manager import shrink_input_budget
 from recto.engine.fingerprints import Fingerprints
 from recto.engine.prompt_builder import Prompt
 from recto.engine.session import Session
@@ -142,7 +142,7 @@ class Following:
         if limits is None:
             return False
         with self._turn:
-            tightened(self.session, limits)
+            shrink_input_budget(self.session, limits)
         return True
 
     def compact(self, focus: str = "") -> tuple[Entry, ...]:

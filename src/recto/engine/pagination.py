@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 
 from recto.engine.projection import DECISIONS, RESTORED
-from recto.engine.report import came_back, decided_in
+from recto.engine.report import last_recall, summarize_decision
 from recto.engine.views.models import DecisionPage, EntryPage, EntryView, Place
 from recto.engine.window import Window
 from recto.errors import InputError
@@ -96,7 +96,7 @@ def decisions_before(
     if made and start is not None:
         later = window.store.read(window.session, max(start, window.store.head(window.session).seq - _UNDONE))
         undone |= {json.loads(entry.content)["decision"] for entry in later if entry.kind == RESTORED}
-    told = (decided_in(entry, undone=entry.seq in undone, scores=scores) for entry in made)
+    told = (summarize_decision(entry, undone=entry.seq in undone, scores=scores) for entry in made)
     return DecisionPage(decisions=tuple(told), next=following)
 
 
@@ -116,7 +116,7 @@ def _walk(window: Window, start: int | None, *, newest_first: bool) -> Iterator[
 
 def _quoted(window: Window) -> Iterator[int]:
     """Entries of this session that came back for the question in flight."""
-    for back in came_back(window)[0]:
+    for back in last_recall(window)[0]:
         try:
             session, seq = parse_pointer(back.pointer)
         except InputError:

@@ -1,4 +1,4 @@
-"""What one prompt is made of, for people and screens. Whoever draws it computes nothing."""
+"""The report on a window: what the next prompt contains and what it does not, ready to be shown."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from recto.engine.window import Window
 from recto.transcript.entries import MESSAGE, Entry
 
 _REACH = 2000
-"""How many entries back decisions are listed."""
+"""Entries back in which decisions are listed."""
 _LEDGER_REACH = 5000
-"""How many entries back facts are looked for, where nobody wrote down what is known of what left."""
+"""Entries back that are read for facts, where evicted messages have no summary."""
 _RECALL_REACH = 400
-"""How many entries back the last recall is looked for: the length of a long turn."""
+"""Entries back in which the last recall is searched: the length of a long turn."""
 
 
 def report(window: Window, tools: Sequence[Any] = (), largest: int = 20) -> Report:
-    """What the next prompt would be made of, and what would not be in it. Changes nothing."""
+    """What the next prompt would contain, and what it would not. Changes nothing."""
     with window.lock:
         return _report(window, tools, largest)
 
 
 def preview(window: Window, tools: Sequence[Any] = ()) -> BuiltPrompt:
-    """The prompt as it would be sent now, before anything new is recalled or written for it. Changes nothing."""
+    """The prompt as it would be sent now, without a new recall or summary. Changes nothing."""
     with window.lock:
-        return _planned(window, tools)[2]
+        return _plan(window, tools)[2]
 
 
-def _planned(window: Window, tools: Sequence[Any]) -> tuple[WindowState, PromptBuilder, BuiltPrompt]:
+def _plan(window: Window, tools: Sequence[Any]) -> tuple[WindowState, PromptBuilder, BuiltPrompt]:
     builder = window.builder_for(tools)
     state = plan_relief(window.state, window.rules, builder).state
     return state, builder, builder.build(state)
@@ -53,11 +53,11 @@ def _planned(window: Window, tools: Sequence[Any]) -> tuple[WindowState, PromptB
 
 def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
     budget, meter = window.budget, window.messages.meter
-    state, builder, built = _planned(window, tools)
+    state, builder, built = _plan(window, tools)
     extras = builder.extras
     beside = {"tools": extras.tools, "system": extras.system, "answer": extras.answer, "frame": extras.frame}
     protected = split_units(state, window.rules.protection).protected
-    recalled, recalled_tokens = came_back(window)
+    recalled, recalled_tokens = last_recall(window)
     recent = window.store.tail(window.session, _REACH)
     return Report(
         session=window.session,
@@ -88,19 +88,19 @@ def _report(window: Window, tools: Sequence[Any], largest: int) -> Report:
 
 
 def decisions(window: Window, reach: int = _REACH, *, scores: bool = False) -> Iterator[DecisionSummary]:
-    """The decisions among the last entries, newest first; with every score that went into them where asked."""
+    """The decisions among the last entries, newest first; with `scores`, every score that went into them."""
     return _decisions(window.store.tail(window.session, reach), scores=scores)
 
 
 def _decisions(recent: Sequence[Entry], *, scores: bool = False) -> Iterator[DecisionSummary]:
     undone = {json.loads(entry.content)["decision"] for entry in recent if entry.kind == RESTORED}
     made = (entry for entry in reversed(recent) if entry.kind in DECISIONS)
-    return (decided_in(entry, undone=entry.seq in undone, scores=scores) for entry in made)
+    return (summarize_decision(entry, undone=entry.seq in undone, scores=scores) for entry in made)
 
 
-def decided_in(entry: Entry, *, undone: bool, scores: bool = False) -> DecisionSummary:
-    """A decision as its entry tells it."""
-    from recto.engine.audit import audit_line  # noqa: PLC0415  # it knows every event there is; a prompt needs none
+def summarize_decision(entry: Entry, *, undone: bool, scores: bool = False) -> DecisionSummary:
+    """A decision, read from its entry."""
+    from recto.engine.audit import audit_line  # noqa: PLC0415  # loads every kind of event
 
     line = audit_line(entry)
     return DecisionSummary(
@@ -118,36 +118,36 @@ def decided_in(entry: Entry, *, undone: bool, scores: bool = False) -> DecisionS
 
 
 def compressions(window: Window, reach: int = _REACH) -> Iterator[Compression]:
-    """What was made shorter among the last entries, newest first."""
+    """The compressions among the last entries, newest first."""
     return _compressions(window.store.tail(window.session, reach))
 
 
 def _compressions(recent: Sequence[Entry]) -> Iterator[Compression]:
     undone = {json.loads(entry.content)["decision"] for entry in recent if entry.kind == RESTORED}
     for entry in reversed(recent):
-        about = json.loads(entry.content).get("compression") if entry.kind in WRITTEN else None
-        if about:
-            yield _compression(entry, about, entry.seq in undone)
+        payload = json.loads(entry.content).get("compression") if entry.kind in WRITTEN else None
+        if payload:
+            yield _compression(entry, payload, entry.seq in undone)
 
 
-def _compression(entry: Entry, about: Mapping[str, Any], undone: bool) -> Compression:
-    attempts, fidelity = about.get("attempts", ()), about.get("fidelity", {})
+def _compression(entry: Entry, payload: Mapping[str, Any], undone: bool) -> Compression:
+    attempts, fidelity = payload.get("attempts", ()), payload.get("fidelity", {})
     return Compression(
         seq=entry.seq,
         kind=entry.kind,
-        style=about["style"],
-        engine=about["engine"],
-        tokens_from=about["tokens_from"],
-        tokens_to=about["tokens_to"],
+        style=payload["style"],
+        engine=payload["engine"],
+        tokens_from=payload["tokens_from"],
+        tokens_to=payload["tokens_to"],
         seconds=sum(attempt["seconds"] for attempt in attempts),
         picodollars=sum(attempt["picodollars"] for attempt in attempts),
         attempts=tuple(f"{attempt['engine']}: {attempt['outcome']}" for attempt in attempts),
-        claims=about.get("claims", 0),
-        invented=len(about.get("invented", ())),
+        claims=payload.get("claims", 0),
+        invented=len(payload.get("invented", ())),
         fidelity=fidelity.get("score"),
         ledger=fidelity.get("ledger"),
         entities=fidelity.get("entities"),
-        lost=about.get("lost", {}).get("counts", {}),
+        lost=payload.get("lost", {}).get("counts", {}),
         undone=undone,
     )
 
@@ -157,8 +157,8 @@ def _judged(recent: Sequence[Entry]) -> float | None:
 
 
 def ledger(window: Window) -> tuple[Fact, ...]:
-    """What must not be lost of a session: what is known of what left, and what the prompt adds to it."""
-    from recto.context.facts.extraction import extract_facts  # noqa: PLC0415  # its wording takes a while to load
+    """The facts of a session that must not be lost: those of evicted messages, and those in the prompt."""
+    from recto.context.facts.extraction import extract_facts  # noqa: PLC0415  # patterns for facts take a while to load
 
     with window.lock:
         state = window.state
@@ -167,14 +167,14 @@ def ledger(window: Window) -> tuple[Fact, ...]:
         return extract_facts(message_views(window.store.tail(window.session, _LEDGER_REACH)))
 
 
-def came_back(window: Window) -> tuple[tuple[RecalledMessage, ...], int]:
-    """What the transcript says of the last recall, if it was for the question that is in flight."""
+def last_recall(window: Window) -> tuple[tuple[RecalledMessage, ...], int]:
+    """What was recalled for the question in flight, and its tokens."""
     for entry in reversed(window.store.tail(window.session, _RECALL_REACH)):
         if entry.kind == MESSAGE and entry.role == "user":
             break
         if entry.kind == INJECTED:
-            about = json.loads(entry.content)
-            return tuple(RecalledMessage(**hit) for hit in about["hits"]), about["tokens"]
+            payload = json.loads(entry.content)
+            return tuple(RecalledMessage(**hit) for hit in payload["hits"]), payload["tokens"]
     return (), 0
 
 

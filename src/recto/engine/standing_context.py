@@ -1,8 +1,8 @@
-"""Standing context: files that say who the agent is, who the user is and how the project works, before everything else.
+"""Standing context: files about the agent, the user and the project, whose text opens every prompt.
 
-They are read again when they change, and not otherwise. A file that is missing or cannot be read is told and left out;
-one that is too long is cut. What the files say is system text: it is the operator's own word, so only files that the
-settings name are ever read.
+A file is read again only when it changes. A file that is missing or cannot be read is reported and skipped; text that
+is too long is cut. The text is system text with the authority of the operator, so only files that the settings name
+are read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from recto.text.secrets import mask_secrets
 from recto.text.truncation import clamp
 
 STANDING = "standing_changed"
-"""The event that says what stands before everything else, from there on."""
-_MOST_BYTES = 256 * 1024
-"""Bytes of one file that are read."""
+"""The event that records the standing text from there on."""
+_MAX_BYTES = 256 * 1024
+"""Bytes that are read of one file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingFile:
-    """One of the files, as it is told."""
+    """One of the files, as the event records it."""
 
     name: str
     tokens: int
@@ -33,19 +33,19 @@ class StandingFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingText:
-    """What all of them say."""
+    """The text of all files."""
 
     text: str
     tokens: int
     files: tuple[StandingFile, ...]
     cut: bool
-    """Whether it was too long and is not whole."""
+    """Whether it was too long and was cut."""
     large: bool
-    """Whether it takes a larger share of the room than it should."""
+    """Whether it takes a larger share of the input budget than it should."""
     digest: str
 
     def to_json(self) -> dict[str, Any]:
-        """As an event keeps it. Secrets are not kept."""
+        """The event payload, with secrets masked."""
         return {
             "files": [asdict(file) for file in self.files],
             "tokens": self.tokens,
@@ -57,62 +57,63 @@ class StandingText:
 
 
 class StandingContext:
-    """Watches the files."""
+    """The standing files of a session, read when they change."""
 
     def __init__(self, files: Sequence[Path], *, count: Callable[[str], int], share: int, most: int) -> None:
         self._files = tuple(files)
         self._count = count
         self._share = share
-        """Tokens above which it should be thinner."""
+        """Tokens above which there is a warning."""
         self._most = most
         """Tokens above which it is cut."""
         self._seen: tuple[object, ...] | None = None
         self._current: StandingText | None = None
 
-    def look(self) -> StandingText:
-        """What the files say now; they are read only where one of them changed."""
+    def read(self) -> StandingText:
+        """The text of the files now; they are read only if one of them changed."""
         stamps = tuple(_stamp(file) for file in self._files)
         if self._current is None or stamps != self._seen:
-            self._current, self._seen = self._read(), stamps
+            self._current, self._seen = self._load(), stamps
         return self._current
 
-    def _read(self) -> StandingText:
-        told: list[StandingFile] = []
+    def _load(self) -> StandingText:
+        files: list[StandingFile] = []
         texts: list[str] = []
         for file in self._files:
-            text, problem = _text(file)
-            told.append(StandingFile(name=file.name, tokens=self._count(text) if text else 0, problem=problem))
-            if text:
-                texts.append(f"# {file.name}\n\n{text.strip()}")
-        whole = "\n\n".join(texts)
-        kept = clamp(whole, self._most, self._count, "in the files") if whole else ""
-        tokens = self._count(kept)
+            content, problem = _read_file(file)
+            tokens = self._count(content) if content else 0
+            files.append(StandingFile(name=file.name, tokens=tokens, problem=problem))
+            if content:
+                texts.append(f"# {file.name}\n\n{content.strip()}")
+        complete = "\n\n".join(texts)
+        text = clamp(complete, self._most, self._count, "in the files") if complete else ""
+        tokens = self._count(text)
         return StandingText(
-            text=kept,
+            text=text,
             tokens=tokens,
-            files=tuple(told),
-            cut=kept != whole,
+            files=tuple(files),
+            cut=text != complete,
             large=tokens > self._share,
-            digest=hashlib.sha256(kept.encode("utf-8", "replace")).hexdigest(),
+            digest=hashlib.sha256(text.encode("utf-8", "replace")).hexdigest(),
         )
 
 
 def _stamp(file: Path) -> tuple[int, int, int] | None:
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _text(file: Path) -> tuple[str, str]:
-    """What a file says, and what is wrong with it."""
+def _read_file(file: Path) -> tuple[str, str]:
+    """The text of a file, and what is wrong with it."""
     try:
         with file.open("rb") as stream:
-            raw = stream.read(_MOST_BYTES + 1)
+            raw = stream.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         return "", "there is no such file"
     except OSError as error:
         return "", f"it cannot be read ({error.strerror})"
-    problem = f"longer than {_MOST_BYTES:,} bytes; the rest is not read" if len(raw) > _MOST_BYTES else ""
-    return raw[:_MOST_BYTES].decode("utf-8", "replace"), problem
+    problem = f"longer than {_MAX_BYTES:,} bytes; the rest is not read" if len(raw) > _MAX_BYTES else ""
+    return raw[:_MAX_BYTES].decode("utf-8", "replace"), problem

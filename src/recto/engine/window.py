@@ -314,10 +314,10 @@ class Window:
         """Adds the text of the standing files as they are now. A change is recorded."""
         if self._standing is None:
             return builder
-        text = self._standing.look()
-        if self.state.standing_digest != text.digest:
-            self.events.append(STANDING, text.to_json())
-        return replace(builder, extras=replace(builder.extras, foreword=text.text))
+        standing = self._standing.read()
+        if self.state.standing_digest != standing.digest:
+            self.events.append(STANDING, standing.to_json())
+        return replace(builder, extras=replace(builder.extras, foreword=standing.text))
 
     def _with_notes(self, builder: PromptBuilder, state: WindowState, *, search: bool = True) -> PromptBuilder:
         """Puts the handoff and the recalled messages behind the question."""

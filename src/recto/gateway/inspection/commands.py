@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from recto.continuity.memory.manager import Memories
 from recto.engine.pagination import MAX_SCANNED
 from recto.engine.projection import DECISIONS, RESTORED
-from recto.engine.report import compressions, decided_in
+from recto.engine.report import compressions, summarize_decision
 from recto.engine.session import Session
 from recto.engine.views.models import (
     ApprovalResult,
@@ -86,7 +86,7 @@ def compact(inspection: Inspection, call: ParsedCall) -> CompactionResult:
         written = tuple(item for item in compressions(session.window, MAX_SCANNED) if item.seq in seqs)
         tokens = session.report().tokens
     return CompactionResult(
-        decisions=tuple(decided_in(decision, undone=False) for decision in decisions),
+        decisions=tuple(summarize_decision(decision, undone=False) for decision in decisions),
         compressions=written,
         tokens=tokens,
     )

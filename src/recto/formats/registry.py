@@ -59,18 +59,22 @@ def detect(raw: bytes) -> str:
     return format.name
 
 
+_MESSAGE_CHECKS: Final = tuple((format, format.messages.is_own_message) for format in FORMATS.values())
+_BLOCK_CHECKS: Final = tuple((format, format.messages.is_own_block) for format in FORMATS.values())
+
+
 def own_format(fields: dict[str, Json]) -> Format | None:
     """Returns the only format that a message can be in; `None` if several formats write such a message."""
-    formats = FORMATS.values()
-    for format in formats:
-        if format.messages.is_own_message(fields):
+    for format, is_own_message in _MESSAGE_CHECKS:
+        if is_own_message(fields):
             return format
     content = fields.get("content")
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict):
-            for format in formats:
-                if format.messages.is_own_block(block):
-                    return format
+    if isinstance(content, list):
+        for block in content:
+            if isinstance(block, dict):
+                for format, is_own_block in _BLOCK_CHECKS:
+                    if is_own_block(block):
+                        return format
     if fields.get("type") == "message":
-        return next((format for format in formats if format.messages.is_own_wrapper(fields)), None)
+        return next((format for format in FORMATS.values() if format.messages.is_own_wrapper(fields)), None)
     return None

@@ -12,6 +12,7 @@ from recto.engine.projection import SNAPSHOT
 from recto.engine.prompt_diff import MAX_LINES, compare, prompt_after
 from recto.engine.timeline import timeline
 from recto.recall.quoting import HEADER
+from recto.stores.memory import MemoryStore
 from recto.testing import scripted_session
 from recto.transcript.events import event
 
@@ -191,10 +192,11 @@ def test_a_quotation_costs_what_was_told_and_not_what_its_new_cut_would():
 
 
 def test_a_pointer_into_another_tenant_is_not_followed():
-    with recto.open("memory:", model="gpt-4o", session="agent:a:main", tenant="south") as theirs:
+    store = MemoryStore()
+    with recto.open(store, model="gpt-4o", session="agent:a:main", tenant="south") as theirs:
         theirs.append({"role": "user", "content": "the canary of the south"})
         pointer = theirs.window.pointer(1)
-        with opened(theirs.store) as session:
+        with opened(store) as session:
             session.append({"role": "user", "content": "hello"})
             forged = {"question": 1, "tokens": 500, "hits": [{"pointer": pointer}, {"pointer": "recto://recto:keys/1"}]}
             session.store.append(session.key, [event(SystemClock(), "recall_injected", forged)])

@@ -43,7 +43,8 @@ class TenantStore:
             raise InputError("this store is bound to another tenant. Nothing was opened.")
         self.tenant = tenant
         self.prefix = tenant_prefix(tenant)
-        self._store = store
+        # A view of a view of the same tenant would refuse what only the store itself may read, such as the erasures.
+        self._store: TranscriptStore = store._store if isinstance(store, TenantStore) else store
 
     def key(self, name: str) -> str:
         """Return the stored key of a session by the name its tenant uses. Raises `InputError` for a reserved name."""

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, ExitStack
 import pytest
 
 from recto.errors import RequestRefused
-from recto.gateway.middleware.body import Arrivals
+from recto.gateway.middleware.body import BodyAdmission
 
 MB = 1 << 20
 QUICK = 1e15
@@ -23,30 +23,30 @@ async def settled() -> None:
 
 def test_small_bodies_never_wait():
     async def run() -> int:
-        arrivals = Arrivals(room=0, pace=QUICK)
+        arrivals = BodyAdmission(capacity=0, rate=QUICK)
         with ExitStack() as stack:
             for _ in range(1_000):
-                body = stack.enter_context(arrivals.of("a"))
+                body = stack.enter_context(arrivals.body("a"))
                 await body.take(MB)
-            return arrivals.held
+            return arrivals.buffered
 
     assert asyncio.run(run()) == 0
 
 
 def test_the_first_goes_on_without_room_and_the_second_when_the_first_has_arrived():
     async def run() -> list[str]:
-        arrivals, said = Arrivals(room=2 * MB, pace=QUICK), []
+        arrivals, said = BodyAdmission(capacity=2 * MB, rate=QUICK), []
         go_on = asyncio.Event()
 
         async def first() -> None:
-            with arrivals.of("a") as body:
+            with arrivals.body("a") as body:
                 await body.take(30 * MB)
                 said.append("first came")
                 await go_on.wait()
                 said.append("first is over")
 
         async def second() -> None:
-            with arrivals.of("b") as body:
+            with arrivals.body("b") as body:
                 await body.take(2 * MB)
                 said.append("second came")
 
@@ -64,11 +64,11 @@ def test_the_first_goes_on_without_room_and_the_second_when_the_first_has_arrive
 
 def test_a_key_with_many_leaves_room_for_another():
     async def run() -> tuple[int, bool]:
-        arrivals = Arrivals(room=8 * MB, pace=QUICK)
+        arrivals = BodyAdmission(capacity=8 * MB, rate=QUICK)
         came: list[str] = []
 
         async def body(key: str, until: asyncio.Event) -> None:
-            with arrivals.of(key) as one:
+            with arrivals.body(key) as one:
                 await one.take(2 * MB)
                 came.append(key)
                 await until.wait()
@@ -91,13 +91,13 @@ def test_a_key_with_many_leaves_room_for_another():
 
 def test_whoever_finds_no_room_for_long_is_told_to_come_back_and_holds_nothing():
     async def run() -> int:
-        arrivals = Arrivals(room=MB, pace=QUICK, patience=0.01)
-        with arrivals.of("a") as first:
+        arrivals = BodyAdmission(capacity=MB, rate=QUICK, wait_seconds=0.01)
+        with arrivals.body("a") as first:
             await first.take(4 * MB)
-            with pytest.raises(RequestRefused) as refused, arrivals.of("b") as second:
+            with pytest.raises(RequestRefused) as refused, arrivals.body("b") as second:
                 await second.take(4 * MB)
             assert refused.value.status == 503
-            return arrivals.held
+            return arrivals.buffered
 
     assert asyncio.run(run()) == 4 * MB
 
@@ -108,14 +108,14 @@ def test_together_they_never_hold_more_than_the_room_and_one_body_and_all_arrive
     most = 6 * MB
 
     async def run() -> int:
-        arrivals, peak = Arrivals(room=4 * MB, pace=QUICK), 0
+        arrivals, peak = BodyAdmission(capacity=4 * MB, rate=QUICK), 0
 
         async def body(key: str, size: int, gives_up: bool) -> None:
             nonlocal peak
-            with arrivals.of(key) as one:
+            with arrivals.body(key) as one:
                 for _ in range(0, size, MB // 4):
                     await one.take(MB // 4)
-                    peak = max(peak, arrivals.held)
+                    peak = max(peak, arrivals.buffered)
                     if gives_up and rng.random() < 0.1:
                         return
 
@@ -123,7 +123,7 @@ def test_together_they_never_hold_more_than_the_room_and_one_body_and_all_arrive
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             for number in range(40):
                 tasks.create_task(body(f"key {number % 3}", rng.randrange(most), rng.random() < 0.3))
-        assert arrivals.held == 0
+        assert arrivals.buffered == 0
         return peak
 
     assert MB < asyncio.run(run()) <= 4 * MB + most

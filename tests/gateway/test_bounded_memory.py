@@ -15,7 +15,7 @@ from tests.gateway.upstream import Says, ScriptedUpstream, running
 from recto.concurrency import Deadline, FifoLock
 from recto.config.settings import GatewaySettings
 from recto.errors import EmbedderFailed, RequestRefused
-from recto.gateway.api_keys import Key, Keys, Lookup
+from recto.gateway.api_keys import Key, KeyLookup, Keys
 from recto.gateway.middleware.rate_limit import RateLimits
 from recto.gateway.proxy import RequestLanes
 from recto.gateway.scheduler import FairScheduler
@@ -208,7 +208,7 @@ def test_a_thousand_requests_of_one_key_read_the_store_a_few_times_and_a_revoked
     store = Counted()
     keys = Keys(store, FakeClock())
     key, secret = keys.add(Key(id="", name="one"))
-    lookup = Lookup(keys)
+    lookup = KeyLookup(keys)
 
     async def meet() -> None:
         store.looks = 0

@@ -22,7 +22,7 @@ from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused
 from recto.gateway.api_keys import Key, Keys
 from recto.gateway.middleware.auth import TABLE, AccessPolicy, Guard, Rule
-from recto.gateway.middleware.body import deepest, unpacked
+from recto.gateway.middleware.body import decompress, nesting_depth
 from recto.gateway.middleware.origin import is_loopback, is_plain_path
 from recto.gateway.middleware.rate_limit import RateLimits
 from recto.stores.memory import MemoryStore
@@ -313,7 +313,7 @@ def test_every_answer_says_how_it_may_be_used_and_not_what_made_it(gate):
 
 def test_a_body_that_says_it_is_too_large_is_not_even_read():
     gate = Gate(body_bytes=1000)
-    gate.guard._bodies._seconds = 0.05
+    gate.guard._body_reader._seconds = 0.05
 
     async def ask():
         reads = []
@@ -379,14 +379,14 @@ def test_a_packed_body_arrives_unpacked(gate, coding):
 @given(text=st.binary(max_size=300), second=st.binary(max_size=50), cut=st.integers(1, 20))
 def test_what_is_unpacked_is_what_was_packed_and_damage_is_refused(coding, text, second, cut):
     packed = PACKERS[coding](text)
-    assert unpacked(packed, coding, 300) == text
+    assert decompress(packed, coding, 300) == text
     if coding != "deflate":
-        assert unpacked(packed + PACKERS[coding](second), coding, 400) == text + second
+        assert decompress(packed + PACKERS[coding](second), coding, 400) == text + second
     else:
-        assert unpacked(raw_deflate(text + b"?"), coding, 400) == text + b"?"
+        assert decompress(raw_deflate(text + b"?"), coding, 400) == text + b"?"
     for damaged in (packed[:-cut], packed + b"\xff" * cut):
         with pytest.raises(RequestRefused) as refused:
-            unpacked(damaged, coding, 300)
+            decompress(damaged, coding, 300)
         assert refused.value.status == 400
 
 
@@ -407,14 +407,14 @@ def test_a_bomb_is_let_go_at_the_first_byte_too_many(coding):
 def test_a_body_of_endless_empty_parts_is_refused():
     for packed, coding in ((gzip.compress(b"") * 65, "gzip"), (PACKERS["zstd"](b"") * 65, "zstd")):
         with pytest.raises(RequestRefused, match="parts"):
-            unpacked(packed, coding, 1000)
+            decompress(packed, coding, 1000)
 
 
 def test_a_zstd_body_may_not_ask_for_much_memory():
     options = zstandard.ZstdCompressionParameters(window_log=27)
     greedy = zstandard.ZstdCompressor(compression_params=options).compressobj()
     with pytest.raises(RequestRefused, match="zstd"):
-        unpacked(greedy.compress(b"x" * 1000) + greedy.flush(), "zstd", 10_000)
+        decompress(greedy.compress(b"x" * 1000) + greedy.flush(), "zstd", 10_000)
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"\\\\":[', b'{"\\"":'])
@@ -449,13 +449,13 @@ def depth_of(value):
 
 @given(VALUES)
 def test_the_depth_of_json_is_counted_as_a_reader_would(value):
-    assert deepest(json.dumps(value).encode()) == depth_of(value)
-    assert deepest(json.dumps(value).encode() + b'"' + b"[" * 300) < 300
+    assert nesting_depth(json.dumps(value).encode()) == depth_of(value)
+    assert nesting_depth(json.dumps(value).encode() + b'"' + b"[" * 300) < 300
 
 
 def test_depth_is_counted_across_pieces():
-    assert deepest(b'["' + b"[" * (1 << 21) + b'",' + b"[" * 200) == 201
-    assert deepest(b"[" * (3 << 20)) == 3 << 20
+    assert nesting_depth(b'["' + b"[" * (1 << 21) + b'",' + b"[" * 200) == 201
+    assert nesting_depth(b"[" * (3 << 20)) == 3 << 20
 
 
 def test_a_key_has_its_pace_and_is_told_when_to_come_back():
@@ -464,7 +464,7 @@ def test_a_key_has_its_pace_and_is_told_when_to_come_back():
     key, other = Key(id="a", name="a", requests_per_minute=3), Key(id="b", name="b", requests_per_minute=1)
 
     def taken(key):
-        with limits.of(key):
+        with limits.request(key):
             return True
 
     assert all(taken(key) for _ in range(3))
@@ -488,21 +488,21 @@ def test_a_key_has_its_pace_and_is_told_when_to_come_back():
 def test_a_key_and_the_gateway_have_so_much_under_way_and_no_more():
     limits = RateLimits(GatewaySettings(concurrency=2, body_bytes=100))
     key = Key(id="a", name="a", concurrency=1)
-    with limits.of(key):
-        with pytest.raises(RequestRefused) as refused, limits.of(key):
+    with limits.request(key):
+        with pytest.raises(RequestRefused) as refused, limits.request(key):
             pass
         assert refused.value.status == 429
-    with limits.of(key):
+    with limits.request(key):
         pass
     with limits.work(key), limits.work(key):
         with pytest.raises(RequestRefused) as refused, limits.work(key):
             pass
         assert refused.value.status == 503
-    with limits.room() as room:
+    with limits.memory() as room:
         room.take(700)
-        with pytest.raises(RequestRefused), limits.room() as other:
+        with pytest.raises(RequestRefused), limits.memory() as other:
             other.take(200)
-    with limits.room() as room:
+    with limits.memory() as room:
         room.take(800)
 
 

@@ -1,11 +1,10 @@
-"""The keys of the gateway, kept in the store itself: made and revoked by events of one session that is Recto's own.
+"""API keys of the gateway, stored as events of a session that is Recto's own.
 
-So they are as durable as the transcript, their history cannot be changed unseen, and every store can keep them. Of
-a secret only its SHA-256 is stored: it is 256 bits of chance, which nobody can guess from a fast hash any better than
-from a slow one.
+They are as durable as the transcript, their history is tamper-evident, and every store can hold them. Only the SHA-256
+of a secret is stored: a secret has 256 random bits, so a slow hash would add nothing.
 
-A secret that comes in is hashed before anything else is done with it, and looked for in memory. The store is only ever
-asked where that one session ends: no text of a caller reaches it.
+An incoming secret is hashed first and looked up in memory. The store is only asked for the head of that one session: no
+text of a caller reaches it.
 """
 
 from __future__ import annotations
@@ -29,44 +28,44 @@ from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.protocols import Clock, TranscriptStore
 
 Right = Literal["ask", "read", "change"]
-"""`ask`: models, through the gateway. `read`: what is stored. `change`: pins, restores, checkpoints, memory."""
+"""`ask`: call models. `read`: read what is stored. `change`: pins, restores, checkpoints, memory."""
 RIGHTS: Final[tuple[Right, ...]] = get_args(Right)
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-_LONGEST = 64
-_LARGEST = 2**53
-"""Numbers up to here are read alike by every JSON reader."""
+_MAX_TEXT = 64
+_MAX_NUMBER = 2**53
+"""Larger integers are not read alike by every JSON parser."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """What is known of a key. Raises `InputError` for one that could not be told apart, or could do nothing."""
+    """An API key. Raises `InputError` for invalid names, rights or limits."""
 
     id: str = ""
-    """Public: it stands in lists, logs and events. Given when the key is made."""
+    """Public: used in lists, logs and events. Assigned when the key is created."""
     name: str
-    """What people call it."""
+    """A name for people."""
     rights: frozenset[Right] = frozenset(RIGHTS)
     tenant: str = ""
-    """Whose sessions it sees; no others exist for it."""
+    """The tenant whose sessions it can access."""
     agent: str = "default"
     """The agent whose sessions its requests belong to: `agent:<agent>:…`."""
     upstream: str = ""
-    """The only upstream it may ask; empty: by the model's name."""
+    """The only upstream it may use; empty: chosen by the model's name."""
     profile: str = ""
-    """The budget's profile; empty: as the settings say."""
+    """The budget profile; empty: from the settings."""
     canonical: bool = True
-    """Whether a request with neither tools nor history is a turn in the agent's main session. If not, it opens one."""
+    """Whether a request without tools and history is a turn in the agent's main session. If not, it opens a session."""
     requests_per_minute: int = 0
-    """0: as many as the gateway takes."""
+    """0: no limit but the gateway's."""
     concurrency: int = 0
-    """Requests under way at once; 0: as many as the gateway takes."""
+    """Requests in flight at once; 0: no limit but the gateway's."""
     body_bytes: int = 0
-    """Largest request; 0: as the settings say."""
+    """Largest request body; 0: from the settings."""
     created: int = 0
     """Microseconds since 1970."""
     expires: int = 0
-    """The same; 0: never."""
+    """Microseconds since 1970; 0: never."""
     revoked: bool = False
 
     def __post_init__(self) -> None:
@@ -74,16 +73,16 @@ class Key:
             if not _NAME.fullmatch(name) and (what == "agent" or name):
                 raise InputError(f"{what} {name!r:.80}: a name is 1 to 64 of the characters A-Z a-z 0-9 . _ -")
         for what, text in (("name", self.name), ("upstream", self.upstream), ("profile", self.profile)):
-            if len(text) > _LONGEST or not text.isprintable() or (what == "name" and not text.strip()):
-                raise InputError(f"{what} {text!r:.80}: at most {_LONGEST} printable characters, and a key has a name")
+            if len(text) > _MAX_TEXT or not text.isprintable() or (what == "name" and not text.strip()):
+                raise InputError(f"{what} {text!r:.80}: at most {_MAX_TEXT} printable characters, and a key has a name")
         if not self.rights or not self.rights <= frozenset(RIGHTS):
             raise InputError(f"a key has at least one of the rights {', '.join(RIGHTS)}, and no other")
         numbers = (self.requests_per_minute, self.concurrency, self.body_bytes, self.created, self.expires)
-        if not all(0 <= number <= _LARGEST for number in numbers):
+        if not all(0 <= number <= _MAX_NUMBER for number in numbers):
             raise InputError("limits and times of a key are not below zero, and not beyond what JSON can say")
 
     def is_live(self, now: int) -> bool:
-        """Whether it opens anything at a time, in microseconds since 1970."""
+        """Whether it is valid at a time, in microseconds since 1970."""
         return not self.revoked and (not self.expires or now < self.expires)
 
 
@@ -91,96 +90,98 @@ SESSION: Final = "recto:keys"
 ADDED: Final = "key_added"
 REVOKED: Final = "key_revoked"
 PREFIX: Final = "rk-"
-"""What every secret begins with, so that tools that look for leaked secrets find it."""
+"""Prefix of every secret, so that secret scanners find it."""
 
-_LONGEST_KEYS = 128
-"""Characters of what could be a secret; a secret has 46."""
-_MOST = 10_000
-"""Keys at once that open something."""
+_MAX_SECRET = 128
+"""Characters of what is looked up as a secret; a secret has 46."""
+_MAX_LIVE_KEYS = 10_000
+"""Valid keys at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredKey:
     key: Key
     digest: bytes
 
 
 class Keys:
-    """The keys of one store. Any number of threads may ask, and any number of processes may add and revoke."""
+    """The API keys of one store. Safe for threads; any number of processes may add and revoke keys."""
 
     def __init__(self, store: TranscriptStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._lock = threading.Lock()
         self._head: Head = EMPTY_HEAD
-        self._by_id: dict[str, _Kept] = {}
-        self._by_digest: dict[bytes, _Kept] = {}
-        self._lent: dict[bytes, Key] = {}
+        self._by_id: dict[str, _StoredKey] = {}
+        self._by_digest: dict[bytes, _StoredKey] = {}
+        self._temporary: dict[bytes, Key] = {}
 
-    def add(self, wanted: Key, *, surface: str = "cli") -> tuple[Key, str]:
-        """Makes a key as it is wanted, with an id of its own. The secret is given back here and nowhere else."""
+    def add(self, template: Key, *, surface: str = "cli") -> tuple[Key, str]:
+        """Create a key like the template, with a new id. Returns it with its secret, which is not stored."""
         now = self._clock.now()
         with self._lock:
             self._catch_up()
-            if sum(kept.key.is_live(now) for kept in self._by_id.values()) >= _MOST:
-                raise InputError(f"there are {_MOST:,} keys already. Revoke some of them: 'recto keys list' shows all.")
-        key = replace(wanted, id=secrets.token_hex(6), created=max(now, 0), revoked=False)
+            if sum(stored.key.is_live(now) for stored in self._by_id.values()) >= _MAX_LIVE_KEYS:
+                raise InputError(
+                    f"there are {_MAX_LIVE_KEYS:,} keys already. Revoke some of them: 'recto keys list' shows all."
+                )
+        key = replace(template, id=secrets.token_hex(6), created=max(now, 0), revoked=False)
         secret = PREFIX + secrets.token_urlsafe(32)
-        about = {**asdict(key), "rights": [right for right in RIGHTS if right in key.rights]}
-        about = {name: value for name, value in about.items() if name != "revoked"}
-        about["hash"] = _digest(secret).hex()
-        self._store.append(SESSION, [event(self._clock, ADDED, about, f"add/{key.id}", surface)])
+        payload = {**asdict(key), "rights": [right for right in RIGHTS if right in key.rights]}
+        payload = {name: value for name, value in payload.items() if name != "revoked"}
+        payload["hash"] = _digest(secret).hex()
+        self._store.append(SESSION, [event(self._clock, ADDED, payload, f"add/{key.id}", surface)])
         return key, secret
 
-    def lend(self, wanted: Key) -> str:
-        """The secret of a key that this process alone knows: nothing is stored, and it ends with the process."""
+    def lend(self, template: Key) -> str:
+        """Create a temporary key that only this process knows. Nothing is stored. Returns its secret."""
         secret = PREFIX + secrets.token_urlsafe(32)
-        key = replace(wanted, id=secrets.token_hex(6), created=max(self._clock.now(), 0), revoked=False)
+        key = replace(template, id=secrets.token_hex(6), created=max(self._clock.now(), 0), revoked=False)
         with self._lock:
-            self._lent[_digest(secret)] = key
+            self._temporary[_digest(secret)] = key
         return secret
 
     def find(self, secret: str) -> Key | None:
-        """The key that a secret opens, if it opens one now. Revoked by another process, it opens nothing from then on.
+        """Return the valid key of a secret, if any. A key revoked by another process is invalid from then on.
 
-        Finding a digest in a table tells nothing by the time it takes: whoever asks cannot choose digests.
+        The time of the table lookup reveals nothing: callers cannot choose digests.
         """
-        if not secret.startswith(PREFIX) or len(secret) > _LONGEST_KEYS:
+        if not secret.startswith(PREFIX) or len(secret) > _MAX_SECRET:
             return None
         digest = _digest(secret)
         with self._lock:
-            if digest in self._lent:
-                return self._lent[digest]
+            if digest in self._temporary:
+                return self._temporary[digest]
             self._catch_up()
-            kept = self._by_digest.get(digest)
-        if kept is None or not compare_digest(kept.digest, digest) or not kept.key.is_live(self._clock.now()):
+            stored = self._by_digest.get(digest)
+        if stored is None or not compare_digest(stored.digest, digest) or not stored.key.is_live(self._clock.now()):
             return None
-        return kept.key
+        return stored.key
 
     def list(self) -> tuple[Key, ...]:
-        """All that were ever made, oldest first."""
+        """List all keys ever created, oldest first."""
         with self._lock:
             self._catch_up()
-            return tuple(kept.key for kept in self._by_id.values())
+            return tuple(stored.key for stored in self._by_id.values())
 
     def revoke(self, id: str, *, surface: str = "cli") -> Key:
-        """Ends a key for good; doing it again changes nothing. Raises `UnknownKey`."""
+        """Revoke a key for good; idempotent. Raises `UnknownKey`."""
         with self._lock:
             self._catch_up()
-            kept = self._by_id.get(id)
-        if kept is None:
+            stored = self._by_id.get(id)
+        if stored is None:
             raise UnknownKey(id)
-        if not kept.key.revoked:
+        if not stored.key.revoked:
             self._store.append(SESSION, [event(self._clock, REVOKED, {"id": id}, f"revoke/{id}", surface)])
-        return replace(kept.key, revoked=True)
+        return replace(stored.key, revoked=True)
 
     def any_live(self) -> bool:
-        """Whether there is a key that opens something now."""
+        """Whether any key is valid now."""
         now = self._clock.now()
-        return bool(self._lent) or any(key.is_live(now) for key in self.list())
+        return bool(self._temporary) or any(key.is_live(now) for key in self.list())
 
     def _catch_up(self) -> None:
-        """Takes in what is new in the session. Where its history is another one, all of it is read again."""
+        """Read the new events of the session; all of them if its history was replaced."""
         head = self._store.head(SESSION)
         if head == self._head:
             return
@@ -188,33 +189,33 @@ class Keys:
         if not self._is_longer(head):
             self._by_id, self._by_digest, start = {}, {}, 1
         for entry in self._store.read(SESSION, start, head.seq):
-            self._take(entry)
+            self._apply(entry)
         self._head = head
 
     def _is_longer(self, head: Head) -> bool:
-        """Whether what was read is the beginning of what is there now."""
+        """Whether the events read so far are a prefix of those stored now."""
         if not 0 < self._head.seq < head.seq:
             return False
         last = next(iter(self._store.read(SESSION, self._head.seq, self._head.seq)), None)
         return last is not None and last.hash == self._head.hash
 
-    def _take(self, entry: Entry) -> None:
-        """What cannot be read makes no key, and what names no key revokes none."""
+    def _apply(self, entry: Entry) -> None:
+        """Apply an event; malformed events are ignored."""
         match entry.kind:
             case "key_added":
-                kept = _kept(entry.content)
-                if kept is not None and kept.key.id not in self._by_id and kept.digest not in self._by_digest:
-                    self._put(kept)
+                stored = _parse_key(entry.content)
+                if stored is not None and stored.key.id not in self._by_id and stored.digest not in self._by_digest:
+                    self._index(stored)
             case "key_revoked":
-                about = _object(entry.content)
-                known = self._by_id.get(str(about.get("id")))
+                payload = _object(entry.content)
+                known = self._by_id.get(str(payload.get("id")))
                 if known is not None:
-                    self._put(_Kept(replace(known.key, revoked=True), known.digest))
+                    self._index(_StoredKey(replace(known.key, revoked=True), known.digest))
             case _:
                 pass
 
-    def _put(self, kept: _Kept) -> None:
-        self._by_id[kept.key.id] = self._by_digest[kept.digest] = kept
+    def _index(self, stored: _StoredKey) -> None:
+        self._by_id[stored.key.id] = self._by_digest[stored.digest] = stored
 
 
 def _digest(secret: str) -> bytes:
@@ -229,56 +230,56 @@ def _object(content: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _kept(content: bytes) -> _Kept | None:
-    about = _object(content)
+def _parse_key(content: bytes) -> _StoredKey | None:
+    payload = _object(content)
     try:
-        digest = bytes.fromhex(about.pop("hash"))
-        key = Key(**{**about, "rights": frozenset(about.pop("rights"))})
+        digest = bytes.fromhex(payload.pop("hash"))
+        key = Key(**{**payload, "rights": frozenset(payload.pop("rights"))})
     except (KeyError, TypeError, ValueError, AttributeError, InputError):
-        return None  # also one with a limit that a newer Recto knows and this one could not keep to
-    return _Kept(key, digest) if key.id and len(digest) == hashlib.sha256().digest_size else None
+        return None  # also a key with a limit of a newer Recto, which this one could not enforce
+    return _StoredKey(key, digest) if key.id and len(digest) == hashlib.sha256().digest_size else None
 
 
-class Lookup:
-    """The keys of one gateway."""
+class KeyLookup:
+    """Looks up keys off the event loop, in batches."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        # One thread of its own: those who guess keys can only wait for each other.
+        # A thread of its own: clients that guess keys only slow down each other.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recto-keys")
-        self._asked: dict[str, asyncio.Future[Key | None]] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._pending: dict[str, asyncio.Future[Key | None]] = {}
+        self._worker: asyncio.Task[None] | None = None
 
     async def find(self, secret: str) -> Key | None:
-        """The key that a secret opens now, if it opens one. Raises `StoreError`."""
-        found = self._asked.get(secret)
-        if found is None:
-            found = self._asked[secret] = asyncio.get_running_loop().create_future()
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look())
-        return await asyncio.shield(found)
+        """Return the valid key of a secret, if any. Raises `StoreError`."""
+        result = self._pending.get(secret)
+        if result is None:
+            result = self._pending[secret] = asyncio.get_running_loop().create_future()
+        if self._worker is None:
+            self._worker = asyncio.create_task(self._work())
+        return await asyncio.shield(result)
 
-    async def _look(self) -> None:
-        """Round after round: what is asked during one is answered by the next, which reads anew."""
+    async def _work(self) -> None:
+        """Look up batch after batch: secrets that arrive during one are in the next, which reads the store again."""
         try:
-            while self._asked:
-                asked, self._asked = self._asked, {}
+            while self._pending:
+                batch, self._pending = self._pending, {}
                 loop = asyncio.get_running_loop()
-                answers = await loop.run_in_executor(self._thread, self._all, tuple(asked))
-                for one, answer in zip(asked.values(), answers, strict=True):
-                    if isinstance(answer, Exception):
-                        one.set_exception(answer)
-                        one.exception()  # whoever asked may have gone: then nobody misses it
+                found = await loop.run_in_executor(self._thread, self._find_all, tuple(batch))
+                for result, key in zip(batch.values(), found, strict=True):
+                    if isinstance(key, Exception):
+                        result.set_exception(key)
+                        result.exception()  # marks it as retrieved: its caller may be gone
                     else:
-                        one.set_result(answer)
+                        result.set_result(key)
         finally:
-            self._looking = None
+            self._worker = None
 
-    def _all(self, secrets: Sequence[str]) -> list[Key | Exception | None]:
-        return [self._one(secret) for secret in secrets]
+    def _find_all(self, secrets: Sequence[str]) -> list[Key | Exception | None]:
+        return [self._find(secret) for secret in secrets]
 
-    def _one(self, secret: str) -> Key | Exception | None:
+    def _find(self, secret: str) -> Key | Exception | None:
         try:
             return self._keys.find(secret)
-        except Exception as error:  # noqa: BLE001  # told to who asked
+        except Exception as error:  # noqa: BLE001  # raised in the caller
             return error

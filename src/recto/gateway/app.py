@@ -41,7 +41,7 @@ from recto.gateway.session_resolver import SessionHint
 from recto.gateway.static import StaticFiles
 from recto.gateway.turn import TurnRunner
 from recto.gateway.upstreams.embedded import EmbeddedUpstream
-from recto.gateway.upstreams.http import Upstream, UpstreamUnreachable, upstreams_for
+from recto.gateway.upstreams.http import Upstream, UpstreamUnreachable, make_upstreams
 from recto.health.protocols import HealthSink
 from recto.tokens.model_registry import Registry
 from recto.transcript.protocols import TranscriptStore
@@ -57,7 +57,7 @@ class Gateway:
         self.store = store
         self.keys = Keys(store, clock)
         self.draining = False
-        self.upstreams = upstreams_for(settings, partial(_embedded, settings))
+        self.upstreams = make_upstreams(settings, partial(_embedded, settings))
         self.settings = settings = self._with_embedded(settings)
         known = Registry(overrides=settings.models)
         sinks = make_sinks(settings)

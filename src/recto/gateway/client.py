@@ -1,7 +1,6 @@
-"""A gateway, as a screen asks it: the inspection API, and a conversation whose answer comes in pieces.
+"""Client of a gateway for screens: the inspection API, and chat with streamed responses.
 
-Screens that use it draw what the gateway answers, whether it runs in this process or far away. It knows how to ask;
-what the answers mean is not known here.
+The gateway may run in this process or elsewhere. This module sends requests; it does not interpret the results.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ _UNREACHABLE = "unreachable"
 
 @dataclass(slots=True, kw_only=True)
 class StreamedAnswer:
-    """An answer of the model, while it comes: iterate over its pieces of text."""
+    """A streamed response of the model: iterate over its chunks of text."""
 
     headers: Mapping[str, str]
-    """What Recto did for it: `x-recto-session-id`, `x-recto-tokens`, `x-recto-decisions`, `x-recto-recall`."""
+    """Headers of Recto: `x-recto-session-id`, `x-recto-tokens`, `x-recto-decisions`, `x-recto-recall`."""
     usage: Mapping[str, Any] = field(default_factory=dict, init=False)
-    """What it cost, by the provider's own count; there at the end, if at all."""
+    """Usage as the provider counts it; set at the end, if at all."""
     _chunks: AsyncIterator[bytes] = field(repr=False)
 
     async def __aiter__(self) -> AsyncIterator[str]:
@@ -58,17 +57,17 @@ class StreamedAnswer:
     def _pieces(self, data: str) -> Iterator[str]:
         if not data or data == DONE:
             return
-        told = json.loads(data)
-        if "error" in told:
-            raise _refused(502, data.encode())
-        self.usage = told.get("usage") or self.usage
-        for choice in told.get("choices", ()):
+        chunk = json.loads(data)
+        if "error" in chunk:
+            raise _refusal(502, data.encode())
+        self.usage = chunk.get("usage") or self.usage
+        for choice in chunk.get("choices", ()):
             if piece := (choice.get("delta") or {}).get("content"):
                 yield piece
 
 
 class GatewayClient:
-    """One gateway and one key. Raises `RequestRefused` for what the gateway refuses, and where it cannot be reached."""
+    """One gateway and one key. Raises `RequestRefused` for refused requests, and if the gateway is unreachable."""
 
     def __init__(self, url: str, key: str) -> None:
         self.url = url.rstrip("/")
@@ -80,29 +79,29 @@ class GatewayClient:
         )
 
     async def close(self) -> None:
-        """Lets go of its connections."""
+        """Close its connections."""
         await self._http.aclose()
 
     async def get(self, path: str, **query: Any) -> Any:  # noqa: ANN401  # JSON
-        """Asks the inspection API: `get("/session/context", session=name)`."""
-        return await self._asked("GET", f"/api/v1{path}", query)
+        """Query the inspection API: `get("/session/context", session=name)`."""
+        return await self._request("GET", f"/api/v1{path}", query)
 
     async def post(self, path: str, body: Mapping[str, Any], **query: Any) -> Any:  # noqa: ANN401  # JSON
-        """Asks it to do something."""
-        return await self._asked("POST", f"/api/v1{path}", query, body)
+        """Send a command to the inspection API."""
+        return await self._request("POST", f"/api/v1{path}", query, body)
 
     async def delete(self, path: str, **query: Any) -> Any:  # noqa: ANN401  # JSON
-        """Asks it to take something back."""
-        return await self._asked("DELETE", f"/api/v1{path}", query)
+        """Undo something through the inspection API."""
+        return await self._request("DELETE", f"/api/v1{path}", query)
 
     async def models(self) -> list[str]:
-        """The models that can be asked, by name."""
-        listed = await self._asked("GET", "/v1/models", {})
-        return [str(one["id"]) for one in listed.get("data", ())]
+        """List the available models by name."""
+        listed = await self._request("GET", "/v1/models", {})
+        return [str(model["id"]) for model in listed.get("data", ())]
 
     @asynccontextmanager
     async def answer(self, session: str, text: str, model: str) -> AsyncIterator[StreamedAnswer]:
-        """Says something in a session, whose history the gateway holds. Leaving early cancels the answer."""
+        """Send a message to a session whose history the gateway stores. Leaving early cancels the response."""
         body = {"model": model, "stream": True, "messages": [{"role": "user", "content": text}]}
         body["stream_options"] = {"include_usage": True}
         try:
@@ -110,35 +109,35 @@ class GatewayClient:
                 "POST", "/v1/chat/completions", json=body, headers={OWN_HEADER: session}
             ) as response:
                 if response.status_code != 200:
-                    raise _refused(response.status_code, await response.aread())
+                    raise _refusal(response.status_code, await response.aread())
                 yield StreamedAnswer(headers=dict(response.headers), _chunks=response.aiter_bytes())
         except httpx2.HTTPError as error:
-            raise self._lost(error) from None
+            raise self._unreachable(error) from None
 
-    async def _asked(
+    async def _request(
         self, method: str, path: str, query: Mapping[str, Any], body: Mapping[str, Any] | None = None
     ) -> Any:  # noqa: ANN401  # JSON
-        given = {name.rstrip("_"): _spelled(value) for name, value in query.items() if value is not None}
+        params = {name.rstrip("_"): _encode(value) for name, value in query.items() if value is not None}
         try:
-            response = await self._http.request(method, path, params=given, json=body)
+            response = await self._http.request(method, path, params=params, json=body)
         except httpx2.HTTPError as error:
-            raise self._lost(error) from None
+            raise self._unreachable(error) from None
         if response.status_code != 200:
-            raise _refused(response.status_code, response.content)
+            raise _refusal(response.status_code, response.content)
         return response.json()
 
-    def _lost(self, error: Exception) -> RequestRefused:
+    def _unreachable(self, error: Exception) -> RequestRefused:
         says = f"the gateway at {self.url} does not answer ({type(error).__name__}); is it running? 'recto serve'"
         return RequestRefused(503, _UNREACHABLE, says)
 
 
-def _spelled(value: object) -> str:
+def _encode(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _refused(status: int, body: bytes) -> RequestRefused:
+def _refusal(status: int, body: bytes) -> RequestRefused:
     try:
-        told = json.loads(body)["error"]
-        return RequestRefused(status, str(told.get("code") or told.get("type") or status), str(told["message"]))
+        error = json.loads(body)["error"]
+        return RequestRefused(status, str(error.get("code") or error.get("type") or status), str(error["message"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return RequestRefused(status, str(status), f"the gateway answered {status} without saying why")

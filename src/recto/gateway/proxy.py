@@ -180,7 +180,7 @@ class Proxy:
         if self._format not in upstream.speaks:  # what cannot be converted is refused before anything is stored
             body = request.with_prompt(request.messages[compacted_in(request.messages)[0] + 1 :])
             await on_a_thread(convert_request, body, self._format.name, upstream.speaks[0].name)
-        turn, waited = await self._begin(http_request, request, hint, upstream.counted_as(request.model))
+        turn, waited = await self._begin(http_request, request, hint, upstream.counting_model(request.model))
         gateway_seconds = time.monotonic() - started - waited
 
         def report(outcome: str) -> None:

@@ -1,7 +1,7 @@
-"""Stands in front of everything: who asks, whether they may, and how much they may ask for.
+"""The guard in front of all routes: origin, authentication, rights, limits and request bodies.
 
-Nothing behind it sees a request that is not addressed to this gateway, has no key where one is needed, or brings more
-than it may. It reads the whole body before a handler runs, so that a slow client holds a connection and nothing else.
+No handler sees a request that is not addressed to this gateway, lacks a required key, or exceeds its limits. The guard
+reads the complete body before a handler runs, so that a slow client occupies a connection and nothing else.
 """
 
 from __future__ import annotations
@@ -21,68 +21,68 @@ from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused, StoreError
 from recto.formats import FORMATS
 from recto.formats.errors import FORBIDDEN, MALFORMED, NOT_FOUND, OVERLOADED, UNAUTHORISED
-from recto.gateway.api_keys import PREFIX, Key, Keys, Lookup, Right
+from recto.gateway.api_keys import PREFIX, Key, KeyLookup, Keys, Right
 from recto.gateway.errors import denied
-from recto.gateway.middleware.body import Bodies
-from recto.gateway.middleware.origin import METHODS, Addresses, headers_of, refuse_odd_form
+from recto.gateway.middleware.body import BodyReader
+from recto.gateway.middleware.origin import METHODS, OriginPolicy, parse_headers, refuse_ambiguous
 from recto.gateway.middleware.rate_limit import RateLimits
 
 Need: TypeAlias = Literal["open"] | Right
-"""What a request must bring: nothing, or a key with a right."""
+"""What a route requires: nothing, or a key with a right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one route needs."""
+    """What one route requires."""
 
     method: str
     path: str
-    """As the router writes it: `/v1/conversations/{id}`."""
+    """In the router's notation: `/v1/conversations/{id}`."""
     need: Need
 
 
 TABLE: tuple[Rule, ...] = (
-    # The page is the same for everybody; what it shows it asks for with a key.
+    # The page contains no data; what it shows it requests with a key.
     Rule("GET", "/", "open"),
     Rule("GET", "/web/app.js", "open"),
     Rule("GET", "/web/style.css", "open"),
     Rule("GET", "/web/icon.svg", "open"),
     Rule("GET", "/healthz", "open"),
-    # Says ready or not, which anybody sees who can connect; those who watch over services bring no key.
+    # Reveals no more than a connection attempt would; health checks of orchestrators send no key.
     Rule("GET", "/readyz", "open"),
     Rule("GET", "/metrics", "read"),
     Rule("GET", "/v1/models", "ask"),
     Rule("POST", "/v1/embeddings", "ask"),
     *(Rule(method, path, "ask") for format in FORMATS.values() for method, path in format.api.routes),
 )
-"""The routes of the protocols and of operations. Those of the inspection API stand beside their handlers."""
+"""The routes of the wire formats and of operations. Those of the inspection API are declared with their handlers."""
 
 
 class AccessPolicy:
-    """Answers what a request needs."""
+    """Knows what each route requires."""
 
     def __init__(self, *tables: Iterable[Rule]) -> None:
         self.rules = tuple(rule for table in tables or (TABLE,) for rule in table)
         self._compiled: list[tuple[re.Pattern[str], Rule]] = [(compile_path(rule.path)[0], rule) for rule in self.rules]
 
     def needs(self, method: str, path: str) -> frozenset[Need]:
-        """All that a request must bring; empty where no such route is known."""
-        asked = "GET" if method == "HEAD" else method
-        return frozenset(rule.need for rule in self._matching(path) if rule.method == asked)
+        """Return what a request requires; empty for an unknown route."""
+        wanted = "GET" if method == "HEAD" else method
+        return frozenset(rule.need for rule in self._matching(path) if rule.method == wanted)
 
     def methods(self, path: str) -> frozenset[str]:
-        """What may be done at a path."""
+        """Return the methods of a path."""
         return frozenset(rule.method for rule in self._matching(path))
 
     def missing(self, routes: Sequence[BaseRoute], at: str = "") -> list[str]:
-        """The routes of an application that no line of the table is about: nobody can use them."""
+        """Return the routes of an application that no rule covers: they cannot be used."""
         known = {(rule.method, rule.path) for rule in self.rules}
         found: list[str] = []
         for route in routes:
             match route:
                 case Route():
-                    asked = (route.methods or {"any method"}) - {"HEAD"}
-                    found += [f"{method} {at}{route.path}" for method in sorted(asked)]
+                    methods = (route.methods or {"any method"}) - {"HEAD"}
+                    found += [f"{method} {at}{route.path}" for method in sorted(methods)]
                 case Mount() if route.routes:
                     found += self.missing(route.routes, at + route.path)
                 case _:
@@ -94,14 +94,14 @@ class AccessPolicy:
 
 
 KEY = "recto.key"
-"""Where a handler finds the key that asks, in the scope. Not there where the route is open."""
+"""The API key of the caller in the scope of a request; absent on open routes."""
 
 _OPEN_BYTES = 16 * 1024
-"""Largest request of those who bring no key."""
-_BETWEEN = 0.01
-"""Seconds between two pieces of what is thrown away: others want the loop too."""
-_LINGER = 1.0
-"""Seconds for which the rest of a refused body is thrown away, so that its sender gets to read why."""
+"""Size limit of requests without a key."""
+_DRAIN_PAUSE = 0.01
+"""Seconds between two reads of a discarded body, which leave the event loop to others."""
+_DRAIN_SECONDS = 1.0
+"""How long the rest of a refused body is read and discarded, so that its sender gets to read the error."""
 _CREDENTIALS = (b"authorization", b"x-api-key", b"x-goog-api-key", b"x-recto-key")
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -110,12 +110,12 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-"""Sent with every answer that does not say otherwise itself."""
+"""Sent with every response that does not set them itself."""
 _BANNERS = frozenset((b"server", b"x-powered-by"))
 
 
 class Guard:
-    """An ASGI application around another. The key that asks is in the scope of what it lets through."""
+    """ASGI middleware that authenticates and limits requests. Handlers find the caller's key in the scope."""
 
     def __init__(
         self, app: ASGIApp, gateway: GatewaySettings, keys: Keys, authority: AccessPolicy | None = None
@@ -123,30 +123,30 @@ class Guard:
         self.app = app
         self.authority = authority or AccessPolicy()
         self.limits = RateLimits(gateway)
-        self._lookup = Lookup(keys)
-        self._addresses = Addresses(gateway)
-        self._bodies = Bodies(gateway)
-        self._most = gateway.body_bytes
+        self._lookup = KeyLookup(keys)
+        self._origins = OriginPolicy(gateway)
+        self._body_reader = BodyReader(gateway)
+        self._max_bytes = gateway.body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers, or lets the application answer."""
+        """Pass a request on, or refuse it."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._answered(scope, receive, _Answer(send))
+            await self._respond(scope, receive, _ResponseSender(send))
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    async def _answered(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, answer: _ResponseSender) -> None:
         refused: RequestRefused
         try:
-            await self._let_in(scope, receive, answer)
+            await self._admit(scope, receive, answer)
             return
         except ClientDisconnect:
             return
         except RequestRefused as error:
             refused = error
-        except StoreError:  # its message names files of this machine
+        except StoreError:  # its message may name local files
             refused = RequestRefused(503, OVERLOADED, "the store cannot be used now; ask again later", 5)
         except asyncio.CancelledError:
             if answer.started:
@@ -156,18 +156,18 @@ class Guard:
             raise refused
         await _refuse(scope, receive, answer, refused)
 
-    async def _let_in(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        headers = headers_of(scope["headers"])
+    async def _admit(self, scope: Scope, receive: Receive, answer: _ResponseSender) -> None:
+        headers = parse_headers(scope["headers"])
         method, path = scope["method"], scope["path"]
         raw = scope.get("raw_path") or path.encode()
-        refuse_odd_form(method, raw, scope["query_string"], scope["http_version"], headers)
-        answer.origin = self._addresses.allowed_origin(headers, (scope.get("server") or ("", None))[1])
+        refuse_ambiguous(method, raw, scope["query_string"], scope["http_version"], headers)
+        answer.origin = self._origins.allowed_origin(headers, (scope.get("server") or ("", None))[1])
         if method == "OPTIONS" and b"access-control-request-method" in headers:
             await _preflight(answer, headers)
             return
         needs = self.authority.needs(method, path)
         if needs == {"open"}:
-            await self._handled(scope, receive, answer, headers, None)
+            await self._handle(scope, receive, answer, headers, None)
             return
         key = await self._key(headers)
         if not needs:
@@ -175,8 +175,8 @@ class Guard:
         if not needs - {"open"} <= key.rights:
             text = f"this key may not do that: it has no right to {', '.join(sorted(needs - key.rights - {'open'}))}"
             raise RequestRefused(403, FORBIDDEN, text)
-        with self.limits.of(key):
-            await self._handled(scope, receive, answer, headers, key)
+        with self.limits.request(key):
+            await self._handle(scope, receive, answer, headers, key)
 
     async def _key(self, headers: Mapping[bytes, bytes]) -> Key:
         secret = _secret(headers)
@@ -192,18 +192,18 @@ class Guard:
             return RequestRefused(405, "method_not_allowed", f"what can be done here: {', '.join(methods)}")
         return RequestRefused(404, NOT_FOUND, "there is nothing here; docs/reference/http.md lists what there is")
 
-    async def _handled(
-        self, scope: Scope, receive: Receive, answer: _Answer, headers: Mapping[bytes, bytes], key: Key | None
+    async def _handle(
+        self, scope: Scope, receive: Receive, answer: _ResponseSender, headers: Mapping[bytes, bytes], key: Key | None
     ) -> None:
-        with self.limits.room() as room:
-            most = _OPEN_BYTES if key is None else min(key.body_bytes or self._most, self._most)
+        with self.limits.memory() as memory:
+            limit = _OPEN_BYTES if key is None else min(key.body_bytes or self._max_bytes, self._max_bytes)
             size = None
             if has_body(headers):
-                _refuse_other_types(headers)
-                body = await self._bodies.read(headers, receive, room, most, key.id if key else "")
-                size, receive = len(body), _replayed(body, receive)
+                _refuse_other_media_types(headers)
+                body = await self._body_reader.read(headers, receive, memory, limit, key.id if key else "")
+                size, receive = len(body), _replay(body, receive)
                 answer.body_read = True
-            inner = {**scope, "headers": _passed_on(scope, size)}
+            inner = {**scope, "headers": _forwarded_headers(scope, size)}
             if key is None:
                 await self.app(inner, receive, answer)
                 return
@@ -212,33 +212,33 @@ class Guard:
                 await self.app(inner, receive, answer)
 
 
-class _Answer:
-    """Sends an answer with the headers that all of them have, and lets others run between two pieces of it."""
+class _ResponseSender:
+    """Sends a response with the common headers, and yields to other tasks between two chunks."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.started = False
         self.body_read = False
-        """Whether all of the request has come."""
+        """Whether the complete request was read."""
         self.origin = ""
-        """The web page that may read the answer, where it is not the gateway's own."""
+        """The origin that may read the response, other than the gateway's own."""
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
             message = {**message, "headers": self._headers(message.get("headers", ()))}
         await self._send(message)
-        if message.get("more_body", False):  # comes back when the client has taken it: only then is more made
+        if message.get("more_body", False):  # returns when the client has read it: only then is more produced
             await self._send({"type": "http.response.body", "body": b"", "more_body": True})
-        # An answer that is at hand never waits for anything; without this, once its reader has gone, nobody else
-        # would ever get a turn, not even who would tell it to stop.
+        # A response that is available at once never awaits anything. Without this, no other task would run once its
+        # client has gone, not even the one that cancels it.
         await asyncio.sleep(0)
 
-    def _headers(self, given: object) -> list[tuple[bytes, bytes]]:
-        headers = [(bytes(name), bytes(value)) for name, value in given]  # type: ignore[attr-defined]  # ASGI: pairs
+    def _headers(self, raw: object) -> list[tuple[bytes, bytes]]:
+        headers = [(bytes(name), bytes(value)) for name, value in raw]  # type: ignore[attr-defined]  # ASGI: pairs
         headers = [pair for pair in headers if pair[0].lower() not in _BANNERS]
-        said = {name.lower() for name, _ in headers}
-        headers += [pair for pair in _HEADERS if pair[0] not in said]
+        present = {name.lower() for name, _ in headers}
+        headers += [pair for pair in _HEADERS if pair[0] not in present]
         if self.origin:
             headers += [(b"access-control-allow-origin", self.origin.encode("latin-1")), (b"vary", b"Origin")]
             headers.append((b"access-control-expose-headers", b"*"))
@@ -251,24 +251,24 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
 
 
 def _secret(headers: Mapping[bytes, bytes]) -> str:
-    """What could be a secret of ours, from wherever clients put theirs. Anything else is somebody else's."""
+    """Return the secret of a Recto key, from any header that clients use. Other credentials are ignored."""
     scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-    given = {token.strip() if scheme.lower() == "bearer" else ""}
-    given |= {headers.get(name, b"").decode("latin-1").strip() for name in _CREDENTIALS[1:]}
-    ours = {secret for secret in given if secret.startswith(PREFIX)}
-    if len(ours) > 1:
+    secrets = {token.strip() if scheme.lower() == "bearer" else ""}
+    secrets |= {headers.get(name, b"").decode("latin-1").strip() for name in _CREDENTIALS[1:]}
+    own = {secret for secret in secrets if secret.startswith(PREFIX)}
+    if len(own) > 1:
         raise RequestRefused(400, MALFORMED, "two different keys came with one request; bring one")
-    return next(iter(ours), "")
+    return next(iter(own), "")
 
 
-def _refuse_other_types(headers: Mapping[bytes, bytes]) -> None:
+def _refuse_other_media_types(headers: Mapping[bytes, bytes]) -> None:
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if kind != b"application/json":
         raise RequestRefused(415, "unsupported_media_type", "the body is JSON: send 'content-type: application/json'")
 
 
-def _passed_on(scope: Scope, size: int | None) -> list[tuple[bytes, bytes]]:
-    """The headers for who is behind: those of the body as it is now, and none of our keys, to be logged or sent on."""
+def _forwarded_headers(scope: Scope, size: int | None) -> list[tuple[bytes, bytes]]:
+    """Return the headers for the handler: matching the body as read, and without Recto keys, which must not leak."""
     about_body = (b"content-encoding", b"transfer-encoding", b"content-length")
     kept = [
         (name, value)
@@ -278,8 +278,8 @@ def _passed_on(scope: Scope, size: int | None) -> list[tuple[bytes, bytes]]:
     return kept if size is None else [*kept, (b"content-length", str(size).encode())]
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Gives the body that was read already, then whatever comes: that the client has gone."""
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return the body that was read already, then further messages, such as a disconnect."""
     waiting = [body]
 
     async def again() -> Message:
@@ -290,14 +290,14 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def _preflight(answer: _Answer, headers: Mapping[bytes, bytes]) -> None:
-    """Tells a browser what a page may send; only one that the settings allow gets here with an origin."""
+async def _preflight(answer: _ResponseSender, headers: Mapping[bytes, bytes]) -> None:
+    """Answer a CORS preflight; only a page that the settings allow has an origin here."""
     if not answer.origin:
         raise RequestRefused(403, FORBIDDEN, "this web page may not ask here; 'gateway.origins' lists those that may")
-    asked = headers.get(b"access-control-request-headers", b"")
+    requested = headers.get(b"access-control-request-headers", b"")
     allowed = [
         (b"access-control-allow-methods", ", ".join(METHODS).encode()),
-        (b"access-control-allow-headers", asked if asked else b"authorization, content-type"),
+        (b"access-control-allow-headers", requested if requested else b"authorization, content-type"),
         (b"access-control-max-age", b"600"),
     ]
     if b"access-control-request-private-network" in headers:
@@ -306,8 +306,8 @@ async def _preflight(answer: _Answer, headers: Mapping[bytes, bytes]) -> None:
     await answer({"type": "http.response.body", "body": b""})
 
 
-async def _refuse(scope: Scope, receive: Receive, answer: _Answer, refused: RequestRefused) -> None:
-    """Says why, and closes where more of the request would follow. Its rest is thrown away for a moment first."""
+async def _refuse(scope: Scope, receive: Receive, answer: _ResponseSender, refused: RequestRefused) -> None:
+    """Send the error. If more of the request follows, discard it for a moment, then close the connection."""
     response = denied(scope["path"], refused)
     names = {name.lower() for name, _ in scope["headers"]}
     follows = not answer.body_read and bool(names & {b"content-length", b"transfer-encoding"})
@@ -318,7 +318,7 @@ async def _refuse(scope: Scope, receive: Receive, answer: _Answer, refused: Requ
     await answer({"type": "http.response.body", "body": body, "more_body": True})
     if follows and b"expect" not in names:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LINGER):
+            async with asyncio.timeout(_DRAIN_SECONDS):
                 while (await receive()).get("more_body", False):
-                    await asyncio.sleep(_BETWEEN)
+                    await asyncio.sleep(_DRAIN_PAUSE)
     await answer({"type": "http.response.body", "body": b""})

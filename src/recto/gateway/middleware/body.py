@@ -1,7 +1,8 @@
-"""Takes in the body of a request: all of it, within a time and a size, unpacked, and not nested too deep to be read.
+"""Reads request bodies: within a time, a size and a nesting depth, and decompressed.
 
-Nothing here knows what a body means. A body that is too large is let go before it is held, one that unpacks to too much
-is let go at the first byte that is too many, and one that is nested too deep never reaches a reader that recurses.
+Admission control for large bodies bounds the bytes buffered at once, per key and in total. A body that is too large is
+refused before it is buffered, one that decompresses to too much at the first byte over the limit, and one that is
+nested too deeply never reaches a recursive parser.
 """
 
 from __future__ import annotations
@@ -20,157 +21,159 @@ from recto.config.settings import GatewaySettings
 from recto.engine.async_session import on_a_thread
 from recto.errors import RequestRefused
 from recto.formats.errors import MALFORMED, OVERLOADED, TIMED_OUT, TOO_LARGE
-from recto.gateway.middleware.rate_limit import Room
+from recto.gateway.middleware.rate_limit import MemoryReservation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_SMALL = 1 << 20
-"""Bytes of a body that come in without asking: nearly all requests are smaller."""
-_ROOM = 10 << 20
-"""Bytes for all that have more, beside the one that may always go on."""
-_SHARE = 2
-"""One key has one part of so many of it."""
-_PACE = 64 << 20
-"""Bytes a second at which a large body is read: the loop that reads it is everybody's."""
-_PATIENCE = 10.0
-"""Seconds that a body waits for room before it is told to come back."""
+_FREE_BYTES = 1 << 20
+"""Bytes of a body that need no admission: nearly all requests are smaller."""
+_CAPACITY = 10 << 20
+"""Bytes for all larger bodies together, besides the oldest, which may always continue."""
+_KEY_SHARE = 2
+"""A key may use the capacity divided by this."""
+_RATE = 64 << 20
+"""Bytes per second at which a large body is read: all clients share the event loop."""
+_WAIT_SECONDS = 10.0
+"""How long a body waits for capacity before it is refused."""
 
 
-class Arrivals:
-    """All large bodies on their way in."""
+class BodyAdmission:
+    """Admits large bodies that are being received."""
 
-    def __init__(self, room: int = _ROOM, *, pace: float = _PACE, patience: float = _PATIENCE) -> None:
-        self._room = room
-        self._pace = pace
-        self._patience = patience
-        self._bodies: dict[Arrival, int] = {}
-        """The bytes that each holds; the one that came first stands first."""
+    def __init__(self, capacity: int = _CAPACITY, *, rate: float = _RATE, wait_seconds: float = _WAIT_SECONDS) -> None:
+        self._capacity = capacity
+        self._rate = rate
+        self._wait_seconds = wait_seconds
+        self._bodies: dict[AdmittedBody, int] = {}
+        """The bytes buffered for each; the oldest comes first."""
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
-    def held(self) -> int:
-        """Bytes of large bodies that have not arrived yet."""
+    def buffered(self) -> int:
+        """Bytes of large bodies that are still being received."""
         return sum(self._bodies.values())
 
     @contextmanager
-    def of(self, key: str) -> Iterator[Arrival]:
-        """One body, from its first byte to its last."""
-        arrival = Arrival(self, key)
+    def body(self, key: str) -> Iterator[AdmittedBody]:
+        """Track one body, from its first byte to its last."""
+        admitted = AdmittedBody(self, key)
         try:
-            yield arrival
+            yield admitted
         finally:
-            if self._bodies.pop(arrival, None) is not None:
-                self._tell()
+            if self._bodies.pop(admitted, None) is not None:
+                self._wake()
 
-    async def let_in(self, arrival: Arrival, size: int) -> None:
-        """Waits for room. Raises `RequestRefused` where there was none for long."""
-        self._bodies.setdefault(arrival, 0)
+    async def admit(self, body: AdmittedBody, size: int) -> None:
+        """Wait for capacity. Raises `RequestRefused` after `wait_seconds`."""
+        self._bodies.setdefault(body, 0)
         try:
-            async with asyncio.timeout(self._patience):
-                while not self._fits(arrival, size):
+            async with asyncio.timeout(self._wait_seconds):
+                while not self._fits(body, size):
                     turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                     self._waiting.append(turn)
                     await turn
         except TimeoutError:
             text = "the gateway takes in as many large requests as it can; come back"
             raise RequestRefused(503, OVERLOADED, text, 1) from None
-        self._bodies[arrival] += size
-        await asyncio.sleep(size / self._pace)
+        self._bodies[body] += size
+        await asyncio.sleep(size / self._rate)
 
-    def _fits(self, arrival: Arrival, size: int) -> bool:
-        first, *others = self._bodies
-        if arrival is first:
+    def _fits(self, body: AdmittedBody, size: int) -> bool:
+        oldest, *others = self._bodies
+        if body is oldest:
             return True
-        held = sum(self._bodies[one] for one in others)
-        own = sum(self._bodies[one] for one in others if one.key == arrival.key)
-        return held + size <= self._room and own + size <= self._room // _SHARE
+        total = sum(self._bodies[other] for other in others)
+        own = sum(self._bodies[other] for other in others if other.key == body.key)
+        return total + size <= self._capacity and own + size <= self._capacity // _KEY_SHARE
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
         for turn in waiting:
             if not turn.done():
                 turn.set_result(None)
 
 
-class Arrival:
-    """One body on its way in."""
+class AdmittedBody:
+    """One body that is being received."""
 
-    def __init__(self, arrivals: Arrivals, key: str) -> None:
-        self._arrivals = arrivals
+    def __init__(self, admission: BodyAdmission, key: str) -> None:
+        self._admission = admission
         self._size = 0
         self.key = key
 
     async def take(self, size: int) -> None:
-        """Takes in more of it, when there is room. Raises `RequestRefused`."""
+        """Admit more bytes of it. Raises `RequestRefused`."""
         self._size += size
-        if self._size > _SMALL:
-            await self._arrivals.let_in(self, size)
+        if self._size > _FREE_BYTES:
+            await self._admission.admit(self, size)
 
 
 _CODINGS = ("", "identity", "gzip", "x-gzip", "deflate", "zstd")
-_MOST_PARTS = 64
-"""Members of one gzip body, frames of one zstd body: each costs more to begin than its bytes."""
+_MAX_PARTS = 64
+"""Members of a gzip body, frames of a zstd body: starting one costs more than its bytes."""
 _ZSTD_WINDOW = 1 << 23
-"""Memory that a zstd body may ask for; its format recommends that readers offer so much."""
+"""Memory that a zstd body may require; its format recommends that decoders support this much."""
 _ZSTD_STEP = 512
-"""Packed bytes read at once: they unpack to 16 MiB at the very most."""
-_SMALL_BODIES = 1 << 18
-"""Bytes that are looked through without leaving the event loop: well under a millisecond."""
-_UNPACKING = 4
-"""Bodies unpacked at once."""
+"""Compressed bytes read at once: they decompress to at most 16 MiB."""
+_INLINE_BYTES = 1 << 18
+"""Bytes that are scanned on the event loop: it takes well under a millisecond."""
+_MAX_DECOMPRESSING = 4
+"""Bodies decompressed at once."""
 
-_SIGNS = b'"[]{}'
-_OTHERS = bytes(set(range(256)) - set(_SIGNS))
-_STEPS = np.zeros(256, dtype=np.int8)
-_STEPS[list(b"[{")] = 1
-_STEPS[list(b"]}")] = -1
+_BRACKETS = b'"[]{}'
+_OTHER_BYTES = bytes(set(range(256)) - set(_BRACKETS))
+_DEPTH_STEPS = np.zeros(256, dtype=np.int8)
+_DEPTH_STEPS[list(b"[{")] = 1
+_DEPTH_STEPS[list(b"]}")] = -1
 _PIECE = 1 << 20
 
 
-class Bodies:
-    """Takes in the bodies of one gateway."""
+class BodyReader:
+    """Reads the bodies of one gateway's requests."""
 
     def __init__(self, gateway: GatewaySettings) -> None:
         self._seconds = gateway.body_seconds
         self._depth = gateway.depth
-        self._unpacking = asyncio.Semaphore(_UNPACKING)
-        self._arrivals = Arrivals()
+        self._decompressing = asyncio.Semaphore(_MAX_DECOMPRESSING)
+        self._admission = BodyAdmission()
 
     async def read(
-        self, headers: Mapping[bytes, bytes], receive: Receive, room: Room, most: int, key: str = ""
+        self, headers: Mapping[bytes, bytes], receive: Receive, memory: MemoryReservation, limit: int, key: str = ""
     ) -> bytes:
-        """The whole body of a key's request, unpacked.
+        """Read the complete body of a key's request, decompressed.
 
-        Raises `RequestRefused`, or `ClientDisconnect` where the client has gone.
+        Raises:
+            RequestRefused: It is too large, too slow, too deep or damaged.
+            ClientDisconnect: The client has disconnected.
         """
         coding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
         if coding not in _CODINGS:
             raise RequestRefused(
                 415, "unsupported_encoding", "send the body as it is, or packed once by gzip, deflate or zstd"
             )
-        if int(headers.get(b"content-length", b"0")) > most:
-            raise _too_large(most)
+        if int(headers.get(b"content-length", b"0")) > limit:
+            raise _too_large(limit)
         try:
             async with asyncio.timeout(self._seconds):
-                with self._arrivals.of(key) as arrival:
-                    body = await _received(receive, room, arrival, most)
+                with self._admission.body(key) as admitted:
+                    body = await _receive_body(receive, memory, admitted, limit)
         except TimeoutError:
             raise RequestRefused(
                 408, TIMED_OUT, f"the body did not arrive within {self._seconds:g} s; send it again"
             ) from None
         if body and coding not in ("", "identity"):
-            async with self._unpacking:
-                packed, body = len(body), await on_a_thread(unpacked, body, coding, most)
-            room.take(max(len(body) - packed, 0))
-        deep = deepest(body) if len(body) <= _SMALL_BODIES else await on_a_thread(deepest, body)
-        if deep > self._depth:
+            async with self._decompressing:
+                packed, body = len(body), await on_a_thread(decompress, body, coding, limit)
+            memory.take(max(len(body) - packed, 0))
+        depth = nesting_depth(body) if len(body) <= _INLINE_BYTES else await on_a_thread(nesting_depth, body)
+        if depth > self._depth:
             raise RequestRefused(400, "too_deep", f"the JSON is nested more than {self._depth} deep; send it flatter")
         return body
 
 
-async def _received(receive: Receive, room: Room, arrival: Arrival, most: int) -> bytes:
+async def _receive_body(receive: Receive, memory: MemoryReservation, admitted: AdmittedBody, limit: int) -> bytes:
     pieces: list[bytes] = []
     try:
         size = 0
@@ -180,95 +183,95 @@ async def _received(receive: Receive, room: Room, arrival: Arrival, most: int) -
                 raise ClientDisconnect
             piece = message.get("body", b"")
             size += len(piece)
-            if size > most:
-                raise _too_large(most)
-            room.take(len(piece))
-            await arrival.take(len(piece))
+            if size > limit:
+                raise _too_large(limit)
+            memory.take(len(piece))
+            await admitted.take(len(piece))
             pieces.append(piece)
             if not message.get("more_body", False):
                 return b"".join(pieces)
     finally:
-        pieces.clear()  # an error would hold them for as long as it is told to the client
+        pieces.clear()  # the traceback of an error would keep them alive until the error is sent
 
 
-def unpacked(packed: bytes, coding: str, most: int) -> bytes:
-    """The body that was packed. Raises `RequestRefused` at the first byte over the limit, or where it is damaged."""
+def decompress(packed: bytes, coding: str, limit: int) -> bytes:
+    """Decompress a body. Raises `RequestRefused` at the first byte over the limit, or where it is damaged."""
     try:
         if coding == "zstd":
-            return _from_zstd(packed, most)
-        return _from_zlib(packed, coding, most)
+            return _from_zstd(packed, limit)
+        return _from_zlib(packed, coding, limit)
     except (zlib.error, EOFError) as error:
         raise RequestRefused(400, MALFORMED, f"the body is not what '{coding}' unpacks: {error}") from None
 
 
-def deepest(body: bytes) -> int:
-    """How deep the brackets of a JSON text are nested, in time linear in its length and without recursion.
+def nesting_depth(body: bytes) -> int:
+    """Return how deep the brackets of a JSON text are nested, in linear time and without recursion.
 
-    A backslash outside of a string is no JSON: what follows it does not matter, for no reader gets there.
+    A backslash outside of a string is not JSON: what follows it does not matter, because no parser gets there.
     """
     if b"[" not in body and b"{" not in body:
         return 0
-    signs = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
-    most = depth = quotes = 0
-    for start in range(0, len(signs), _PIECE):
-        piece = np.frombuffer(signs, dtype=np.uint8, count=min(_PIECE, len(signs) - start), offset=start)
+    brackets = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHER_BYTES)
+    deepest = depth = quotes = 0
+    for start in range(0, len(brackets), _PIECE):
+        piece = np.frombuffer(brackets, dtype=np.uint8, count=min(_PIECE, len(brackets) - start), offset=start)
         counted: NDArray[np.int64] = np.cumsum(piece == ord('"'), dtype=np.int64) + quotes
-        depths: NDArray[np.int64] = np.cumsum(np.where(counted & 1, 0, _STEPS[piece]), dtype=np.int64) + depth
-        most = max(most, int(depths.max()))
+        depths: NDArray[np.int64] = np.cumsum(np.where(counted & 1, 0, _DEPTH_STEPS[piece]), dtype=np.int64) + depth
+        deepest = max(deepest, int(depths.max()))
         depth, quotes = int(depths[-1]), int(counted[-1])
-    return most
+    return deepest
 
 
-def _from_zlib(packed: bytes, coding: str, most: int) -> bytes:
+def _from_zlib(packed: bytes, coding: str, limit: int) -> bytes:
     bits = 31 if coding != "deflate" else 15 if _has_zlib_header(packed) else -15
     pieces: list[bytes] = []
     size = 0
-    for _ in range(_MOST_PARTS):
-        unpacker = zlib.decompressobj(bits)
-        piece = unpacker.decompress(packed, most + 1 - size)
+    for _ in range(_MAX_PARTS):
+        decoder = zlib.decompressobj(bits)
+        piece = decoder.decompress(packed, limit + 1 - size)
         size += len(piece)
-        if size > most:
-            raise _too_large(most)
-        if not unpacker.eof:
+        if size > limit:
+            raise _too_large(limit)
+        if not decoder.eof:
             raise EOFError("it ends too early")
         pieces.append(piece)
-        packed = unpacker.unused_data
+        packed = decoder.unused_data
         if not packed:
             return b"".join(pieces)
-    raise EOFError(f"it has more than {_MOST_PARTS} parts")
+    raise EOFError(f"it has more than {_MAX_PARTS} parts")
 
 
 def _has_zlib_header(packed: bytes) -> bool:
-    """What 'deflate' means was never agreed on: some send it with zlib's two bytes, some without."""
+    """Whether a 'deflate' body has a zlib header: clients disagree on what the name means."""
     return len(packed) >= 2 and packed[0] & 0x0F == 8 and int.from_bytes(packed[:2]) % 31 == 0
 
 
-def _from_zstd(packed: bytes, most: int) -> bytes:
-    import zstandard  # noqa: PLC0415  # only for who sends it
+def _from_zstd(packed: bytes, limit: int) -> bytes:
+    import zstandard  # noqa: PLC0415  # only where it is used
 
     pieces: list[bytes] = []
     size = 0
-    for _ in range(_MOST_PARTS):
-        unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
+    for _ in range(_MAX_PARTS):
+        decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).decompressobj()
         for start in range(0, len(packed), _ZSTD_STEP):
             try:
-                pieces.append(unpacker.decompress(packed[start : start + _ZSTD_STEP]))
+                pieces.append(decoder.decompress(packed[start : start + _ZSTD_STEP]))
             except zstandard.ZstdError as error:
                 raise EOFError(str(error)) from None
             size += len(pieces[-1])
-            if size > most:
-                raise _too_large(most)
-            if unpacker.eof:
-                packed = unpacker.unused_data + packed[start + _ZSTD_STEP :]
+            if size > limit:
+                raise _too_large(limit)
+            if decoder.eof:
+                packed = decoder.unused_data + packed[start + _ZSTD_STEP :]
                 break
         else:
             raise EOFError("it ends too early")
         if not packed:
             return b"".join(pieces)
-    raise EOFError(f"it has more than {_MOST_PARTS} parts")
+    raise EOFError(f"it has more than {_MAX_PARTS} parts")
 
 
-def _too_large(most: int) -> RequestRefused:
+def _too_large(limit: int) -> RequestRefused:
     return RequestRefused(
-        413, TOO_LARGE, f"the request is larger than {most:,} bytes; 'gateway.body_bytes' or its key allows no more"
+        413, TOO_LARGE, f"the request is larger than {limit:,} bytes; 'gateway.body_bytes' or its key allows no more"
     )

@@ -1,8 +1,8 @@
-"""Whether a request was meant for this gateway, and by somebody who may send it here.
+"""Checks that a request is addressed to this gateway, and comes from a page that may use it.
 
-A web page anywhere can make a browser send requests to a port of this machine, also under a name that leads here only
-since a moment ago. The browser says whose page it is (Origin, Sec-Fetch-Site) and which name it believes to speak to
-(Host): all three must be right, before anything else is looked at. Programs send no Origin, and bring a key.
+Any web page can make a browser send requests to a local port, also under a host name that was just pointed at it (DNS
+rebinding). The browser reports the page (Origin, Sec-Fetch-Site) and the name it connects to (Host): all three must be
+right before anything else is looked at. Programs send no Origin, and authenticate with a key.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::([0-9]{1,5}))?
 _ONCE = frozenset(
     (b"host", b"origin", b"authorization", b"x-api-key", b"x-goog-api-key", b"content-type", b"content-length")
 ) | frozenset((b"transfer-encoding", b"content-encoding", b"sec-fetch-site", b"upgrade"))
-"""Headers of which a second one would be read differently by two readers."""
-_MOST_HEADERS = 128
-_MOST_HEADER_BYTES = 32 * 1024
-_MOST_PATH = 2_048
-_MOST_QUERY = 8_192
+"""Headers that two HTTP implementations would read differently if they came twice."""
+_MAX_HEADERS = 128
+_MAX_HEADER_BYTES = 32 * 1024
+_MAX_PATH = 2_048
+_MAX_QUERY = 8_192
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen on can only be reached from this machine."""
+    """Whether an address to listen on is reachable from this machine only."""
     if host == "localhost" or host.startswith("unix:"):
         return True
     try:
@@ -39,13 +39,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """The headers by name, lower case. Raises `RequestRefused` for too many, and for those that may only come once."""
+def parse_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Return the headers by lower-case name. Raises `RequestRefused` for too many, and for duplicates that matter."""
     found: dict[bytes, bytes] = {}
     size = count = 0
     for count, (name, value) in enumerate(raw, 1):
         size += len(name) + len(value) + 4
-        if count > _MOST_HEADERS or size > _MOST_HEADER_BYTES:
+        if count > _MAX_HEADERS or size > _MAX_HEADER_BYTES:
             raise RequestRefused(431, "headers_too_large", "the headers are too many or too long; send fewer")
         lower = name.lower()
         if lower in found and lower in _ONCE:
@@ -54,8 +54,8 @@ def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     return found
 
 
-def refuse_odd_form(method: str, raw_path: bytes, query: bytes, version: str, headers: Mapping[bytes, bytes]) -> None:
-    """Raises `RequestRefused` for what two readers of HTTP would understand differently, and for what is not spoken."""
+def refuse_ambiguous(method: str, raw_path: bytes, query: bytes, version: str, headers: Mapping[bytes, bytes]) -> None:
+    """Raise `RequestRefused` for what two HTTP implementations would read differently, or what is not supported."""
     if method not in METHODS:
         raise RequestRefused(405, "method_not_allowed", f"the methods are {', '.join(METHODS)}")
     if b"transfer-encoding" in headers and (b"content-length" in headers or version == "1.0"):
@@ -65,7 +65,7 @@ def refuse_odd_form(method: str, raw_path: bytes, query: bytes, version: str, he
         raise RequestRefused(400, MALFORMED, "content-length is a number of bytes")
     if b"websocket" in headers.get(b"upgrade", b"").lower():
         raise RequestRefused(400, MALFORMED, "there are no WebSockets here; answers are streamed as server-sent events")
-    if len(raw_path) > _MOST_PATH or len(query) > _MOST_QUERY:
+    if len(raw_path) > _MAX_PATH or len(query) > _MAX_QUERY:
         raise RequestRefused(414, "path_too_long", "the path or the query is too long")
     if not query.isascii() or not query.decode().isprintable():
         raise RequestRefused(400, MALFORMED, "the query is not percent-encoded")
@@ -74,7 +74,7 @@ def refuse_odd_form(method: str, raw_path: bytes, query: bytes, version: str, he
 
 
 def is_plain_path(raw: bytes) -> bool:
-    """Whether a path means one thing, however often it is decoded or shortened on its way."""
+    """Whether a path has one meaning, however often it is decoded or normalized on its way."""
     lower = raw.lower()
     if (
         not raw.isascii()
@@ -92,8 +92,8 @@ def is_plain_path(raw: bytes) -> bool:
     return path.isprintable() and not any(part in (".", "..") for part in path.split("/"))
 
 
-class Addresses:
-    """The names and the pages that one gateway answers to."""
+class OriginPolicy:
+    """The host names and origins that one gateway accepts."""
 
     def __init__(self, gateway: GatewaySettings) -> None:
         self._named = frozenset(name.lower() for name in gateway.hosts)
@@ -104,9 +104,9 @@ class Addresses:
         self._own = frozenset(own)
 
     def allowed_origin(self, headers: Mapping[bytes, bytes], port: int | None) -> str:
-        """The page that asks, where it is one that the settings allow; empty where it is no page or the gateway's own.
+        """Return the origin of the request if the settings allow it; empty without one, and for the gateway's own page.
 
-        Raises `RequestRefused` for every other page, and for a name that is not the gateway's.
+        Raises `RequestRefused` for every other origin, and for a host name that is not the gateway's.
         """
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if not (is_own := self._is_own(host, port)) and not self._is_named(host):
@@ -124,7 +124,7 @@ class Addresses:
         return ""
 
     def _is_own(self, host: str, port: int | None) -> bool:
-        """Loopback's own names, with the very port that is listened on."""
+        """Whether a host is a loopback name with the port that the gateway listens on."""
         found = _HOST.fullmatch(host)
         if found is None or found[1] not in self._own:
             return False

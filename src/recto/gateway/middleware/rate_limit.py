@@ -1,7 +1,7 @@
-"""How much may be under way at once, and how fast it may come: for the gateway, and for each key.
+"""Limits on concurrency, rate and memory, for the gateway and for each API key.
 
-Whoever is over a limit is told when to come back and holds nothing meanwhile. Everything here belongs to one event
-loop, so nothing is locked.
+A request over a limit is refused with the time to retry and holds nothing meanwhile. Everything here belongs to one
+event loop, so nothing is locked.
 """
 
 from __future__ import annotations
@@ -17,104 +17,104 @@ from recto.errors import RequestRefused
 from recto.formats.errors import OVERLOADED, RATE_LIMITED
 from recto.gateway.api_keys import Key
 
-_BODIES = 8
-"""How many of the largest requests are held in memory at once."""
-_KEPT_FREE = 8
-"""One of so many places to work is kept for keys that have few: one that has many cannot take them all."""
-_TRACKED = 20_000
-"""Keys whose pace is remembered; there are fewer."""
+_MAX_BODIES = 8
+"""How many requests of the largest size fit into memory at once."""
+_RESERVED_SHARE = 8
+"""One in this many slots is reserved for keys with few requests: a key with many cannot take all slots."""
+_MAX_KEYS = 20_000
+"""Keys whose usage is tracked; there are fewer."""
 
 
 @dataclass(slots=True)
-class _Pace:
-    """The requests a key may still make: it fills evenly, up to a minute's worth."""
+class _KeyUsage:
+    """The requests a key may still make: a token bucket that refills evenly, up to one minute's worth."""
 
-    left: float
+    tokens: float
     at: float
     in_flight: int = 0
-    at_work: int = 0
+    working: int = 0
 
 
-class Room:
-    """The bytes that one request holds."""
+class MemoryReservation:
+    """The bytes reserved for one request."""
 
     def __init__(self, limits: RateLimits) -> None:
         self._limits = limits
-        self.held = 0
+        self.size = 0
 
     def take(self, size: int) -> None:
-        """Makes room for more. Raises `RequestRefused` where others hold too much."""
-        self._limits.hold(size)
-        self.held += size
+        """Reserve more. Raises `RequestRefused` where other requests hold too much."""
+        self._limits.reserve(size)
+        self.size += size
 
 
 class RateLimits:
-    """What is under way in one gateway."""
+    """The requests in flight of one gateway."""
 
     def __init__(self, gateway: GatewaySettings, now: Callable[[], float] = time.monotonic) -> None:
-        self._most = gateway.concurrency
-        self._most_bytes = _BODIES * gateway.body_bytes
+        self._max_requests = gateway.concurrency
+        self._max_bytes = _MAX_BODIES * gateway.body_bytes
         self._now = now
-        self._paces: dict[str, _Pace] = {}
-        self._held = 0
+        self._usage: dict[str, _KeyUsage] = {}
+        self._reserved = 0
         self.in_flight = 0
 
     @contextmanager
-    def of(self, key: Key) -> Iterator[None]:
-        """One request of a key, from its headers to the end of its answer."""
-        pace = self._paced(key)
-        if key.concurrency and pace.in_flight >= key.concurrency:
+    def request(self, key: Key) -> Iterator[None]:
+        """Count a request of a key, from its headers to the end of its response. Raises `RequestRefused`."""
+        usage = self._usage_of(key)
+        if key.concurrency and usage.in_flight >= key.concurrency:
             raise RequestRefused(
-                429, RATE_LIMITED, f"{pace.in_flight} requests of this key are under way, and no more are allowed", 1
+                429, RATE_LIMITED, f"{usage.in_flight} requests of this key are under way, and no more are allowed", 1
             )
         if key.requests_per_minute:
-            if pace.left < 1:
-                wait = math.ceil((1 - pace.left) * 60 / key.requests_per_minute)
+            if usage.tokens < 1:
+                wait = math.ceil((1 - usage.tokens) * 60 / key.requests_per_minute)
                 text = f"this key may make {key.requests_per_minute} requests a minute; the next one in {wait} s"
                 raise RequestRefused(429, RATE_LIMITED, text, max(wait, 1))
-            pace.left -= 1
-        pace.in_flight += 1
+            usage.tokens -= 1
+        usage.in_flight += 1
         try:
             yield
         finally:
-            pace.in_flight -= 1
+            usage.in_flight -= 1
 
     @contextmanager
     def work(self, key: Key) -> Iterator[None]:
-        """One request that is worked on, from its last byte to the end of its answer."""
-        pace, few = self._paced(key), self._most // _KEPT_FREE
-        if self.in_flight >= (self._most if pace.at_work < few else self._most - few):
+        """Count a request being handled, from its last byte to the end of its response. Raises `RequestRefused`."""
+        usage, few = self._usage_of(key), self._max_requests // _RESERVED_SHARE
+        if self.in_flight >= (self._max_requests if usage.working < few else self._max_requests - few):
             raise RequestRefused(503, OVERLOADED, "the gateway has all the work it takes at once; come back", 1)
         self.in_flight += 1
-        pace.at_work += 1
+        usage.working += 1
         try:
             yield
         finally:
             self.in_flight -= 1
-            pace.at_work -= 1
+            usage.working -= 1
 
     @contextmanager
-    def room(self) -> Iterator[Room]:
-        """The memory of one request."""
-        room = Room(self)
+    def memory(self) -> Iterator[MemoryReservation]:
+        """Track the memory of one request."""
+        reservation = MemoryReservation(self)
         try:
-            yield room
+            yield reservation
         finally:
-            self._held -= room.held
+            self._reserved -= reservation.size
 
-    def hold(self, size: int) -> None:
-        """Takes memory; `Room` gives it back."""
-        if self._held + size > self._most_bytes:
+    def reserve(self, size: int) -> None:
+        """Reserve memory; leaving `memory` releases it."""
+        if self._reserved + size > self._max_bytes:
             raise RequestRefused(503, OVERLOADED, "the gateway holds as many large requests as it can; come back", 1)
-        self._held += size
+        self._reserved += size
 
-    def _paced(self, key: Key) -> _Pace:
-        now, most = self._now(), float(key.requests_per_minute)
-        pace = self._paces.get(key.id)
-        if pace is None:
-            if len(self._paces) >= _TRACKED:
-                self._paces = {id: pace for id, pace in self._paces.items() if pace.in_flight}
-            pace = self._paces[key.id] = _Pace(left=most, at=now)
-        pace.left = min(pace.left + max(now - pace.at, 0.0) * most / 60, most)
-        pace.at = now
-        return pace
+    def _usage_of(self, key: Key) -> _KeyUsage:
+        now, limit = self._now(), float(key.requests_per_minute)
+        usage = self._usage.get(key.id)
+        if usage is None:
+            if len(self._usage) >= _MAX_KEYS:
+                self._usage = {id: usage for id, usage in self._usage.items() if usage.in_flight}
+            usage = self._usage[key.id] = _KeyUsage(tokens=limit, at=now)
+        usage.tokens = min(usage.tokens + max(now - usage.at, 0.0) * limit / 60, limit)
+        usage.at = now
+        return usage

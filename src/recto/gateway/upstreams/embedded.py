@@ -1,4 +1,4 @@
-"""The model in this process as an upstream that speaks Chat: what is asked when no other is configured."""
+"""The embedded model as an upstream with the Chat format, used when no other is configured."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from recto.formats.sse import SseReader, sse
 from recto.gateway.upstreams.http import UpstreamResponse, UpstreamUnreachable
 from recto.models.chat.llama_cpp import EmbeddedModel
 
-_TAKEN: Final = ("temperature", "top_p", "stop", "seed", "tools", "tool_choice", "response_format")
-_LONGEST: Final = 2_048
-"""Tokens of an answer where the client names no limit: a laptop writes so many in a minute or two."""
+_OPTIONS: Final = ("temperature", "top_p", "stop", "seed", "tools", "tool_choice", "response_format")
+_DEFAULT_OUTPUT_TOKENS: Final = 2_048
+"""Output limit where the client sets none: a laptop writes this many tokens in a minute or two."""
 
 
 class EmbeddedUpstream:
-    """Answers one request at a time; others wait for their turn."""
+    """Handles one request at a time; others wait."""
 
     name = "embedded"
     speaks = (OPENAI_CHAT,)
@@ -30,50 +30,50 @@ class EmbeddedUpstream:
     def __init__(self, model: EmbeddedModel) -> None:
         self.model = model
 
-    def counted_as(self, model: str) -> str:
-        """Itself, whatever it is called."""
+    def counting_model(self, model: str) -> str:
+        """Return the embedded model, whatever name the client uses."""
         return self.model.name
 
     async def ask(self, format: Format, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
-        """Begins an answer."""
-        asked = json.loads(body)
-        pieces = _Writing(self.model, asked)
-        if asked.get("stream") is True:
+        """Start a response."""
+        request = json.loads(body)
+        pieces = _Generation(self.model, request)
+        if request.get("stream") is True:
             found = [("content-type", "text/event-stream; charset=utf-8")]
             return UpstreamResponse(status=200, headers=found, pieces=pieces.events(), close=pieces.close)
         return UpstreamResponse(
-            status=200, headers=[("content-type", "application/json")], pieces=pieces.whole(), close=pieces.close
+            status=200, headers=[("content-type", "application/json")], pieces=pieces.complete(), close=pieces.close
         )
 
     async def close(self) -> None:
-        """Frees its memory."""
+        """Free its memory."""
         await on_a_thread(self.model.close)
 
 
-class _Writing:
-    """One answer while it is written, on a thread of the model's own."""
+class _Generation:
+    """One response being generated on the model's thread."""
 
-    def __init__(self, model: EmbeddedModel, asked: Mapping[str, Any]) -> None:
+    def __init__(self, model: EmbeddedModel, request: Mapping[str, Any]) -> None:
         self._model = model
-        self._asked = asked
-        self._unwanted = threading.Event()
+        self._request = request
+        self._stop = threading.Event()
         self._queue: asyncio.Queue[dict[str, Any] | ModelFailed | None] = asyncio.Queue()
 
     async def close(self) -> None:
-        """Nobody wants it any more."""
-        self._unwanted.set()
+        """Stop generating."""
+        self._stop.set()
 
     async def events(self) -> AsyncIterator[bytes]:
-        """The answer as it is written."""
-        options = self._asked.get("stream_options")
+        """Yield the response as it is generated."""
+        options = self._request.get("stream_options")
         with_usage = isinstance(options, dict) and options.get("include_usage") is True
         async for chunk in self._chunks():
             if chunk.get("choices") or with_usage:
                 yield sse(None, json.dumps(chunk))
         yield sse(None, "[DONE]")
 
-    async def whole(self) -> AsyncIterator[bytes]:
-        """The answer when it is written."""
+    async def complete(self) -> AsyncIterator[bytes]:
+        """Yield the complete response."""
         capture, reader, usage, last = OPENAI_CHAT.capture(), SseReader(), None, {}
         async for chunk in self._chunks():
             for event in reader.feed(sse(None, json.dumps(chunk))):
@@ -103,10 +103,10 @@ class _Writing:
         except ModelFailed as error:
             raise UpstreamUnreachable(f"the model in this process gave no answer: {error.detail}") from None
         finally:
-            self._unwanted.set()
+            self._stop.set()
 
     def _write(self, take: Any) -> None:  # noqa: ANN401
-        asked = self._asked
-        given = {name: asked[name] for name in _TAKEN if asked.get(name) is not None}
-        most = asked.get("max_completion_tokens") or asked.get("max_tokens") or _LONGEST
-        self._model.converse(asked["messages"], {**given, "max_tokens": most}, take, self._unwanted)
+        request = self._request
+        options = {name: request[name] for name in _OPTIONS if request.get(name) is not None}
+        limit = request.get("max_completion_tokens") or request.get("max_tokens") or _DEFAULT_OUTPUT_TOKENS
+        self._model.converse(request["messages"], {**options, "max_tokens": limit}, take, self._stop)

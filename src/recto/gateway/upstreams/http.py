@@ -1,7 +1,7 @@
-"""Whom the gateway asks: endpoints by their settings, and the model in this process where there are none.
+"""Upstreams: the configured HTTP endpoints, or the model in this process where there are none.
 
-Only configured addresses are ever asked. What a message or a client names is never fetched. An upstream's key is its
-own: the gateway's key goes no further than here, and a redirect is not followed.
+Only configured addresses are called; a URL in a message or a request is never fetched. Each upstream gets its own key:
+the caller's gateway key is not forwarded, and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _NOT_FORWARDED: Final = frozenset(
     }
 )
 _KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key"})
-_OURS: Final = ("x-recto-", "sec-", "x-forwarded-", "access-control-")
+_OWN_PREFIXES: Final = ("x-recto-", "sec-", "x-forwarded-", "access-control-")
 
 
 @dataclass(slots=True, kw_only=True)
 class UpstreamResponse:
-    """What an upstream answered: at first only that it did, then piece by piece."""
+    """The response of an upstream, whose body is read chunk by chunk."""
 
     status: int
     headers: Sequence[tuple[str, str]]
@@ -65,16 +65,16 @@ class UpstreamResponse:
 
     @property
     def streams(self) -> bool:
-        """Whether it comes as a stream of events."""
+        """Whether it is a stream of server-sent events."""
         return any(name == "content-type" and "text/event-stream" in value for name, value in self.headers)
 
 
 class Upstream(Protocol):
-    """Somebody who answers."""
+    """A provider of models."""
 
     @property
     def name(self) -> str:
-        """As the settings call it."""
+        """Its name in the settings."""
         ...
 
     @property
@@ -82,21 +82,21 @@ class Upstream(Protocol):
         """The wire formats it takes, its own first."""
         ...
 
-    def counted_as(self, model: str) -> str:
-        """The model whose window and tokenizer count when a client asks for that one."""
+    def counting_model(self, model: str) -> str:
+        """Return the model whose window and tokenizer apply when a client requests this one."""
         ...
 
     async def ask(self, format: Format, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
-        """Sends a request on. Raises `UpstreamUnreachable`."""
+        """Send a model request. Raises `UpstreamUnreachable`."""
         ...
 
     async def close(self) -> None:
-        """Lets go of its connections."""
+        """Close its connections."""
         ...
 
 
-class UpstreamUnreachable(Exception):  # what it is, not what kind of thing it is
-    """No answer came at all."""
+class UpstreamUnreachable(Exception):  # named for what happened
+    """The upstream did not respond, or its response broke off."""
 
     def __init__(self, reason: str, *, late: bool = False) -> None:
         self.late = late
@@ -105,7 +105,7 @@ class UpstreamUnreachable(Exception):  # what it is, not what kind of thing it i
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class HttpUpstream:
-    """An endpoint behind an address."""
+    """An HTTP endpoint."""
 
     name: str
     url: str
@@ -114,15 +114,15 @@ class HttpUpstream:
     auth: Literal["own", "client"] = "own"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     connect_seconds: float = 10.0
-    silent_seconds: float = 600.0
+    read_seconds: float = 600.0
     _connections: UpstreamConnections | None = field(default=None, init=False, repr=False)
 
-    def counted_as(self, model: str) -> str:
-        """The one that is asked for."""
+    def counting_model(self, model: str) -> str:
+        """Return the requested model."""
         return model
 
     async def ask(self, format: Format, body: bytes, headers: Mapping[str, str], query: str = "") -> UpstreamResponse:
-        """Sends a request on. Raises `UpstreamUnreachable`."""
+        """Send a model request. Raises `UpstreamUnreachable`."""
         return await self.send("POST", format.api.upstream_path, body, headers, query=query, format=format)
 
     async def send(  # the parts of a request
@@ -135,39 +135,41 @@ class HttpUpstream:
         query: str = "",
         format: Format = DEFAULT_FORMAT,
     ) -> UpstreamResponse:
-        """Sends any request on. Raises `UpstreamUnreachable`."""
-        import httpcore2  # noqa: PLC0415  # only for who has endpoints
+        """Send any request. Raises `UpstreamUnreachable`."""
+        import httpcore2  # noqa: PLC0415  # not needed without endpoints
 
         from recto.gateway.upstreams.connections import NETWORK_ERRORS  # noqa: PLC0415
 
         url = f"{self._base(path)}{path}{f'?{query}' if query else ''}"
-        # As bytes: a client's header may hold any of them, and texts would have to be ASCII.
-        given = [
+        # As bytes: a client's header may hold any bytes, and text would have to be ASCII.
+        encoded = [
             (name.encode(), value.encode("latin-1", "replace"))
             for name, value in self._headers(headers, format).items()
         ]
         try:
-            answer, over = await self._connected().send(method, url, given, body)
+            answer, release = await self._pool().send(method, url, encoded, body)
         except httpcore2.TimeoutException:
             raise UpstreamUnreachable(f"upstream '{self.name}' did not answer in time", late=True) from None
         except NETWORK_ERRORS as error:
             reason = f"upstream '{self.name}' could not be reached ({type(error).__name__})"
             raise UpstreamUnreachable(reason) from None
-        # Decoded so that any bytes go through: what a header says is not known here.
-        named = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in answer.headers]
-        if answer.status < 400 and any(name == "content-encoding" and value != "identity" for name, value in named):
-            await over()
+        # Latin-1, so that any bytes pass through.
+        decoded = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in answer.headers]
+        if answer.status < 400 and any(name == "content-encoding" and value != "identity" for name, value in decoded):
+            await release()
             raise UpstreamUnreachable(f"upstream '{self.name}' sent its answer packed, though it was asked not to")
-        kept = [(name, value) for name, value in named if name not in _NOT_FORWARDED]
+        kept = [(name, value) for name, value in decoded if name not in _NOT_FORWARDED]
         return UpstreamResponse(
             status=answer.status,
-            headers=[(name, value) for name, value in kept if name != "set-cookie" and not name.startswith(_OURS)],
+            headers=[
+                (name, value) for name, value in kept if name != "set-cookie" and not name.startswith(_OWN_PREFIXES)
+            ],
             pieces=self._pieces(answer),
-            close=over,
+            close=release,
         )
 
     async def close(self) -> None:
-        """Lets go of its connections."""
+        """Close its connections."""
         lines, self._connections = self._connections, None
         if lines is not None:
             await lines.close()
@@ -186,50 +188,52 @@ class HttpUpstream:
             raise UpstreamUnreachable(f"upstream '{self.name}' broke off ({type(error).__name__})") from None
 
     def _base(self, path: str) -> str:
-        """The address; who speaks Anthropic's format is named with or without the version that its paths begin with."""
+        """Return the base URL: addresses of Anthropic's API are configured with or without the version in its paths."""
         base = self.url.rstrip("/")
         return base.removesuffix("/v1") if path.startswith("/v1/") else base
 
-    def _headers(self, given: Mapping[str, str], format: Format) -> dict[str, str]:
+    def _headers(self, client: Mapping[str, str], format: Format) -> dict[str, str]:
         own = self.auth == "own"
-        found = {"accept": "*/*", "user-agent": "recto"} | {
+        headers = {"accept": "*/*", "user-agent": "recto"} | {
             name: value
-            for name, value in given.items()
-            if name not in _NOT_FORWARDED and not name.startswith(_OURS) and not (own and name in _KEY_HEADERS)
+            for name, value in client.items()
+            if name not in _NOT_FORWARDED and not name.startswith(_OWN_PREFIXES) and not (own and name in _KEY_HEADERS)
         }
-        # Not compressed: what is read is what is captured, and so many bytes on the wire are so many in memory.
-        found |= {"accept-encoding": "identity", "content-type": "application/json"}
-        settled = {name.lower(): value for name, value in self.headers.items()}
-        for name in _LIST_HEADERS & found.keys() & settled.keys():  # what a client relies on is never dropped
-            values = f"{found[name]},{settled[name]}".split(",")
-            settled[name] = ",".join(dict.fromkeys(value.strip() for value in values))
-        found |= settled
+        # Uncompressed: the bytes on the wire are the bytes in memory, and what is read is what is stored.
+        headers |= {"accept-encoding": "identity", "content-type": "application/json"}
+        configured = {name.lower(): value for name, value in self.headers.items()}
+        for name in (
+            _LIST_HEADERS & headers.keys() & configured.keys()
+        ):  # betas that a client relies on are never dropped
+            values = f"{headers[name]},{configured[name]}".split(",")
+            configured[name] = ",".join(dict.fromkeys(value.strip() for value in values))
+        headers |= configured
         if own and self.key:
-            found[format.api.key_header] = f"{format.api.key_scheme}{self.key}"
+            headers[format.api.key_header] = f"{format.api.key_scheme}{self.key}"
             for name, value in format.api.default_headers.items():
-                found.setdefault(name, value)
-        return found
+                headers.setdefault(name, value)
+        return headers
 
-    def _connected(self) -> UpstreamConnections:
+    def _pool(self) -> UpstreamConnections:
         from recto.gateway.upstreams.connections import UpstreamConnections  # noqa: PLC0415
 
         if self._connections is None:
             self._connections = UpstreamConnections(
-                connect_seconds=self.connect_seconds, read_seconds=self.silent_seconds
+                connect_seconds=self.connect_seconds, read_seconds=self.read_seconds
             )
         return self._connections
 
 
 @dataclass(slots=True, kw_only=True)
 class Upstreams:
-    """All of them, and who is asked for which model."""
+    """All upstreams, and which of them serves a model."""
 
     by_name: Mapping[str, Upstream]
     patterns: Sequence[tuple[str, str]]
-    """Patterns of model names, each with the upstream that has them; the first that fits counts."""
+    """Patterns of model names with their upstream; the first match wins."""
 
     def for_model(self, model: str, key: Key) -> Upstream:
-        """Whom to ask. Raises `UpstreamsWrong`."""
+        """Return the upstream of a model. Raises `UpstreamsWrong`."""
         if key.upstream:
             found = self.by_name.get(key.upstream)
             if found is None:
@@ -242,66 +246,66 @@ class Upstreams:
         raise UpstreamsWrong(f"no upstream has the model '{model:.80}'; configured are: {known}")
 
     async def close(self) -> None:
-        """Lets go of all connections."""
+        """Close all connections."""
         for upstream in self.by_name.values():
             await upstream.close()
 
 
-def upstreams_for(settings: Settings, embedded: Callable[[], Upstream]) -> Upstreams:
-    """The upstreams that the settings name; the model in this process where they name none."""
-    given = settings.gateway.upstreams
-    if not given:
-        one = embedded()
-        return Upstreams(by_name={one.name: one}, patterns=[("*", one.name)])
+def make_upstreams(settings: Settings, embedded: Callable[[], Upstream]) -> Upstreams:
+    """Build the upstreams of the settings; without any, the model in this process."""
+    configured = settings.gateway.upstreams
+    if not configured:
+        only = embedded()
+        return Upstreams(by_name={only.name: only}, patterns=[("*", only.name)])
     by_name: dict[str, Upstream] = {}
     patterns: list[tuple[str, str]] = []
-    for name, about in given.items():
-        by_name[name] = _http(settings, name, about)
-        models = about.get("models", ["*"])
+    for name, options in configured.items():
+        by_name[name] = _http_upstream(settings, name, options)
+        models = options.get("models", ["*"])
         if not isinstance(models, list | tuple) or not all(isinstance(one, str) for one in models):
             raise SettingsError(f"gateway.upstreams.{name}.models", "expects a list of model names or patterns")
         patterns += [(pattern, name) for pattern in models]
-    # names come before patterns, and a pattern that fits everything comes last
+    # names before patterns, and the pattern that matches everything last
     patterns.sort(key=lambda one: (one[0] == "*", "*" in one[0]))
     return Upstreams(by_name=by_name, patterns=patterns)
 
 
-def _http(settings: Settings, name: str, about: Mapping[str, Any]) -> HttpUpstream:
+def _http_upstream(settings: Settings, name: str, options: Mapping[str, Any]) -> HttpUpstream:
     where = f"gateway.upstreams.{name}"
-    for member in about:
+    for member in options:
         if member not in _MEMBERS:
             nearest = get_close_matches(member, _MEMBERS, n=1, cutoff=0.5)
             raise SettingsError(f"{where}.{member}", "there is no such setting", nearest[0] if nearest else None)
-    url, auth = about.get("url", ""), about.get("auth", "own")
+    url, auth = options.get("url", ""), options.get("auth", "own")
     parts = urlsplit(url) if isinstance(url, str) else None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise SettingsError(f"{where}.url", "expects an address such as https://api.example.com/v1, without a password")
     if auth not in ("own", "client"):
         raise SettingsError(f"{where}.auth", "is own (the upstream's key) or client (the key that the client sends)")
-    headers = about.get("headers", {})
+    headers = options.get("headers", {})
     if not isinstance(headers, Mapping) or not all(isinstance(one, str) for one in headers.values()):
         raise SettingsError(f"{where}.headers", "expects names and texts")
     return HttpUpstream(
         name=name,
         url=url,
-        speaks=_spoken(where, about.get("speaks", ["chat", "responses"])),
-        key=_key(where, about),
+        speaks=_spoken(where, options.get("speaks", ["chat", "responses"])),
+        key=_key(where, options),
         auth=auth,
         headers=headers,
         connect_seconds=settings.gateway.connect_seconds,
-        silent_seconds=settings.gateway.upstream_seconds,
+        read_seconds=settings.gateway.upstream_seconds,
     )
 
 
-def _spoken(where: str, given: object) -> tuple[Format, ...]:
-    named = [given] if isinstance(given, str) else given
-    if not isinstance(named, list | tuple) or not named or not all(one in _FORMATS for one in named):
+def _spoken(where: str, names: object) -> tuple[Format, ...]:
+    listed = [names] if isinstance(names, str) else names
+    if not isinstance(listed, list | tuple) or not listed or not all(one in _FORMATS for one in listed):
         raise SettingsError(f"{where}.speaks", f"is a list of {', '.join(_FORMATS)}")
-    return tuple(_FORMATS[one] for one in named)
+    return tuple(_FORMATS[one] for one in listed)
 
 
-def _key(where: str, about: Mapping[str, Any]) -> str:
-    variable, key = about.get("key_env", ""), about.get("key", "")
+def _key(where: str, options: Mapping[str, Any]) -> str:
+    variable, key = options.get("key_env", ""), options.get("key", "")
     if variable and not os.environ.get(variable):
         raise SettingsError(f"{where}.key_env", f"the environment has no '{variable}'")
     key = os.environ.get(variable, "") if variable else key

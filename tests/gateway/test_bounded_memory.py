@@ -45,7 +45,7 @@ def test_many_sessions_leave_no_more_behind_than_few(tmp_path):
     given = {"sessions": 4}
     with running(upstream) as up, gateway(tmp_path, up.url, gateway=given) as gw, httpx2.Client(timeout=60) as client:
         turns, sessions = gw.gateway.turns, gw.gateway.sessions
-        turns.resolver.fingerprints.most = 16
+        turns.resolver.fingerprints.cache_size = 16
         for number in range(40):
             body = {"model": "gpt-4o", "messages": [{"role": "user", "content": f"task {number}"}], "tools": TOOLS}
             answer = client.post(
@@ -53,7 +53,7 @@ def test_many_sessions_leave_no_more_behind_than_few(tmp_path):
             )
             assert answer.status_code == 200
         assert len(sessions._open_sessions) <= 4
-        assert len(turns.resolver.fingerprints._known) <= 16
+        assert len(turns.resolver.fingerprints._cache) <= 16
         assert turns._busy == {}
 
 

@@ -15,8 +15,8 @@ from recto.cli.console import Advance
 from recto.config import load
 from recto.lab.commands.replay import Replay
 from recto.lab.process_pool import in_processes
-from recto.lab.recordings import ReplayTask, replayed
-from recto.lab.results import VariantOutcome, VariantSummary, dollars, standings
+from recto.lab.recordings import ReplayTask, run_task
+from recto.lab.results import VariantOutcome, VariantSummary, dollars, summarize
 from recto.lab.variants import variants
 
 DATA = Path(os.environ.get("RECTO_TEST_DATA", "../shared/data"))
@@ -40,7 +40,7 @@ class Measured:
 
 def measured(task: ReplayTask, advance: Advance) -> Measured:
     began = time.process_time()
-    outcome = replayed(task, advance)
+    outcome = run_task(task, advance)
     return Measured(outcome=outcome, done=time.time(), peak_mb=_peak(), seconds=time.process_time() - began)
 
 
@@ -81,7 +81,7 @@ def _course(done: list[Measured], files: tuple[Path, ...], began: float, took: f
 def _sums(done: list[Measured]) -> list[VariantSummary]:
     # only one baseline is set against the others elsewhere; here each is a way like any other
     plain = [replace(one.outcome, way=replace(one.outcome.way, is_baseline=False)) for one in done]
-    return standings(plain)
+    return summarize(plain)
 
 
 def _figures(one: VariantSummary) -> dict:

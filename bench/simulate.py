@@ -21,7 +21,16 @@ from bench.measure import figures, progress
 from recto.config import Settings, load
 from recto.config.factory import make_indexer, open_session, open_store
 from recto.engine.session import Session
-from recto.lab.probes import NEED_KINDS, Fared, KnownTurn, NeedKind, Walked, counted, together, walk
+from recto.lab.probes import (
+    NEED_KINDS,
+    NeedKind,
+    ProbeCounts,
+    ProbeRun,
+    SimulatedTurn,
+    run_probes,
+    total_counts,
+    with_tokens,
+)
 from recto.lab.simulation import AGENTS, simulate
 
 MODEL = "gpt-4o"
@@ -31,7 +40,7 @@ TAIL = 500
 TIMED = 20
 """Turns at the very end that are gone through prompt by prompt."""
 BATCH = 500
-Measured = tuple[Walked, Walked, float]
+Measured = tuple[ProbeRun, ProbeRun, float]
 """The needs of the last turns; the very last turns, prompt by prompt; entries indexed each second of the processor."""
 LONGEST = {"chat": 100_000, "monitoring": 100_000, "review": 10_000, "research": 10_000}
 """Turns: agents with large tool results fill a disk sooner."""
@@ -51,14 +60,14 @@ def told(found: list[tuple[str, int, Measured, Measured]]) -> list[dict]:
     rows = [_row(kind, size, recall) for kind, size, recall, _ in found]
     recalled, without = (_by_need(one[place][0] for one in found) for place in (2, 3))
     rows += [_need(kind, recalled[kind], without[kind]) for kind in NEED_KINDS if kind in recalled]
-    return [*rows, _need("all", together(recalled), together(without))]
+    return [*rows, _need("all", total_counts(recalled), total_counts(without))]
 
 
-def _by_need(walks: Iterator[Walked]) -> dict[NeedKind, Fared]:
-    fared: dict[NeedKind, Fared] = {}
+def _by_need(walks: Iterator[ProbeRun]) -> dict[NeedKind, ProbeCounts]:
+    fared: dict[NeedKind, ProbeCounts] = {}
     for walked in walks:
         for kind, one in walked.fared.items():
-            fared[kind] = fared.get(kind, Fared()) + one
+            fared[kind] = fared.get(kind, ProbeCounts()) + one
     return fared
 
 
@@ -69,8 +78,8 @@ def measured(kind: str, size: int, *, recall: bool) -> Measured:
         began = process_time()
         index(session.key)
         indexed = entries / max(process_time() - began, 1e-9)
-        met = walk(session, islice(turns, min(size, TAIL)), needs_only=True)
-        return met, walk(session, turns), indexed
+        met = run_probes(session, islice(turns, min(size, TAIL)), needs_only=True)
+        return met, run_probes(session, turns), indexed
 
 
 def settings(path: Path, recall: bool) -> Settings:
@@ -96,9 +105,9 @@ def _session(path: Path, recall: bool) -> Iterator[tuple[Session, Callable[[str]
         yield session, indexer.catch_up if recall else lambda key: None
 
 
-def _filled(session: Session, turns: Iterator[KnownTurn]) -> int:
+def _filled(session: Session, turns: Iterator[SimulatedTurn]) -> int:
     entries = 0
-    drafts = (counted(session, draft) for turn in turns for draft in turn.drafts)
+    drafts = (with_tokens(session, draft) for turn in turns for draft in turn.drafts)
     while batch := list(islice(drafts, BATCH)):
         session.store.append(session.key, batch)
         entries += len(batch)
@@ -107,7 +116,7 @@ def _filled(session: Session, turns: Iterator[KnownTurn]) -> int:
 
 def _row(kind: str, size: int, found: Measured) -> dict:
     met, timed, indexed = found
-    fared = together(met.fared)
+    fared = total_counts(met.fared)
     values = {
         "cpu ms a turn": 1e3 * timed.seconds / max(timed.turns, 1),
         "prompts a turn": timed.prompts / max(timed.turns, 1),
@@ -115,13 +124,13 @@ def _row(kind: str, size: int, found: Measured) -> dict:
         "over": met.over + timed.over,
         "needs": fared.asked,
         "met": fared.share,
-        "of what had left": fared.share_of_gone,
+        "of what had left": fared.share_of_evicted,
     }
     note = f"indexed before, {indexed:,.0f} entries/s" if size > TAIL else "all of its turns"
     return figures(f"{kind}, {size:,} turns", values, note)
 
 
-def _need(kind: str, recall: Fared, without: Fared) -> dict:
+def _need(kind: str, recall: ProbeCounts, without: ProbeCounts) -> dict:
     values = {
         "needs": recall.asked,
         "in the prompt": recall.prompt,

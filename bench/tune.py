@@ -14,8 +14,8 @@ from pathlib import Path
 from bench.compaction_data import DATA
 from bench.measure import figures
 from recto.config import load
-from recto.lab.commands.tune import TuneOptions, WindowRange, subject_for, tuned_on
-from recto.lab.tune import Gain, Tuned
+from recto.lab.commands.tune import TuneOptions, WindowRange, make_subject, tune_files
+from recto.lab.tune import Gain, TuneResult
 
 MODEL = "claude-sonnet-4-5"
 WINDOWS = (16_000, 32_000)
@@ -44,13 +44,13 @@ def _files(most: float) -> tuple[Path, ...]:
     return tuple(file for file in files if file.stat().st_size <= most)
 
 
-def _tuned(files: tuple[Path, ...], window: int, asked: TuneOptions) -> Tuned:
+def _tuned(files: tuple[Path, ...], window: int, asked: TuneOptions) -> TuneResult:
     size = WindowRange(low=window, high=window)
-    subject = subject_for(load(environ={}), window=size, mode=None, model=MODEL, asked=asked)
-    return tuned_on(files, subject, asked)
+    subject = make_subject(load(environ={}), window=size, mode=None, model=MODEL, options=asked)
+    return tune_files(files, subject, asked)
 
 
-def _rows(name: str, tuned: Tuned) -> list[dict]:
+def _rows(name: str, tuned: TuneResult) -> list[dict]:
     searched = f"{tuned.trials} candidates, {tuned.dropped} dropped early"
     if tuned.gain is None or tuned.tried_gain is None:
         found = {"sessions": tuned.tried_on, "candidates": tuned.trials}
@@ -65,8 +65,8 @@ def _rows(name: str, tuned: Tuned) -> list[dict]:
 def _figures(gain: Gain) -> dict[str, float]:
     return {
         "sessions": gain.sessions,
-        "turns": gain.given.turns,
-        "missed per turn, defaults": gain.given_rate,
+        "turns": gain.baseline.turns,
+        "missed per turn, defaults": gain.baseline_rate,
         "tuned": gain.chosen_rate,
         "less by": gain.interval.value,
         "from (95 %)": gain.interval.low,

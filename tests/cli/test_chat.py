@@ -18,10 +18,10 @@ from tests.cli.terminals import Terminal, terminal
 from tests.gateway.gateways import Running, gateway
 from tests.gateway.upstream import Asked, Says, ScriptedUpstream, running
 
-from recto.cli._conversation import ChatClient, begun
-from recto.cli.chat import SlashCompleter
+from recto.cli._chat_input import SlashCompleter
+from recto.cli._conversation import ChatClient, start_conversation
+from recto.cli._slash_commands import COMMANDS, Quit, parse_command
 from recto.cli.console import out
-from recto.cli.slash_commands import COMMANDS, Quit, find
 from recto.errors import InputError, RequestRefused
 from recto.gateway.client import GatewayClient
 from recto.transcript.entries import MESSAGE
@@ -191,10 +191,10 @@ def asked(reached: Running, session: str, *lines: str) -> str:
     async def all_of_them() -> None:
         client = GatewayClient(reached.url, reached.secret)
         try:
-            talk = await begun(client, session, "gpt-4o")
+            talk = await start_conversation(client, session, "gpt-4o")
             for line in lines:
-                command, given = find(line)
-                await command.does(talk, given)
+                command, given = parse_command(line)
+                await command.run(talk, given)
         finally:
             await client.close()
 
@@ -286,7 +286,7 @@ def test_commands_and_what_they_take_are_completed(reached, long):
     async def all_of_them() -> list[list[str]]:
         client = GatewayClient(reached.url, reached.secret)
         try:
-            talk = await begun(client, long, "gpt-4o")
+            talk = await start_conversation(client, long, "gpt-4o")
             return [await offered(talk, typed) for typed in ("/con", "/session agent:default:l", "/note con", "Hello")]
         finally:
             await client.close()

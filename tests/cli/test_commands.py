@@ -209,3 +209,21 @@ def test_the_demo_tells_its_story_and_leaves_nothing_behind(here):
 def test_help_and_version_are_there(here):
     assert "Examples:" in run("--help").stdout
     assert run("--version").stdout.startswith("recto, version ")
+
+
+def test_every_command_can_be_listed_without_optional_packages():
+    """`recto --help` imports all commands; on a bare installation none of them may need an extra."""
+    optional = "starlette uvicorn httpx2 prompt_toolkit textual prometheus_client mcp optuna psycopg onnxruntime"
+    program = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] in {optional.split()!r}: raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "from recto.cli.main import main\n"
+        "sys.argv = ['recto', '--help']\n"
+        "main()\n"
+    )
+    listed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert listed.returncode == 0, listed.stderr
+    assert "chat" in listed.stdout

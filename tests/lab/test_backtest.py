@@ -23,7 +23,7 @@ from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
 from recto.health.regret import Regret
 from recto.lab.backtest import Backtest, ReplayedTurn, backtest
-from recto.lab.replay import steps
+from recto.lab.replay import replay_steps
 from recto.stores.memory import MemoryStore
 from recto.tokens.model_card import ModelCard
 from recto.transcript.entries import DEFAULT_SESSION, Draft, Entry
@@ -79,7 +79,7 @@ def gone_through(
 ) -> tuple[Backtest, list[ReplayedTurn]]:
     turns: list[ReplayedTurn] = []
     with opened(window, mode) as session:
-        return backtest(session, entries, turned=turns.append), turns
+        return backtest(session, entries, on_turn=turns.append), turns
 
 
 def user(text: str) -> dict:
@@ -140,7 +140,7 @@ def test_a_file_read_again_and_a_name_referred_to_after_they_left_are_counted_in
     assert found.breaks == sum(turn.broke for turn in turns) > 0
     assert found.tokens == sum(turn.tokens for turn in turns)
     assert found.largest == max(turn.tokens for turn in turns)
-    assert all(turn.tokens <= turn.room for turn in turns)
+    assert all(turn.tokens <= turn.input_budget for turn in turns)
 
 
 def test_what_recall_brings_back_meets_the_need():
@@ -168,7 +168,7 @@ def test_a_summary_meets_what_it_names():
 def test_a_result_that_was_shortened_is_fetched_again_and_its_placeholder_meets_what_it_quotes():
     line = "the walls are measured again and again by the keeper of the house\n"
     long = [calls("c1", "read_file", path="survey/lighthouse.txt"), result("c1", line * 75)]
-    steps = [
+    replay_steps = [
         one
         for step in range(5)
         for one in (
@@ -181,8 +181,8 @@ def test_a_result_that_was_shortened_is_fetched_again_and_its_placeholder_meets_
     again = [user("And now?"), says("It is LMP-55120."), user("Then?"), calls("t9", "shell", command="step 0")]
     turns: list[ReplayedTurn] = []
     with opened(8_000, "zones") as session:
-        entries = entries_of([user("Survey it."), *long, *steps, says("I have read it all."), *talk, *again])
-        backtest(session, entries, turned=turns.append)
+        entries = entries_of([user("Survey it."), *long, *replay_steps, says("I have read it all."), *talk, *again])
+        backtest(session, entries, on_turn=turns.append)
         state = session.window.state
         shortened = next(entry for entry in session.store.read(session.key) if b"LMP-55120 is lit" in entry.content)
         assert shortened.seq in state.messages
@@ -195,7 +195,7 @@ def test_a_turn_that_was_refused_counts_as_refused_and_as_nothing_else():
     large = [user("word " * 9_000), says("Too much."), *WORK]
     found, turns = gone_through(entries_of(large), 8_000)
     assert turns[0].refused
-    assert turns[0].tokens > turns[0].room
+    assert turns[0].tokens > turns[0].input_budget
     assert found.refused == sum(turn.refused for turn in turns)
     assert found.tokens == sum(turn.tokens for turn in turns if not turn.refused)
 
@@ -209,13 +209,13 @@ def test_an_answer_in_several_entries_is_one_turn_with_all_its_calls():
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]},
     ]
     entries = entries_of(messages, RESPONSES)
-    asked = [[one.seq for one in answers] for _, answers in steps(entries) if answers]
+    asked = [[one.seq for one in answers] for _, answers in replay_steps(entries) if answers]
     assert asked == [[2, 3], [5]]
-    assert [entry for entry, _ in steps(entries)] == entries
+    assert [entry for entry, _ in replay_steps(entries)] == entries
 
 
 def test_reading_and_writing_the_cache_is_told_as_it_is_billed():
-    turn = ReplayedTurn(number=1, seq=1, tokens=3_000, room=8_000, unchanged=2_000)
+    turn = ReplayedTurn(number=1, seq=1, tokens=3_000, input_budget=8_000, unchanged=2_000)
     found = Backtest().with_turn(turn, CARD)
     assert (found.cache_read, found.cache_write) == (2_000, 1_000)
     assert found.picodollars == 2_000 * 100 + 1_000 * 1_250
@@ -250,7 +250,7 @@ REGRETS = st.tuples(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS).map(
 TURNS = st.lists(
     st.builds(
         ReplayedTurn,
-        number=st.just(1), seq=st.just(1), tokens=st.integers(0, 9_000), room=st.just(8_000),
+        number=st.just(1), seq=st.just(1), tokens=st.integers(0, 9_000), input_budget=st.just(8_000),
         unchanged=st.integers(0, 500), broke=st.booleans(), decisions=COUNTS, refused=st.booleans(), regret=REGRETS,
     )
 )  # fmt: skip

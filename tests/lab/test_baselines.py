@@ -9,8 +9,8 @@ import pytest
 
 from recto.formats import format_named, read
 from recto.formats.message import fields_of
-from recto.lab.baselines import BaselineMessage, Trimming, backtest_baseline
-from recto.lab.results import MOST_POINTS, PromptSizes, VariantOutcome, Way, best, did_not_fit, difference, standings
+from recto.lab.baselines import BaselineMessage, OldestTrimmed, backtest_baseline
+from recto.lab.results import MOST_POINTS, PromptSizes, VariantOutcome, Way, best, difference, has_overflow, summarize
 from recto.stores.memory import MemoryStore
 from recto.testing import scripted_session
 from recto.tokens.meter import Frame, Meter
@@ -71,8 +71,8 @@ def stored(said, wire="openai.chat"):
     return list(store.read("agent:default:main"))
 
 
-def run(name, said=SAID, card=CARD, turned=lambda turn: None):
-    return backtest_baseline(name, stored(said), card=card, room=ROOM, meter=METER, turned=turned)
+def run(name, said=SAID, card=CARD, on_turn=lambda turn: None):
+    return backtest_baseline(name, stored(said), card=card, input_budget=ROOM, meter=METER, on_turn=on_turn)
 
 
 def test_the_whole_history_is_sent_each_time_and_nothing_of_it_is_ever_missed():
@@ -88,7 +88,7 @@ def test_the_whole_history_is_sent_each_time_and_nothing_of_it_is_ever_missed():
 
 def test_trimming_leaves_out_the_oldest_just_as_far_as_it_must():
     turns = []
-    found = run("trim", turned=turns.append)
+    found = run("trim", on_turn=turns.append)
     # third: the first question goes; fourth: the first call with its result; fifth: "Done." and the second question
     assert [(turn.tokens, turn.unchanged, turn.broke) for turn in turns] == [
         (10, 0, False),
@@ -106,7 +106,7 @@ def test_trimming_leaves_out_the_oldest_just_as_far_as_it_must():
 def test_trimming_keeps_system_messages_and_sends_the_newest_even_where_it_is_too_long():
     said = ((20, {"role": "system", "content": "Be brief."}), *SAID[:3], (60, {"role": "user", "content": "All this"}))
     turns = []
-    found = run("trim", [*said, (5, {"role": "assistant", "content": "Yes."})], turned=turns.append)
+    found = run("trim", [*said, (5, {"role": "assistant", "content": "Yes."})], on_turn=turns.append)
     assert turns[-1].tokens == 20 + 60
     assert turns[-1].unchanged == 20
     assert found.over == 1
@@ -115,7 +115,7 @@ def test_trimming_keeps_system_messages_and_sends_the_newest_even_where_it_is_to
 def test_a_result_that_comes_after_its_call_has_left_is_left_out_too():
     wait, yes = (46, {"role": "user", "content": "Wait."}), (2, {"role": "assistant", "content": "Yes."})
     turns = []
-    run("trim", [*SAID[:2], wait, yes, SAID[2], (5, {"role": "assistant", "content": "So?"})], turned=turns.append)
+    run("trim", [*SAID[:2], wait, yes, SAID[2], (5, {"role": "assistant", "content": "So?"})], on_turn=turns.append)
     assert [turn.tokens for turn in turns] == [10, 46, 48]
 
 
@@ -129,7 +129,7 @@ def test_system_text_that_goes_beside_the_list_counts_and_is_no_part_of_what_is_
 
 @pytest.mark.parametrize("seed", range(4))
 def test_trimming_never_splits_a_call_from_its_result_and_fits(seed):
-    keeper = Trimming()
+    keeper = OldestTrimmed()
     taken: dict[int, tuple[tuple[str, ...], tuple[str, ...], int]] = {}
     for seq, message in enumerate(scripted_session(seed=seed, exchanges=12), 1):
         raw = json.dumps(message).encode()
@@ -140,7 +140,7 @@ def test_trimming_never_splits_a_call_from_its_result_and_fits(seed):
         keeper.take(BaselineMessage(seq=seq, tokens=tokens, is_system=is_system, calls=calls, answers=answers))
         taken[seq] = calls, answers, tokens
         sent = keeper.prompt(9_000)
-        taken = {seq: one for seq, one in taken.items() if seq not in sent.left}
+        taken = {seq: one for seq, one in taken.items() if seq not in sent.evicted}
         assert sent.tokens == sum(tokens for _, _, tokens in taken.values())
         assert sent.tokens <= 9_000 or len(taken) == 1
         assert {call for _, answers, _ in taken.values() for call in answers} <= {
@@ -157,7 +157,7 @@ def test_ways_are_added_up_over_files_and_set_against_the_baseline():
         for place in range(2)
         for way, result in ((trim, first), (other, second))
     ]
-    baseline, sums = standings(outcomes)
+    baseline, sums = summarize(outcomes)
     assert baseline.against is None
     assert sums.against == baseline.result == first + first
     assert difference(sums.result, baseline.result)["tokens"] == 2 * (320 - 205)
@@ -166,20 +166,20 @@ def test_ways_are_added_up_over_files_and_set_against_the_baseline():
         is None
     )
     assert best([baseline, sums], "tokens") is baseline
-    assert best([baseline, sums], "tokens", most=True) is sums
+    assert best([baseline, sums], "tokens", highest=True) is sums
     assert best([baseline, sums], "turns") is None
-    assert did_not_fit(outcomes)
-    assert not did_not_fit([replace(one, way=trim) for one in outcomes])
+    assert has_overflow(outcomes)
+    assert not has_overflow([replace(one, way=trim) for one in outcomes])
 
 
 def test_a_long_curve_keeps_its_ends_and_its_peaks():
     turns, sizes = [], PromptSizes()
     said = [(1, {"role": role, "content": "x"}) for _ in range(2 * MOST_POINTS + 7) for role in ("user", "assistant")]
-    run("none", said, turned=turns.append)
+    run("none", said, on_turn=turns.append)
     for turn in turns:
         sizes.take(turn)
     found = sizes.curve()
-    assert (found.turns, found.room) == (len(turns), ROOM)
+    assert (found.turns, found.input_budget) == (len(turns), ROOM)
     assert len(found.tokens) == MOST_POINTS
     assert found.largest == max(turn.tokens for turn in turns) == found.tokens[-1]
     assert list(found.tokens) == sorted(found.tokens)

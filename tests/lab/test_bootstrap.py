@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.lab.bootstrap import LEAST, _student, drawn, held_out, ratio_interval
+from recto.lab.bootstrap import MIN_SESSIONS, _student, held_out, ratio_interval, shuffled
 
 KEYS = st.lists(st.text(max_size=8), max_size=60)
 
@@ -19,10 +19,10 @@ def test_who_is_held_out_depends_on_the_sessions_and_the_seed_alone(keys, share,
     assert aside <= set(keys)
     assert held_out([*reversed(keys), *keys], share, seed) == aside
     others = set(keys) - aside
-    if len(set(keys)) >= 2 * LEAST:
-        assert len(aside) >= LEAST <= len(others)
-        assert abs(len(aside) - share * len(set(keys))) <= max(0.5, LEAST)
-    assert sorted(drawn(keys, seed)) == sorted(set(keys))
+    if len(set(keys)) >= 2 * MIN_SESSIONS:
+        assert len(aside) >= MIN_SESSIONS <= len(others)
+        assert abs(len(aside) - share * len(set(keys))) <= max(0.5, MIN_SESSIONS)
+    assert sorted(shuffled(keys, seed)) == sorted(set(keys))
 
 
 def test_another_seed_holds_out_others():
@@ -38,7 +38,7 @@ def noise(seed: int, sessions: int, effect: float = 0.0) -> tuple[list[float], l
     return [round((effect + rng.gauss(0, 0.05)) * one) * (rng.random() < 0.8) for one in turns], turns
 
 
-@pytest.mark.parametrize("sessions", [LEAST, 13, 40])
+@pytest.mark.parametrize("sessions", [MIN_SESSIONS, 13, 40])
 def test_no_effect_is_taken_for_a_gain_in_less_than_five_of_a_hundred(sessions):
     found = [ratio_interval(*noise(seed, sessions), seed=seed, resamples=2_000) for seed in range(200)]
     assert sum(one.above_zero for one in found) <= 10
@@ -52,7 +52,7 @@ def test_a_planted_effect_is_seen(sessions):
     assert not any(one.below_zero for one in found)
 
 
-@pytest.mark.parametrize("sessions", [LEAST, 15])
+@pytest.mark.parametrize("sessions", [MIN_SESSIONS, 15])
 def test_the_interval_holds_the_truth_about_as_often_as_it_says(sessions):
     rng = random.Random(f"truth {sessions}")
     held = 0

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.calling import called_at as run
 
 from recto.errors import InputError
-from recto.lab.readability import cases_of, stands
+from recto.lab.readability import contains_words, parse_cases
 from recto.testing import scripted_session
 
 SMALL = ("--model", "gpt-4o", "--window", "5000")
@@ -169,7 +169,7 @@ def test_mistakes_end_in_one_line(home, tmp_path):
 )  # fmt: skip
 def test_a_set_of_questions_that_cannot_be_meant_is_refused(tree):
     with pytest.raises(InputError):
-        cases_of(tree)
+        parse_cases(tree)
 
 
 @pytest.mark.parametrize(
@@ -178,4 +178,4 @@ def test_a_set_of_questions_that_cannot_be_meant_is_refused(tree):
      ("a.b", "axb", False), ("src/x.py", "see src/x.py:3", True), ("", "x", False), ("x)", "(x)", True)],
 )  # fmt: skip
 def test_words_stand_where_they_are_not_inside_others(words, text, found):
-    assert stands(words, text) is found
+    assert contains_words(words, text) is found

@@ -12,9 +12,9 @@ import pytest
 from tests.hostile_texts import MARKUP, TERMINAL
 
 from recto.lab.backtest import Backtest
-from recto.lab.html_report import Bar, Segment, bars, page, text
-from recto.lab.report import DOLLARS, MISSED, OVER, SHARE, SURVIVAL, TOKENS, compact
-from recto.lab.results import Curve, VariantOutcome, Way, told
+from recto.lab.commands._html_report import Bar, Segment, bars, html_text, page
+from recto.lab.report import DOLLARS, MISSED, OVER, SHARE, SURVIVAL, TOKENS, short_number
+from recto.lab.results import Curve, VariantOutcome, Way, measures_of
 
 TRIM = Way(name="trim", is_baseline=True)
 ZONES = Way(name="zones, prune", mode="zones", policy="prune")
@@ -64,7 +64,7 @@ ATTRIBUTES = frozenset(WORDS_OF_ELEMENTS.split())
 
 
 def outcomes(file="session.jsonl", curve_of=(10_000, 40_000, 20_000)):
-    curve = Curve(turns=len(curve_of), room=28_000, tokens=tuple(curve_of))
+    curve = Curve(turns=len(curve_of), input_budget=28_000, tokens=tuple(curve_of))
     return [
         VariantOutcome(place=0, file=file, way=TRIM, result=BASELINE, curve=curve),
         VariantOutcome(place=0, file=file, way=ZONES, result=OURS, curve=curve),
@@ -100,7 +100,7 @@ class Looked(HTMLParser):
 
 
 def test_the_page_is_whole_and_says_what_was_measured():
-    made = page(outcomes(), files=1, asked={"model": "gpt-4o", "window of": "32,000 tokens"})
+    made = page(outcomes(), files=1, subtitle={"model": "gpt-4o", "window of": "32,000 tokens"})
     looked = Looked(made)
     assert looked.open == []
     words = " ".join(" ".join(looked.words).split())
@@ -109,11 +109,11 @@ def test_the_page_is_whole_and_says_what_was_measured():
     assert "8 missed" in words
     assert "90.0%, 4 breaks" in words
     assert words.count("As a table") == 5
-    assert made == page(outcomes(), files=1, asked={"model": "gpt-4o", "window of": "32,000 tokens"})
+    assert made == page(outcomes(), files=1, subtitle={"model": "gpt-4o", "window of": "32,000 tokens"})
 
 
 def test_the_page_asks_nobody_for_anything_and_nothing_on_it_may_run():
-    made = page(outcomes(), files=1, asked={})
+    made = page(outcomes(), files=1, subtitle={})
     looked = Looked(made)
     assert looked.elements <= ELEMENTS
     assert looked.attributes <= ATTRIBUTES
@@ -128,9 +128,9 @@ def test_the_page_asks_nobody_for_anything_and_nothing_on_it_may_run():
 @pytest.mark.parametrize("name", [*MARKUP, *TERMINAL, '" onload="x', "'><b>", "a\ud800b", "\u202egnp.exe", "x" * 5_000])
 def test_a_name_from_outside_is_text_and_nothing_else(name):
     way = Way(name=name, mode="zones", policy="prune")
-    curve = Curve(turns=2, room=28_000, tokens=(1, 2))
+    curve = Curve(turns=2, input_budget=28_000, tokens=(1, 2))
     told_of = [*outcomes(file=name), VariantOutcome(place=1, file=name, way=way, result=OURS, curve=curve)]
-    made = page(told_of, files=2, asked={"model": name})
+    made = page(told_of, files=2, subtitle={"model": name})
     looked = Looked(made)
     assert looked.open == []
     assert looked.elements <= ELEMENTS
@@ -140,21 +140,21 @@ def test_a_name_from_outside_is_text_and_nothing_else(name):
 
 
 def test_what_goes_over_the_ceiling_is_drawn_as_that_and_what_is_refused_is_left_out():
-    over = page(outcomes(), files=1, asked={})
+    over = page(outcomes(), files=1, subtitle={})
     assert 'polygon class="beyond"' in over
     assert "largest 40.0k of 28.0k" in over
-    within = page(outcomes(curve_of=(10_000, None, 20_000)), files=1, asked={})
+    within = page(outcomes(curve_of=(10_000, None, 20_000)), files=1, subtitle={})
     assert 'polygon class="beyond"' not in within
     assert "largest 20.0k of 28.0k" in within
-    assert "Prompt size" not in page([VariantOutcome(place=0, file="a", way=ZONES, result=OURS)], files=1, asked={})
+    assert "Prompt size" not in page([VariantOutcome(place=0, file="a", way=ZONES, result=OURS)], files=1, subtitle={})
 
 
 def test_a_bar_is_as_wide_as_its_share():
     made = bars(
         "t",
         [
-            Bar(name="a", says="", segments=[Segment(value=1, kind="k", says="")]),
-            Bar(name="b", says="", segments=[Segment(value=4, kind="k", says="")]),
+            Bar(name="a", label="", segments=[Segment(value=1, kind="k", label="")]),
+            Bar(name="b", label="", segments=[Segment(value=4, kind="k", label="")]),
         ],
     )
     assert re.findall(r'class="k" x="([\d.]+)%" y="\d+" width="([\d.]+)%"', made) == [
@@ -166,13 +166,13 @@ def test_a_bar_is_as_wide_as_its_share():
 
 def test_prices_that_are_not_known_are_said_to_be_so():
     unknown = Backtest(turns=1, tokens=10, picodollars=None)
-    made = page([VariantOutcome(place=0, file="a", way=ZONES, result=unknown)], files=1, asked={})
+    made = page([VariantOutcome(place=0, file="a", way=ZONES, result=unknown)], files=1, subtitle={})
     assert "recto models" in made
     assert "–" in made
 
 
 def test_differences_say_which_way_is_good():
-    mine, theirs = told(OURS), told(BASELINE)
+    mine, theirs = measures_of(OURS), measures_of(BASELINE)
     assert [measure.change(mine, theirs) for measure in (TOKENS, DOLLARS, OVER, SHARE, SURVIVAL, MISSED)] == [
         "−50.0%",
         "−75.0%",
@@ -192,5 +192,5 @@ def test_differences_say_which_way_is_good():
     [(0, "0"), (9_999, "9,999"), (10_000, "10.0k"), (123_456, "123k"), (1_234_567, "1.23M"), (2.5e9, "2.50G")],
 )
 def test_long_numbers_are_short(value, shown):
-    assert compact(value) == shown
-    assert text(shown) == shown
+    assert short_number(value) == shown
+    assert html_text(shown) == shown

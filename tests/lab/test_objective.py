@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from recto.lab.backtest import Backtest
-from recto.lab.objective import OBJECTIVES, Dimension, Goal, changed, cost_rise, one_at_a_time
+from recto.lab.objective import OBJECTIVES, Dimension, Goal, changed_values, cost_rise, single_changes
 
 GIVEN = Backtest(
     turns=100,
@@ -21,12 +21,12 @@ GIVEN = Backtest(
     entities_used=400,
     entities_there=300,
 )
-POLICY = Dimension(name="policy", given="prune", options=("prune", "lru", "hybrid"))
-FLOOR = Dimension(name="floor", given=70.0, low=40, high=90, step=1)
-RECENT = Dimension(name="recent", given=24, low=4, high=48, step=1)
-SHARED = Dimension(name="shared", given=2, low=1, high=4, step=1, only_with=("policy", "lru"))
-FIRST = Dimension(name="first", given=0.4, low=0, high=1, step=0.05, only_with=("policy", "hybrid"))
-SECOND = Dimension(name="second", given=0.6, low=0, high=1, step=0.05, only_with=("policy", "hybrid"))
+POLICY = Dimension(name="policy", current="prune", options=("prune", "lru", "hybrid"))
+FLOOR = Dimension(name="floor", current=70.0, low=40, high=90, step=1)
+RECENT = Dimension(name="recent", current=24, low=4, high=48, step=1)
+SHARED = Dimension(name="shared", current=2, low=1, high=4, step=1, only_with=("policy", "lru"))
+FIRST = Dimension(name="first", current=0.4, low=0, high=1, step=0.05, only_with=("policy", "hybrid"))
+SECOND = Dimension(name="second", current=0.6, low=0, high=1, step=0.05, only_with=("policy", "hybrid"))
 SPACE = (FLOOR, RECENT, POLICY, SHARED, FIRST, SECOND)
 
 
@@ -67,7 +67,7 @@ def test_a_prompt_more_over_or_refused_is_no_choice(name):
 
 
 def test_at_first_each_setting_is_tried_by_itself():
-    tried = one_at_a_time(SPACE)
+    tried = single_changes(SPACE)
     usual = {"floor": 70.0, "recent": 24, "policy": "prune"}
     assert tried[:3] == [usual | {"floor": 80.0}, usual | {"recent": 36}, usual | {"policy": "lru", "shared": 2}]
     assert tried[3:] == [
@@ -79,15 +79,15 @@ def test_at_first_each_setting_is_tried_by_itself():
 
 def test_only_what_changed_is_told_and_weights_are_told_together():
     usual = {"floor": 70.0, "recent": 24, "policy": "prune"}
-    assert changed(SPACE, usual) == {}
-    assert changed(SPACE, usual | {"floor": 71.0}) == {"floor": 71.0}
+    assert changed_values(SPACE, usual) == {}
+    assert changed_values(SPACE, usual | {"floor": 71.0}) == {"floor": 71.0}
     hybrid = usual | {"policy": "hybrid", "first": 0.4, "second": 0.6}
-    assert changed(SPACE, hybrid) == {"policy": "hybrid", "first": 0.4, "second": 0.6}
-    own = (replace(POLICY, given="hybrid"), FIRST, SECOND)
-    assert changed(own, {"policy": "hybrid", "first": 0.4, "second": 0.1}) == {"first": 0.4, "second": 0.1}
+    assert changed_values(SPACE, hybrid) == {"policy": "hybrid", "first": 0.4, "second": 0.6}
+    own = (replace(POLICY, current="hybrid"), FIRST, SECOND)
+    assert changed_values(own, {"policy": "hybrid", "first": 0.4, "second": 0.1}) == {"first": 0.4, "second": 0.1}
 
 
 def test_a_value_is_on_a_step_within_its_bounds_unless_it_is_the_given_one():
-    odd = replace(FLOOR, given=70.3)
+    odd = replace(FLOOR, current=70.3)
     assert [odd.nearest(value) for value in (70.3, 70.4, 12.0, 99.9)] == [70.3, 70.0, 40.0, 90.0]
     assert isinstance(RECENT.nearest(7.6), int)

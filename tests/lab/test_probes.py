@@ -15,7 +15,7 @@ from recto.formats.anthropic import ANTHROPIC
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
 from recto.formats.validation import problems
-from recto.lab.probes import Fared, KnownTurn, Need, Walked, together, walk
+from recto.lab.probes import Need, ProbeCounts, ProbeRun, SimulatedTurn, run_probes, total_counts
 from recto.lab.simulation import AGENTS, simulate
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import Draft
@@ -27,7 +27,7 @@ FLOOR_OF_GONE = 0.5
 """The same of what is not in the messages any more: what only recall can bring back."""
 
 
-def walked(turns, *, recall: bool = True, mode: str = "sliding_window", asked=lambda prompt: None) -> Walked:
+def walked(turns, *, recall: bool = True, mode: str = "sliding_window", asked=lambda prompt: None) -> ProbeRun:
     given = {
         "model": "made-up",
         "models": {"made-up": {"window": WINDOW, "max_input": WINDOW}},
@@ -37,7 +37,7 @@ def walked(turns, *, recall: bool = True, mode: str = "sliding_window", asked=la
         "health": {"enabled": False},
     }
     with closing(MemoryStore()) as store, open_session(load(environ={}, arguments=given), store) as session:
-        return walk(session, turns, asked=asked)
+        return run_probes(session, turns, on_prompt=asked)
 
 
 def judged(wire: str):
@@ -54,21 +54,21 @@ def judged(wire: str):
 @pytest.mark.promise
 def test_agents_of_every_kind_stay_bounded_and_valid_and_find_what_they_need(scale):
     turns = scale(40, ci=120, release=1_000)
-    fared = Fared()
+    fared = ProbeCounts()
     for kind, wire in zip(AGENTS, (CHAT, RESPONSES, ANTHROPIC, CHAT), strict=True):
         found = walked(simulate(kind, turns=turns, wire=wire), asked=judged(wire))
         assert (found.turns, found.over, found.refused) == (turns, 0, 0)
         assert found.largest <= WINDOW
-        fared += together(found.fared)
+        fared += total_counts(found.fared)
     assert fared.asked > fared.prompt
     assert fared.share >= FLOOR
-    assert fared.share_of_gone >= FLOOR_OF_GONE
+    assert fared.share_of_evicted >= FLOOR_OF_GONE
 
 
 def test_without_recall_the_same_agents_do_not_find_it():
-    fared = sum((together(walked(simulate(kind, turns=40), recall=False).fared) for kind in AGENTS), Fared())
+    fared = sum((total_counts(walked(simulate(kind, turns=40), recall=False).fared) for kind in AGENTS), ProbeCounts())
     assert fared.asked > fared.prompt
-    assert fared.share_of_gone < FLOOR_OF_GONE
+    assert fared.share_of_evicted < FLOOR_OF_GONE
 
 
 @pytest.mark.parametrize("mode", ["auto_compact", "zones"])
@@ -86,11 +86,15 @@ def test_a_need_is_looked_for_where_it_is_due_and_the_question_is_stored_once():
     need = Need(kind="exact", turn=2, ask="Which door?", expect=("4711", "green"), said_turn=1, entries=(1,))
     lacking = Need(kind="exact", turn=3, ask="Which key?", expect=("0815",), said_turn=1, entries=(1,))
     turns = [
-        KnownTurn(number=1, first=1, drafts=(said(1, "user", "Door 4711 is green."), said(2, "assistant", "I see."))),
-        KnownTurn(number=2, first=3, drafts=(said(3, "user", need.ask), said(4, "assistant", "That.")), need=need),
-        KnownTurn(number=3, first=5, drafts=(said(5, "user", lacking.ask), said(6, "assistant", "?")), need=lacking),
+        SimulatedTurn(
+            number=1, first=1, drafts=(said(1, "user", "Door 4711 is green."), said(2, "assistant", "I see."))
+        ),
+        SimulatedTurn(number=2, first=3, drafts=(said(3, "user", need.ask), said(4, "assistant", "That.")), need=need),
+        SimulatedTurn(
+            number=3, first=5, drafts=(said(5, "user", lacking.ask), said(6, "assistant", "?")), need=lacking
+        ),
     ]
     found = walked(turns, asked=lambda prompt: stored.append(len(prompt.raw)))
-    assert found.fared == {"exact": Fared(asked=2, prompt=1)}
-    assert found.by_distance == {10: Fared(asked=2, prompt=1)}
+    assert found.fared == {"exact": ProbeCounts(asked=2, prompt=1)}
+    assert found.by_distance == {10: ProbeCounts(asked=2, prompt=1)}
     assert stored == [1, 3, 5]

@@ -12,7 +12,7 @@ from itertools import islice
 import pytest
 from tests.cli.calling import called_at
 
-from recto.lab.report import compact
+from recto.lab.report import short_number
 from recto.testing import scripted_session
 
 MODES = ["sliding_window", "auto_compact", "zones"]
@@ -64,7 +64,7 @@ def test_files_are_added_up_and_who_has_no_prices_is_told_how_to_get_them(record
     found = rows(recorded, *asked)
     assert [one["dollars"] for one in found] == [None, None]
     shown = called_at(recorded, "replay", *asked)
-    assert compact(sum(one["tokens"] for one in found)) in shown
+    assert short_number(sum(one["tokens"] for one in found)) in shown
     assert f"2 files, {sum(one['turns'] for one in found):,} turns" in shown
     assert "–" in shown
     assert "--model NAME" in shown

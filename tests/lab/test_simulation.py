@@ -14,8 +14,8 @@ from recto.formats.anthropic import ANTHROPIC
 from recto.formats.openai_chat import CHAT
 from recto.formats.openai_responses import RESPONSES
 from recto.formats.validation import problems
-from recto.lab.probes import NEED_KINDS, KnownTurn
-from recto.lab.simulation import AGENTS, shortened, simulate
+from recto.lab.probes import NEED_KINDS, SimulatedTurn
+from recto.lab.simulation import AGENTS, limit_tokens, simulate
 
 WIRES = [CHAT, RESPONSES, ANTHROPIC]
 TURNS = 300
@@ -28,13 +28,13 @@ DIGESTS = {
 """Of 300 turns with seed 7: the same on every Python, whatever its hashes. Another generator, other digests."""
 
 
-def texts_of(turns: list[KnownTurn]) -> dict[int, str]:
+def texts_of(turns: list[SimulatedTurn]) -> dict[int, str]:
     """What every entry says, by its number."""
     drafts = chain.from_iterable(turn.drafts for turn in turns)
     return {number: read(draft.content, draft.wire).text for number, draft in enumerate(drafts, 1)}
 
 
-def digest_of(turns: list[KnownTurn]) -> str:
+def digest_of(turns: list[SimulatedTurn]) -> str:
     whole = hashlib.sha256()
     for turn in turns:
         whole.update(repr((turn.number, turn.first, turn.need)).encode())
@@ -44,7 +44,7 @@ def digest_of(turns: list[KnownTurn]) -> str:
 
 
 @pytest.fixture(scope="module", params=AGENTS)
-def made(request) -> tuple[str, list[KnownTurn]]:
+def made(request) -> tuple[str, list[SimulatedTurn]]:
     return request.param, list(simulate(request.param, seed=7, turns=TURNS))
 
 
@@ -61,7 +61,7 @@ def test_another_seed_makes_another_session(made):
 def test_a_shorter_session_is_the_beginning_of_a_longer_one(made):
     kind, turns = made
     assert list(simulate(kind, seed=7, turns=40)) == turns[:40]
-    some = list(shortened(simulate(kind, seed=7), 5_000))
+    some = list(limit_tokens(simulate(kind, seed=7), 5_000))
     assert some == turns[: len(some)]
     size = sum(len(draft.content) for turn in some for draft in turn.drafts)
     assert size >= 20_000 > size - sum(len(draft.content) for draft in some[-1].drafts)

@@ -11,13 +11,13 @@ from recto.errors import SettingsError
 from recto.lab.backtest import Backtest
 from recto.lab.bootstrap import held_out
 from recto.lab.objective import Candidate, Dimension, Goal
-from recto.lab.tune import Effort, Trial, Tuned, tune
+from recto.lab.tune import SearchOptions, Trial, TuneResult, tune
 
 SPACE = (
-    Dimension(name="floor", given=70.0, low=40, high=90, step=1),
-    Dimension(name="most", given=12, low=4, high=32),
-    Dimension(name="policy", given="prune", options=("prune", "lru", "hybrid")),
-    Dimension(name="weight", given=0.4, low=0, high=1, step=0.05, only_with=("policy", "hybrid")),
+    Dimension(name="floor", current=70.0, low=40, high=90, step=1),
+    Dimension(name="most", current=12, low=4, high=32),
+    Dimension(name="policy", current="prune", options=("prune", "lru", "hybrid")),
+    Dimension(name="weight", current=0.4, low=0, high=1, step=0.05, only_with=("policy", "hybrid")),
 )
 TURNS = 50
 KEYS = [f"session {number}" for number in range(40)]
@@ -43,8 +43,8 @@ class Sessions:
             for place in places
         ]
 
-    def tuned(self, **effort: object) -> Tuned:
-        return tune(self.measure, KEYS, SPACE, Goal(), Effort(**{"trials": 12} | effort))
+    def tuned(self, **effort: object) -> TuneResult:
+        return tune(self.measure, KEYS, SPACE, Goal(), SearchOptions(**{"trials": 12} | effort))
 
 
 def length(place: int) -> float:
@@ -101,7 +101,7 @@ def test_only_the_settings_as_they_are_and_one_candidate_ever_see_what_is_held_o
 def test_branches_of_one_session_are_on_one_side_and_count_as_one():
     twice = [*KEYS, *KEYS]
     sessions = Sessions(planted)
-    found = tune(sessions.measure, twice, SPACE, Goal(), Effort(trials=3, seed=1))
+    found = tune(sessions.measure, twice, SPACE, Goal(), SearchOptions(trials=3, seed=1))
     assert {twice[place] for place in sessions.asked[0][1]} == set(KEYS) - held_out(KEYS, 0.3, 1)
     assert found.held_out == 24
     alone = Sessions(planted).tuned(trials=3, seed=1)
@@ -122,7 +122,7 @@ def test_the_same_seed_gives_the_same_and_another_tries_others():
 def test_what_is_worse_on_the_first_quarter_costs_no_more_than_that():
     sessions = Sessions(lambda values, place: length(place) * (2 if values else 1))
     trials: list[Trial] = []
-    found = sessions.tuned(told=trials.append)
+    found = sessions.tuned(on_trial=trials.append)
     assert found.verdict == "nothing"
     assert found.dropped == found.trials == len(trials) == 12
     assert {len(trial.results) for trial in trials} == {7}
@@ -172,7 +172,7 @@ def test_who_stops_the_search_gets_the_best_so_far_judged():
         if trial.number == 8:
             raise KeyboardInterrupt
 
-    found = sessions.tuned(told=stop_after, judging=told.append, trials=1_000)
+    found = sessions.tuned(on_trial=stop_after, on_judging=told.append, trials=1_000)
     assert (found.stopped, found.trials, told) == (True, 8, [True])
     assert found.verdict == "better"
 
@@ -187,10 +187,10 @@ def test_who_stops_it_before_the_settings_as_they_are_were_measured_is_let_go():
 
 def test_no_candidate_is_begun_once_time_is_up():
     left = iter([False, False, False, True])
-    assert Sessions(planted).tuned(enough=lambda: next(left)).trials == 3
+    assert Sessions(planted).tuned(is_done=lambda: next(left)).trials == 3
 
 
 def test_values_of_ones_own_outside_of_the_bounds_and_off_the_steps_are_taken():
-    space = (Dimension(name="floor", given=35.5, low=35.5, high=90, step=1), *SPACE[1:])
-    found = tune(Sessions(planted).measure, KEYS, space, Goal(), Effort(trials=4))
+    space = (Dimension(name="floor", current=35.5, low=35.5, high=90, step=1), *SPACE[1:])
+    found = tune(Sessions(planted).measure, KEYS, space, Goal(), SearchOptions(trials=4))
     assert found.trials == 4

@@ -14,14 +14,14 @@ from tests.cli.calling import called_at
 from recto.config import Settings, load
 from recto.config.factory import model_card
 from recto.config.modes import make_relief_rules
+from recto.lab._tune_recordings import load_recordings, make_measure
 from recto.lab.backtest import Backtest
 from recto.lab.bootstrap import Interval
-from recto.lab.commands.tune import TuneOptions, WindowRange, subject_for
-from recto.lab.objective import Goal, changed, one_at_a_time
+from recto.lab.commands._tune_report import render_settings_file
+from recto.lab.commands.tune import TuneOptions, WindowRange, make_subject
+from recto.lab.objective import Goal, changed_values, single_changes
 from recto.lab.search_space import WINDOW, Subject
-from recto.lab.tune import Gain, Tuned
-from recto.lab.tune_recordings import measuring, recordings
-from recto.lab.tune_report import file_of
+from recto.lab.tune import Gain, TuneResult
 
 WASTEFUL = {
     "window": {"floor_percent": 90, "ceiling_percent": 98, "min_recent_messages": 4},
@@ -106,10 +106,10 @@ def test_without_the_package_the_line_that_installs_it_is_told(recorded, monkeyp
 
 def test_what_sessions_come_to_does_not_depend_on_the_processes(recorded, tmp_path):
     subject = subject_of(WASTEFUL)
-    sessions = recordings(subject.settings, [recorded / name for name in files(recorded)[:3]], tmp_path)
+    sessions = load_recordings(subject.settings, [recorded / name for name in files(recorded)[:3]], tmp_path)
     values = {"window.floor_percent": 50.0}
     alone, together = (
-        measuring(subject, sessions, jobs, lambda by: None)(values, range(len(sessions))) for jobs in (1, 2)
+        make_measure(subject, sessions, jobs, lambda by: None)(values, range(len(sessions))) for jobs in (1, 2)
     )
     assert alone == together
     assert sum(one.turns for one in alone) > 3
@@ -120,15 +120,19 @@ def test_a_branch_is_known_by_its_beginning(recorded, tmp_path):
     branch = tmp_path / "branch.json"
     branch.write_text(json.dumps([*messages[:8], {"role": "user", "content": "Go on differently."}]))
     subject = subject_of({})
-    found = recordings(subject.settings, [recorded / "00.json", branch, recorded / "01.json"], tmp_path)
+    found = load_recordings(subject.settings, [recorded / "00.json", branch, recorded / "01.json"], tmp_path)
     assert len(found) == 3
     assert len({one.key for one in found}) == 2
 
 
 def subject_of(given: dict, mode: str | None = None, window: WindowRange | None = None) -> Subject:
     settings = load(environ={}, arguments=given)
-    return subject_for(
-        settings, window=window or WindowRange(low=16_000, high=16_000), mode=mode, model="gpt-4o", asked=TuneOptions()
+    return make_subject(
+        settings,
+        window=window or WindowRange(low=16_000, high=16_000),
+        mode=mode,
+        model="gpt-4o",
+        options=TuneOptions(),
     )
 
 
@@ -141,23 +145,23 @@ def test_every_setting_that_is_tried_is_allowed_from_end_to_end(mode, window, gi
     subject = subject_of(given, mode, window)
     space = subject.space()
     assert len({one.name for one in space if one.only_with is None}) == sum(one.only_with is None for one in space)
-    tried = one_at_a_time(space)
+    tried = single_changes(space)
     assert len(tried) >= 8
-    usual = {one.name: one.given for one in space}
+    usual = {one.name: one.current for one in space}
     for one in space:
         for value in one.options or (one.nearest(one.low), one.nearest(one.high)):
             values = usual | dict([one.only_with] if one.only_with else []) | {one.name: value}
             tried.append({other.name: values[other.name] for other in space if other.applies(values)})
     for values in tried:
-        settings = subject.under(values)
+        settings = subject.apply(values)
         rules = make_relief_rules(settings, replace(subject, settings=settings).budget, model_card(settings))
         assert 0 < rules.floor < rules.ceiling <= 1
-    assert subject.under({one.name: one.given for one in space if one.applies(usual)}) == subject.settings
+    assert subject.apply({one.name: one.current for one in space if one.applies(usual)}) == subject.settings
 
 
 def test_a_window_that_is_chosen_is_the_models_and_not_a_setting():
     subject = subject_of({}, window=WindowRange(low=16_000, high=64_000))
-    smaller = subject.under({WINDOW: 20_000})
+    smaller = subject.apply({WINDOW: 20_000})
     assert model_card(smaller).window == 20_000
     assert model_card(subject.settings).window == 64_000
     assert subject.tree({WINDOW: 20_000}) == {}
@@ -168,19 +172,19 @@ def test_the_file_of_any_candidate_makes_the_settings_that_were_measured(tmp_pat
     interval = Interval(value=0.1, low=0.05, high=0.15)
     gain = Gain(
         sessions=8,
-        given=Backtest(),
+        baseline=Backtest(),
         chosen=Backtest(),
-        given_rate=0.5,
+        baseline_rate=0.5,
         chosen_rate=0.4,
         interval=interval,
         cost=0.01,
         excess=0.0,
     )
-    usual = {one.name: one.given for one in subject.space()}
+    usual = {one.name: one.current for one in subject.space()}
     for change in ({WINDOW: 20_000}, {"window.policy": "hybrid"}, {"recall.threshold": 0.2, "compress.line_turns": 30}):
         wanted = usual | change
         values = {one.name: wanted[one.name] for one in subject.space() if one.applies(wanted)}
-        tuned = Tuned(
+        tuned = TuneResult(
             verdict="better",
             trials=1,
             dropped=0,
@@ -188,12 +192,12 @@ def test_the_file_of_any_candidate_makes_the_settings_that_were_measured(tmp_pat
             stopped=False,
             tried_on=8,
             held_out=8,
-            values=changed(subject.space(), values),
+            values=changed_values(subject.space(), values),
             gain=gain,
         )
         file = tmp_path / "tuned.yaml"
-        file.write_text(file_of(tuned, subject, Goal(), Settings(), trials=1, seed=0))
-        found, measured = load(path=file, environ={}), subject.under(values)
+        file.write_text(render_settings_file(tuned, subject, Goal(), Settings(), trials=1, seed=0))
+        found, measured = load(path=file, environ={}), subject.apply(values)
         assert found.window == measured.window
         assert found.compress.line_turns == measured.compress.line_turns
         assert (found.recall.threshold, found.recall.tokens) == (measured.recall.threshold, measured.recall.tokens)
@@ -203,11 +207,11 @@ def test_the_file_of_any_candidate_makes_the_settings_that_were_measured(tmp_pat
 
 def test_another_policy_does_not_inherit_what_was_set_for_the_one_before():
     subject = subject_of({"window": {"policy": "lru", "scorer": {"shared": 3}}})
-    assert subject.under({"window.policy": "fifo"}).window.scorer == {}
-    assert subject.under({"window.policy": "lru", "window.scorer.shared": 3}) == subject.settings
+    assert subject.apply({"window.policy": "fifo"}).window.scorer == {}
+    assert subject.apply({"window.policy": "lru", "window.scorer.shared": 3}) == subject.settings
 
 
 def test_what_was_set_for_a_policy_and_is_not_tried_stays():
     given = {"shared": 2, "common": 0.3}
     subject = subject_of({"window": {"policy": "lru", "scorer": given}})
-    assert subject.under({"window.policy": "lru", "window.scorer.shared": 4}).window.scorer == given | {"shared": 4}
+    assert subject.apply({"window.policy": "lru", "window.scorer.shared": 4}).window.scorer == given | {"shared": 4}

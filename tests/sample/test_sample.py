@@ -27,7 +27,7 @@ from recto.sample import MODEL, SESSION, load_sample, sample_week
 from recto.sample.script import load_script
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import MESSAGE
-from recto.transcript.session_keys import memory_session
+from recto.transcript.session_keys import memory_session, pointer_to
 
 NOW = 1_794_700_000_000_000
 DAY = 86_400_000_000
@@ -110,7 +110,7 @@ def test_what_was_taken_back_is_recalled_with_what_took_it_back(session):
     recalled = next(entry for entry in session.read(asked.seq) if entry.kind == "recall_injected")
     pointers = [hit["pointer"] for hit in json.loads(recalled.content)["hits"]]
     took_back = next(entry for entry in session.read() if script.correction.request.encode() in entry.content)
-    assert session.window.pointer(took_back.seq) in pointers
+    assert pointer_to(session.key, took_back.seq) in pointers
 
 
 def test_the_week_ends_before_today_and_goes_forward(session):

@@ -90,7 +90,7 @@ def test_keys_and_the_palette_lead_everywhere_and_what_is_written_stays(shown):
 def test_a_screen_says_what_the_gateway_answers_in_words_and_not_in_colours_alone(shown):
     async def tour() -> None:
         async with driven(shown) as pilot:
-            client = pilot.app.here.client
+            client = pilot.app.state.client
             now = await client.get("/session", session=MAIN)
             assert f"{now['reading']['utilization'] * 100:.0f} % {now['reading']['zone']}" in drawn(pilot)
             report = await client.get("/session/context", session=MAIN)
@@ -149,7 +149,7 @@ def test_a_session_with_nothing_in_it_says_so_on_every_screen_and_another_can_be
                 if place.name in ("decisions", "notes"):
                     assert pilot.app.screen.query_one(DataTable).row_count == 0
             await press(pilot, "2", "down", "enter")
-            assert pilot.app.here.session == "agent:default:memory"
+            assert pilot.app.state.session == "agent:default:memory"
             assert pilot.app.screen.PLACE == "window"
             assert "agent:default:memory" in drawn(pilot)
 
@@ -159,11 +159,11 @@ def test_a_session_with_nothing_in_it_says_so_on_every_screen_and_another_can_be
 def test_a_gateway_that_does_not_answer_is_told_and_not_traced(shown):
     async def tour() -> None:
         async with driven(shown) as pilot:
-            pilot.app.here.client._http.base_url = "http://127.0.0.1:9/"
+            pilot.app.state.client._http.base_url = "http://127.0.0.1:9/"
             await press(pilot, "escape", "7")
             assert "does not answer" in drawn(pilot)
             assert "Traceback" not in drawn(pilot)
-            pilot.app.here.client._http.base_url = shown.url
+            pilot.app.state.client._http.base_url = shown.url
             await press(pilot, "r")
             assert "does not answer" not in drawn(pilot)
 

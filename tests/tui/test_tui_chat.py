@@ -35,12 +35,12 @@ def begins_and_hangs(go_on: threading.Event):
 def test_an_answer_comes_in_pieces_and_moves_the_gauge(fresh):
     async def talk() -> None:
         async with driven(fresh) as pilot:
-            before = pilot.app.here.now.reading.tokens
+            before = pilot.app.state.now.reading.tokens
             await pilot.press(*"where is the ledger")
             await press(pilot, "ctrl+j", *"please", "enter")
             await settled(pilot, lambda: "The ledger is in store/ledger.py" in drawn(pilot))
-            assert pilot.app.here.now.reading.tokens > before
-            assert f"{pilot.app.here.now.reading.tokens:,}/" in drawn(pilot)
+            assert pilot.app.state.now.reading.tokens > before
+            assert f"{pilot.app.state.now.reading.tokens:,}/" in drawn(pilot)
             assert not pilot.app.screen.query(".live")
             said = [one.text for one in pilot.app.screen.query(ChatLine)]
             assert said[-2] == "where is the ledger\nplease"
@@ -95,7 +95,7 @@ def test_a_refusal_is_told_in_words_and_the_chat_goes_on_in_a_new_session(tmp_pa
             assert "Traceback" not in drawn(pilot)
             upstream.fail = lambda asked: None
             await press(pilot, "f2", "n", *"second", "enter")
-            assert pilot.app.here.session == "agent:default:second"
+            assert pilot.app.state.session == "agent:default:second"
             assert pilot.app.screen.PLACE == "chat"
             await press(pilot, "i", *"hello again", "enter")
             await settled(pilot, lambda: "Good morning." in drawn(pilot))

@@ -7,7 +7,7 @@ from tests.hostile_texts import MARKUP
 from tests.web.browsing import PHONE, WIDE
 
 from recto.lab.backtest import Backtest
-from recto.lab.html_report import page
+from recto.lab.commands._html_report import page
 from recto.lab.results import Curve, VariantOutcome, Way
 
 RESULT = Backtest(turns=90, tokens=900_000, unchanged=700_000, cache_read=700_000, picodollars=10**12, fetched_again=3)
@@ -15,7 +15,7 @@ RESULT = Backtest(turns=90, tokens=900_000, unchanged=700_000, cache_read=700_00
 
 @pytest.fixture
 def written(tmp_path):
-    curve = Curve(turns=90, room=28_000, tokens=tuple(range(1_000, 46_000, 500)))
+    curve = Curve(turns=90, input_budget=28_000, tokens=tuple(range(1_000, 46_000, 500)))
     ways = [Way(name="none", is_baseline=True), *(Way(name=name, mode="zones") for name in MARKUP)]
     made = [
         VariantOutcome(place=place, file=MARKUP[place], way=way, result=RESULT, curve=None if place else curve)
@@ -23,7 +23,7 @@ def written(tmp_path):
         for way in ways
     ]
     file = tmp_path / "replay.html"
-    file.write_text(page(made, files=2, asked={"model": "m" * 300}), encoding="utf-8")
+    file.write_text(page(made, files=2, subtitle={"model": "m" * 300}), encoding="utf-8")
     return file.as_uri()
 
 

@@ -1,4 +1,4 @@
-"""The store for a command that only looks: the replica that the settings name, while it is not too far behind."""
+"""Shared parts of the commands: package checks, the program's own command line, and stores opened for reading."""
 
 from __future__ import annotations
 
@@ -17,35 +17,41 @@ from recto.config.factory import open_replica, open_store
 from recto.errors import SettingsError
 from recto.transcript.protocols import TranscriptStore
 
-GATEWAY = ("starlette", "uvicorn", "httpx2", "prometheus_client")
-"""What a gateway in this process is made of."""
-MCP = ("mcp", "mcp_types")
-"""What an MCP server is made of."""
-CLIENT = ("httpx2",)
-"""What asks one that runs elsewhere."""
+GATEWAY_PACKAGES = ("starlette", "uvicorn", "httpx2", "prometheus_client")
+"""Packages of a gateway in this process."""
+MCP_PACKAGES = ("mcp", "mcp_types")
+"""Packages of the MCP server."""
+CLIENT_PACKAGES = ("httpx2",)
+"""Packages of a client of a running gateway."""
+SCREENS_EXTRA = "screens,gateway"
+"""The extras that install everything for `recto chat` and `recto tui`."""
 
 
-def need(what: str, packages: Iterable[str], extra: str) -> None:
-    """Raises `SettingsError` with the cure for the first package that is not installed."""
+def require_packages(feature: str, packages: Iterable[str], extra: str) -> None:
+    """Checks that packages are installed.
+
+    Raises:
+        SettingsError: A package is missing; the message says how to install it.
+    """
     for package in packages:
         if find_spec(package) is None:
             reason = f"the package {package} is missing; install it with: pip install 'recto[{extra}]'"
-            raise SettingsError(what, reason)
+            raise SettingsError(feature, reason)
 
 
-def started_as(context: click.Context) -> list[str]:
-    """The program, with the store and the settings that it was given here."""
+def program_command(context: click.Context) -> list[str]:
+    """Returns the command line of this program, with its store and settings file."""
     here = Path(sys.executable).with_name("recto")
     words = [str(here) if here.exists() else "recto"]
-    asked = context.find_root().params
+    options = context.find_root().params
     for name in ("store", "config"):
-        if value := asked.get(name):
-            words += [f"--{name}", _lasting(value)]
+        if value := options.get(name):
+            words += [f"--{name}", _absolute(value)]
     return words
 
 
-def _lasting(name: str) -> str:
-    """A path that leads to the same file wherever the program starts; an address of a database as it is."""
+def _absolute(name: str) -> str:
+    """Makes a path absolute; the URL of a database stays as it is."""
     if "://" not in name:
         return name if name == "memory:" else str(Path(name).expanduser().absolute())
     if urlsplit(name).password:
@@ -54,8 +60,8 @@ def _lasting(name: str) -> str:
 
 
 @contextmanager
-def open_to_look(settings: Settings) -> Iterator[TranscriptStore]:
-    """A store that is there, to be read. How old it may be is told beside what the command says."""
+def open_for_reading(settings: Settings) -> Iterator[TranscriptStore]:
+    """Opens a store for reading: a replica that is fresh enough, with a note about its age, or the store itself."""
     with closing(open_store(settings, create=False)) as store:
         replica = open_replica(settings, store)
         if replica is None:

@@ -1,7 +1,4 @@
-"""One conversation through a gateway: what is said, what is answered, and how full its prompt is.
-
-It asks and keeps what was told; how that looks, and what somebody types, is not known here.
-"""
+"""A conversation through a gateway: messages, answers, and how full the prompt is. It prints nothing."""
 
 from __future__ import annotations
 
@@ -17,31 +14,31 @@ from recto.gateway.client import GatewayClient, value_of
 from recto.transcript.entries import session_key
 
 _Value = TypeVar("_Value")
-_NOT_THERE = 404
+_NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatExchange:
-    """A message and its answer."""
+    """A message and its answer; the fields are the keys of `recto chat --json`."""
 
     session: str
     model: str
     message: str
     answer: str
     tokens: int | None
-    """Of the prompt that was sent, and what it might have had; None where the gateway did not say."""
+    """Size of the prompt and the input budget below; None if the gateway did not report them."""
     room: int | None
     decisions: tuple[int, ...]
-    """Entries of the decisions that were made for it."""
+    """Entries of the decisions made for this prompt."""
     recalled: int
-    """Messages that came back for it."""
+    """Number of recalled messages."""
     usage: Mapping[str, Any]
-    """By the provider's own count."""
+    """The provider's token counts."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ChatClient:
-    """Who is asked, in which session, and what is known of it."""
+    """A client of a gateway in one session, with what was last reported about the session."""
 
     client: GatewayClient
     agent: str
@@ -49,79 +46,85 @@ class ChatClient:
     model: str
     models: Sequence[str]
     now: SessionOverview | None = None
-    """How it stood when it was last looked at; None where nothing was said in it yet."""
+    """The session's state at the last refresh; None if nothing is stored in it yet."""
     recalled: int = 0
-    """Messages that came back for the last answer."""
+    """Messages recalled for the last answer."""
     proposals: Sequence[Proposal] = ()
-    """What waited for a decision when that was last listed: people name it by its number, which stays."""
+    """The proposals as they were last listed; the user refers to them by number."""
     shown: set[str] = field(default_factory=set)
-    """Digests of proposals that were shown whole."""
+    """Digests of proposals that were shown in full."""
 
-    async def ask(self, kind: type[_Value], path: str, /, **query: Any) -> _Value:  # noqa: ANN401  # parameters
-        """Something about this session, as a value."""
+    async def get_value(self, kind: type[_Value], path: str, /, **query: Any) -> _Value:  # noqa: ANN401  # parameters
+        """Reads something about this session."""
         return value_of(kind, await self.client.get(path, **{"session": self.session, **query}))
 
-    async def change(self, kind: type[_Value], path: str, /, **body: Any) -> _Value:  # noqa: ANN401
-        """Has something done to this session."""
+    async def post_value(self, kind: type[_Value], path: str, /, **body: Any) -> _Value:  # noqa: ANN401
+        """Changes something in this session."""
         return value_of(kind, await self.client.post(path, body, session=self.session))
 
-    async def look(self) -> None:
-        """Looks again how full its prompt is. Not being told is no reason to stop."""
+    async def refresh(self) -> None:
+        """Refreshes the session's state; a refusal is ignored."""
         self.now = None
         with suppress(RequestRefused):
-            self.now = await self.ask(SessionOverview, "/session")
+            self.now = await self.get_value(SessionOverview, "/session")
 
-    async def go_to(self, session: str) -> None:
-        """Goes on in another session, which may be new."""
-        self.session = named(session, self.agent)
+    async def switch_session(self, session: str) -> None:
+        """Switches to another session, which may be new."""
+        self.session = qualified_session(session, self.agent)
         self.recalled = 0
-        await self.look()
+        await self.refresh()
 
-    async def say(self, text: str, told: Callable[[str], None]) -> ChatExchange:
-        """Says something and tells the answer as it comes. Cancelled, what came so far is kept by the gateway."""
+    async def send(self, text: str, on_text: Callable[[str], None]) -> ChatExchange:
+        """Sends a message and passes the answer on as it arrives. If cancelled, the gateway keeps what arrived so
+        far.
+        """
         pieces: list[str] = []
         try:
             async with self.client.answer(self.session, text, self.model) as answer:
                 async for piece in answer:
                     pieces.append(piece)
-                    told(piece)
+                    on_text(piece)
                 headers, usage = answer.headers, answer.usage
         finally:
-            self.now = None  # as it was, it is no longer
+            self.now = None  # out of date from now on
         self.recalled = _number(headers.get("x-recto-recall", "")) or 0
-        tokens, _, room = headers.get("x-recto-tokens", "").partition("/")
-        decided = (_number(one) for one in headers.get("x-recto-decisions", "").split(","))
+        tokens, _, input_budget = headers.get("x-recto-tokens", "").partition("/")
+        decisions = (_number(seq) for seq in headers.get("x-recto-decisions", "").split(","))
         return ChatExchange(
             session=headers.get("x-recto-session-id", self.session),
             model=self.model,
             message=text,
             answer="".join(pieces),
             tokens=_number(tokens),
-            room=_number(room),
-            decisions=tuple(one for one in decided if one is not None),
+            room=_number(input_budget),
+            decisions=tuple(seq for seq in decisions if seq is not None),
             recalled=self.recalled,
             usage=usage,
         )
 
 
-async def begun(client: GatewayClient, session: str, model: str) -> ChatClient:
-    """A conversation in a session, the asker's main one without a name; with the model that is named, or the first."""
-    who = value_of(Caller, await client.get("/asker"))
+async def start_conversation(client: GatewayClient, session: str, model: str) -> ChatClient:
+    """Starts a conversation in a session, by default the caller's main session, with a model, by default the first."""
+    caller = value_of(Caller, await client.get("/asker"))
     models = await client.models()
     if not model:
-        usual = [who.model] if who.model and (who.model in models or not models) else models
-        if not usual:
+        candidates = [caller.model] if caller.model and (caller.model in models or not models) else models
+        if not candidates:
             raise SettingsError("model", "the gateway lists no model; name one with --model")
-        model = usual[0]
-    talk = ChatClient(
-        client=client, agent=who.agent, session=named(session or who.main, who.agent), model=model, models=models
+        model = candidates[0]
+    chat = ChatClient(
+        client=client,
+        agent=caller.agent,
+        session=qualified_session(session or caller.main, caller.agent),
+        model=model,
+        models=models,
     )
-    await talk.look()
-    return talk
+    await chat.refresh()
+    return chat
 
 
-def named(session: str, agent: str) -> str:
-    """A session as the gateway names it: one without an agent is that of the agent who asks."""
+def qualified_session(session: str, agent: str) -> str:
+    """Returns the full key of a session; a name without an agent belongs to the caller's agent."""
     key = session_key(session)
     return key if key.startswith("agent:") else f"agent:{agent}:{key}"
 

@@ -1,4 +1,4 @@
-"""The command that tells what was done to sessions, why, and at whose word: audit."""
+"""`recto audit`: what was done to sessions, why, and by whom."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli._common import open_to_look
-from recto.cli.completion import sessions
-from recto.cli.console import one_line, out, progress, safe, when
+from recto.cli._common import open_for_reading
+from recto.cli.completion import complete_sessions
+from recto.cli.console import format_time, one_line, out, progress, safe
 from recto.cli.import_export import write_out
-from recto.cli.sessions import known_session
+from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import open_store
 from recto.engine.erasure import ERASED
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 _AGO = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_USUAL = 50
-"""Lines that a person is shown where no number is given."""
-_CELL_MOST = 1 << 30
+_DEFAULT_LINES = 50
+"""Lines that are printed without --limit."""
+_MAX_CELL = 1 << 30
 
 
 class Moment(click.ParamType[int]):
-    """A time: a date, a date and time, or how long ago. In UTC where no zone is given."""
+    """A click type: a date, a date and time, or a duration before now; UTC without a time zone."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
-        """Microseconds since 1970."""
+        """Returns microseconds since 1970."""
         if isinstance(value, int):
             return value
         try:
@@ -61,8 +61,8 @@ class Moment(click.ParamType[int]):
 
 
 @click.command("audit")
-@click.argument("session", required=False, shell_complete=sessions)
-@click.option("--all", "every", is_flag=True, help="Every session of the tenant, one after the other.")
+@click.argument("session", required=False, shell_complete=complete_sessions)
+@click.option("--all", "all_sessions", is_flag=True, help="Every session of the tenant, one after the other.")
 @click.option("--erased", is_flag=True, help="What was erased from the store on purpose, by whom and why.")
 @click.option("--since", type=Moment(), metavar="TIME", help="From then on: 2026-11-15, 2026-11-15T08:30, or 7d.")
 @click.option("--until", type=Moment(), metavar="TIME", help="Before then.")
@@ -84,10 +84,10 @@ def audit_command(
     settings: Settings,
     /,
     session: str | None,
-    every: bool,
+    all_sessions: bool,
     erased: bool,
     check: Path | None,
-    **given: Any,  # noqa: ANN401  # the options, by name
+    **options: Any,  # noqa: ANN401  # the options, by name
 ) -> None:
     """Tells what was done to sessions: when, why, by which policy, at whose word, at what cost, and whether it holds.
 
@@ -104,74 +104,74 @@ def audit_command(
     """
     if check is not None:
         with closed(open_store(settings, create=False)) as store:
-            _checked(store, check)
+            _check_export(store, check)
         return
-    with open_to_look(settings) as store:
-        keys = [ERASURES] if erased else _keys(store, settings, session, every)
-        asked = _asked(given)
-        if erased and (session is not None or every or settings.tenant):
+    with open_for_reading(settings) as store:
+        keys = [ERASURES] if erased else _keys(store, settings, session, all_sessions)
+        filters = _audit_filter(options)
+        if erased and (session is not None or all_sessions or settings.tenant):
             raise click.UsageError("--erased is about the whole store: no session, --all or tenant beside it")
-        if given["as_json"] and given["as_csv"]:
+        if options["as_json"] and options["as_csv"]:
             raise click.UsageError("either --json or --csv")
-        output = given["output"]
-        if output is not None and output.exists() and not given["force"]:
+        output = options["output"]
+        if output is not None and output.exists() and not options["force"]:
             raise click.UsageError(f"'{output}' exists; replace it with --force")
-        if not given["as_json"] and not given["as_csv"]:
+        if not options["as_json"] and not options["as_csv"]:
             if output is not None:
                 raise click.UsageError("say in which form to write it: --json or --csv")
-            _show(store, keys, asked)
+            _show(store, keys, filters)
             return
         heads = [(key, store.head(key)) for key in keys]
         with progress("reading", sum(head.seq for _, head in heads)) as advance:
-            rows = _rows(store, heads, asked, advance)
-            write_out(_table(rows) if given["as_csv"] else _lines(rows), output)
+            rows = _rows(store, heads, filters, advance)
+            write_out(_table(rows) if options["as_csv"] else _lines(rows), output)
 
 
-def _asked(given: Mapping[str, Any]) -> AuditFilter:
-    people = not given["as_json"] and not given["as_csv"]
-    newest = people if given["newest"] is None else given["newest"]
+def _audit_filter(options: Mapping[str, Any]) -> AuditFilter:
+    for_people = not options["as_json"] and not options["as_csv"]
+    newest = for_people if options["newest"] is None else options["newest"]
     return AuditFilter(
-        since=given["since"],
-        until=given["until"],
-        kinds=tuple(given["kinds"]),
-        policy=given["policy"],
-        by=given["by"],
-        surface=given["surface"],
+        since=options["since"],
+        until=options["until"],
+        kinds=tuple(options["kinds"]),
+        policy=options["policy"],
+        by=options["by"],
+        surface=options["surface"],
         newest=newest,
-        past=given["past"],
-        limit=given["limit"] or (_USUAL if people else None),
-        text=given["text"],
+        past=options["past"],
+        limit=options["limit"] or (_DEFAULT_LINES if for_people else None),
+        text=options["text"],
     )
 
 
-def _keys(store: TranscriptStore, settings: Settings, session: str | None, every: bool) -> list[str]:
-    from recto.engine.audit import tenant_sessions  # noqa: PLC0415  # it knows all of memory's events
+def _keys(store: TranscriptStore, settings: Settings, session: str | None, all_sessions: bool) -> list[str]:
+    from recto.engine.audit import tenant_sessions  # noqa: PLC0415  # slow to import
 
     key = operator_key(session or settings.session, settings.tenant)
-    if every:
+    if all_sessions:
         if session is not None:
             raise click.UsageError("either a session or --all")
         return list(tenant_sessions(store, key))
-    return [known_session(store, key)]
+    return [resolve_session(store, key)]
 
 
 def _rows(
-    store: TranscriptStore, heads: Sequence[tuple[str, Head]], asked: AuditFilter, advance: Callable[[int], None]
+    store: TranscriptStore, heads: Sequence[tuple[str, Head]], filters: AuditFilter, advance: Callable[[int], None]
 ) -> Iterator[dict[str, Any]]:
-    """The lines of each session, and after them the head they were read up to."""
+    """Yields the lines of each session, followed by the head they were read up to."""
     from recto.engine.audit import audit, make_closing  # noqa: PLC0415
 
     for key, head in heads:
         lines = 0
-        for line in audit(store, key, asked, as_of=head.seq, advance=advance):
+        for line in audit(store, key, filters, as_of=head.seq, advance=advance):
             lines += 1
             yield _row(line)
-        yield make_closing(head, key, asked, lines).row()
+        yield make_closing(head, key, filters, lines).row()
 
 
 def _row(line: AuditLine) -> dict[str, Any]:
-    """A line as programs read it, with a time that people can read too."""
-    return {**line.row(), "at": when(line.ts)}
+    """Returns a line for JSON output, with a readable time."""
+    return {**line.row(), "at": format_time(line.ts)}
 
 
 def _lines(rows: Iterator[dict[str, Any]]) -> Iterator[bytes]:
@@ -190,7 +190,7 @@ def _csv(values: Sequence[str]) -> bytes:
     return line.getvalue().encode("utf-8", "replace")
 
 
-def _show(store: TranscriptStore, keys: Sequence[str], asked: AuditFilter) -> None:
+def _show(store: TranscriptStore, keys: Sequence[str], filters: AuditFilter) -> None:
     from recto.engine.audit import audit  # noqa: PLC0415
 
     for key in keys:
@@ -203,7 +203,7 @@ def _show(store: TranscriptStore, keys: Sequence[str], asked: AuditFilter) -> No
             "why",
             title=Text(safe(key), style="bold") if len(keys) > 1 else None,
         )
-        lines = list(audit(store, key, asked))
+        lines = list(audit(store, key, filters))
         for line in lines:
             table.add_row(*_cells(line))
             if line.text is not None:
@@ -212,12 +212,12 @@ def _show(store: TranscriptStore, keys: Sequence[str], asked: AuditFilter) -> No
             out.print(table)
         elif len(keys) == 1:
             out.print("Nothing of that kind was done to this session.")
-        if asked.limit is not None and len(lines) == asked.limit:
+        if filters.limit is not None and len(lines) == filters.limit:
             out.print(Text(f"There may be more: recto audit '{safe(key)}' --past {lines[-1].seq}"))
 
 
 def _cells(line: AuditLine) -> tuple[str | Text, ...]:
-    """One line as people read it: what it did, and by whom."""
+    """Returns the cells of a line: what was done, and by whom."""
     named = " ".join(filter(None, (line.policy, f"by {line.by}" if line.by else "")))
     what = Text(safe(line.kind)).append(f"\n{safe(named)}" if named else "", "dim")
     if line.undone_by is not None:
@@ -229,30 +229,30 @@ def _cells(line: AuditLine) -> tuple[str | Text, ...]:
         why = f"{why} (${line.picodollars / 10**12:.4f})"
     freed = "" if line.freed is None else f"{line.freed:,}"
     messages = f"{line.messages:,}" if line.messages else ""
-    return f"{line.seq:,}", when(line.ts), what, messages, freed, Text(one_line(why, 300))
+    return f"{line.seq:,}", format_time(line.ts), what, messages, freed, Text(one_line(why, 300))
 
 
-def _checked(store: TranscriptStore, file: Path) -> None:
-    """Holds an export against the transcript."""
+def _check_export(store: TranscriptStore, file: Path) -> None:
+    """Compares an export with the transcript."""
     from recto.engine.audit import differences  # noqa: PLC0415
 
-    found = list(differences(store, lambda: _read(file), _same))
-    for one in found:
-        where = f"{one.session}" + (f", entry {one.seq}" if one.seq else "")
-        out.print(Text.assemble(("DIFFERS ", "red"), (safe(where), "bold"), ": ", safe(one.says)))
-    if found:
+    differences_found = list(differences(store, lambda: _read(file), _same))
+    for difference in differences_found:
+        where = f"{difference.session}" + (f", entry {difference.seq}" if difference.seq else "")
+        out.print(Text.assemble(("DIFFERS ", "red"), (safe(where), "bold"), ": ", safe(difference.says)))
+    if differences_found:
         click.get_current_context().exit(1)
     out.print("The export is what the transcript says, and the chain holds.")
 
 
 def _read(file: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows of an export, whichever form it has."""
-    csv.field_size_limit(_CELL_MOST)
+    """Yields the rows of an export in either format."""
+    csv.field_size_limit(_MAX_CELL)
     with file.open(encoding="utf-8", newline="") as stream:
-        begins = stream.read(1)
+        first_character = stream.read(1)
         stream.seek(0)
         try:
-            if begins != "{":
+            if first_character != "{":
                 yield from csv.DictReader(stream)
                 return
             for line in stream:
@@ -265,9 +265,9 @@ def _read(file: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _same(line: AuditLine, row: Mapping[str, Any]) -> bool:
-    """Whether a row says what the line does; what a newer version would tell beside it does not count."""
-    told = _row(line)
+    """Returns whether a row matches a line; fields that only a newer version writes are ignored."""
+    expected = _row(line)
     if isinstance(row.get("seq"), str):
-        return [row.get(column) for column in COLUMNS] == table_cells(told)
-    told = json.loads(json.dumps(told))
-    return all(name in told and told[name] == value for name, value in row.items())
+        return [row.get(column) for column in COLUMNS] == table_cells(expected)
+    expected = json.loads(json.dumps(expected))
+    return all(name in expected and expected[name] == value for name, value in row.items())

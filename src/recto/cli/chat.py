@@ -1,7 +1,7 @@
 """`recto chat`: a conversation through a gateway, at a terminal and in pipes.
 
-Whatever comes from a model or a transcript is made harmless character by character, so that an escape that comes in two
-pieces is as harmless as one that comes in one.
+Text of a model or a transcript is made safe character by character, so an escape sequence that arrives in two pieces is
+as harmless as one that arrives in one.
 """
 
 from __future__ import annotations
@@ -9,29 +9,16 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
-from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition
-from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.styles import Style
-from rich.cells import cell_len
 
-from recto.cli._common import CLIENT, GATEWAY, need
-from recto.cli._conversation import ChatClient
-from recto.cli.completion import models, sessions
-from recto.cli.console import err, one_line, out, print_json, safe
-from recto.cli.slash_commands import COMMANDS, Slash
+from recto.cli._common import CLIENT_PACKAGES, GATEWAY_PACKAGES, SCREENS_EXTRA, require_packages
+from recto.cli.completion import complete_models, complete_sessions
+from recto.cli.console import err, out, print_json, safe
 from recto.config import Settings
-from recto.engine.views.models import SessionOverview
 from recto.errors import RectoError
 from recto.transcript.entries import session_key
 
@@ -40,12 +27,13 @@ if TYPE_CHECKING:
     from recto.gateway.local import GatewayAddress
 
 
-EXTRA = "screens,gateway"
-
-
 @click.command("chat")
-@click.option("--session", metavar="KEY", shell_complete=sessions, help="In this session. [default: the settings']")
-@click.option("--model", metavar="NAME", shell_complete=models, help="Ask this model. [default: the gateway's]")
+@click.option(
+    "--session", metavar="KEY", shell_complete=complete_sessions, help="In this session. [default: the settings']"
+)
+@click.option(
+    "--model", metavar="NAME", shell_complete=complete_models, help="Ask this model. [default: the gateway's]"
+)
 @click.option("--url", default="", metavar="URL", help="A gateway that runs. [default: one of its own, on this store]")
 @click.option("--key", default="", metavar="SECRET", envvar="RECTO_KEY", help="Its key. Better given as RECTO_KEY.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each answer.")
@@ -63,77 +51,82 @@ def chat_command(settings: Settings, session: str | None, model: str | None, url
       echo "What did we decide about the cache?" | recto chat
       RECTO_KEY=rk-… recto chat --url http://127.0.0.1:8642
     """
-    watched = not as_json and sys.stdin.isatty() and out.is_terminal
-    need("chat", [*(CLIENT if url else GATEWAY), *(["prompt_toolkit"] if watched else [])], EXTRA)
-    from recto.gateway.local import connect_gateway  # noqa: PLC0415  # only for who has the packages
+    interactive = not as_json and sys.stdin.isatty() and out.is_terminal
+    require_packages(
+        "chat",
+        [*(CLIENT_PACKAGES if url else GATEWAY_PACKAGES), *(["prompt_toolkit"] if interactive else [])],
+        SCREENS_EXTRA,
+    )
+    from recto.gateway.local import connect_gateway  # noqa: PLC0415  # the packages are optional
 
     settings = replace(settings, session=session_key(session or settings.session))
-    own = "" if url and not session else settings.session
+    named_session = "" if url and not session else settings.session
     with connect_gateway(settings, url, key, name="recto chat") as reached:
-        asyncio.run(_chat(reached, own, model or "", watched=watched, as_json=as_json))
+        asyncio.run(_chat(reached, named_session, model or "", interactive=interactive, as_json=as_json))
 
 
-async def _chat(reached: GatewayAddress, session: str, model: str, *, watched: bool, as_json: bool) -> None:
-    from recto.cli._conversation import begun  # noqa: PLC0415
+async def _chat(reached: GatewayAddress, session: str, model: str, *, interactive: bool, as_json: bool) -> None:
+    from recto.cli._conversation import start_conversation  # noqa: PLC0415
     from recto.gateway.client import GatewayClient  # noqa: PLC0415
 
     client = GatewayClient(reached.url, reached.key)
     try:
-        talk = await begun(client, session, model)
-        await (_at_a_terminal(talk) if watched else _in_a_pipe(talk, as_json=as_json))
+        chat = await start_conversation(client, session, model)
+        await (_run_at_terminal(chat) if interactive else _run_in_pipe(chat, as_json=as_json))
     finally:
         await client.close()
 
 
-async def _in_a_pipe(talk: ChatClient, *, as_json: bool) -> None:
-    """Each line is a message."""
+async def _run_in_pipe(chat: ChatClient, *, as_json: bool) -> None:
+    """Sends each line as a message."""
     while line := await asyncio.to_thread(sys.stdin.readline):
         if not (text := line.strip()):
             continue
-        turn = await talk.say(text, (lambda piece: None) if as_json else _tell)
+        exchange = await chat.send(text, (lambda piece: None) if as_json else _print_piece)
         if as_json:
-            print_json(turn)
+            print_json(exchange)
         else:
             click.echo()
 
 
-async def _at_a_terminal(talk: ChatClient) -> None:
-    from recto.cli.slash_commands import Quit  # noqa: PLC0415
+async def _run_at_terminal(chat: ChatClient) -> None:
+    from recto.cli._chat_input import InputLine  # noqa: PLC0415  # needs prompt_toolkit
+    from recto.cli._slash_commands import Quit  # noqa: PLC0415
 
-    typing = Typing(talk)
-    out.print(safe(f"{talk.model} in {talk.session}. /help lists commands, Ctrl-D leaves."), markup=False)
+    line = InputLine(chat)
+    out.print(safe(f"{chat.model} in {chat.session}. /help lists commands, Ctrl-D leaves."), markup=False)
     while True:
         try:
-            text = await typing.next()
+            text = await line.next()
             if text.strip():
-                await _unless_cancelled(_acted(talk, text))
+                await _unless_cancelled(_handle_input(chat, text))
         except KeyboardInterrupt:
             out.print("Ctrl-D or /quit leaves.", style="dim")
         except (EOFError, Quit):
             return
 
 
-async def _acted(talk: ChatClient, text: str) -> None:
-    """Does what was typed: a command, or a message. What goes wrong is told, and the chat goes on."""
+async def _handle_input(chat: ChatClient, text: str) -> None:
+    """Runs a command or sends a message. Errors are printed, and the chat goes on."""
     try:
         if text.startswith("/"):
-            from recto.cli.slash_commands import find  # noqa: PLC0415
+            from recto.cli._slash_commands import parse_command  # noqa: PLC0415
 
-            command, given = find(text.rstrip())
-            await command.does(talk, given.strip())
+            command, argument = parse_command(text.rstrip())
+            await command.run(chat, argument.strip())
         else:
             try:
-                await talk.say(text.strip(), _tell)
+                await chat.send(text.strip(), _print_piece)
             finally:
                 click.echo()
     except RectoError as error:
         err.print("recto: ", style="red", end="", markup=False)
         err.print(safe(str(error)), markup=False, soft_wrap=True)
-    await talk.look()
+    await chat.refresh()
 
 
 async def _unless_cancelled(work: Coroutine[Any, Any, None]) -> None:
-    """Something that Ctrl-C stops, without stopping the chat."""
+    """Runs something that Ctrl-C cancels, without ending the chat."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
     loop.add_signal_handler(signal.SIGINT, task.cancel)
@@ -142,155 +135,9 @@ async def _unless_cancelled(work: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         out.print("cancelled; what came so far is kept", style="dim")
     finally:
-        # Not taken away: between two tasks Ctrl-C would end the program.
+        # Not removed: between two tasks Ctrl-C would end the program.
         loop.add_signal_handler(signal.SIGINT, lambda: None)
 
 
-def _tell(piece: str) -> None:
+def _print_piece(piece: str) -> None:
     click.echo(safe(piece), nl=False)
-
-
-Styled: TypeAlias = list[tuple[str, str]]
-"""Pieces of a line: the class of a style, and a text that cannot act on a terminal."""
-
-_CELLS = 10
-_BETWEEN = " · "
-
-
-def gauge(now: SessionOverview | None, *, recalled: int, model: str, session: str, width: int) -> Styled:
-    """What there is room for, the most important first; the zone is a word and not only a colour."""
-    parts = [*(_pressure(now, recalled) if now else [[("", "nothing was said yet")]])]
-    parts += [[("", one_line(model, 40))], [("class:dim", one_line(session, 60))]]
-    line: Styled = [("", " ")]
-    for part in parts:
-        longer = [*line, *([("class:dim", _BETWEEN)] if len(line) > 1 else []), *part]
-        if sum(cell_len(text) for _, text in longer) > width:
-            break
-        line = longer
-    return line
-
-
-def _pressure(now: SessionOverview, recalled: int) -> list[Styled]:
-    reading = now.reading
-    filled = min(round(_CELLS * reading.utilization), _CELLS)
-    zone = f"class:{reading.zone}"
-    full = f" {reading.tokens:,} of {reading.room:,} tokens ({reading.utilization:.0%}) "
-    parts: list[Styled] = [
-        [(zone, "█" * filled), ("class:dim", "░" * (_CELLS - filled)), ("", full), (zone, reading.zone)]
-    ]
-    if reading.turns_until_red:
-        turns = "1 turn" if reading.turns_until_red == 1 else f"{reading.turns_until_red:,} turns"
-        parts.append([("", f"red in {turns}")])
-    if now.left_messages:
-        parts.append([("", f"{now.left_messages:,} left")])
-    if recalled:
-        parts.append([("", f"{recalled:,} recalled")])
-    return parts
-
-
-_MENU = 6
-"""Lines that are kept free below for completions."""
-_STYLE = Style.from_dict(
-    {
-        "prompt": "bold ansicyan",
-        "bottom-toolbar": "noreverse",
-        "dim": "ansibrightblack",
-        "green": "ansigreen",
-        "yellow": "ansiyellow",
-        "orange": "#d78700",
-        "red": "bold ansired",
-    }
-)
-
-
-class Typing:
-    """The line at the bottom of a chat."""
-
-    def __init__(self, talk: ChatClient) -> None:
-        self._talk = talk
-        self._completer = SlashCompleter(talk)
-        self._prompt: PromptSession[str] = PromptSession(
-            history=InMemoryHistory(),
-            multiline=True,
-            completer=self._completer,
-            complete_while_typing=Condition(lambda: get_app().current_buffer.text.startswith("/")),
-            key_bindings=_keys(),
-            bottom_toolbar=self._gauge,
-            prompt_continuation=[("class:dim", "… ")],
-            reserve_space_for_menu=_MENU,
-            style=_STYLE,
-        )
-
-    async def next(self) -> str:
-        """What is sent next. Raises `EOFError` for Ctrl-D and `KeyboardInterrupt` for Ctrl-C."""
-        self._completer.forget()
-        return await self._prompt.prompt_async([("class:prompt", "› ")])
-
-    def _gauge(self) -> FormattedText:
-        talk = self._talk
-        width = get_app().output.get_size().columns
-        parts = gauge(talk.now, recalled=talk.recalled, model=talk.model, session=talk.session, width=width)
-        return FormattedText(parts)
-
-
-class SlashCompleter(Completer):
-    """Completes the names of commands, and their arguments by what the gateway lists."""
-
-    def __init__(self, talk: ChatClient) -> None:
-        self._talk = talk
-        self._offered: dict[str, Sequence[str]] = {}
-
-    def forget(self) -> None:
-        """Asks again for what may have changed."""
-        self._offered.clear()
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """The names of commands that begin like this."""
-        typed = document.text_before_cursor
-        if not typed.startswith("/") or "\n" in typed:
-            return
-        for one in COMMANDS.values():
-            if f"/{one.name}".startswith(typed):
-                yield Completion(f"/{one.name}", -len(typed), display=one.usage, display_meta=one.says)
-
-    async def get_completions_async(
-        self, document: Document, complete_event: CompleteEvent
-    ) -> AsyncGenerator[Completion, None]:
-        """The same, and what can follow the name of one."""
-        for found in self.get_completions(document, complete_event):
-            yield found
-        typed = document.text_before_cursor
-        for one in COMMANDS.values():
-            if typed.startswith(f"/{one.name} "):
-                word = typed.removeprefix(f"/{one.name} ").rpartition(" ")[2]
-                for text in await self._offers(one):
-                    if text.startswith(word):
-                        yield Completion(text, -len(word), display=safe(text))
-
-    async def _offers(self, one: Slash) -> Sequence[str]:
-        if one.name not in self._offered:
-            try:
-                self._offered[one.name] = await one.offers(self._talk)
-            except RectoError:  # nothing is offered then; asked for, it says why
-                self._offered[one.name] = ()
-        return self._offered[one.name]
-
-
-def _keys() -> KeyBindings:
-    keys = KeyBindings()
-
-    @keys.add("enter")
-    def _(event: KeyPressEvent) -> None:
-        buffer = event.current_buffer
-        if buffer.document.current_line_before_cursor.endswith("\\"):
-            buffer.delete_before_cursor()
-            buffer.newline()
-        else:
-            buffer.validate_and_handle()
-
-    @keys.add("escape", "enter")
-    @keys.add("c-j")
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.newline()
-
-    return keys

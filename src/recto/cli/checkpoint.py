@@ -1,4 +1,4 @@
-"""Commands that let work go on in a new window, in another process or elsewhere: checkpoint, resume."""
+"""Commands to continue work in a new window or another process: checkpoint, resume."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.text import Text
 
-from recto.cli.compact import opened
-from recto.cli.completion import sessions
+from recto.cli.compact import open_existing_session
+from recto.cli.completion import complete_sessions
 from recto.cli.console import out, safe
 from recto.config import Settings
 from recto.config.factory import make_checkpoint_rules, make_meter, open_session, open_store
@@ -30,25 +30,28 @@ if TYPE_CHECKING:
 EXIT_FOUND = 1
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SET = ("goal", "success_criteria")
-"""What `--set` can set; the rest has options of its own."""
+"""The fields of `--set`; the others have their own options."""
 
 
-def _several(name: str, what: str, text: str) -> Callable[[_Command], _Command]:
+def _repeatable(name: str, what: str, text: str) -> Callable[[_Command], _Command]:
     return click.option(name, what, metavar="TEXT", multiple=True, help=text)
 
 
 @click.command("checkpoint")
 @click.option(
-    "--session", metavar="KEY", shell_complete=sessions, help="This session. [default: the one in the settings]"
+    "--session",
+    metavar="KEY",
+    shell_complete=complete_sessions,
+    help="This session. [default: the one in the settings]",
 )
 @click.option("--set", "set_", metavar="NAME=TEXT", multiple=True, help="Set goal or success_criteria.")
-@_several("--plan", "plan", "A subtask that is planned.")
-@_several("--doing", "doing", "The subtask that is worked on; a few words of it are enough.")
-@_several("--done", "done", "A subtask that is done.")
-@_several("--issue", "issues", "Something that is broken.")
-@_several("--solved", "solved", "An issue that is over; a few words of it are enough.")
-@_several("--decision", "decisions", "Something that was decided.")
-@_several("--learned", "learnings", "Something that should not have to be found out again.")
+@_repeatable("--plan", "plan", "A subtask that is planned.")
+@_repeatable("--doing", "doing", "The subtask that is worked on; a few words of it are enough.")
+@_repeatable("--done", "done", "A subtask that is done.")
+@_repeatable("--issue", "issues", "Something that is broken.")
+@_repeatable("--solved", "solved", "An issue that is over; a few words of it are enough.")
+@_repeatable("--decision", "decisions", "Something that was decided.")
+@_repeatable("--learned", "learnings", "Something that should not have to be found out again.")
 @click.option("--service", "services", metavar="HOST:PORT", multiple=True, help="What has to listen.")
 @click.option("--expect", metavar="VERSION", type=int, help="Refuse unless this is the newest version.")
 @click.option("--json", "as_json", is_flag=True, help="The checkpoint as one JSON object.")
@@ -60,7 +63,7 @@ def checkpoint_command(
     set_: tuple[str, ...],
     expect: int | None,
     as_json: bool,
-    **given: tuple[str, ...],
+    **lists: tuple[str, ...],
 ) -> None:
     """Writes down where the work of a session stands, and shows it.
 
@@ -74,22 +77,22 @@ def checkpoint_command(
       recto checkpoint --done "rename the helper" --doing "run the tests" --expect 3
       recto checkpoint --set goal="All tests of billing pass" --service localhost:5432
     """
-    changes: dict[str, str | list[str]] = {name: list(texts) for name, texts in given.items() if texts}
+    changes: dict[str, str | list[str]] = {name: list(texts) for name, texts in lists.items() if texts}
     changes |= _set(set_)
-    with opened(settings, session) as found:
-        entry = found.checkpoint(expect=expect, **changes)
+    with open_existing_session(settings, session) as opened:
+        entry = opened.checkpoint(expect=expect, **changes)
         if as_json:
             click.echo(entry.content.decode())
             return
-        handoff = next(found.read(entry.seq + 1, entry.seq + 1))
+        handoff = next(opened.read(entry.seq + 1, entry.seq + 1))
         out.print(Text(safe(json.loads(handoff.content)["text"])), soft_wrap=True)
         version = json.loads(entry.content)["version"]
-        where = f", {session_folder(settings.continuity.folder, found.key)}" if settings.continuity.folder else ""
+        where = f", {session_folder(settings.continuity.folder, opened.key)}" if settings.continuity.folder else ""
         out.print(Text(safe(f"version {version}, entry {entry.seq}{where}")), soft_wrap=True)
 
 
 @click.command("resume")
-@click.argument("session", required=False, shell_complete=sessions)
+@click.argument("session", required=False, shell_complete=complete_sessions)
 @click.option("--from", "source", metavar="FILE", help="From this checkpoint.json; the transcript need not be here.")
 @click.option("--json", "as_json", is_flag=True, help="Checkpoint, drift and text as one JSON object.")
 @click.pass_context
@@ -105,47 +108,47 @@ def resume_command(context: click.Context, session: str | None, source: str | No
       recto resume agent:default:main --json | jq .drift
       recto resume --from checkpoints/agent_default_main-9f8b3c2d1e0a/checkpoint.json
     """
-    from recto.engine.checkpoints import make_probe  # noqa: PLC0415  # other commands need not wait for it
+    from recto.engine.checkpoints import make_probe  # noqa: PLC0415  # slow to import
     from recto.engine.continuity import resume_state  # noqa: PLC0415
 
     settings: Settings = context.obj
     checkpoint, pointer = _from_file(settings, session, source) if source else _from_store(settings, session)
-    found = resume_state(
+    state = resume_state(
         checkpoint,
         make_probe(make_checkpoint_rules(settings)),
         most=settings.continuity.resume_tokens,
         count=make_meter(settings).count,
         pointer=pointer,
     )
-    _print(found, as_json)
-    if found.drift:
+    _print_resume(state, as_json)
+    if state.drift:
         context.exit(EXIT_FOUND)
 
 
-def _print(found: ResumeState, as_json: bool) -> None:
+def _print_resume(state: ResumeState, as_json: bool) -> None:
     if as_json:
-        told = {
-            "checkpoint": found.checkpoint.to_json(),
-            "drift": to_builtins(found.drift),
-            "text": found.page.text,
-            "omitted": found.page.omitted,
+        payload = {
+            "checkpoint": state.checkpoint.to_json(),
+            "drift": to_builtins(state.drift),
+            "text": state.page.text,
+            "omitted": state.page.omitted,
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(payload))
     else:
-        out.print(Text(safe(found.page.text)), soft_wrap=True)
+        out.print(Text(safe(state.page.text)), soft_wrap=True)
 
 
 def _from_store(settings: Settings, session: str | None) -> tuple[Checkpoint, str]:
-    with opened(settings, session) as found:
-        checkpoint = found.window.continuity.newest()
-        entry = found.store.find(found.key, checkpoint_key(checkpoint.version)) if checkpoint else None
+    with open_existing_session(settings, session) as opened:
+        checkpoint = opened.window.continuity.newest()
+        entry = opened.store.find(opened.key, checkpoint_key(checkpoint.version)) if checkpoint else None
         if checkpoint is None or entry is None:
-            raise InputError(f"there is no checkpoint of session '{found.key}' yet; 'recto checkpoint' writes one")
-        return checkpoint, pointer_to(found.key, entry.seq)
+            raise InputError(f"there is no checkpoint of session '{opened.key}' yet; 'recto checkpoint' writes one")
+        return checkpoint, pointer_to(opened.key, entry.seq)
 
 
 def _from_file(settings: Settings, session: str | None, source: str) -> tuple[Checkpoint, str]:
-    """The checkpoint in a file, which must not be older than what the transcript has, if that is here."""
+    """Reads a checkpoint file, which must not be older than the transcript's newest checkpoint, if that is here."""
     from recto.engine.continuity import read_checkpoint  # noqa: PLC0415
 
     key = operator_key(plain_name(session), settings.tenant) if session else ""
@@ -154,29 +157,29 @@ def _from_file(settings: Settings, session: str | None, source: str) -> tuple[Ch
     with suppress(StoreError, UnknownSession), closing(open_store(settings, create=False)) as store:
         view = TenantStore(store, settings.tenant)
         if view.owns(checkpoint.session) and view.head(checkpoint.session).seq:
-            known = _of(settings, checkpoint.session)
-            with open_session(known, store) as found:
-                newest = found.window.continuity.newest()
+            session_settings = _settings_for(settings, checkpoint.session)
+            with open_session(session_settings, store) as opened:
+                newest = opened.window.continuity.newest()
     if newest is not None:
         checkpoint = read_checkpoint(source, session=key, newest=(newest.version, newest.window))
     return checkpoint, source
 
 
-def _of(settings: Settings, key: str) -> Settings:
-    """The settings for the session with a stored key."""
+def _settings_for(settings: Settings, key: str) -> Settings:
+    """Returns the settings for a session with a stored key."""
     return replace(settings, session=session_in(key), tenant=tenant_of(key))
 
 
-def _set(given: tuple[str, ...]) -> dict[str, str | list[str]]:
-    found: dict[str, str | list[str]] = {}
-    for one in given:
-        name, separator, text = one.partition("=")
+def _set(options: tuple[str, ...]) -> dict[str, str | list[str]]:
+    changes: dict[str, str | list[str]] = {}
+    for option in options:
+        name, separator, text = option.partition("=")
         if not separator or name not in _SET:
-            raise InputError(f"--set takes {' or '.join(f'{known}=TEXT' for known in _SET)}, not {one!r:.80}")
+            raise InputError(f"--set takes {' or '.join(f'{known}=TEXT' for known in _SET)}, not {option!r:.80}")
         if name == "goal":
-            found["goal"] = text
+            changes["goal"] = text
         else:
-            several = found.setdefault(name, [])
-            assert isinstance(several, list)  # noqa: S101  # only the goal is one text
-            several.append(text)
-    return found
+            texts = changes.setdefault(name, [])
+            assert isinstance(texts, list)  # noqa: S101  # only the goal is one text
+            texts.append(text)
+    return changes

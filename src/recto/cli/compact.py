@@ -1,4 +1,4 @@
-"""Commands that make a prompt smaller and show what was kept of it: compact, facts, note, restore."""
+"""Commands that compact a prompt and show what was preserved: compact, facts, note, restore."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli.completion import models, sessions
+from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import err, one_line, out, print_json, safe
-from recto.cli.sessions import known_session
+from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import open_session, open_store
 from recto.context.window.notes import NOTE_KINDS, NoteKind, render_notes
@@ -25,20 +25,25 @@ from recto.transcript.session_keys import session_in, tenant_of
 from recto.transcript.tenancy import operator_key
 
 _session_option = click.option(
-    "--session", metavar="KEY", shell_complete=sessions, help="This session. [default: the one in the settings]"
+    "--session",
+    metavar="KEY",
+    shell_complete=complete_sessions,
+    help="This session. [default: the one in the settings]",
 )
-_model_option = click.option("--model", metavar="NAME", shell_complete=models, help="As this model would see it.")
+_model_option = click.option(
+    "--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it."
+)
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 
 
 @contextmanager
-def opened(settings: Settings, session: str | None, model: str | None = None) -> Iterator[Session]:
-    """A session that exists, open for changes."""
-    chosen = replace(settings, session=session or settings.session, model=model or settings.model)
+def open_existing_session(settings: Settings, session: str | None, model: str | None = None) -> Iterator[Session]:
+    """Opens an existing session for changes."""
+    session_settings = replace(settings, session=session or settings.session, model=model or settings.model)
     with closing(open_store(settings, create=False)) as store:
-        key = known_session(store, operator_key(chosen.session, chosen.tenant))
-        with open_session(replace(chosen, session=session_in(key), tenant=tenant_of(key)), store) as found:
-            yield found
+        key = resolve_session(store, operator_key(session_settings.session, session_settings.tenant))
+        with open_session(replace(session_settings, session=session_in(key), tenant=tenant_of(key)), store) as opened:
+            yield opened
 
 
 @click.command("compact")
@@ -58,28 +63,32 @@ def compact_command(settings: Settings, focus: str, session: str | None, model: 
       recto compact --model gpt-4o
       recto compact "the database migration" --session agent:default:main --model gpt-4o
     """
-    with opened(settings, session, model) as found:
-        decisions = found.compact(focus)
-        told = [one for one in compressions(found.window) if one.seq in {entry.seq for entry in decisions}]
+    with open_existing_session(settings, session, model) as opened:
+        decisions = opened.compact(focus)
+        results = [
+            compression
+            for compression in compressions(opened.window)
+            if compression.seq in {entry.seq for entry in decisions}
+        ]
         if as_json:
-            for one in told:
-                print_json(one)
-        elif not told:
+            for compression in results:
+                print_json(compression)
+        elif not results:
             out.print("Nothing to compact: what is older than the newest messages is not worth a summary.")
         else:
-            for one in told:
-                print_compression(one)
-            summary = found.window.state.summary
+            for compression in results:
+                print_compression(compression)
+            summary = opened.window.state.summary
             if summary is not None:
                 out.print(Text(safe(summary.text)), soft_wrap=True)
 
 
 @click.command("facts")
 @_session_option
-@click.option("--all", "everything", is_flag=True, help="What is settled, answered or superseded too.")
+@click.option("--all", "include_closed", is_flag=True, help="What is settled, answered or superseded too.")
 @_json_option
 @click.pass_obj
-def facts_command(settings: Settings, session: str | None, everything: bool, as_json: bool) -> None:
+def facts_command(settings: Settings, session: str | None, include_closed: bool, as_json: bool) -> None:
     """Lists what must not be lost: constraints, decisions, approvals, open errors, in the words they were said in.
 
     \b
@@ -88,9 +97,9 @@ def facts_command(settings: Settings, session: str | None, everything: bool, as_
       recto facts --all --json | jq -r .text
     """
     table = Table("kind", Column("entry", justify="right"), "who", "what", "")
-    with opened(settings, session) as found:
-        for fact in found.facts():
-            if not (fact.open or everything):
+    with open_existing_session(settings, session) as opened:
+        for fact in opened.facts():
+            if not (fact.open or include_closed):
                 continue
             if as_json:
                 print_json(fact)
@@ -127,8 +136,8 @@ def add_command(
     Examples:
       recto note add constraints "Never touch migrations/" --critical
     """
-    with opened(settings, session) as found:
-        entry = found.note(kind, text, critical=critical)
+    with open_existing_session(settings, session) as opened:
+        entry = opened.note(kind, text, critical=critical)
         if as_json:
             click.echo(json.dumps({"seq": entry.seq, "kind": kind}))
         else:
@@ -146,8 +155,8 @@ def list_command(settings: Settings, session: str | None, as_json: bool) -> None
     Examples:
       recto note list
     """
-    with opened(settings, session) as found:
-        notes = found.notes
+    with open_existing_session(settings, session) as opened:
+        notes = opened.notes
         if as_json:
             for note in notes:
                 print_json(note)
@@ -169,8 +178,8 @@ def restore_command(settings: Settings, decision: int, session: str | None, as_j
       recto context detail
       recto restore 57
     """
-    with opened(settings, session) as found:
-        entry = found.restore(decision)
+    with open_existing_session(settings, session) as opened:
+        entry = opened.restore(decision)
         if as_json:
             print_json(stored_event(entry, f"Decision {decision} is undone.", str), decision=decision)
             return
@@ -179,18 +188,21 @@ def restore_command(settings: Settings, decision: int, session: str | None, as_j
         )
 
 
-def print_compression(one: Compression) -> None:
-    """How something became shorter, in a few lines."""
-    scored = "" if one.fidelity is None else f", fidelity {one.fidelity:.2f}"
+def print_compression(compression: Compression) -> None:
+    """Prints how something was shortened."""
+    fidelity = "" if compression.fidelity is None else f", fidelity {compression.fidelity:.2f}"
     out.print(
-        f"entry {one.seq}: {one.kind} by {safe(one.engine)}, {one.tokens_from:,} tokens to {one.tokens_to:,} "
-        f"({one.ratio:.1f} times shorter){scored}",
+        f"entry {compression.seq}: {compression.kind} by {safe(compression.engine)}, "
+        f"{compression.tokens_from:,} tokens to {compression.tokens_to:,} "
+        f"({compression.ratio:.1f} times shorter){fidelity}",
         markup=False,
         soft_wrap=True,
     )
-    for attempt in one.attempts:
+    for attempt in compression.attempts:
         out.print(f"  {safe(attempt)}", markup=False, soft_wrap=True)
-    lost = ", ".join(f"{number:,} {kind}{'s' if number > 1 else ''}" for kind, number in one.lost.items() if number)
+    lost = ", ".join(
+        f"{number:,} {kind}{'s' if number > 1 else ''}" for kind, number in compression.lost.items() if number
+    )
     if lost:
-        told = f"  not in the prompt any more: {lost}; where each is now stands in the entry"
-        out.print(told, markup=False, soft_wrap=True)
+        line = f"  not in the prompt any more: {lost}; where each is now stands in the entry"
+        out.print(line, markup=False, soft_wrap=True)

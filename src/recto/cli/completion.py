@@ -1,4 +1,4 @@
-"""`recto completion`: what a shell needs to complete commands, options, sessions, models and settings."""
+"""`recto completion`: shell completion of commands, options, sessions, models and settings."""
 
 from __future__ import annotations
 
@@ -13,63 +13,65 @@ from click.shell_completion import get_completion_class
 from recto.config import Settings, load
 from recto.errors import RectoError
 
-_MOST = 200
+_MAX_CHOICES = 200
 
 
-def sessions(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """Sessions of the store whose names begin like this."""
+def complete_sessions(context: click.Context, parameter: click.Parameter, prefix: str) -> list[str]:
+    """Returns the sessions of the store that start with a prefix."""
     from recto.config.factory import open_store  # noqa: PLC0415
     from recto.formats.entry_text import list_sessions  # noqa: PLC0415
 
     try:
         with closing(open_store(_settings(context), create=False)) as store:
-            return [one.session for one in list_sessions(store, limit=10_000) if one.session.startswith(begun)][:_MOST]
+            return [
+                summary.session for summary in list_sessions(store, limit=10_000) if summary.session.startswith(prefix)
+            ][:_MAX_CHOICES]
     except (RectoError, OSError):
         return []
 
 
-def models(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """Models that are known, and those of the settings."""
+def complete_models(context: click.Context, parameter: click.Parameter, prefix: str) -> list[str]:
+    """Returns known models and those of the settings."""
     from recto.tokens.model_registry import packaged_cards  # noqa: PLC0415
 
     try:
-        own: Iterable[str] = _settings(context).models
+        configured: Iterable[str] = _settings(context).models
     except RectoError:
-        own = ()
-    return sorted(name for name in {*own, *packaged_cards()} if name.startswith(begun))[:_MOST]
+        configured = ()
+    return sorted(name for name in {*configured, *packaged_cards()} if name.startswith(prefix))[:_MAX_CHOICES]
 
 
-def keys(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """Keys of settings."""
-    return [name for name in known_keys() if name.startswith(begun)]
+def complete_keys(context: click.Context, parameter: click.Parameter, prefix: str) -> list[str]:
+    """Returns the keys of settings."""
+    return [name for name in known_keys() if name.startswith(prefix)]
 
 
 def known_keys() -> list[str]:
-    """Every key that can be set, groups too."""
+    """Returns every key of the settings, groups too."""
     return list(_keys_of(Settings(), ""))
 
 
 def nearest_key(key: str) -> str | None:
-    """The known key that is most like another."""
+    """Returns the known key that is most similar to another."""
     return next(iter(get_close_matches(key, known_keys(), n=1, cutoff=0.5)), None)
 
 
 def _keys_of(tree: object, path: str) -> Iterable[str]:
     if is_dataclass(tree):
-        for one in fields(tree):
-            yield f"{path}{one.name}"
-            yield from _keys_of(getattr(tree, one.name), f"{path}{one.name}.")
+        for field in fields(tree):
+            yield f"{path}{field.name}"
+            yield from _keys_of(getattr(tree, field.name), f"{path}{field.name}.")
 
 
 def _settings(context: click.Context) -> Settings:
-    """The settings of the line that is being completed: nothing of it was carried out."""
-    given = context.find_root().params
-    return load(path=given.get("config"), arguments={"store": given.get("store")})
+    """Loads the settings for the line that is being completed, whose options were not yet evaluated."""
+    options = context.find_root().params
+    return load(path=options.get("config"), arguments={"store": options.get("store")})
 
 
 _VARIABLE = "_RECTO_COMPLETE"
 _COLONS = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:}  # names of sessions hold colons\n"
-"""Bash would take `agent:default:main` for five words."""
+"""Bash would split `agent:default:main` into five words."""
 
 
 @click.command("completion")
@@ -84,7 +86,7 @@ def completion_command(context: click.Context, shell: str) -> None:
       recto completion zsh > "${fpath[1]}/_recto"
       recto completion fish > ~/.config/fish/completions/recto.fish
     """
-    made = get_completion_class(shell)
-    assert made is not None  # noqa: S101  # click has all three
-    script = made(context.find_root().command, {}, "recto", _VARIABLE).source()
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None  # noqa: S101  # click has all three
+    script = shell_class(context.find_root().command, {}, "recto", _VARIABLE).source()
     click.echo((_COLONS if shell == "bash" else "") + script)

@@ -1,7 +1,7 @@
-"""What the commands share when they draw: consoles, times, progress, and text that cannot act on a terminal.
+"""Shared output of the commands: consoles, times, progress bars and text that cannot act on the terminal.
 
-Transcripts hold whatever a model or a tool produced. Nothing of it reaches the terminal as a control sequence or as
-markup: control characters are shown as pictures of themselves, and text goes through `rich.text.Text`, never markup.
+Transcripts contain whatever a model or a tool produced. None of it reaches the terminal as a control sequence or as
+markup: control characters are replaced by visible symbols, and text is printed as `rich.text.Text`, never as markup.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 
 from recto.text.unicode import one_line, safe
 
-__all__ = ["Advance", "err", "one_line", "out", "print_json", "progress", "safe", "when"]
+__all__ = ["Advance", "err", "format_time", "one_line", "out", "print_json", "progress", "safe"]
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
-def when(microseconds: int) -> str:
-    """A time as people read it, in UTC; an impossible one as the number it is."""
+def format_time(microseconds: int) -> str:
+    """Formats a time in UTC; returns the number itself if it is out of range."""
     try:
         return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
@@ -33,22 +33,22 @@ def when(microseconds: int) -> str:
 
 
 def print_json(result: object, **more: object) -> None:
-    """Print a result as one line of JSON, in the form that the HTTP API has; `more` adds the command's own members."""
+    """Prints a result as one line of JSON, as the HTTP API renders it; `more` adds the command's own members."""
     from recto.engine.views.codec import to_builtins  # noqa: PLC0415  # only --json needs it
 
     click.echo(json.dumps({**to_builtins(result), **more}))
 
 
 class Advance(Protocol):
-    """Moves a progress bar on."""
+    """Advances a progress bar."""
 
     def __call__(self, by: int, /) -> None:
-        """By that many entries or bytes."""
+        """Advances by a number of entries or bytes."""
 
 
 @contextmanager
 def progress(label: str, total: int, *, of_bytes: bool = False) -> Iterator[Advance]:
-    """A progress bar on standard error, seen only by people."""
+    """Shows a progress bar on standard error if that is a terminal."""
     column = DownloadColumn() if of_bytes else MofNCompleteColumn()
     bar = Progress(
         TextColumn("{task.description}", markup=False),

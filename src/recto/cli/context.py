@@ -8,8 +8,8 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli.compact import opened, print_compression
-from recto.cli.completion import models, sessions
+from recto.cli.compact import open_existing_session, print_compression
+from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import one_line, out, print_json, safe
 from recto.config import Settings
 from recto.context.window.report import Report, TokenHolder
@@ -29,8 +29,8 @@ def context_command() -> None:
 
 
 @context_command.command("list")
-@click.argument("session", required=False, shell_complete=sessions)
-@click.option("--model", metavar="NAME", shell_complete=models, help="As this model would see it.")
+@click.argument("session", required=False, shell_complete=complete_sessions)
+@click.option("--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it.")
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 @click.pass_obj
 def list_command(settings: Settings, session: str | None, model: str | None, as_json: bool) -> None:
@@ -45,8 +45,8 @@ def list_command(settings: Settings, session: str | None, model: str | None, as_
 
 
 @context_command.command("detail")
-@click.argument("session", required=False, shell_complete=sessions)
-@click.option("--model", metavar="NAME", shell_complete=models, help="As this model would see it.")
+@click.argument("session", required=False, shell_complete=complete_sessions)
+@click.option("--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it.")
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 @click.pass_obj
 def detail_command(settings: Settings, session: str | None, model: str | None, as_json: bool) -> None:
@@ -60,18 +60,18 @@ def detail_command(settings: Settings, session: str | None, model: str | None, a
 
 
 def _show(settings: Settings, session: str | None, model: str | None, as_json: bool, *, detail: bool) -> None:
-    with opened(settings, session, model) as found:
-        report = found.report()
+    with open_existing_session(settings, session, model) as opened:
+        report = opened.report()
         if as_json:
             print_json(report)
         elif detail:
-            print_detail(report, found.window.messages.text_of)
+            print_detail(report, opened.window.messages.text_of)
         else:
             print_list(report)
 
 
 def print_list(report: Report) -> None:
-    """Where the tokens of a prompt go."""
+    """Prints where the tokens of a prompt go."""
     reading = report.reading
     out.print(
         Text.assemble(
@@ -104,20 +104,20 @@ def print_list(report: Report) -> None:
 
 
 def print_detail(report: Report, text_of: Callable[[int], str]) -> None:
-    """The largest holders of a prompt, with the beginning of what each says, and the decisions that shaped it."""
+    """Prints the largest parts of a prompt, with the beginning of each, and the decisions that shaped it."""
     table = Table("what", Column("tokens", justify="right"), Column("share", justify="right"), "state", "text")
     for holder in report.largest:
         table.add_row(*_row(holder, text_of))
     out.print(table)
-    for decided in report.decisions[:10]:
-        undone = " (undone)" if decided.undone else ""
+    for decision in report.decisions[:10]:
+        undone = " (undone)" if decision.undone else ""
         out.print(
-            Text(f"entry {decided.seq}: {decided.kind}{undone}, {decided.frees:,} tokens: {safe(decided.reason)}")
+            Text(f"entry {decision.seq}: {decision.kind}{undone}, {decision.frees:,} tokens: {safe(decision.reason)}")
         )
-    for made in report.compressions[:10]:
-        print_compression(made)
-    for back in report.recalled:
-        out.print(Text(f"came back: {safe(back.pointer)} (chance {back.chance:.2f})"))
+    for compression in report.compressions[:10]:
+        print_compression(compression)
+    for hit in report.recalled:
+        out.print(Text(f"came back: {safe(hit.pointer)} (chance {hit.chance:.2f})"))
     for omitted in report.omitted:
         out.print(Text(f"not in the prompt: {safe(omitted)}"))
 

@@ -1,4 +1,4 @@
-"""The command that looks whether everything is well: doctor."""
+"""`recto doctor`: checks of settings, models, disk, permissions, clock, store, index and network."""
 
 from __future__ import annotations
 
@@ -46,63 +46,63 @@ if TYPE_CHECKING:
 
 Check: TypeAlias = Callable[[], Iterable[CheckFinding]]
 
-_BESIDE = ("", "-wal", "-shm", "-heads", "-lock", "-recall", "-recall-wal", "-recall-shm", "-recall-lock", "-memory")
+_SUFFIXES = ("", "-wal", "-shm", "-heads", "-lock", "-recall", "-recall-wal", "-recall-shm", "-recall-lock", "-memory")
 _LOCK_SECONDS = 2.0
 _SECONDS = 5.0
-_LEAST_ROOM = 2_000
-"""Tokens below which a prompt has room for hardly more than its question."""
+_MIN_INPUT_BUDGET = 2_000
+"""Tokens below which a prompt holds hardly more than its question."""
 _LOOPBACK = ("127.", "localhost", "::1")
-_MOST_SETTINGS = 1 << 20
+_MAX_SETTINGS_BYTES = 1 << 20
 
 
-def checks_for(settings: Settings, config: str | None, *, offline: bool) -> Iterator[tuple[str, Check]]:
-    """Every check that needs no store, with what it is about."""
+def settings_checks(settings: Settings, config: str | None, *, offline: bool) -> Iterator[tuple[str, Check]]:
+    """Yields every check that needs no store, with its subject."""
     yield "settings", lambda: settings_file(settings, config)
     yield "settings", lambda: window(settings)
     yield "settings", lambda: named_files(settings)
     yield "settings", lambda: gateway(settings)
     yield "models", lambda: models(settings)
     if settings.store != MEMORY_STORE and not uses_postgres(settings):
-        yield "disk", lambda: room(settings)
+        yield "disk", lambda: disk_space(settings)
         yield "rights", lambda: check_permissions(_files(settings))
         yield "rights", lambda: lock(settings)
     if not offline:
         yield "reach", lambda: check_endpoints(addresses(settings))
 
 
-def of_the_store(settings: Settings, store: TranscriptStore, *, offline: bool) -> Iterator[tuple[str, Check]]:
-    """Every check that reads what is stored."""
+def store_checks(settings: Settings, store: TranscriptStore, *, offline: bool) -> Iterator[tuple[str, Check]]:
+    """Yields every check that reads the store."""
     yield "clock", lambda: check_clock(SystemClock(), store.sessions())
     if settings.replica.url and not offline:
         yield "replica", lambda: replica(settings, store)
 
 
 def replica(settings: Settings, store: TranscriptStore) -> Iterator[CheckFinding]:
-    """How far the replica is behind, and whether that may be."""
-    found = open_replica(settings, store)
-    if found is None:
+    """Checks how far the replica is behind."""
+    opened = open_replica(settings, store)
+    if opened is None:
         return
-    with closing(found):
-        found.look()
-        behind, most = found.behind, settings.replica.staleness_seconds
-        if found.age() is not None:
-            says = f"{found.location}: at most {behind:.1f} s behind; it may be {most:g} s"
+    with closing(opened):
+        opened.look()
+        behind, allowed = opened.behind, settings.replica.staleness_seconds
+        if opened.age() is not None:
+            says = f"{opened.location}: at most {behind:.1f} s behind; it may be {allowed:g} s"
             yield CheckFinding(grade="fine", about="replica", says=says)
             return
-        late = f"{found.location}: it has not replayed what the store had written a moment ago"
+        late = f"{opened.location}: it has not replayed what the store had written a moment ago"
         cure = "see to the replica; until then the store itself is read"
-        yield CheckFinding(grade="problem", about="replica", says=found.fault or late, cure=cure)
+        yield CheckFinding(grade="problem", about="replica", says=opened.fault or late, cure=cure)
 
 
 def settings_file(settings: Settings, config: str | None) -> Iterator[CheckFinding]:
-    """Which file was read, and whether its keys are for the owner alone."""
+    """Reports which file was read, and checks that its secrets are readable by the owner alone."""
     named = config or os.environ.get("RECTO_CONFIG")
     candidates = [Path(name).expanduser() for name in ((named,) if named else FILES)]
-    file = next((one for one in candidates if one.is_file()), None)
+    file = next((candidate for candidate in candidates if candidate.is_file()), None)
     if file is None:
         yield CheckFinding(grade="fine", about="settings", says="no settings file: defaults, environment and arguments")
         return
-    secrets = list(_keys_in(yaml.safe_load(file.read_bytes()[:_MOST_SETTINGS])))
+    secrets = list(_keys_in(yaml.safe_load(file.read_bytes()[:_MAX_SETTINGS_BYTES])))
     mode = file.stat().st_mode
     if secrets and mode & 0o044 and accessible_to_others(file):
         says = f"'{file}' holds {', '.join(secrets)} and can be read by other users of this machine"
@@ -113,7 +113,7 @@ def settings_file(settings: Settings, config: str | None) -> Iterator[CheckFindi
 
 
 def _keys_in(tree: object, path: str = "") -> Iterator[str]:
-    """The settings that hold a key, by name."""
+    """Yields the names of settings that hold a secret."""
     for name, value in tree.items() if isinstance(tree, Mapping) else ():
         where = f"{path}{name}"
         if name == "key" and isinstance(value, str) and value:
@@ -123,8 +123,8 @@ def _keys_in(tree: object, path: str = "") -> Iterator[str]:
 
 
 def window(settings: Settings) -> Iterator[CheckFinding]:
-    """Whether the model is known, and leaves room for a prompt."""
-    card = Registry(overrides=settings.models).card(settings.model, warn=False)  # the finding says it
+    """Checks that the model is known and leaves an input budget."""
+    card = Registry(overrides=settings.models).card(settings.model, warn=False)  # reported as a finding
     if not settings.model:
         says = f"no model is named, so its window is taken to be {card.window:,} tokens"
         yield CheckFinding(grade="note", about="settings", says=says, cure="set 'model', such as RECTO_MODEL=gpt-4o")
@@ -132,11 +132,11 @@ def window(settings: Settings) -> Iterator[CheckFinding]:
         says = f"model '{settings.model}' is not known; its window is taken to be {card.window:,} tokens"
         cure = f"set 'models: {{{settings.model}: {{window: …, max_output: …, tokenizer: …}}}}'"
         yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
-    given = settings.window
-    budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
+    limits = settings.window
+    budget = Budget.for_model(card, limits.profile, reserve=limits.reserve or None, enforced=limits.enforced)
     make_relief_rules(settings, budget, card)
     Tokenizers(settings.tokenizers).meter_for(card)
-    if budget.input_budget < _LEAST_ROOM:
+    if budget.input_budget < _MIN_INPUT_BUDGET:
         says = (
             f"of a window of {card.window:,} tokens, {budget.reserve:,} are kept for the answer: "
             f"{budget.input_budget:,} left"
@@ -148,8 +148,8 @@ def window(settings: Settings) -> Iterator[CheckFinding]:
         yield CheckFinding(
             grade="fine", about="settings", says=f"{name}: prompts may have {budget.input_budget:,} tokens"
         )
-    if given.reserve > card.max_output:
-        says = f"window.reserve is {given.reserve:,}, but the model answers with at most {card.max_output:,}"
+    if limits.reserve > card.max_output:
+        says = f"window.reserve is {limits.reserve:,}, but the model answers with at most {card.max_output:,}"
         cure = f"set 'window.reserve' to at most {card.max_output}"
         yield CheckFinding(grade="problem", about="settings", says=says, cure=cure)
     if not settings.recall.enabled and settings.window.mode == "sliding_window":
@@ -158,7 +158,7 @@ def window(settings: Settings) -> Iterator[CheckFinding]:
 
 
 def named_files(settings: Settings) -> Iterator[CheckFinding]:
-    """Whether files and folders that the settings name are there and can be used."""
+    """Checks that files and folders of the settings exist and are usable."""
     for name in settings.standing.files:
         if not Path(name).expanduser().is_file():
             says = f"standing.files names '{name}', which is not there"
@@ -177,22 +177,22 @@ def named_files(settings: Settings) -> Iterator[CheckFinding]:
 
 
 def _usable(folder: Path) -> bool:
-    """Whether files can be made there; a folder that is not there yet is made when it is needed."""
-    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
-    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    """Returns whether files can be created in a folder; a missing folder is created when it is needed."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 def gateway(settings: Settings) -> Iterator[CheckFinding]:
-    """Whether the gateway is not open to more than is meant, and has the keys it needs."""
-    given = settings.gateway
-    if not given.host.startswith(_LOOPBACK) and not given.hosts:
-        says = f"the gateway listens on {given.host}, but no name is known that requests may be addressed to"
+    """Checks that the gateway is not reachable by more than intended, and that its keys are set."""
+    options = settings.gateway
+    if not options.host.startswith(_LOOPBACK) and not options.hosts:
+        says = f"the gateway listens on {options.host}, but no name is known that requests may be addressed to"
         cure = "set 'gateway.hosts', or 'gateway.host' to 127.0.0.1"
         yield CheckFinding(grade="problem", about="gateway", says=says, cure=cure)
-    for name, about in given.upstreams.items():
+    for name, upstream in options.upstreams.items():
         where = f"gateway.upstreams.{name}"
-        variable = about.get("key_env") if isinstance(about, Mapping) else None
-        if not isinstance(about, Mapping) or not isinstance(about.get("url"), str):
+        variable = upstream.get("key_env") if isinstance(upstream, Mapping) else None
+        if not isinstance(upstream, Mapping) or not isinstance(upstream.get("url"), str):
             says = f"{where} has no address"
             yield CheckFinding(grade="problem", about="gateway", says=says, cure=f"set '{where}.url'")
         elif isinstance(variable, str) and variable and not os.environ.get(variable):
@@ -201,19 +201,19 @@ def gateway(settings: Settings) -> Iterator[CheckFinding]:
 
 
 def models(settings: Settings) -> Iterator[CheckFinding]:
-    """Whether models that run on this machine are here and whole, and whether those elsewhere are named rightly."""
-    from recto.models import weights  # noqa: PLC0415  # only for who asks
+    """Checks that local models are complete, and that remote ones are configured."""
+    from recto.models import weights  # noqa: PLC0415
     from recto.models.chat import SMALL  # noqa: PLC0415
     from recto.models.embedders import ARCTIC  # noqa: PLC0415
 
-    wanted = {}
+    required = {}
     embedder, writer = settings.recall.embedder, settings.compress.model
     named = embedder.use == "arctic" and not embedder.path
     if named or (embedder.use == "auto" and weights.find(ARCTIC) is not None):
-        wanted[ARCTIC] = "recall.embedder.use"
+        required[ARCTIC] = "recall.embedder.use"
     if writer.use == "embedded" and not writer.path:
-        wanted[writer.model or SMALL] = "compress.model.use"
-    for name, setting in wanted.items():
+        required[writer.model or SMALL] = "compress.model.use"
+    for name, setting in required.items():
         try:
             weights.checked(name)
         except RectoError as error:
@@ -230,15 +230,15 @@ def models(settings: Settings) -> Iterator[CheckFinding]:
         yield CheckFinding(grade="fine", about="models", says=f"compress.model: {writer.use} {writer.model}".rstrip())
 
 
-def room(settings: Settings) -> Iterator[CheckFinding]:
-    """Whether there is room on the disk where transcripts and their index are kept."""
+def disk_space(settings: Settings) -> Iterator[CheckFinding]:
+    """Checks the free space on the disk of the store and its index."""
     path = Path(settings.store).expanduser()
-    folder = next(one for one in path.absolute().parents if one.exists())
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
     yield from check_disk(folder, "transcripts and index")
 
 
 def lock(settings: Settings) -> Iterator[CheckFinding]:
-    """Whether nobody holds the store so that nothing can be written."""
+    """Checks that no other program blocks writing."""
     from recto.stores.sqlite.lock import SideLock  # noqa: PLC0415
 
     file = Path(os.path.realpath(Path(settings.store).expanduser()) + "-lock")
@@ -256,29 +256,29 @@ def lock(settings: Settings) -> Iterator[CheckFinding]:
 
 
 def addresses(settings: Settings) -> list[Address]:
-    """Every address the settings name."""
+    """Returns every address in the settings."""
     from recto.models.chat import anthropic  # noqa: PLC0415
 
-    found = []
+    configured = []
     embedder, writer, webhook = settings.recall.embedder, settings.compress.model, settings.health.webhook
     if embedder.use == "endpoint":
-        found.append(("recall.embedder.url", embedder.url, embedder.seconds))
+        configured.append(("recall.embedder.url", embedder.url, embedder.seconds))
     if writer.use in ("openai", "anthropic"):
-        found.append(
+        configured.append(
             ("compress.model.url", writer.url or (anthropic.URL if writer.use == "anthropic" else ""), _SECONDS)
         )
     if webhook.url:
-        found.append(("health.webhook.url", webhook.url, webhook.seconds))
-    for name, about in settings.gateway.upstreams.items():
-        url = about.get("url") if isinstance(about, Mapping) else None
+        configured.append(("health.webhook.url", webhook.url, webhook.seconds))
+    for name, upstream in settings.gateway.upstreams.items():
+        url = upstream.get("url") if isinstance(upstream, Mapping) else None
         if isinstance(url, str):
-            found.append((f"gateway.upstreams.{name}.url", url, settings.gateway.connect_seconds))
-    return [Address(setting=setting, url=url, seconds=min(seconds, _SECONDS)) for setting, url, seconds in found]
+            configured.append((f"gateway.upstreams.{name}.url", url, settings.gateway.connect_seconds))
+    return [Address(setting=setting, url=url, seconds=min(seconds, _SECONDS)) for setting, url, seconds in configured]
 
 
 def _files(settings: Settings) -> list[Path]:
     path = Path(os.path.realpath(Path(settings.store).expanduser()))
-    return [path.parent, *(path.with_name(path.name + ending) for ending in _BESIDE)]
+    return [path.parent, *(path.with_name(path.name + ending) for ending in _SUFFIXES)]
 
 
 _SIGNS = {"fine": ("✓ ", "green"), "note": ("· ", "yellow"), "problem": ("✗ ", "red")}
@@ -303,24 +303,28 @@ def doctor_command(context: click.Context, mend: bool, offline: bool, as_json: b
     """
     if isinstance(context.obj, SettingsError):
         cure = "mend it; without settings nothing else can be looked at"
-        _tell([CheckFinding(grade="problem", about="settings", says=str(context.obj), cure=cure)], as_json)
+        _print_findings([CheckFinding(grade="problem", about="settings", says=str(context.obj), cure=cure)], as_json)
         context.exit(2)
     settings: Settings = context.obj
     config = context.parent.params.get("config") if context.parent else None
-    found = [one for about, check in checks_for(settings, config, offline=offline) for one in run_check(about, check)]
+    findings = [
+        finding
+        for about, check in settings_checks(settings, config, offline=offline)
+        for finding in run_check(about, check)
+    ]
     refused: RectoError | None = None
     try:
-        found += _of_the_store(settings, mend, offline)
-    except StoreError as error:  # the other findings are told before it
+        findings += _check_store(settings, mend, offline)
+    except StoreError as error:  # the other findings are printed first
         refused = error
-    _tell(worst_first(found), as_json)
+    _print_findings(worst_first(findings), as_json)
     if refused is not None:
         raise refused
-    if any(finding.grade == "problem" and not finding.mended for finding in found):
+    if any(finding.grade == "problem" and not finding.mended for finding in findings):
         context.exit(1)
 
 
-def _tell(findings: Sequence[CheckFinding], as_json: bool) -> None:
+def _print_findings(findings: Sequence[CheckFinding], as_json: bool) -> None:
     for finding in findings:
         if as_json:
             print_json(finding)
@@ -328,18 +332,20 @@ def _tell(findings: Sequence[CheckFinding], as_json: bool) -> None:
             out.print(_line(finding), soft_wrap=True)
 
 
-def _of_the_store(settings: Settings, mend: bool, offline: bool) -> list[CheckFinding]:
-    from recto.engine.doctor import Doctor  # noqa: PLC0415  # numpy only for who asks for it
+def _check_store(settings: Settings, mend: bool, offline: bool) -> list[CheckFinding]:
+    from recto.engine.doctor import Doctor  # noqa: PLC0415  # needs numpy
 
     quiet = offline and settings.recall.embedder.use == "endpoint"
     with closing(open_store(settings, create=False)) as store:
-        found = [
-            one for about, check in of_the_store(settings, store, offline=offline) for one in run_check(about, check)
+        findings = [
+            finding
+            for about, check in store_checks(settings, store, offline=offline)
+            for finding in run_check(about, check)
         ]
         with closing(make_indexer(settings, store)) as indexer:
             total = 2 * sum(summary.entries for summary in store.sessions()) if mend else 0
             with progress("mending", total) as advance:
-                return found + Doctor(indexer, advance=advance, offline=quiet).examine(repair=mend)
+                return findings + Doctor(indexer, advance=advance, offline=quiet).examine(repair=mend)
 
 
 def _line(finding: CheckFinding) -> Text:

@@ -1,4 +1,4 @@
-"""The command that shows how the turns of a session go: health."""
+"""`recto health`: measures, trends and alerts of a session's turns."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli.completion import sessions
-from recto.cli.console import out, print_json, safe, when
-from recto.cli.sessions import known_session
+from recto.cli.completion import complete_sessions
+from recto.cli.console import format_time, out, print_json, safe
+from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import build_health_report, open_store
 from recto.health.metrics import METRICS_BY_FIELD, Alert, TurnHealth
@@ -24,7 +24,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 @click.command("health")
-@click.argument("session", required=False, shell_complete=sessions)
+@click.argument("session", required=False, shell_complete=complete_sessions)
 @click.option("--turns", metavar="N", type=click.IntRange(1, 10_000), default=20, help="Look at the last N turns. [20]")
 @click.option("--json", "as_json", is_flag=True, help="The whole report as one JSON object.")
 @click.pass_obj
@@ -39,7 +39,7 @@ def health_command(settings: Settings, session: str | None, turns: int, as_json:
       recto health --turns 100 --json | jq .alerts
     """
     with closing(open_store(settings, create=False)) as store:
-        key = known_session(store, operator_key(session or settings.session, settings.tenant))
+        key = resolve_session(store, operator_key(session or settings.session, settings.tenant))
         report = build_health_report(settings, store, key, turns)
     if as_json:
         print_json(report)
@@ -50,7 +50,7 @@ def health_command(settings: Settings, session: str | None, turns: int, as_json:
 
 
 def print_health(report: HealthReport) -> None:
-    """How the last turns of a session went, and where that is heading."""
+    """Prints the measures of the last turns, their trends and alerts."""
     last = report.last
     if last is None:
         out.print("no turn of this session was measured: nobody asked Recto for its prompts", markup=False)
@@ -68,20 +68,20 @@ def print_health(report: HealthReport) -> None:
 
 
 def _turns(turns: Sequence[TurnHealth]) -> Table:
-    right = ("used", "left", "added", "ratio", "fidelity", "bloat", "prefix", "regret")
-    table = Table("turn", "when", *(Column(name, justify="right") for name in right))
-    for one in turns:
+    headings = ("used", "left", "added", "ratio", "fidelity", "bloat", "prefix", "regret")
+    table = Table("turn", "when", *(Column(name, justify="right") for name in headings))
+    for turn in turns:
         table.add_row(
-            f"{one.turn:,}",
-            when(one.ts)[-8:],
-            f"{one.utilization:.0%}",
-            f"{one.evicted:,}",
-            f"{one.burn:,}",
-            _told(one.ratio, lambda ratio: f"{ratio:.1f}x"),
-            _told(one.fidelity, lambda score: f"{score:.2f}"),
-            f"{one.bloat:.0%}",
-            f"{one.prefix:.0%}",
-            f"{one.regret:,}",
+            f"{turn.turn:,}",
+            format_time(turn.ts)[-8:],
+            f"{turn.utilization:.0%}",
+            f"{turn.evicted:,}",
+            f"{turn.burn:,}",
+            _format(turn.ratio, lambda ratio: f"{ratio:.1f}x"),
+            _format(turn.fidelity, lambda score: f"{score:.2f}"),
+            f"{turn.bloat:.0%}",
+            f"{turn.prefix:.0%}",
+            f"{turn.regret:,}",
         )
     return table
 
@@ -91,24 +91,24 @@ def _measures(trends: Sequence[Trend]) -> Table:
     for trend in trends:
         style = "" if trend.direction == "steady" else "red" if trend.worse else "green"
         metric = METRICS_BY_FIELD[trend.name]
-        shown = _share if metric.is_ratio else _number
+        format_value = _share if metric.is_ratio else _number
         sign = "+" if trend.delta is not None and trend.delta > 0 else ""
-        change = sign + _told(trend.delta, shown)
+        change = sign + _format(trend.delta, format_value)
         arrow = Text(_ARROWS[trend.direction], style=style)
-        table.add_row(metric.label, _told(trend.now, shown), change, arrow, sparkline(trend.values))
+        table.add_row(metric.label, _format(trend.now, format_value), change, arrow, sparkline(trend.values))
     return table
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """Values as little bars, from nothing or the lowest to the highest; a blank where there is none."""
+    """Renders values as bars, from 0 or the lowest to the highest; a blank for a missing value."""
     known = [value for value in values[-40:] if value is not None]
     low, high = min([0.0, *known]), max([0.0, *known])
     span = high - low or 1.0
-    return "".join(" " if one is None else _LEVELS[int((one - low) / span * 7.999)] for one in values[-40:])
+    return "".join(" " if value is None else _LEVELS[int((value - low) / span * 7.999)] for value in values[-40:])
 
 
-def _told(value: float | None, shown: Callable[[float], str]) -> str:
-    return "–" if value is None else shown(value)
+def _format(value: float | None, format_value: Callable[[float], str]) -> str:
+    return "–" if value is None else format_value(value)
 
 
 def _share(value: float) -> str:

@@ -1,7 +1,7 @@
-"""`recto hook`: what coding agents call by themselves, and how it gets into their settings.
+"""`recto hook`: hooks that coding agents call, and their entry in the agents' settings.
 
-A hook must never stand in the way of its host: whatever goes wrong is one line on standard error and exit code 0, and
-what takes too long is left. Exit code 2 would tell the host to stop what it is doing.
+A hook must never block its host: every error is one line on standard error with exit code 0, and slow work is
+abandoned. Exit code 2 would tell the host to stop.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from recto.adapters.coding_agents import (
     install,
     remove,
 )
-from recto.cli._common import started_as
+from recto.cli._common import program_command
 from recto.cli.console import out, safe
 from recto.config import Settings
 from recto.errors import RectoError
 
 AGENTS = {agent.name: agent for agent in (CLAUDE_CODE, CODEX)}
-_MOST_TOLD = 1 << 20
+_MAX_INPUT = 1 << 20
 _agent = click.argument("agent", type=click.Choice(list(AGENTS)))
 _project = click.option("--project", is_flag=True, help="The settings of the project in this folder.")
 _user = click.option("--user", is_flag=True, help="The settings of its user. [default]")
@@ -54,17 +54,17 @@ def hook_command() -> None:
 
 
 def _event_command(agent: CodingAgent) -> click.Command:
-    @click.command(agent.name, help=_ABOUT.format(agent=agent))
+    @click.command(agent.name, help=_HELP.format(agent=agent))
     @click.argument("event")
     @click.option("--seconds", type=float, default=50.0, show_default=True, help="Leave it after so long.")
     @click.pass_obj
     def called(settings: Settings | RectoError, event: str, seconds: float) -> None:
-        _in_time(agent, event, settings, seconds)
+        _run_with_timeout(agent, event, settings, seconds)
 
     return called
 
 
-_ABOUT = """What {agent.title} calls at an event; it is told the rest on standard input.
+_HELP = """What {agent.title} calls at an event; it is told the rest on standard input.
 
 Always ends with exit code 0: a hook that fails must not hold up its host. What went wrong is said on standard error.
 
@@ -74,38 +74,38 @@ Examples:
 """
 
 
-def _in_time(agent: CodingAgent, event: str, settings: Settings | RectoError, seconds: float) -> None:
-    """Prints what the hook has to say, unless it fails or is not ready in time."""
-    ended: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+def _run_with_timeout(agent: CodingAgent, event: str, settings: Settings | RectoError, seconds: float) -> None:
+    """Prints the hook's output, unless it fails or times out."""
+    result: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
     def work() -> None:
         try:
             if isinstance(settings, RectoError):
                 raise settings
-            told = HookInput.read(sys.stdin.read(_MOST_TOLD), event)
-            ended.put((answered(agent, told, settings), ""))
-        except Exception as error:  # noqa: BLE001  # whatever it is, the host goes on
-            ended.put(("", str(error) or type(error).__name__))
+            hook_input = HookInput.read(sys.stdin.read(_MAX_INPUT), event)
+            result.put((answered(agent, hook_input, settings), ""))
+        except Exception as error:  # noqa: BLE001  # a hook must not fail its host
+            result.put(("", str(error) or type(error).__name__))
 
     threading.Thread(target=work, daemon=True, name="hook").start()
     try:
-        said, wrong = ended.get(timeout=seconds)
+        output, problem = result.get(timeout=seconds)
     except queue.Empty:
-        _complain(f"not ready after {seconds:g} seconds; what was taken in so far is stored")
-        os._exit(0)  # nobody waits for threads that hang
-    if wrong:
-        _complain(wrong)
-    elif said:
-        click.echo(said)
+        _print_error(f"not ready after {seconds:g} seconds; what was taken in so far is stored")
+        os._exit(0)  # do not wait for hanging threads
+    if problem:
+        _print_error(problem)
+    elif output:
+        click.echo(output)
 
 
-def _complain(what: str) -> None:
+def _print_error(what: str) -> None:
     click.echo(f"recto hook: {safe(what)}", err=True)
     sys.stderr.flush()
 
 
-for _one in AGENTS.values():
-    hook_command.add_command(_event_command(_one))
+for _known_agent in AGENTS.values():
+    hook_command.add_command(_event_command(_known_agent))
 
 
 @hook_command.command("install")
@@ -128,18 +128,18 @@ def install_command(context: click.Context, agent: str, project: bool, user: boo
     """
     if isinstance(context.obj, RectoError):
         raise context.obj
-    chosen, path = AGENTS[agent], _path(agent, project, user)
-    program = started_as(context)
+    host, path = AGENTS[agent], _path(agent, project, user)
+    program = program_command(context)
     if only_print:
-        click.echo(json.dumps({"hooks": hooks_for(chosen, program)}, indent=2, ensure_ascii=False))
+        click.echo(json.dumps({"hooks": hooks_for(host, program)}, indent=2, ensure_ascii=False))
         return
-    kept = install(chosen, program, path)
-    if kept is None:
-        _say(f"{chosen.title} has Recto's hooks already: {path}")
+    backup = install(host, program, path)
+    if backup is None:
+        _print_line(f"{host.title} has Recto's hooks already: {path}")
         return
-    _say(f"{chosen.title} has Recto's hooks now: {path}")
-    _say_kept(kept, path)
-    _say(chosen.then or f"Sessions that {chosen.title} begins from now on use them.")
+    _print_line(f"{host.title} has Recto's hooks now: {path}")
+    _print_backup(backup, path)
+    _print_line(host.then or f"Sessions that {host.title} begins from now on use them.")
 
 
 @hook_command.command("remove")
@@ -153,13 +153,13 @@ def remove_command(agent: str, project: bool, user: bool) -> None:
     Examples:
       recto hook remove claude-code
     """
-    chosen, path = AGENTS[agent], _path(agent, project, user)
-    kept = remove(chosen, path)
-    if kept is None:
-        _say(f"{chosen.title} has no hooks of Recto: {path}")
+    host, path = AGENTS[agent], _path(agent, project, user)
+    backup = remove(host, path)
+    if backup is None:
+        _print_line(f"{host.title} has no hooks of Recto: {path}")
         return
-    _say(f"Recto's hooks are out of {path}")
-    _say_kept(kept, path)
+    _print_line(f"Recto's hooks are out of {path}")
+    _print_backup(backup, path)
 
 
 def _path(agent: str, project: bool, user: bool) -> Path:
@@ -168,10 +168,10 @@ def _path(agent: str, project: bool, user: bool) -> Path:
     return file_of(AGENTS[agent], project=Path.cwd() if project else None)
 
 
-def _say_kept(kept: Path, path: Path) -> None:
-    if kept != path.resolve():
-        _say(f"As it was: {kept}")
+def _print_backup(backup: Path, path: Path) -> None:
+    if backup != path.resolve():
+        _print_line(f"As it was: {backup}")
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     out.print(safe(line), markup=False, soft_wrap=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import click
 
-from recto.cli.completion import models, sessions
+from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import err, out, progress, safe
-from recto.cli.sessions import known_session
+from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import make_importer, open_store
 from recto.engine.exporter import Advance, export_messages, export_original, export_recto
@@ -29,13 +29,13 @@ from recto.transcript.protocols import TranscriptStore
 @click.option(
     "--session",
     metavar="KEY",
-    shell_complete=sessions,
+    shell_complete=complete_sessions,
     help="Import into this session. [default: as the file names it]",
 )
 @click.option(
     "--model",
     metavar="NAME",
-    shell_complete=models,
+    shell_complete=complete_models,
     help="Count tokens as this model does. [default: as the file names it]",
 )
 @click.option("--keep-going", is_flag=True, help="Keep unreadable lines as they are, report them, and read the rest.")
@@ -60,16 +60,16 @@ def import_command(
         importer = make_importer(settings, store, model)
         with progress("importing", 2 * sum(file.stat().st_size for file in files), of_bytes=True) as advance:
             for file in files:
-                done = importer.import_file(file, session=session, keep_going=keep_going, advance=advance)
-                problems += len(done.problems)
-                _tell(done, as_json)
+                imported = importer.import_file(file, session=session, keep_going=keep_going, advance=advance)
+                problems += len(imported.problems)
+                _print_imported(imported, as_json)
     if problems:
         click.get_current_context().exit(1)
 
 
 @click.command("export")
-@click.argument("sessions", nargs=-1, shell_complete=sessions)
-@click.option("--all", "every", is_flag=True, help="Every session of the store (only as recto).")
+@click.argument("sessions", nargs=-1, shell_complete=complete_sessions)
+@click.option("--all", "all_sessions", is_flag=True, help="Every session of the store (only as recto).")
 @click.option(
     "--as",
     "form",
@@ -82,7 +82,7 @@ def import_command(
 @click.option("--force", is_flag=True, help="Replace the output file if there is one.")
 @click.pass_obj
 def export_command(
-    settings: Settings, sessions: tuple[str, ...], every: bool, form: str, output: Path | None, force: bool
+    settings: Settings, sessions: tuple[str, ...], all_sessions: bool, form: str, output: Path | None, force: bool
 ) -> None:
     """Gives sessions out again.
 
@@ -95,8 +95,8 @@ def export_command(
     if output and output.exists() and not force:
         raise click.UsageError(f"'{output}' exists; replace it with --force")
     with closing(open_store(settings, create=False)) as store:
-        keys = [known_session(store, name) for name in sessions or (() if every else (settings.session,))]
-        if every:
+        keys = [resolve_session(store, name) for name in sessions or (() if all_sessions else (settings.session,))]
+        if all_sessions:
             keys = [summary.session for summary in list_sessions(store)]
         if len(keys) != 1 and form != "recto":
             raise click.UsageError(f"--as {form} takes one session")
@@ -116,7 +116,7 @@ def _export(store: TranscriptStore, keys: list[str], form: str, advance: Advance
 
 
 def write_out(pieces: Iterable[bytes], output: Path | None) -> None:
-    """All of it or nothing: a file appears under its name only when it is whole and on the disk."""
+    """Writes everything or nothing: the file appears under its name only when it is complete and on the disk."""
     if output is None:
         sys.stdout.buffer.writelines(pieces)
         return
@@ -137,21 +137,26 @@ def write_out(pieces: Iterable[bytes], output: Path | None) -> None:
         raise
 
 
-def _tell(done: ImportResult, as_json: bool) -> None:
+def _print_imported(imported: ImportResult, as_json: bool) -> None:
     if as_json:
-        problems = [{"line": problem.line, "reason": problem.reason} for problem in done.problems]
-        row = {"file": done.source, "format": done.reader, "sessions": done.sessions, "entries": done.entries}
-        click.echo(json.dumps(row | {"new": done.new, "problems": problems}))
+        problems = [{"line": problem.line, "reason": problem.reason} for problem in imported.problems]
+        row = {
+            "file": imported.source,
+            "format": imported.reader,
+            "sessions": imported.sessions,
+            "entries": imported.entries,
+        }
+        click.echo(json.dumps(row | {"new": imported.new, "problems": problems}))
         return
-    where = done.sessions[0] if len(done.sessions) == 1 else f"{len(done.sessions):,} sessions"
+    where = imported.sessions[0] if len(imported.sessions) == 1 else f"{len(imported.sessions):,} sessions"
     out.print(
-        f"{safe(done.source)}: {done.entries:,} entries ({done.new:,} new) into {safe(where)}",
+        f"{safe(imported.source)}: {imported.entries:,} entries ({imported.new:,} new) into {safe(where)}",
         markup=False,
         soft_wrap=True,
     )
-    for problem in done.problems:
+    for problem in imported.problems:
         err.print(
-            f"{safe(done.source)}, line {problem.line}: kept as it is: {safe(problem.reason)}",
+            f"{safe(imported.source)}, line {problem.line}: kept as it is: {safe(problem.reason)}",
             markup=False,
             soft_wrap=True,
         )

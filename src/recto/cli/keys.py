@@ -1,4 +1,4 @@
-"""Commands about keys of the gateway: keys add, keys list, keys revoke."""
+"""Commands for the gateway's API keys: keys add, keys list, keys revoke."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from recto.cli.console import err, out, print_json, safe, when
+from recto.cli.console import err, format_time, out, print_json, safe
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store
 from recto.gateway.api_keys import RIGHTS, Key, Keys, Right
@@ -55,7 +55,7 @@ def add_command(
     tenant: str | None,
     expires_days: int | None,
     as_json: bool,
-    **more: object,
+    **options: object,
 ) -> None:
     """Makes a key. Its secret is shown now and never again: only a hash of it is kept.
 
@@ -69,8 +69,8 @@ def add_command(
       recto keys add operator --right ask --right read --right change
     """
     clock = SystemClock()
-    limits = {("requests_per_minute" if option == "rpm" else option): value for option, value in more.items()}
-    wanted = Key(
+    limits = {("requests_per_minute" if option == "rpm" else option): value for option, value in options.items()}
+    requested = Key(
         name=name,
         rights=frozenset(cast(tuple[Right, ...], rights) or ("ask",)),
         tenant=settings.tenant if tenant is None else tenant,
@@ -78,13 +78,13 @@ def add_command(
         **limits,  # type: ignore[arg-type]  # options of the same names and types
     )
     with closing(open_store(settings)) as store:
-        key, secret = Keys(store, clock).add(wanted)
+        key, secret = Keys(store, clock).add(requested)
     if as_json:
         print_json(key, rights=_rights(key), secret=secret)
         return
     click.echo(secret)
-    told = err if not out.is_terminal else out
-    told.print(f"This is the secret of key {key.id}, '{safe(key.name)}'. It is not shown again.", markup=False)
+    console = err if not out.is_terminal else out
+    console.print(f"This is the secret of key {key.id}, '{safe(key.name)}'. It is not shown again.", markup=False)
 
 
 @keys_command.command("list")
@@ -100,16 +100,16 @@ def list_command(settings: Settings, as_json: bool) -> None:
     """
     clock = SystemClock()
     with closing(open_store(settings, create=False)) as store:
-        found = Keys(store, clock).list()
+        keys = Keys(store, clock).list()
     table = Table("id", "name", "rights", "tenant", "agent", "limits", "state")
-    for key in found:
+    for key in keys:
         if as_json:
             print_json(key, rights=_rights(key))
         else:
             texts = (key.name, " ".join(_rights(key)), key.tenant, key.agent, _limits(key))
             table.add_row(key.id, *(Text(safe(text)) for text in texts), _state(key, clock.now()))
     if not as_json:
-        out.print(table if found else "There are no keys yet. 'recto keys add NAME' makes one.")
+        out.print(table if keys else "There are no keys yet. 'recto keys add NAME' makes one.")
 
 
 @keys_command.command("revoke")
@@ -136,14 +136,14 @@ def _rights(key: Key) -> list[str]:
 
 
 def _limits(key: Key) -> str:
-    found = []
+    limits = []
     if key.requests_per_minute:
-        found.append(f"{key.requests_per_minute:,} a minute")
+        limits.append(f"{key.requests_per_minute:,} a minute")
     if key.concurrency:
-        found.append(f"{key.concurrency:,} at once")
+        limits.append(f"{key.concurrency:,} at once")
     if key.body_bytes:
-        found.append(f"{key.body_bytes:,} bytes")
-    return ", ".join(found)
+        limits.append(f"{key.body_bytes:,} bytes")
+    return ", ".join(limits)
 
 
 def _state(key: Key, now: int) -> str:
@@ -151,4 +151,4 @@ def _state(key: Key, now: int) -> str:
         return "revoked"
     if not key.is_live(now):
         return "expired"
-    return f"until {when(key.expires)}" if key.expires else "in use"
+    return f"until {format_time(key.expires)}" if key.expires else "in use"

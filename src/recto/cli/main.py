@@ -1,7 +1,7 @@
-"""The `recto` command. A person's mistake ends in one line and an exit code, never in a traceback.
+"""The `recto` command. A user error ends in one line and an exit code, never in a traceback.
 
-Exit codes: 0 done; 1 done, but something was found that should be looked at; 2 the command or a setting is wrong;
-3 the input cannot be taken; 4 the store or the gateway refused or failed.
+Exit codes: 0 done; 1 done, but something was found that needs attention; 2 the command or a setting is wrong; 3 the
+input was refused; 4 the store or the gateway refused or failed.
 """
 
 from __future__ import annotations
@@ -59,28 +59,28 @@ COMMANDS = {
     "unpin": "recto.cli.pin",
     "verify": "recto.cli.sessions",
 }
-"""Each command, and the module it is in; only that of the one that is called is loaded."""
+"""The module of each command; only the module of the called command is loaded."""
 _WITHOUT_SETTINGS = ("doctor", "completion", "hook")
-"""Commands that work where settings are wrong."""
+"""Commands that work with broken settings."""
 
 
-class Late(click.Group):
-    """A group that loads a command when it is asked for."""
+class LazyGroup(click.Group):
+    """A group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All there are, by name."""
+        """Returns the names of all commands."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The one with a name."""
+        """Imports and returns a command."""
         if cmd_name not in COMMANDS:
             return None
         module = import_module(COMMANDS[cmd_name])
-        found: click.Command = getattr(module, f"{cmd_name}_command")
-        return found
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
 
 
-@click.group(cls=Late, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="recto")
 @click.option("--store", metavar="PATH", help="Where transcripts are kept. [default: ~/.recto/transcript.db]")
 @click.option("--config", metavar="FILE", help="A YAML file of settings.")
@@ -105,7 +105,7 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
     except SettingsError as error:
         if context.invoked_subcommand not in _WITHOUT_SETTINGS:
             raise
-        context.obj = error  # a finding for the doctor, and the others do without
+        context.obj = error  # `doctor` reports it, the other two do not need settings
 
 
 def main() -> None:
@@ -116,11 +116,11 @@ def main() -> None:
         err.print("stopped")
         code = 130
     except click.ClickException as error:
-        error.message = safe(error.message)  # type: ignore[misc]  # it may quote anything that was typed
+        error.message = safe(error.message)  # type: ignore[misc]  # it may quote user input
         error.show()
         code = error.exit_code
     except BrokenPipeError:
-        # Whoever was reading has gone; without this Python complains once more while it shuts down.
+        # The reader of the pipe is gone; without this Python reports it again at shutdown.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except RectoError as error:
@@ -139,13 +139,13 @@ def _exit_code(error: RectoError) -> int:
         case StoreError():
             return EXIT_STORE
         case RequestRefused():
-            return _refused(error.status)
+            return _refused_exit_code(error.status)
         case _:
             return EXIT_FOUND
 
 
-def _refused(status: int) -> int:
-    """How a command ends that a gateway refused: wrong is the key or the name, the input, or the gateway itself."""
+def _refused_exit_code(status: int) -> int:
+    """Maps the status of a gateway's refusal: a wrong key or name, wrong input, or a failure of the gateway."""
     if status in (401, 403, 404):
         return EXIT_USAGE
     return EXIT_INPUT if 400 <= status < 500 and status != 429 else EXIT_STORE

@@ -1,4 +1,4 @@
-"""`recto mcp`: the MCP server over standard input and output, and how it gets into a client."""
+"""`recto mcp`: the MCP server over standard input and output, and its entry in the settings of clients."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from recto.cli._common import MCP, need, started_as
-from recto.cli.completion import models, sessions
+from recto.cli._common import MCP_PACKAGES, program_command, require_packages
+from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import out, safe
 from recto.config import Settings
 from recto.mcp.client_config import BY_NAME, CLIENTS, Local, McpClient, Remote, Server, add, remove, text_for
 
-_client = click.argument("client", type=click.Choice([one.name for one in CLIENTS]))
+_client = click.argument("client", type=click.Choice([known.name for known in CLIENTS]))
 _file = click.option(
     "--file",
     metavar="FILE",
@@ -25,8 +25,10 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 @click.group("mcp", invoke_without_command=True)
-@click.option("--session", metavar="KEY", shell_complete=sessions, help="The session that is meant without a name.")
-@click.option("--model", metavar="NAME", shell_complete=models, help="As this model would see it.")
+@click.option(
+    "--session", metavar="KEY", shell_complete=complete_sessions, help="The session that is meant without a name."
+)
+@click.option("--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it.")
 @click.option("--read-only", is_flag=True, help="Offer no tool that changes anything.")
 @click.pass_context
 def mcp_command(context: click.Context, session: str | None, model: str | None, read_only: bool) -> None:
@@ -42,12 +44,12 @@ def mcp_command(context: click.Context, session: str | None, model: str | None, 
     """
     if context.invoked_subcommand is not None:
         return
-    need("mcp", MCP, "mcp")
-    from recto.mcp.stdio import serve  # noqa: PLC0415  # only for who has the packages
+    require_packages("mcp", MCP_PACKAGES, "mcp")
+    from recto.mcp.stdio import serve  # noqa: PLC0415  # the packages are optional
 
     settings: Settings = context.obj
-    chosen = replace(settings, session=session or settings.session, model=model or settings.model)
-    serve(chosen, read_only=read_only)
+    server_settings = replace(settings, session=session or settings.session, model=model or settings.model)
+    serve(server_settings, read_only=read_only)
 
 
 @mcp_command.command("add")
@@ -78,23 +80,23 @@ def add_command(
       recto mcp add codex --url http://127.0.0.1:8642 --key-env RECTO_KEY
       recto mcp add vscode --print
     """
-    chosen = BY_NAME[client]
+    target = BY_NAME[client]
     server = _remote(url, key_env) if url else _local(context)
     if only_print:
-        click.echo(text_for(chosen, server), nl=False)
+        click.echo(text_for(target, server), nl=False)
         return
-    path = _path(chosen, file)
-    kept = add(chosen, server, path)
-    if kept is None:
-        _say(f"{chosen.title} knows Recto already: {path}")
+    path = _path(target, file)
+    backup = add(target, server, path)
+    if backup is None:
+        _print_line(f"{target.title} knows Recto already: {path}")
         return
-    _say(f"{chosen.title} knows Recto now: {path}")
-    _say_kept(kept, path)
+    _print_line(f"{target.title} knows Recto now: {path}")
+    _print_backup(backup, path)
     if url:
-        asks = "it asks for the key" if chosen.asks else f"put the key into the variable {key_env}"
-        _say(f"Start {chosen.title} anew; {asks} ('recto keys add NAME --right read' makes one).")
+        asks = "it asks for the key" if target.asks else f"put the key into the variable {key_env}"
+        _print_line(f"Start {target.title} anew; {asks} ('recto keys add NAME --right read' makes one).")
     else:
-        _say(f"Start {chosen.title} anew.")
+        _print_line(f"Start {target.title} anew.")
 
 
 @mcp_command.command("remove")
@@ -107,27 +109,27 @@ def remove_command(client: str, file: Path | None) -> None:
     Examples:
       recto mcp remove claude-code
     """
-    chosen = BY_NAME[client]
-    path = _path(chosen, file)
-    kept = remove(chosen, path)
-    if kept is None:
-        _say(f"{chosen.title} does not know Recto: {path}")
+    target = BY_NAME[client]
+    path = _path(target, file)
+    backup = remove(target, path)
+    if backup is None:
+        _print_line(f"{target.title} does not know Recto: {path}")
         return
-    _say(f"Recto is out of {path}")
-    _say_kept(kept, path)
+    _print_line(f"Recto is out of {path}")
+    _print_backup(backup, path)
 
 
 def _local(context: click.Context) -> Server:
-    """The command that starts this very Recto, with what was asked of it."""
+    """Returns the command that starts this installation, with the options of the call."""
     group = context.parent
-    program, *given = started_as(context)
-    given.append("mcp")
+    program, *arguments = program_command(context)
+    arguments.append("mcp")
     for name in ("session", "model"):
         if value := (group.params.get(name) if group else None):
-            given += [f"--{name}", value]
+            arguments += [f"--{name}", value]
     if group and group.params.get("read_only"):
-        given.append("--read-only")
-    return Local(command=program, arguments=tuple(given))
+        arguments.append("--read-only")
+    return Local(command=program, arguments=tuple(arguments))
 
 
 def _remote(url: str, key_env: str) -> Server:
@@ -143,10 +145,10 @@ def _path(client: McpClient, file: Path | None) -> Path:
     return file or Path.home() / client.path
 
 
-def _say_kept(kept: Path, path: Path) -> None:
-    if kept != path.resolve():
-        _say(f"As it was: {kept}")
+def _print_backup(backup: Path, path: Path) -> None:
+    if backup != path.resolve():
+        _print_line(f"As it was: {backup}")
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     out.print(safe(line), markup=False, soft_wrap=True)

@@ -1,7 +1,6 @@
 """Commands of durable memory: memory list, show, propose, proposals, approve, reject, retire, check; consolidate.
 
-What is to be approved is shown as the exact bytes it would have, with everything that cannot be seen made visible, and
-an approval names the digest of those bytes.
+An approval shows the exact bytes that will be stored, with invisible characters made visible, and names their digest.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli.completion import sessions
-from recto.cli.console import err, one_line, out, print_json, progress, safe, when
-from recto.cli.sessions import known_session
+from recto.cli.completion import complete_sessions
+from recto.cli.console import err, format_time, one_line, out, print_json, progress, safe
+from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import make_consolidator, make_indexer, open_memory, open_store
 from recto.continuity.memory.consolidation import Consolidator, Cycle
@@ -38,28 +37,31 @@ from recto.transcript.session_keys import is_memory_session, reach_of, session_i
 from recto.transcript.tenancy import TenantStore, tenant_key
 
 _session_option = click.option(
-    "--session", metavar="KEY", shell_complete=sessions, help="The agent of this session. [default: the settings']"
+    "--session",
+    metavar="KEY",
+    shell_complete=complete_sessions,
+    help="The agent of this session. [default: the settings']",
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 _by_option = click.option("--by", default="", metavar="NAME", help="Who decides. [default: your name on this machine]")
 
 
 @contextmanager
-def opened(settings: Settings, session: str | None) -> Iterator[Memories]:
-    """The memory of an agent; what a killed process left undone is done first."""
+def open_memories(settings: Settings, session: str | None) -> Iterator[Memories]:
+    """Opens the memory of an agent and completes what a killed process left unfinished."""
     with closing(open_store(settings, create=False)) as store:
-        memories = open_memory(_chosen(settings, store, session), store)
+        memories = open_memory(_session_settings(settings, store, session), store)
         for line in memories.reconcile():
             err.print(safe(line), markup=False)
         yield memories
 
 
-def _chosen(settings: Settings, store: TranscriptStore, session: str | None) -> Settings:
-    """The settings with the session that was named. Without a tenant it may be named as it is stored."""
+def _session_settings(settings: Settings, store: TranscriptStore, session: str | None) -> Settings:
+    """Returns the settings with the named session. Without a tenant it may be a stored key."""
     name = session or settings.session
     key = tenant_key(name, settings.tenant) if session is not None or tenant_of(name) else ""
     if key:
-        known_session(store, key)
+        resolve_session(store, key)
     if tenant_of(key) and not settings.tenant:
         return replace(settings, session=session_in(key), tenant=tenant_of(key))
     return replace(settings, session=name)
@@ -78,11 +80,11 @@ def memory_command() -> None:
 
 
 @memory_command.command("list")
-@click.option("--all", "everything", is_flag=True, help="What was retired too.")
+@click.option("--all", "include_retired", is_flag=True, help="What was retired too.")
 @_session_option
 @_json_option
 @click.pass_obj
-def list_command(settings: Settings, everything: bool, session: str | None, as_json: bool) -> None:
+def list_command(settings: Settings, include_retired: bool, session: str | None, as_json: bool) -> None:
     """Lists what is remembered, the strongest first.
 
     \b
@@ -91,20 +93,28 @@ def list_command(settings: Settings, everything: bool, session: str | None, as_j
       recto memory list --all --json | jq -r .title
     """
     table = Table("id", "kind", Column("strength", justify="right"), Column("used", justify="right"), "what", "")
-    with opened(settings, session) as memories:
+    with open_memories(settings, session) as memories:
         now = memories.clock.now()
-        listed = sorted(memories.remembered(retired=everything), key=lambda one: -strength(one.memory, now))
-        for one in listed:
+        listed = sorted(
+            memories.remembered(retired=include_retired), key=lambda remembered: -strength(remembered.memory, now)
+        )
+        for remembered in listed:
             if as_json:
-                _print_memory_json(one, now)
-            about = f"retired: {one.retired}" if one.retired else "changed since approved" if one.edited else ""
+                _print_memory_json(remembered, now)
+            state = (
+                f"retired: {remembered.retired}"
+                if remembered.retired
+                else "changed since approved"
+                if remembered.edited
+                else ""
+            )
             table.add_row(
-                one.memory.id,
-                one.memory.kind,
-                f"{strength(one.memory, now):.2f}",
-                str(one.memory.hits),
-                Text(one_line(one.memory.title, 80)),
-                Text(one_line(about, 40)),
+                remembered.memory.id,
+                remembered.memory.kind,
+                f"{strength(remembered.memory, now):.2f}",
+                str(remembered.memory.hits),
+                Text(one_line(remembered.memory.title, 80)),
+                Text(one_line(state, 40)),
             )
     if not as_json:
         out.print(table if table.row_count else "Nothing is remembered. 'recto memory proposals' shows what waits.")
@@ -123,22 +133,25 @@ def show_command(settings: Settings, id: str, session: str | None, as_json: bool
       recto memory show 3f2a91c0d4e5b6a7
       recto memory show 90ab12cd34ef --json | jq -r .text
     """
-    with opened(settings, session) as memories:
-        known = memories.decisions
-        if any(one.startswith(id) for one in known.noted if one not in known.decided) and len(id) >= 4:
+    with open_memories(settings, session) as memories:
+        decisions = memories.decisions
+        if (
+            any(proposal_id.startswith(id) for proposal_id in decisions.noted if proposal_id not in decisions.decided)
+            and len(id) >= 4
+        ):
             proposal = memories.proposal(id)
             if as_json:
                 print_json(proposal)
             else:
                 print_proposal(proposal)
             return
-        found = memories.get(id)
+        remembered = memories.get(id)
         if as_json:
-            _print_memory_json(found, memories.clock.now())
+            _print_memory_json(remembered, memories.clock.now())
         else:
-            _print_page(known.current[found.memory.id].text)
-            by = f"approved by {found.approved_by} ({found.how}) on {when(found.approved)}"
-            out.print(safe(f"{by}; {found.path or 'no page here'}"), markup=False, soft_wrap=True)
+            _print_page(decisions.current[remembered.memory.id].text)
+            by = f"approved by {remembered.approved_by} ({remembered.how}) on {format_time(remembered.approved)}"
+            out.print(safe(f"{by}; {remembered.path or 'no page here'}"), markup=False, soft_wrap=True)
 
 
 @memory_command.command("propose")
@@ -158,7 +171,7 @@ def propose_command(
     text: str,
     session: str | None,
     as_json: bool,
-    **given: Any,  # noqa: ANN401  # the options of a suggestion
+    **options: Any,  # noqa: ANN401  # the options of a suggestion
 ) -> None:
     """Proposes that something be remembered. It is not, until the proposal is approved.
 
@@ -167,12 +180,12 @@ def propose_command(
       recto memory propose preference "Answer in German." --critical
       recto memory propose decision "We use SQLite." --source recto://agent:default:main/57
     """
-    with opened(settings, session) as memories:
-        made = memories.propose(kind, text, by="person", why="proposed on the command line", **given)
+    with open_memories(settings, session) as memories:
+        proposal = memories.propose(kind, text, by="person", why="proposed on the command line", **options)
         if as_json:
-            print_json(made)
+            print_json(proposal)
         else:
-            print_proposal(made)
+            print_proposal(proposal)
 
 
 @memory_command.command("proposals")
@@ -188,12 +201,19 @@ def proposals_command(settings: Settings, session: str | None, as_json: bool) ->
       recto memory proposals --json | jq -r '.id + " " + .digest'
     """
     table = Table("proposal", "to", "kind", "by", "what", "")
-    with opened(settings, session) as memories:
-        for one in memories.proposals():
+    with open_memories(settings, session) as memories:
+        for proposal in memories.proposals():
             if as_json:
-                print_json(one)
-            flags = ", ".join(f"{flag.kind} of {flag.id}" for flag in one.flags[:2])
-            table.add_row(one.id, one.action, one.memory.kind, one.by, Text(one_line(one.memory.title, 70)), flags)
+                print_json(proposal)
+            flags = ", ".join(f"{flag.kind} of {flag.id}" for flag in proposal.flags[:2])
+            table.add_row(
+                proposal.id,
+                proposal.action,
+                proposal.memory.kind,
+                proposal.by,
+                Text(one_line(proposal.memory.title, 70)),
+                flags,
+            )
     if not as_json:
         out.print(table if table.row_count else "Nothing waits for a decision.")
 
@@ -217,22 +237,22 @@ def approve_command(
       recto memory approve 3f2a91c0d4e5b6a7
       recto memory approve 3f2a91c0d4e5b6a7 --digest "$(recto memory show 3f2a91c0d4e5b6a7 --json | jq -r .digest)"
     """
-    with opened(settings, session) as memories:
-        found = memories.proposal(proposal)
+    with open_memories(settings, session) as memories:
+        opened_proposal = memories.proposal(proposal)
         if not digest:
             if not sys.stdin.isatty():
-                raise click.UsageError(f"name the digest that was shown: recto memory show {found.id}")
-            print_proposal(found)
+                raise click.UsageError(f"name the digest that was shown: recto memory show {opened_proposal.id}")
+            print_proposal(opened_proposal)
             click.confirm("Approve exactly this?", abort=True)
-            digest = found.digest
-        approval = memories.approve(found.id, digest, by or _who())
+            digest = opened_proposal.digest
+        approval = memories.approve(opened_proposal.id, digest, by or _user_name())
         with closing(make_indexer(settings, memories.store)) as indexer:
             indexer.try_catch_up(memories.home, settings.recall.index_seconds)
         path = memories.get(approval.memory.id).path
         if as_json:
             print_json(approval_result(approval), path=path)
         else:
-            done = "retired" if found.action == "retire" else "remembered"
+            done = "retired" if opened_proposal.action == "retire" else "remembered"
             out.print(safe(f"{done}: {approval.memory.id} in {path}"), markup=False, soft_wrap=True)
 
 
@@ -250,10 +270,10 @@ def reject_command(settings: Settings, proposal: str, why: str, by: str, session
     Examples:
       recto memory reject 3f2a91c0d4e5b6a7 --why "only meant for that day"
     """
-    with opened(settings, session) as memories:
-        found = memories.proposal(proposal)
-        entry = memories.reject(found.id, by or _who(), why)
-        _tell("rejected", "proposal", found.id, entry, as_json)
+    with open_memories(settings, session) as memories:
+        opened_proposal = memories.proposal(proposal)
+        entry = memories.reject(opened_proposal.id, by or _user_name(), why)
+        _print_done("rejected", "proposal", opened_proposal.id, entry, as_json)
 
 
 @memory_command.command("retire")
@@ -270,10 +290,10 @@ def retire_command(settings: Settings, id: str, why: str, by: str, session: str 
     Examples:
       recto memory retire 90ab12cd34ef --why "we moved to PostgreSQL"
     """
-    with opened(settings, session) as memories:
-        found = memories.get(id)
-        entry = memories.retire(found.memory.id, by or _who(), why)
-        _tell("retired", "memory", found.memory.id, entry, as_json)
+    with open_memories(settings, session) as memories:
+        remembered = memories.get(id)
+        entry = memories.retire(remembered.memory.id, by or _user_name(), why)
+        _print_done("retired", "memory", remembered.memory.id, entry, as_json)
 
 
 @memory_command.command("check")
@@ -292,25 +312,25 @@ def check_command(settings: Settings, propose: bool, restore: bool, session: str
       recto memory check
       recto memory check --propose
     """
-    with opened(settings, session) as memories:
-        made, refused = propose_changes(memories) if propose else ([], [])
+    with open_memories(settings, session) as memories:
+        proposed, refused = propose_changes(memories) if propose else ([], [])
         restored = restore_pages(memories) if restore else []
-        found = [*refused, *look(memories)]
-    for finding in found:
+        findings = [*refused, *look(memories)]
+    for finding in findings:
         if as_json:
             print_json(finding)
         else:
             out.print(safe(f"{finding.about}: {finding.where}: {finding.says}"), markup=False, soft_wrap=True)
-    for line in (*(f"proposed: {one.id}" for one in made), *(f"written: {id}" for id in restored)):
+    for line in (*(f"proposed: {proposal.id}" for proposal in proposed), *(f"written: {id}" for id in restored)):
         err.print(line, markup=False)
-    if not as_json and not found:
+    if not as_json and not findings:
         out.print("Pages and approvals agree.")
-    if found:
+    if findings:
         click.get_current_context().exit(1)
 
 
 @click.command("consolidate")
-@click.argument("session", required=False, shell_complete=sessions)
+@click.argument("session", required=False, shell_complete=complete_sessions)
 @click.option("--dry-run", is_flag=True, help="Show what would be proposed, and write nothing at all.")
 @click.option("--due", is_flag=True, help="Only if memory.every_hours have passed since the last cycle.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
@@ -328,40 +348,42 @@ def consolidate_command(settings: Settings, session: str | None, dry_run: bool, 
       recto consolidate --due
     """
     with closing(open_store(settings, create=False)) as store:
-        chosen = _chosen(settings, store, session)
-        key = TenantStore(store, chosen.tenant).key(chosen.session)
-        keys = [known_session(store, key)] if session else _reviewed(store, key)
+        session_settings = _session_settings(settings, store, session)
+        key = TenantStore(store, session_settings.tenant).key(session_settings.session)
+        keys = [resolve_session(store, key)] if session else _sessions_to_review(store, key)
         if dry_run or not settings.recall.enabled:
-            _consolidate(make_consolidator(chosen, store), keys, dry_run=dry_run, due=due, as_json=as_json)
+            _consolidate(make_consolidator(session_settings, store), keys, dry_run=dry_run, due=due, as_json=as_json)
         else:
-            with closing(make_indexer(chosen, store)) as indexer:
-                one = make_consolidator(chosen, store, indexer)
-                _consolidate(one, keys, dry_run=False, due=due, as_json=as_json)
+            with closing(make_indexer(session_settings, store)) as indexer:
+                consolidator = make_consolidator(session_settings, store, indexer)
+                _consolidate(consolidator, keys, dry_run=False, due=due, as_json=as_json)
 
 
-def _reviewed(store: TranscriptStore, key: str) -> list[str]:
+def _sessions_to_review(store: TranscriptStore, key: str) -> list[str]:
     reach = reach_of(key, "agent")
     return [
-        one.session for one in store.sessions() if reach.contains(one.session) and not is_memory_session(one.session)
+        summary.session
+        for summary in store.sessions()
+        if reach.contains(summary.session) and not is_memory_session(summary.session)
     ]
 
 
-def _consolidate(one: Consolidator, keys: list[str], *, dry_run: bool, due: bool, as_json: bool) -> None:
-    if due and not one.is_due():
+def _consolidate(consolidator: Consolidator, keys: list[str], *, dry_run: bool, due: bool, as_json: bool) -> None:
+    if due and not consolidator.is_due():
         err.print("not due yet; 'memory.every_hours' says how often", markup=False)
         return
     if not keys:
         raise InputError("there is no session to review; 'recto sessions' lists what is stored")
-    with progress("reviewing", sum(map(one.waiting, keys))) as advance:
-        cycle = one.run(keys, dry_run=dry_run, advance=advance)
+    with progress("reviewing", sum(map(consolidator.waiting, keys))) as advance:
+        cycle = consolidator.run(keys, dry_run=dry_run, advance=advance)
     if as_json:
         click.echo(json.dumps(_cycle_as_json(cycle)))
         return
     count = sum(cycle.sessions.values())
     out.print(f"{count:,} new entries of {len(cycle.sessions)} of {len(keys)} sessions reviewed", markup=False)
-    for made in cycle.proposed:
-        done = "approved by rule" if made.id in cycle.approved else f"to {made.action}"
-        line = f"{made.id}  {done}  {made.memory.kind}: {one_line(made.memory.title, 80)}"
+    for proposal in cycle.proposed:
+        done = "approved by rule" if proposal.id in cycle.approved else f"to {proposal.action}"
+        line = f"{proposal.id}  {done}  {proposal.memory.kind}: {one_line(proposal.memory.title, 80)}"
         out.print(line, markup=False, soft_wrap=True)
     for line in (*cycle.refused, *cycle.problems):
         out.print(safe(f"note: {line}"), markup=False, soft_wrap=True)
@@ -373,30 +395,34 @@ def _consolidate(one: Consolidator, keys: list[str], *, dry_run: bool, due: bool
         out.print("'recto memory show' shows a proposal, 'recto memory approve' decides", markup=False)
 
 
-def print_proposal(one: Proposal) -> None:
-    """A proposal, whole: the exact bytes that an approval is of, and their digest."""
-    out.print(safe(f"proposal {one.id}, to {one.action}, by {one.by}: {one.why}"), markup=False, soft_wrap=True)
-    for flag in one.flags:
+def print_proposal(proposal: Proposal) -> None:
+    """Prints a full proposal: the exact bytes to approve, and their digest."""
+    out.print(
+        safe(f"proposal {proposal.id}, to {proposal.action}, by {proposal.by}: {proposal.why}"),
+        markup=False,
+        soft_wrap=True,
+    )
+    for flag in proposal.flags:
         verb = "says the same as" if flag.kind == "duplicate" else "contradicts"
         out.print(f"{verb} memory {flag.id} ({flag.score:.2f})", style="yellow", markup=False)
-    _print_page(one.text)
-    out.print(f"digest {one.digest}", markup=False, soft_wrap=True)
+    _print_page(proposal.text)
+    out.print(f"digest {proposal.digest}", markup=False, soft_wrap=True)
 
 
 def _print_page(text: str) -> None:
     out.print(Text(safe(reveal_invisible(text))), soft_wrap=True)
 
 
-def _tell(done: str, what: str, id: str, entry: Entry, as_json: bool) -> None:
+def _print_done(done: str, what: str, id: str, entry: Entry, as_json: bool) -> None:
     if as_json:
         print_json(stored_event(entry, f"{done.title()}: {id}.", str), **{what: id})
     else:
         out.print(f"{done}: {id}", markup=False)
 
 
-def _print_memory_json(one: Remembered, now: int) -> None:
-    members = to_builtins(memory_item(one, now))
-    print_json(members.pop("memory"), **members, path=one.path)
+def _print_memory_json(remembered: Remembered, now: int) -> None:
+    members = to_builtins(memory_item(remembered, now))
+    print_json(members.pop("memory"), **members, path=remembered.path)
 
 
 def _cycle_as_json(cycle: Cycle) -> dict[str, Any]:
@@ -415,7 +441,7 @@ def _cycle_as_json(cycle: Cycle) -> dict[str, Any]:
     }
 
 
-def _who() -> str:
+def _user_name() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

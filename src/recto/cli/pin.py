@@ -1,11 +1,11 @@
-"""Commands that keep messages in the prompt by hand: pin, unpin."""
+"""Commands that pin messages in the prompt: pin, unpin."""
 
 from __future__ import annotations
 
 import click
 
-from recto.cli.compact import opened
-from recto.cli.completion import sessions
+from recto.cli.compact import open_existing_session
+from recto.cli.completion import complete_sessions
 from recto.cli.console import err, print_json
 from recto.config import Settings
 from recto.engine.session import Session
@@ -14,7 +14,10 @@ from recto.errors import InputError
 from recto.transcript.entries import MESSAGE, Entry
 
 _session_option = click.option(
-    "--session", metavar="KEY", shell_complete=sessions, help="This session. [default: the one in the settings]"
+    "--session",
+    metavar="KEY",
+    shell_complete=complete_sessions,
+    help="This session. [default: the one in the settings]",
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="The event as one JSON object.")
 
@@ -33,10 +36,10 @@ def pin_command(settings: Settings, entries: tuple[int, ...], session: str | Non
       recto pin 12
       recto pin 12 40 41 --session agent:default:main
     """
-    with opened(settings, session) as found:
+    with open_existing_session(settings, session) as opened:
         for seq in entries:
-            _message(found, seq)
-        _tell(found.pin(*entries), entries, "pinned", as_json)
+            _require_message(opened, seq)
+        _print_event(opened.pin(*entries), entries, "pinned", as_json)
 
 
 @click.command("unpin")
@@ -52,15 +55,15 @@ def unpin_command(settings: Settings, entries: tuple[int, ...], session: str | N
       recto unpin 12
       recto unpin 12 40 --session agent:default:main
     """
-    with opened(settings, session) as found:
-        pinned = found.window.state.pins
-        if strangers := [seq for seq in entries if seq not in pinned]:
+    with open_existing_session(settings, session) as opened:
+        pinned = opened.window.state.pins
+        if unpinned := [seq for seq in entries if seq not in pinned]:
             listed = ", ".join(map(str, sorted(pinned)[:20])) or "none"
-            raise InputError(f"entry {strangers[0]} is not pinned; pinned are: {listed}. Nothing was changed")
-        _tell(found.unpin(*entries), entries, "unpinned", as_json)
+            raise InputError(f"entry {unpinned[0]} is not pinned; pinned are: {listed}. Nothing was changed")
+        _print_event(opened.unpin(*entries), entries, "unpinned", as_json)
 
 
-def _message(session: Session, seq: int) -> None:
+def _require_message(session: Session, seq: int) -> None:
     entry = next(iter(session.read(seq, seq)), None)
     if entry is None:
         raise InputError(f"there is no entry {seq} in session '{session.key}'. Nothing was changed")
@@ -68,10 +71,10 @@ def _message(session: Session, seq: int) -> None:
         raise InputError(f"entry {seq} is an event; only messages can be pinned. Nothing was changed")
 
 
-def _tell(made: Entry, entries: tuple[int, ...], done: str, as_json: bool) -> None:
+def _print_event(event: Entry, entries: tuple[int, ...], done: str, as_json: bool) -> None:
     if as_json:
-        several = ", ".join(map(str, sorted(set(entries))))
-        print_json(stored_event(made, f"{done.title()}: {several}.", str), entries=sorted(set(entries)))
+        pinned = ", ".join(map(str, sorted(set(entries))))
+        print_json(stored_event(event, f"{done.title()}: {pinned}.", str), entries=sorted(set(entries)))
     else:
-        several = ", ".join(f"entry {seq}" for seq in sorted(set(entries)))
-        err.print(f"{done}: {several} (entry {made.seq}); 'recto context list' shows the prompt", markup=False)
+        listed = ", ".join(f"entry {seq}" for seq in sorted(set(entries)))
+        err.print(f"{done}: {listed} (entry {event.seq}); 'recto context list' shows the prompt", markup=False)

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import click
 
-from recto.cli._common import GATEWAY, need
-from recto.cli.completion import models
+from recto.cli._common import GATEWAY_PACKAGES, require_packages
+from recto.cli.completion import complete_models
 from recto.cli.console import err, out, safe
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store
@@ -25,14 +25,17 @@ _TRY = (
     '-d \'{{"model": "{model}", "max_tokens": 100, "messages": [{{"role": "user", "content": "Who am I?"}}]}}\'',
     "curl '{url}/api/v1/session/context?session=agent:default:main' -H 'Authorization: Bearer {key}'",
 )
-"""A question, one that goes on from it through another protocol, and what the model saw."""
+"""A question, one that continues it through another protocol, and what the model saw."""
 
 
 @click.command("serve")
 @click.option("--host", metavar="ADDRESS", help="The address to listen on. [default: 127.0.0.1]")
 @click.option("--port", metavar="PORT", type=click.IntRange(0, 65535), help="The port. 0: any. [default: 8642]")
 @click.option(
-    "--model", metavar="NAME", shell_complete=models, help="The model whose window counts where a request names none."
+    "--model",
+    metavar="NAME",
+    shell_complete=complete_models,
+    help="The model whose window counts where a request names none.",
 )
 @click.option("--key", "lend_key", is_flag=True, help="Lend a key for this run: print it, the page and lines to try.")
 @click.option("--sample", is_flag=True, help="Store a long session to look at, if it is not there yet.")
@@ -58,32 +61,32 @@ def serve_command(
       recto serve --port 9000
       recto --config gateway.yaml serve --host 0.0.0.0
     """
-    need("gateway", GATEWAY, "gateway")
-    from recto.gateway.app import Gateway  # noqa: PLC0415  # only for who has the packages
+    require_packages("gateway", GATEWAY_PACKAGES, "gateway")
+    from recto.gateway.app import Gateway  # noqa: PLC0415  # the packages are optional
     from recto.gateway.server import serve  # noqa: PLC0415
 
-    given = settings.gateway
-    given = replace(given, host=host or given.host, port=given.port if port is None else port)
-    settings = replace(settings, gateway=given, model=model or settings.model)
+    options = settings.gateway
+    options = replace(options, host=host or options.host, port=options.port if port is None else port)
+    settings = replace(settings, gateway=options, model=model or settings.model)
     with closing(open_store(settings)) as store:
         gateway = Gateway(settings, store)
         if sample:
             if not store.head(SESSION).seq:
-                _say("A long session to look at is made, once; this takes a few seconds.")
+                _print_lines("A long session to look at is made, once; this takes a few seconds.")
             load_sample(settings, store, now=SystemClock().now())
             gateway.index(SESSION)
         secret = gateway.keys.lend(Key(name="lent by recto serve")) if lend_key else ""
 
         def ready(address: str) -> None:
             page = _page(address, secret, SESSION if sample else "")
-            _say(f"Recto listens on {address}", f"Transcripts: {store.location}")
+            _print_lines(f"Recto listens on {address}", f"Transcripts: {store.location}")
             if page:
-                _say(f"Page: {page}")
+                _print_lines(f"Page: {page}")
             if secret:
-                _try(address, secret, next(iter(gateway.upstreams.by_name)))
+                _print_examples(address, secret, next(iter(gateway.upstreams.by_name)))
             out.file.flush()
             if open_page and page:
-                _open(page)
+                _open_browser(page)
 
         serve(gateway.asgi, settings.gateway, gateway.keys, ready=ready, draining=gateway.drain)
         err.print("stopped", markup=False)
@@ -91,7 +94,9 @@ def serve_command(
 
 
 def _page(address: str, secret: str, session: str) -> str:
-    """Where the page is. A key behind the # logs in and is sent to nobody; the page takes it out of the address."""
+    """Returns the address of the page. A key in the fragment logs in: browsers never send it, and the page removes
+    it.
+    """
     if not address.startswith("http"):
         return ""
     if not secret:
@@ -99,21 +104,21 @@ def _page(address: str, secret: str, session: str) -> str:
     return f"{address}/#/overview?session={session}&key={secret}" if session else f"{address}/#key={secret}"
 
 
-def _try(address: str, secret: str, model: str) -> None:
-    _say(f"Key: {secret}", "", f"Point a client at it: base_url = {address}/v1, and the key. Or try:")
-    _say(*("  " + line.format(url=address, key=secret, model=model) for line in _TRY))
+def _print_examples(address: str, secret: str, model: str) -> None:
+    _print_lines(f"Key: {secret}", "", f"Point a client at it: base_url = {address}/v1, and the key. Or try:")
+    _print_lines(*("  " + line.format(url=address, key=secret, model=model) for line in _TRY))
 
 
-def _say(*lines: str) -> None:
+def _print_lines(*lines: str) -> None:
     for line in lines:
         out.print(safe(line), markup=False, highlight=False, soft_wrap=True)
 
 
-def _open(page: str) -> None:
-    """Opens a browser that has a window of its own; one that would take over the terminal is left alone."""
+def _open_browser(page: str) -> None:
+    """Opens a graphical browser; one that would take over the terminal is ignored."""
     if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return
     with suppress(webbrowser.Error, OSError):
-        found = webbrowser.get()
-        if type(found) is not webbrowser.GenericBrowser:
-            found.open(page)
+        browser = webbrowser.get()
+        if type(browser) is not webbrowser.GenericBrowser:
+            browser.open(page)

@@ -1,4 +1,4 @@
-"""Commands that look at what is stored: sessions, show, verify."""
+"""Commands that show what is stored: sessions, show, verify, fork."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import click
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli._common import open_to_look
-from recto.cli.completion import sessions
-from recto.cli.console import one_line, out, print_json, progress, safe, when
+from recto.cli._common import open_for_reading
+from recto.cli.completion import complete_sessions
+from recto.cli.console import format_time, one_line, out, print_json, progress, safe
 from recto.config import Settings
 from recto.config.factory import SystemClock, open_store
 from recto.engine.fork import fork
@@ -44,22 +44,22 @@ def sessions_command(settings: Settings, after: str, limit: int, as_json: bool) 
       recto sessions
       recto sessions --json | jq -r .session
     """
-    with open_to_look(settings) as store:
-        found = list_sessions(store, after, limit + 1)
+    with open_for_reading(settings) as store:
+        summaries = list_sessions(store, after, limit + 1)
     if as_json:
-        for summary in found[:limit]:
+        for summary in summaries[:limit]:
             print_json(session_item(summary, str))
         return
-    if not found:
+    if not summaries:
         out.print("Nothing is stored here yet. 'recto import FILE' takes a session in.")
         return
-    print_sessions(found[:limit])
-    if len(found) > limit:
-        out.print(f"There are more: recto sessions --after '{safe(found[limit - 1].session)}'", markup=False)
+    print_sessions(summaries[:limit])
+    if len(summaries) > limit:
+        out.print(f"There are more: recto sessions --after '{safe(summaries[limit - 1].session)}'", markup=False)
 
 
 @click.command("show")
-@click.argument("session", required=False, shell_complete=sessions)
+@click.argument("session", required=False, shell_complete=complete_sessions)
 @click.option("--last", default=20, show_default=True, metavar="N", help="The last N entries.")
 @click.option("--from", "start", type=int, metavar="SEQ", help="From this entry on.")
 @click.option("--to", "stop", type=int, metavar="SEQ", help="Up to and including this entry.")
@@ -77,21 +77,21 @@ def show_command(
       recto show agent:default:main --from 100 --to 120 --full
       recto show agent:default:main --json | jq -r .text
     """
-    with open_to_look(settings) as store:
-        key = known_session(store, session or settings.session)
+    with open_for_reading(settings) as store:
+        key = resolve_session(store, session or settings.session)
         is_range = start is not None or stop is not None
         entries = store.read(key, start or 1, stop) if is_range else iter(store.tail(key, last))
         for entry in entries:
             if as_json:
                 print_json(full_entry(entry, str))
             elif full:
-                print_whole(entry, entry_text(entry))
+                print_entry(entry, entry_text(entry))
             else:
                 _print_line(entry)
 
 
 @click.command("verify")
-@click.argument("session", required=False, shell_complete=sessions)
+@click.argument("session", required=False, shell_complete=complete_sessions)
 @click.option("--heads", type=click.Path(dir_okay=False, path_type=Path), help="Heads you kept: compare with them too.")
 @click.option("--write-heads", type=click.Path(dir_okay=False, path_type=Path), help="Write the heads here, to keep.")
 @click.option("--accept", is_flag=True, help="Take the store as it stands for true, after a copy was put back.")
@@ -121,33 +121,39 @@ def verify_command(
         if write_heads:
             _write_heads(store, write_heads)
     if as_json:
-        rows = [{"session": found.session, "seq": found.seq, "problem": found.problem} for found in result.findings]
-        told = {"ok": result.ok, "entries": result.entries, "findings": rows, "erased": result.erased}
-        click.echo(json.dumps(told))
+        rows = [
+            {"session": finding.session, "seq": finding.seq, "problem": finding.problem} for finding in result.findings
+        ]
+        payload = {"ok": result.ok, "entries": result.entries, "findings": rows, "erased": result.erased}
+        click.echo(json.dumps(payload))
     else:
-        for found in result.findings:
-            where = f"{found.session or 'the store'}" + (f", entry {found.seq}" if found.seq else "")
-            out.print(Text.assemble(("BROKEN ", "red"), (safe(where), "bold"), ": ", safe(found.problem)))
+        for finding in result.findings:
+            where = f"{finding.session or 'the store'}" + (f", entry {finding.seq}" if finding.seq else "")
+            out.print(Text.assemble(("BROKEN ", "red"), (safe(where), "bold"), ": ", safe(finding.problem)))
         verdict = "all as stored" if result.ok else f"{len(result.findings)} found"
         out.print(f"{result.entries:,} entries in {result.sessions:,} sessions: {verdict}")
         if result.erased:
-            gone = f"{len(result.erased):,} of the heads are of sessions that were erased on purpose"
-            out.print(f"{gone}: see 'recto audit --erased', and write heads anew")
+            note = f"{len(result.erased):,} of the heads are of sessions that were erased on purpose"
+            out.print(f"{note}: see 'recto audit --erased', and write heads anew")
     if not result.ok:
         click.get_current_context().exit(1)
 
 
-def print_sessions(found: Sequence[SessionSummary], current: str = "") -> None:
-    """A table of sessions; the one that is talked in has a mark."""
+def print_sessions(summaries: Sequence[SessionSummary], current: str = "") -> None:
+    """Prints a table of sessions and marks the current one."""
     table = Table("session", Column("entries", justify="right"), "first", "last")
-    for one in found:
-        name = Text(safe(one.session)).append(" ◀" if one.session == current else "")
-        table.add_row(name, f"{one.entries:,}", when(one.first_ts), when(one.last_ts))
+    for summary in summaries:
+        name = Text(safe(summary.session)).append(" ◀" if summary.session == current else "")
+        table.add_row(name, f"{summary.entries:,}", format_time(summary.first_ts), format_time(summary.last_ts))
     out.print(table)
 
 
-def known_session(store: TranscriptStore, name: str) -> str:
-    """The key of a session that exists; names the nearest one where it does not."""
+def resolve_session(store: TranscriptStore, name: str) -> str:
+    """Returns the key of an existing session.
+
+    Raises:
+        UnknownSession: There is none; the message names the nearest one.
+    """
     key = session_key(name)
     if is_internal(key) or not store.head(key).seq:
         nearest = get_close_matches(key, [summary.session for summary in list_sessions(store, limit=10_000)], n=1)
@@ -155,8 +161,8 @@ def known_session(store: TranscriptStore, name: str) -> str:
     return key
 
 
-class Spoken(Protocol):
-    """An entry, as far as it is drawn: a stored one, or one that a gateway told of."""
+class PrintableEntry(Protocol):
+    """The printed attributes of an entry, from a store or from a gateway."""
 
     @property
     def seq(self) -> int: ...  # noqa: D102
@@ -170,7 +176,7 @@ class Spoken(Protocol):
     def tokens(self) -> int: ...  # noqa: D102
 
 
-def _title(entry: Spoken) -> Text:
+def _title(entry: PrintableEntry) -> Text:
     label = safe(entry.role if entry.role != "event" else entry.kind)
     counted = f"{entry.tokens:,} tok" if entry.tokens else ""
     return Text.assemble(
@@ -180,13 +186,13 @@ def _title(entry: Spoken) -> Text:
 
 def _print_line(entry: Entry) -> None:
     title = _title(entry)
-    room = max(out.width - title.cell_len, 20)
-    out.print(title.append(one_line(entry_text(entry), room)), no_wrap=True, overflow="ellipsis")
+    width = max(out.width - title.cell_len, 20)
+    out.print(title.append(one_line(entry_text(entry), width)), no_wrap=True, overflow="ellipsis")
 
 
-def print_whole(entry: Spoken, text: str) -> None:
-    """An entry as people read it, all of it."""
-    out.print(_title(entry).append(when(entry.ts), "dim"))
+def print_entry(entry: PrintableEntry, text: str) -> None:
+    """Prints a full entry."""
+    out.print(_title(entry).append(format_time(entry.ts), "dim"))
     out.print(Text(safe(text)), soft_wrap=True)
 
 
@@ -209,7 +215,7 @@ def _write_heads(store: TranscriptStore, path: Path) -> None:
 
 
 @click.command("fork")
-@click.argument("source", shell_complete=sessions)
+@click.argument("source", shell_complete=complete_sessions)
 @click.argument("target")
 @click.option("--at", type=click.IntRange(1), metavar="N", help="Copy up to entry N. [default: all of it]")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
@@ -226,7 +232,7 @@ def fork_command(settings: Settings, source: str, target: str, at: int | None, a
       recto fork agent:default:main agent:default:before --at 40
     """
     with closing(open_store(settings, create=False)) as store:
-        key = known_session(store, operator_key(source, settings.tenant))
+        key = resolve_session(store, operator_key(source, settings.tenant))
         copy = operator_key(target, settings.tenant) if settings.tenant else target
         with progress(f"copying {key}", at or store.head(key).seq) as advance:
             entry = fork(store, key, copy, clock=SystemClock(), at=at, advance=advance)

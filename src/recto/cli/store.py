@@ -1,4 +1,4 @@
-"""Commands about a store as a whole: store copy, store erase, store upgrade, store grant."""
+"""Commands for a complete store: store copy, store erase, store upgrade, store grant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import click
 
-from recto.cli.completion import sessions as known_sessions
+from recto.cli.completion import complete_sessions
 from recto.cli.console import err, out, print_json, progress, safe
 from recto.config import Settings
 from recto.config.factory import (
@@ -29,7 +29,7 @@ from recto.errors import SettingsError, UnknownSession
 from recto.transcript.session_keys import is_internal
 from recto.transcript.tenancy import operator_key
 
-_STAYS = (
+_VACUUM_NOTE = (
     "Until it is written over, a database keeps bytes of removed rows in the gaps of its tables: --vacuum writes the "
     "parts that held them anew. Its log, replicas and backups are its own: see docs/postgres.md."
 )
@@ -73,17 +73,17 @@ def copy_command(settings: Settings, target: str, as_json: bool) -> None:
     ):
         count = new = 0
         with progress(f"copying to {other.location}", count_entries(source)) as advance:
-            for done in copy_store(source, other, advance=advance):
-                count, new = count + 1, new + done.new
+            for session_copy in copy_store(source, other, advance=advance):
+                count, new = count + 1, new + session_copy.new
                 if as_json:
-                    out.print(json.dumps(to_builtins(done)), markup=False, soft_wrap=True)
+                    out.print(json.dumps(to_builtins(session_copy)), markup=False, soft_wrap=True)
         if not as_json:
-            said = f"{count:,} sessions, {new:,} new entries; every chain ends as in {source.location}"
-            out.print(safe(said), markup=False, soft_wrap=True)
+            line = f"{count:,} sessions, {new:,} new entries; every chain ends as in {source.location}"
+            out.print(safe(line), markup=False, soft_wrap=True)
 
 
 @store_command.command("erase")
-@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=known_sessions)
+@click.argument("sessions", nargs=-1, metavar="[SESSION]...", shell_complete=complete_sessions)
 @click.option("--tenant", default="", metavar="NAME", help="Everything of this tenant, its memory included.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is kept, with your name and where it ended.")
 @click.option("--by", default="", metavar="NAME", help="Who wants it. [default: your name on this machine]")
@@ -122,13 +122,13 @@ def erase_command(
         if not yes:
             _confirm(tenant, names)
         with progress("erasing", len(names)) as advance:
-            for one in eraser.erase(names):
-                _print_erasure(one, as_json)
+            for erasure in eraser.erase(names):
+                _print_erasure(erasure, as_json)
                 advance(1)
-        is_whole = vacuum or not uses_postgres(settings)
-        eraser.clean_up(names, derived_folders(settings, store, names, tenant), scrub=is_whole)
-        if not is_whole:
-            err.print(_STAYS, markup=False)
+        scrub = vacuum or not uses_postgres(settings)
+        eraser.clean_up(names, derived_folders(settings, store, names, tenant), scrub=scrub)
+        if not scrub:
+            err.print(_VACUUM_NOTE, markup=False)
 
 
 def _stored(settings: Settings, name: str) -> str:
@@ -139,20 +139,20 @@ def _stored(settings: Settings, name: str) -> str:
 
 
 def _confirm(tenant: str, names: Sequence[str]) -> None:
-    """Somebody types what is to go; anything else, or nobody, is no."""
-    wanted = tenant or (names[0] if len(names) == 1 else f"{len(names)} sessions")
-    what = f"{len(names):,} sessions of tenant {tenant}" if tenant else wanted
-    typed = click.prompt(safe(f"{what}: erased for good. Type '{wanted}' to go on"), default="", show_default=False)
-    if typed != wanted:
+    """Asks the user to type what will be erased; anything else refuses."""
+    expected = tenant or (names[0] if len(names) == 1 else f"{len(names)} sessions")
+    what = f"{len(names):,} sessions of tenant {tenant}" if tenant else expected
+    typed = click.prompt(safe(f"{what}: erased for good. Type '{expected}' to go on"), default="", show_default=False)
+    if typed != expected:
         raise click.UsageError("that is not what was to be typed; nothing was erased")
 
 
-def _print_erasure(one: Erasure, as_json: bool) -> None:
+def _print_erasure(erasure: Erasure, as_json: bool) -> None:
     if as_json:
-        print_json(one)
+        print_json(erasure)
     else:
-        said = f"{one.session}: {one.entries:,} entries erased, the last was {one.hash}"
-        out.print(safe(said), markup=False, soft_wrap=True)
+        line = f"{erasure.session}: {erasure.entries:,} entries erased, the last was {erasure.hash}"
+        out.print(safe(line), markup=False, soft_wrap=True)
 
 
 @store_command.command("upgrade")

@@ -1,4 +1,4 @@
-"""`recto tui`: the full screen. What it draws is in recto.tui."""
+"""`recto tui`: opens the full-screen interface of recto.tui."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import click
 
-from recto.cli._common import CLIENT, GATEWAY, need
-from recto.cli.chat import EXTRA
-from recto.cli.completion import sessions
+from recto.cli._common import CLIENT_PACKAGES, GATEWAY_PACKAGES, SCREENS_EXTRA, require_packages
+from recto.cli.completion import complete_sessions
 from recto.config import Settings
 from recto.transcript.entries import session_key
 
 
 @click.command("tui")
-@click.option("--session", metavar="KEY", shell_complete=sessions, help="In this session. [default: the settings']")
+@click.option(
+    "--session", metavar="KEY", shell_complete=complete_sessions, help="In this session. [default: the settings']"
+)
 @click.option("--url", default="", metavar="URL", help="A gateway that runs. [default: one of its own, on this store]")
 @click.option("--key", default="", metavar="SECRET", envvar="RECTO_KEY", help="Its key. Better given as RECTO_KEY.")
 @click.pass_obj
@@ -27,8 +28,8 @@ def tui_command(settings: Settings, session: str | None, url: str, key: str) -> 
       recto tui --session agent:default:main
       RECTO_KEY=rk-… recto tui --url http://127.0.0.1:8642
     """
-    need("tui", [*(CLIENT if url else GATEWAY), "textual"], EXTRA)
-    from recto.tui.app import run  # noqa: PLC0415  # only for who has the packages
+    require_packages("tui", [*(CLIENT_PACKAGES if url else GATEWAY_PACKAGES), "textual"], SCREENS_EXTRA)
+    from recto.tui.app import run  # noqa: PLC0415  # the packages are optional
 
-    own = replace(settings, session=session_key(session or settings.session))
-    run(own, url, key, "" if url and not session else own.session)
+    session_settings = replace(settings, session=session_key(session or settings.session))
+    run(session_settings, url, key, "" if url and not session else session_settings.session)

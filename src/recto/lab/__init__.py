@@ -1,1 +1,1 @@
-"""Experiments on recorded and simulated sessions: replay, tuning and their reports. The product imports none of it."""
+"""The laboratory: replay, tuning and simulation of sessions, with reports and commands. Nothing else imports it."""

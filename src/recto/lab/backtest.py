@@ -1,7 +1,7 @@
-"""What a recorded conversation comes to in a window: prompts, tokens, cache, money, decisions, and what was missed.
+"""Measures a recorded conversation in a window: prompts, tokens, cache, cost, decisions, and what was missed.
 
-A prompt is judged where the model was asked; what it answered then is taken as it is. Which settings the window has is
-not known here: whoever compares them opens a session for each and adds up what comes of it.
+Every prompt is judged where the recorded model was called; the recorded response is appended unchanged. To compare
+settings, open a session for each and add up the results.
 """
 
 from __future__ import annotations
@@ -27,94 +27,95 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedTurn:
-    """One time that the model was asked."""
+    """One model call of the replay."""
 
     number: int
-    """1, 2, 3, … in its session."""
+    """Counted from 1 in its session."""
     seq: int
-    """The entry of the recording that answered."""
+    """The recorded entry with the response."""
     tokens: int
-    """Of the prompt; where it was refused, what it would have had."""
-    room: int
-    """What a prompt may have."""
+    """Size of the prompt; if it was refused, the size it would have had."""
+    input_budget: int
     unchanged: int = 0
-    """What stood at its beginning as in the prompt before."""
+    """Tokens of its prefix that are the same as in the previous prompt."""
     broke: bool = False
-    """Whether less than the whole prompt before stood there unchanged."""
+    """Whether the prefix is shorter than the previous prompt."""
     decisions: int = 0
     refused: bool = False
-    """Whether what must not leave did not fit: then there was no prompt."""
+    """Whether the protected content did not fit, so that there was no prompt."""
     regret: Regret = field(default_factory=Regret)
-    """What the answer needed."""
+    """What the response needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backtest:
-    """What it came to. Two of them can be added."""
+    """Measures of a replay. Two of them can be added."""
 
     turns: int = 0
-    """How often the model was asked."""
+    """Model calls."""
     over: int = 0
-    """Prompts over what they may have: a window makes none, other ways of making prompts may."""
+    """Prompts over the input budget; a window produces none, baselines may."""
     refused: int = 0
-    """Turns for which what must not leave did not fit: a typed error instead of a prompt."""
+    """Turns whose protected content did not fit: a typed error instead of a prompt."""
     tokens: int = 0
-    """Of all prompts."""
+    """Tokens of all prompts."""
     unchanged: int = 0
-    """Of these, what stood unchanged at the beginning since the prompt before."""
+    """Of these, tokens of prefixes that are the same as in the previous prompt."""
     largest: int = 0
     decisions: int = 0
     picodollars: int | None = 0
-    """What the prompts cost with unchanged beginnings cached; None where the model's prices are not known."""
+    """Cost of the prompts with unchanged prefixes cached; None if the model's prices are unknown."""
     cache_read: int = 0
-    """Tokens that are read from the provider's cache, and below those that are written to it at a price of their own;
-    where there is no such price, they are plain input."""
+    """Tokens read from the provider's cache, and below those written to it at a price of their own; without such a
+    price, they are plain input.
+    """
     cache_write: int = 0
     breaks: int = 0
-    """Prompts that changed something of the prompt before, rather than only going on from its end."""
+    """Prompts that changed something of the previous prompt, rather than only extending it."""
     fetched_again: int = 0
-    """Tool calls made again because the result had left or was shortened, and below those whose result was recalled."""
+    """Tool calls repeated after their result was evicted or trimmed, and below those whose result was recalled."""
     fetched_met: int = 0
     referred: int = 0
-    """Names and numbers that answers and questions took from messages that had left or were shortened, each once a
-    turn, and below those that stood elsewhere in the prompt."""
+    """Names and numbers that answers and questions took from evicted or trimmed messages, each once per turn, and below
+    those that were elsewhere in the prompt.
+    """
     referred_met: int = 0
     entities_used: int = 0
-    """Names and numbers in answers that were known from before, and below those that stood anywhere in the prompt."""
+    """Names and numbers in answers that were known from before, and below those that were anywhere in the prompt."""
     entities_there: int = 0
 
     @property
     def share(self) -> float:
-        """The share of all tokens that stood unchanged."""
+        """The share of all tokens that were unchanged."""
         return self.unchanged / max(self.tokens, 1)
 
     @property
     def regret(self) -> int:
-        """What was needed and did not stand whole any more."""
+        """Needs for content that was no longer complete in the prompt."""
         return self.fetched_again + self.referred
 
     @property
     def met(self) -> int:
-        """What of the regret stood in the prompt all the same: recalled, in a summary, a handoff or a placeholder."""
+        """Of the regret, what was in the prompt all the same: recalled, or in a summary, handoff or placeholder."""
         return self.fetched_met + self.referred_met
 
     @property
     def missed(self) -> int:
-        """What was needed and stood nowhere."""
+        """Needs that nothing in the prompt met."""
         return self.regret - self.met
 
     @property
     def regret_rate(self) -> float:
-        """Regret for each turn."""
+        """Regret per turn."""
         return self.regret / max(self.turns, 1)
 
     @property
     def survival(self) -> float:
-        """The share of the known names and numbers in answers that stood in their prompts; 1 where none was used."""
+        """The share of the known names and numbers in answers that were in their prompts; 1 if none was used."""
         return self.entities_there / self.entities_used if self.entities_used else 1.0
 
     def with_turn(self, turn: ReplayedTurn, card: ModelCard | None) -> Backtest:
-        """With one more turn. One that was refused sent nothing, and is judged in nothing else."""
+        """Returns the measures with one more turn. A refused turn sent nothing and counts only as refused."""
         if turn.refused:
             return self + Backtest(turns=1, refused=1)
         fresh = turn.tokens - turn.unchanged
@@ -122,7 +123,7 @@ class Backtest:
         priced = card is not None and card.input_price is not None
         return self + Backtest(
             turns=1,
-            over=int(turn.tokens > turn.room),
+            over=int(turn.tokens > turn.input_budget),
             tokens=turn.tokens,
             unchanged=turn.unchanged,
             largest=turn.tokens,
@@ -140,7 +141,7 @@ class Backtest:
         )
 
     def __add__(self, other: Backtest) -> Backtest:
-        sums = {one: getattr(self, one) + getattr(other, one) for one in _ADDED}
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
         known = self.picodollars is not None and other.picodollars is not None
         return Backtest(
             **sums,
@@ -149,78 +150,78 @@ class Backtest:
         )
 
 
-_ADDED = tuple(one.name for one in fields(Backtest) if one.name not in ("largest", "picodollars"))
+_ADDED = tuple(measure.name for measure in fields(Backtest) if measure.name not in ("largest", "picodollars"))
 
 
-class _Course:
-    """The turns of one session, as they come."""
+class _BacktestRun:
+    """Collects the measures of one session."""
 
-    def __init__(self, session: Session, told: Callable[[ReplayedTurn], object]) -> None:
+    def __init__(self, session: Session, on_turn: Callable[[ReplayedTurn], object]) -> None:
         self.tally = Backtest()
         self._session = session
-        self._told = told
+        self._on_turn = on_turn
         self._needs = RegretTracker()
-        self._whole: set[int] = set()
-        """Messages that stood whole when the last prompt was made, and those said since."""
-        self._sent: int | None = None
-        """What the messages of the last prompt cost; None before there was one."""
+        self._complete: set[int] = set()
+        """Messages that were complete in the last prompt, and those appended since."""
+        self._last_tokens: int | None = None
+        """Tokens of the last prompt's messages; None before the first prompt."""
         self._quoted: tuple[TurnNote | None, frozenset[int]] = None, frozenset()
-        self._read: tuple[Entry, Message] | None = None
-        """An answer is looked at twice: when it is judged, and when it is said."""
+        self._last_read: tuple[Entry, Message] | None = None
+        """The last message read: an answer is read twice, when it is judged and when it is appended."""
 
-    def said(self, seq: int, entry: Entry) -> None:
-        """A message is part of the session."""
+    def on_message(self, seq: int, entry: Entry) -> None:
+        """Takes a message that was appended."""
         self._needs.add(seq, self._message(entry))
-        self._whole.add(seq)
+        self._complete.add(seq)
 
-    def asked(self, prompt: Prompt | WindowOverflow, answers: Sequence[Entry]) -> None:
-        """A prompt was made, and answered as it was then."""
+    def on_prompt(self, prompt: Prompt | WindowOverflow, answers: Sequence[Entry]) -> None:
+        """Takes a prompt and the recorded response."""
         number, seq = self.tally.turns + 1, answers[0].seq
         if isinstance(prompt, WindowOverflow):
-            turn = ReplayedTurn(number=number, seq=seq, tokens=prompt.tokens, room=prompt.room, refused=True)
+            turn = ReplayedTurn(number=number, seq=seq, tokens=prompt.tokens, input_budget=prompt.room, refused=True)
         else:
             turn = ReplayedTurn(
                 number=number,
                 seq=seq,
                 tokens=prompt.tokens,
-                room=prompt.reading.room,
+                input_budget=prompt.reading.room,
                 unchanged=prompt.prefix,
-                broke=self._sent is not None and prompt.prefix < self._sent,
+                broke=self._last_tokens is not None and prompt.prefix < self._last_tokens,
                 decisions=len(prompt.decisions),
-                regret=self._judged(prompt, answers),
+                regret=self._judge(prompt, answers),
             )
-            self._sent = sum(prompt.built.costs)
+            self._last_tokens = sum(prompt.built.costs)
         self.tally = self.tally.with_turn(turn, self._session.window.rules.card)
-        self._told(turn)
+        self._on_turn(turn)
 
-    def _judged(self, prompt: Prompt, answers: Sequence[Entry]) -> Regret:
+    def _judge(self, prompt: Prompt, answers: Sequence[Entry]) -> Regret:
         state, extras = self._session.window.state, self._session.window.builder.extras
-        whole = {seq for seq in self._whole if seq in state.messages and seq not in state.shortened}
-        self._needs.evict(self._whole - whole)
-        self._whole = whole
+        complete = {seq for seq in self._complete if seq in state.messages and seq not in state.shortened}
+        self._needs.evict(self._complete - complete)
+        self._complete = complete
         if self._quoted[0] is not extras.recalled:
             own = [hit for hit in prompt.recalled if hit.session == self._session.key]
             text = extras.recalled.text if extras.recalled is not None else ""
             self._quoted = extras.recalled, mostly_quoted({hit.seq: hit.text for hit in own}, text)
-        beside = [extras.foreword, render_marker(state) if state.evicted_messages else ""]
-        beside += [standing.text for standing in (extras.recalled, extras.handoff) if standing is not None]
-        beside += [shrink.text for shrink in state.shortened.values()]
+        other_texts = [extras.foreword, render_marker(state) if state.evicted_messages else ""]
+        other_texts += [block.text for block in (extras.recalled, extras.handoff) if block is not None]
+        other_texts += [shrink.text for shrink in state.shortened.values()]
         answer = merge_answer([self._message(entry) for entry in answers])
-        return self._needs.judge(answer, beside, self._quoted[1])
+        return self._needs.judge(answer, other_texts, self._quoted[1])
 
     def _message(self, entry: Entry) -> Message:
-        if self._read is None or self._read[0] is not entry:
-            self._read = entry, read(entry.content, entry.wire)
-        return self._read[1]
+        if self._last_read is None or self._last_read[0] is not entry:
+            self._last_read = entry, read(entry.content, entry.wire)
+        return self._last_read[1]
 
 
 def backtest(
     session: Session,
     entries: Iterable[Entry],
     advance: Callable[[int], object] = lambda by: None,
-    turned: Callable[[ReplayedTurn], object] = lambda turn: None,
+    on_turn: Callable[[ReplayedTurn], object] = lambda turn: None,
 ) -> Backtest:
-    """Goes through a conversation in an empty session. `advance` is told of every entry, `turned` of every turn."""
-    course = _Course(session, turned)
-    replay(session, entries, advance, course.asked, course.said)
-    return course.tally
+    """Replays a conversation in an empty session. Calls `advance` for every entry and `on_turn` for every turn."""
+    run = _BacktestRun(session, on_turn)
+    replay(session, entries, advance, run.on_prompt, run.on_message)
+    return run.tally

@@ -1,8 +1,7 @@
-"""Two ways to keep a conversation that need no Recto: everything is sent, or the oldest is left out until it fits.
+"""Two baselines that do not use Recto: send the full history, or drop the oldest messages until the rest fits.
 
-They are what a window is weighed against, so they are as good as they can be: what the caller would send is counted
-and nothing around it, calls stay with their results, and trimming keeps as much as fits. Which model is asked is known
-here only by its card, and what a turn needed is judged by the same code as for a window.
+They are as good as they can be: only what the caller would send is counted, calls stay with their results, and trimming
+keeps as much as fits. Needs are judged by the same code as for a window.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ BASELINES = ("none", "trim")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineMessage:
-    """One message, as far as a baseline looks at it."""
+    """The attributes of a message that a baseline uses."""
 
     seq: int
     tokens: int
@@ -36,108 +35,113 @@ class BaselineMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselinePrompt:
-    """What is sent now."""
+    """What a baseline sends."""
 
     tokens: int
-    """Of the messages."""
+    """Tokens of the messages."""
     unchanged: int
-    """Of these, what stood at the beginning of the one sent before."""
-    before: int
-    """What the one sent before had."""
-    left: tuple[int, ...] = ()
-    """Entries that are left out from now on."""
+    """Of these, tokens of the prefix that is the same as in the previous prompt."""
+    previous: int
+    """Tokens of the previous prompt."""
+    evicted: tuple[int, ...] = ()
+    """Entries that are dropped from now on."""
 
 
-class Keeper(Protocol):
-    """Somebody who keeps a conversation and says what is sent."""
+class Baseline(Protocol):
+    """Stores a conversation and decides what is sent."""
 
-    def take(self, said: BaselineMessage) -> None:
-        """Takes one message in."""
+    def take(self, message: BaselineMessage) -> None:
+        """Adds a message."""
 
-    def prompt(self, room: int) -> BaselinePrompt:
-        """What is sent, where it may have so many tokens."""
+    def prompt(self, input_budget: int) -> BaselinePrompt:
+        """Returns what is sent within a budget of tokens."""
 
 
 @dataclass(slots=True)
-class Everything:
-    """The whole history each time, whether it fits or not. It only grows, so all of the one before is unchanged."""
+class FullHistory:
+    """Sends the full history each time, whether it fits or not. It only grows, so the previous prompt is always a
+    prefix.
+    """
 
     _tokens: int = 0
     _sent: int = 0
 
-    def take(self, said: BaselineMessage) -> None:
-        """It stays for good."""
-        self._tokens += said.tokens
+    def take(self, message: BaselineMessage) -> None:
+        """Adds a message, which is never dropped."""
+        self._tokens += message.tokens
 
-    def prompt(self, room: int) -> BaselinePrompt:
-        """All of it."""
-        before, self._sent = self._sent, self._tokens
-        return BaselinePrompt(tokens=self._tokens, unchanged=before, before=before)
+    def prompt(self, input_budget: int) -> BaselinePrompt:
+        """Returns everything."""
+        previous, self._sent = self._sent, self._tokens
+        return BaselinePrompt(tokens=self._tokens, unchanged=previous, previous=previous)
 
 
 @dataclass(slots=True)
-class _Step:
-    """A message that calls with all its results, or a message that calls nothing."""
+class _BaselineStep:
+    """A message with tool calls and all its results, or a message without calls."""
 
-    lines: list[BaselineMessage]
+    messages: list[BaselineMessage]
     tokens: int
 
 
 @dataclass(slots=True)
-class Trimming:
-    """The oldest messages are left out, at every call just as many as must; system messages stay.
+class OldestTrimmed:
+    """Drops the oldest messages, as few as possible at every call; system messages stay.
 
-    Where the newest message alone is too long, it is sent all the same.
+    The newest message is sent even if it alone is too long.
     """
 
-    _steps: deque[_Step] = field(default_factory=deque)
-    _owners: dict[str, _Step] = field(default_factory=dict)
+    _steps: deque[_BaselineStep] = field(default_factory=deque)
+    _owners: dict[str, _BaselineStep] = field(default_factory=dict)
     _system: int = 0
     _tokens: int = 0
     _sent: int = 0
-    _left: list[int] = field(default_factory=list)
+    _evicted: list[int] = field(default_factory=list)
 
-    def take(self, said: BaselineMessage) -> None:
-        """A result goes with its call; without it no provider would take it, so it is left out."""
-        if said.is_system:
-            self._system += said.tokens
+    def take(self, message: BaselineMessage) -> None:
+        """Adds a message. A result joins its call; a result without a call is dropped, because providers refuse it."""
+        if message.is_system:
+            self._system += message.tokens
             return
-        owner = next((self._owners[call] for call in said.answers if call in self._owners), None)
-        if owner is None and said.answers and not said.calls:
-            self._left.append(said.seq)
+        owner = next((self._owners[call] for call in message.answers if call in self._owners), None)
+        if owner is None and message.answers and not message.calls:
+            self._evicted.append(message.seq)
             return
         if owner is None:
-            owner = _Step([], 0)
+            owner = _BaselineStep([], 0)
             self._steps.append(owner)
-        owner.lines.append(said)
-        owner.tokens += said.tokens
-        self._tokens += said.tokens
-        self._owners |= dict.fromkeys(said.calls, owner)
+        owner.messages.append(message)
+        owner.tokens += message.tokens
+        self._tokens += message.tokens
+        self._owners |= dict.fromkeys(message.calls, owner)
 
-    def prompt(self, room: int) -> BaselinePrompt:
-        """What still fits. Once something is left out, only the system messages before it are unchanged."""
+    def prompt(self, input_budget: int) -> BaselinePrompt:
+        """Returns what still fits. After a drop, only the system messages are an unchanged prefix."""
         dropped = False
-        while self._system + self._tokens > room and len(self._steps) > 1:
+        while self._system + self._tokens > input_budget and len(self._steps) > 1:
             self._drop(self._steps.popleft())
             dropped = True
         tokens = self._system + self._tokens
-        before, self._sent = self._sent, tokens
-        left, self._left = tuple(self._left), []
+        previous, self._sent = self._sent, tokens
+        evicted, self._evicted = tuple(self._evicted), []
         return BaselinePrompt(
-            tokens=tokens, unchanged=min(self._system, before) if dropped else before, before=before, left=left
+            tokens=tokens,
+            unchanged=min(self._system, previous) if dropped else previous,
+            previous=previous,
+            evicted=evicted,
         )
 
-    def _drop(self, step: _Step) -> None:
+    def _drop(self, step: _BaselineStep) -> None:
         self._tokens -= step.tokens
-        self._left += [said.seq for said in step.lines]
-        for call in (call for said in step.lines for call in said.calls):
+        self._evicted += [message.seq for message in step.messages]
+        for call in (call for message in step.messages for call in message.calls):
             if self._owners.get(call) is step:
                 del self._owners[call]
 
 
-def keeper_named(name: str) -> Keeper:
-    """The baseline of a name."""
-    return Everything() if name == "none" else Trimming()
+def make_baseline(name: str) -> Baseline:
+    """Creates the baseline with a name."""
+    return FullHistory() if name == "none" else OldestTrimmed()
 
 
 def backtest_baseline(
@@ -145,60 +149,60 @@ def backtest_baseline(
     entries: Iterable[Entry],
     *,
     card: ModelCard,
-    room: int,
+    input_budget: int,
     meter: Meter,
-    turned: Callable[[ReplayedTurn], object] = lambda turn: None,
+    on_turn: Callable[[ReplayedTurn], object] = lambda turn: None,
 ) -> Backtest:
-    """Goes through a conversation as `backtest` does with a session, and judges what the baseline would have sent."""
-    tally, keeper, needs = Backtest(), keeper_named(name), RegretTracker()
-    beside = meter.frame.prompt
-    for number, entry, is_asked in _asked(entries):
+    """Replays a conversation as `backtest` does with a session, and measures what the baseline would have sent."""
+    tally, baseline, needs = Backtest(), make_baseline(name), RegretTracker()
+    overhead = meter.frame.prompt
+    for number, entry, is_called in _with_calls(entries):
         message = read(entry.content, entry.wire)
-        if is_asked:
-            sent = keeper.prompt(room - beside)
-            needs.evict(sent.left)
+        if is_called:
+            sent = baseline.prompt(input_budget - overhead)
+            needs.evict(sent.evicted)
             turn = ReplayedTurn(
                 number=number,
                 seq=entry.seq,
-                tokens=sent.tokens + beside,
-                room=room,
+                tokens=sent.tokens + overhead,
+                input_budget=input_budget,
                 unchanged=sent.unchanged,
-                broke=sent.unchanged < sent.before,
-                decisions=int(bool(sent.left)),
+                broke=sent.unchanged < sent.previous,
+                decisions=int(bool(sent.evicted)),
                 regret=needs.judge(message),
             )
             tally = tally.with_turn(turn, card)
-            turned(turn)
+            on_turn(turn)
         tokens = entry.tokens if entry.counter == meter.name else meter.message(message)
-        if _goes_beside(entry, card):
-            beside += tokens
+        if _is_system_field(entry, card):
+            overhead += tokens
         else:
-            keeper.take(_said(entry, tokens))
+            baseline.take(_baseline_message(entry, tokens))
         needs.add(entry.seq, message)
     return tally
 
 
-def _asked(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry, bool]]:
-    """The messages, how often the model has been asked by then, and whether it was asked before this one."""
+def _with_calls(entries: Iterable[Entry]) -> Iterator[tuple[int, Entry, bool]]:
+    """Yields each message, the number of model calls so far, and whether the model was called before it."""
     number, waiting = 0, False
     for entry in entries:
         if entry.kind != MESSAGE:
             continue
-        is_asked = entry.role == "assistant" and waiting
-        number += is_asked
+        is_called = entry.role == "assistant" and waiting
+        number += is_called
         waiting = entry.role != "assistant"
-        yield number, entry, is_asked
+        yield number, entry, is_called
 
 
-def _goes_beside(entry: Entry, card: ModelCard) -> bool:
-    """Whether it is system text where that has a place of its own: as in a window's prompt, no part of the list."""
+def _is_system_field(entry: Entry, card: ModelCard) -> bool:
+    """Returns whether it is system text that the format keeps outside the message list, as a window's prompt does."""
     if entry.role != "system":
         return False
     format = format_named(entry.wire) if entry.wire else DEFAULT_FORMAT
     return (format_of_provider(card.provider) if format is DEFAULT_FORMAT else format).system_apart
 
 
-def _said(entry: Entry, tokens: int) -> BaselineMessage:
+def _baseline_message(entry: Entry, tokens: int) -> BaselineMessage:
     tied = format_named(entry.wire).validation.tool_call_ids(fields_of(entry.content))
     return BaselineMessage(
         seq=entry.seq,

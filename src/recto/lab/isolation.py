@@ -1,4 +1,4 @@
-"""Settings and entries for commands that go through recorded conversations without touching anything of the user's."""
+"""Settings and entries for commands that replay recordings without touching the user's data."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from recto.stores.memory import MemoryStore
 from recto.transcript.entries import DEFAULT_SESSION, Entry
 
 _ANY = "any"
-"""What a model is called of which only the window is given."""
+"""Name of the model when only a window size is known."""
 
 
-def apart(settings: Settings, *, model: str | None = None, window: int | None = None, writes: bool = False) -> Settings:
-    """The settings for a store that goes with the process, in which nothing reaches anything of the user's.
+def isolated(
+    settings: Settings, *, model: str | None = None, window: int | None = None, writes: bool = False
+) -> Settings:
+    """Returns the settings for an in-memory store, with nothing that reaches the user's data.
 
-    Unless a model `writes`, none is asked, and nothing is done ahead of need: the same file gives the same result.
+    Unless `writes` is set, no model is called. Nothing runs in the background, so the same file gives the same result.
     """
     name = model or settings.model or (_ANY if window else "")
     models = dict(settings.models)
@@ -41,7 +43,7 @@ def apart(settings: Settings, *, model: str | None = None, window: int | None = 
     )
 
 
-def sessions_in(settings: Settings, file: Path) -> dict[str, list[Entry]]:
-    """What was said in a file, by session."""
+def read_sessions(settings: Settings, file: Path) -> dict[str, list[Entry]]:
+    """Reads the entries of a file, by session."""
     with closing(MemoryStore()) as store:
         return {name: list(store.read(name)) for name in make_importer(settings, store).import_file(file).sessions}

@@ -1,7 +1,7 @@
-"""What is tried when settings are tuned, and what counts as better. Pure.
+"""The search space of tuning and its objective. Pure.
 
-A candidate is a value for each setting that is tried, by its name. It is judged by what recorded sessions came to under
-it, beside what they came to under the settings as they are. Which settings there are is not known here.
+A candidate has a value for each setting that is tried, by name. It is judged by the measures of recorded sessions under
+it, compared with those under the current settings.
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ MEANINGS: Mapping[Objective, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
-    """A setting that may be tried with other values."""
+    """A setting that can be tried with other values."""
 
     name: str
-    """As in a file of settings, with dots between levels."""
-    given: Value
-    """What it is as things stand."""
+    """As in a settings file, with dots between levels."""
+    current: Value
+    """Its current value."""
     low: float = 0.0
     high: float = 0.0
     step: float = 0.0
-    """Between two values; 0: any, closer together the smaller they are."""
+    """Distance between two values; 0 for any value on a logarithmic scale."""
     options: tuple[str, ...] = ()
-    """What it may be, where it is no number."""
+    """The values of a setting that is no number."""
     only_with: tuple[str, str] | None = None
-    """Another setting and the value of it without which this one means nothing."""
+    """Another setting and the value that it must have for this one to matter."""
 
     @property
-    def is_whole(self) -> bool:
-        """Whether it is a whole number."""
-        return isinstance(self.given, int)
+    def is_integer(self) -> bool:
+        """Whether it is an integer."""
+        return isinstance(self.current, int)
 
     def applies(self, values: Candidate) -> bool:
-        """Whether it means something beside these values."""
+        """Returns whether it matters with these values."""
         return self.only_with is None or values.get(self.only_with[0]) == self.only_with[1]
 
     def nearest(self, value: float) -> Value:
-        """The number that is tried in place of one: on a step and between the ends; what is given stays as it is."""
-        if value == self.given:
-            return self.given
+        """Returns the nearest value that can be tried: on a step and within bounds; the current value stays."""
+        if value == self.current:
+            return self.current
         if self.step:
             value = self.low + round((value - self.low) / self.step) * self.step
         value = min(max(value, self.low), self.high)
-        return round(value) if self.is_whole else round(value, 6)
+        return round(value) if self.is_integer else round(value, 6)
 
 
 class Figures(Protocol):
-    """What sessions came to: the measures of a backtest that are tuned for or watched."""
+    """The measures of a backtest that are tuned for or watched."""
 
     @property
     def turns(self) -> int:
-        """How often the model was asked."""
+        """Model calls."""
 
     @property
     def over(self) -> int:
-        """Prompts over what they may have."""
+        """Prompts over the input budget."""
 
     @property
     def refused(self) -> int:
@@ -78,48 +78,50 @@ class Figures(Protocol):
 
     @property
     def tokens(self) -> int:
-        """Of all prompts."""
+        """Tokens of all prompts."""
 
     @property
     def unchanged(self) -> int:
-        """Of these, what stood as before."""
+        """Of these, tokens of unchanged prefixes."""
 
     @property
     def picodollars(self) -> int | None:
-        """What they cost, where that is known."""
+        """Their cost, if known."""
 
     @property
     def regret(self) -> int:
-        """Needs for what had left."""
+        """Needs for evicted content."""
 
     @property
     def missed(self) -> int:
-        """Of these, what nothing brought back."""
+        """Of these, needs that nothing met."""
 
     @property
     def entities_used(self) -> int:
-        """Names in answers that were known before."""
+        """Names in answers that were known from before."""
 
     @property
     def entities_there(self) -> int:
-        """Of these, what stood in the prompt."""
+        """Of these, names that were in the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What should become less, and what must not become more for it."""
+    """What to minimise, and what must not rise for it."""
 
     objective: Objective = "missed"
     allowance: float = 0.05
-    """The share by which what is watched may rise: what prompts cost, or where the goal is to save, what is missed."""
+    """The share by which the watched measure may rise: the cost of prompts or, if the goal is to save, the needs
+    missed.
+    """
 
     @property
     def watches(self) -> str:
-        """What must not rise beyond the allowance."""
+        """The name of the watched measure."""
         return "needs missed" if self.objective in _COSTS else "cost"
 
-    def part(self, figures: Figures) -> float:
-        """What should become less, in one session."""
+    def numerator(self, figures: Figures) -> float:
+        """The measure to minimise, in one session."""
         match self.objective:
             case "missed":
                 return figures.missed
@@ -132,90 +134,104 @@ class Goal:
             case "dollars":
                 return (figures.picodollars or 0) / 1e12
 
-    def whole(self, figures: Figures) -> float:
-        """Over what it is counted."""
+    def denominator(self, figures: Figures) -> float:
+        """What it is divided by."""
         return figures.entities_used if self.objective == "lost" else figures.turns
 
     def rate(self, sessions: Iterable[Figures]) -> float:
-        """What should become less, over all of these sessions."""
-        found = [(self.part(one), self.whole(one)) for one in sessions]
-        return sum(part for part, _ in found) / max(sum(whole for _, whole in found), 1)
+        """The measure to minimise, over all sessions."""
+        ratios = [(self.numerator(figures), self.denominator(figures)) for figures in sessions]
+        return sum(numerator for numerator, _ in ratios) / max(sum(denominator for _, denominator in ratios), 1)
 
-    def excess(self, given: Sequence[Figures], tried: Sequence[Figures]) -> float:
-        """By how much more than allowed what is watched has risen: 0 where it is as it should be."""
-        if any(_sum(tried, name) > _sum(given, name) for name in ("over", "refused")):
+    def excess(self, baseline: Sequence[Figures], tried: Sequence[Figures]) -> float:
+        """The rise of the watched measure beyond the allowance; 0 if it is within."""
+        if any(_sum(tried, name) > _sum(baseline, name) for name in ("over", "refused")):
             return 1.0
-        rises = (_rise(before, after) for before, after in self._watched(given, tried))
+        rises = (_rise(before, after) for before, after in self._watched(baseline, tried))
         return max(0.0, *(rise - self.allowance for rise in rises))
 
-    def score(self, given: Sequence[Figures], tried: Sequence[Figures]) -> float:
-        """1 for what is as good as the settings as they are, less for what is better; above 1 where it is no choice."""
-        excess = self.excess(given, tried)
-        return 1 + excess if excess else 1 + _rise(self.rate(given), self.rate(tried))
+    def score(self, baseline: Sequence[Figures], tried: Sequence[Figures]) -> float:
+        """1 for a candidate as good as the current settings, less for a better one; above 1 if it is not allowed."""
+        excess = self.excess(baseline, tried)
+        return 1 + excess if excess else 1 + _rise(self.rate(baseline), self.rate(tried))
 
-    def _watched(self, given: Sequence[Figures], tried: Sequence[Figures]) -> list[tuple[float, float]]:
+    def _watched(self, baseline: Sequence[Figures], tried: Sequence[Figures]) -> list[tuple[float, float]]:
         if self.objective in _COSTS:
-            return [(_sum(given, "missed"), _sum(tried, "missed"))]
-        if all(one.picodollars is not None for one in (*given, *tried)):
-            return [(_sum(given, "picodollars"), _sum(tried, "picodollars"))]
-        # Without prices, both what is sent and what no cache can hold.
-        fresh = [_sum(side, "tokens") - _sum(side, "unchanged") for side in (given, tried)]
-        return [(_sum(given, "tokens"), _sum(tried, "tokens")), (fresh[0], fresh[1])]
+            return [(_sum(baseline, "missed"), _sum(tried, "missed"))]
+        if all(figures.picodollars is not None for figures in (*baseline, *tried)):
+            return [(_sum(baseline, "picodollars"), _sum(tried, "picodollars"))]
+        # Without prices, watch both the tokens sent and those that no cache can serve.
+        fresh = [_sum(side, "tokens") - _sum(side, "unchanged") for side in (baseline, tried)]
+        return [(_sum(baseline, "tokens"), _sum(tried, "tokens")), (fresh[0], fresh[1])]
 
 
-def cost_rise(given: Sequence[Figures], tried: Sequence[Figures]) -> float:
-    """The share by which prompts cost more: in dollars where prices are known, else in tokens."""
-    known = all(one.picodollars is not None for one in (*given, *tried))
+def cost_rise(baseline: Sequence[Figures], tried: Sequence[Figures]) -> float:
+    """Returns the share by which prompts cost more: in dollars if prices are known, else in tokens."""
+    known = all(figures.picodollars is not None for figures in (*baseline, *tried))
     name = "picodollars" if known else "tokens"
-    return _rise(_sum(given, name), _sum(tried, name))
+    return _rise(_sum(baseline, name), _sum(tried, name))
 
 
-def one_at_a_time(space: Sequence[Dimension]) -> list[dict[str, Value]]:
-    """Candidates that change one setting each, and leave the others: the first that are tried.
+def single_changes(space: Sequence[Dimension]) -> list[dict[str, Value]]:
+    """Returns candidates that change one setting each: the first that are tried.
 
-    In rounds, so that where there is time for few, each setting has had its turn.
+    They come in rounds, so that each setting has its turn even if there is time for few.
     """
-    usual = {one.name: one.given for one in space}
-    found: list[dict[str, Value]] = []
-    changes = [[(one, value) for value in _others(one)] for one in space if one.only_with is None]
-    for place in range(max((len(some) for some in changes), default=0)):
-        for some in changes:
-            if place < len(some):
-                one, value = some[place]
-                values = {**usual, one.name: value}
-                found.append({other.name: values[other.name] for other in space if other.applies(values)})
-    return found
+    current = {dimension.name: dimension.current for dimension in space}
+    candidates: list[dict[str, Value]] = []
+    changes = [
+        [(dimension, value) for value in _other_values(dimension)] for dimension in space if dimension.only_with is None
+    ]
+    for place in range(max((len(options) for options in changes), default=0)):
+        for options in changes:
+            if place < len(options):
+                dimension, value = options[place]
+                values = {**current, dimension.name: value}
+                candidates.append({other.name: values[other.name] for other in space if other.applies(values)})
+    return candidates
 
 
-def _others(one: Dimension) -> list[Value]:
-    """Other values worth a look: each option, or a number halfway to either end."""
-    if one.options:
-        return [option for option in one.options if option != one.given]
-    given = float(one.given)
-    return [value for value in (one.nearest((given + end) / 2) for end in (one.high, one.low)) if value != one.given]
+def _other_values(dimension: Dimension) -> list[Value]:
+    """Returns other values worth trying: each option, or the middle between the current value and either bound."""
+    if dimension.options:
+        return [option for option in dimension.options if option != dimension.current]
+    current = float(dimension.current)
+    return [
+        value
+        for value in (dimension.nearest((current + end) / 2) for end in (dimension.high, dimension.low))
+        if value != dimension.current
+    ]
 
 
-def changed(space: Sequence[Dimension], values: Candidate) -> dict[str, Value]:
-    """Those values of a candidate that are not what they were, with all that mean something only beside one of them."""
-    usual = {one.name: one.given for one in space}
-    own = {one.name for one in space if one.name in values and values[one.name] != usual[one.name]}
-    beside = {one.only_with for one in space if one.only_with is not None and one.name in own}
+def changed_values(space: Sequence[Dimension], values: Candidate) -> dict[str, Value]:
+    """Returns the values of a candidate that differ from the current ones, with all that matter only together with
+    them.
+    """
+    current = {dimension.name: dimension.current for dimension in space}
+    changed = {
+        dimension.name
+        for dimension in space
+        if dimension.name in values and values[dimension.name] != current[dimension.name]
+    }
+    conditions = {
+        dimension.only_with for dimension in space if dimension.only_with is not None and dimension.name in changed
+    }
     return {
-        one.name: values[one.name]
-        for one in space
-        if one.name in values and (one.name in own or _goes_with(one, own, beside))
+        dimension.name: values[dimension.name]
+        for dimension in space
+        if dimension.name in values and (dimension.name in changed or _goes_with(dimension, changed, conditions))
     }
 
 
-def _goes_with(one: Dimension, own: set[str], beside: set[tuple[str, str]]) -> bool:
-    """Weights count together: where one of them changed, or what they belong to, all are told."""
-    return one.only_with is not None and (one.only_with[0] in own or one.only_with in beside)
+def _goes_with(dimension: Dimension, changed: set[str], conditions: set[tuple[str, str]]) -> bool:
+    """Returns whether a value is reported with others: weights count together, so if one changed, all are reported."""
+    return dimension.only_with is not None and (dimension.only_with[0] in changed or dimension.only_with in conditions)
 
 
 def _sum(sessions: Iterable[Figures], name: str) -> int:
-    return sum(getattr(one, name) or 0 for one in sessions)
+    return sum(getattr(figures, name) or 0 for figures in sessions)
 
 
 def _rise(before: float, after: float) -> float:
-    """By what share it rose; from nothing, as much as there is now."""
+    """Returns the relative rise; from 0, the absolute value."""
     return (after - before) / before if before else float(after)

@@ -1,7 +1,6 @@
-"""Goes through a session whose needs are known, and asks for each where it is due: what is readable in the prompt then?
+"""Runs a session with known needs and probes each where it is due: is the answer readable in the prompt?
 
-Prompts are made wherever the model would be asked, or for the needs alone. It is not known here who made the session
-up, which settings the window has, nor in which store it is.
+Prompts are built before every model call, or only for the probes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from recto.engine.session import Session
 from recto.errors import WindowOverflow
 from recto.formats import read
 from recto.lab.readability import Case, Where
-from recto.lab.replay import ask
+from recto.lab.replay import probe
 from recto.transcript.entries import Draft
 
 if TYPE_CHECKING:
@@ -24,55 +23,56 @@ if TYPE_CHECKING:
 
 
 NeedKind = Literal["exact", "preference", "correction", "decision", "file", "source", "cause"]
-"""An exact value; what somebody likes; a value that was corrected later; a decision with its reason; what stands in a
-file that was read; which source said it; what came first in a row of alarms."""
+"""An exact value; a preference; a value that was corrected later; a decision with its reason; a value in a file that
+was read; the source of a claim; the first cause in a series of alarms.
+"""
 NEED_KINDS: tuple[NeedKind, ...] = get_args(NeedKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A question that is asked in a turn, and what it needs."""
+    """A question that a turn asks, and what it needs."""
 
     kind: NeedKind
     turn: int
     """The turn whose user message is the question."""
     ask: str
     expect: tuple[str, ...]
-    """What must be readable: all of it. It stands nowhere but in the entries below."""
+    """Texts that must all be readable. They occur only in the entries below."""
     said_turn: int
-    """The last turn in which it was said."""
+    """The last turn that contains them."""
     entries: tuple[int, ...]
-    """Where it stands, as the entries of the session are numbered: one of them will do."""
+    """Numbers of the entries that contain them; one of these is enough."""
     outdated: tuple[str, ...] = ()
-    """What was right before, and is not any more."""
+    """Values that were right before."""
 
     @property
     def distance(self) -> int:
-        """Turns between the saying and the asking."""
+        """Turns between the statement and the question."""
         return self.turn - self.said_turn
 
     @property
     def case(self) -> Case:
-        """The same as a question whose prompt is looked at."""
-        return Case(ask=self.ask, expect=tuple((one,) for one in self.expect))
+        """The need as a case for `probe`."""
+        return Case(ask=self.ask, expect=tuple((text,) for text in self.expect))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownTurn:
-    """One turn of such a session: a user message and all that follows it."""
+class SimulatedTurn:
+    """One turn of a simulated session: a user message and all that follows it."""
 
     number: int
-    """From 1 on."""
+    """Counted from 1."""
     first: int
     """The number of its first entry, in a session that holds nothing else."""
     drafts: tuple[Draft, ...]
-    """As they are said; nobody has counted their tokens yet."""
+    """Its messages, without token counts."""
     need: Need | None = None
-    """What its user message asks for: then that message is its first draft."""
+    """What its user message asks for; that message is then the first draft."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fared:
+class ProbeCounts:
     """How many needs were met, and where. Two of them can be added."""
 
     asked: int = 0
@@ -82,32 +82,33 @@ class Fared:
 
     @property
     def met(self) -> int:
-        """What could be read somewhere."""
+        """Needs that were readable somewhere."""
         return self.prompt + self.summary + self.recalled
 
     @property
     def missed(self) -> int:
-        """What could be read nowhere."""
+        """Needs that were readable nowhere."""
         return self.asked - self.met
 
     @property
     def share(self) -> float:
-        """The share that was met; all of it where nothing was asked."""
+        """The share that was met; 1 if nothing was asked."""
         return self.met / self.asked if self.asked else 1.0
 
     @property
-    def share_of_gone(self) -> float:
-        """The same of what was not in the messages any more: what recall and summaries are for."""
-        gone = self.asked - self.prompt
-        return (self.met - self.prompt) / gone if gone else 1.0
+    def share_of_evicted(self) -> float:
+        """The share met of what was no longer in the messages: the work of recall and summaries."""
+        evicted = self.asked - self.prompt
+        return (self.met - self.prompt) / evicted if evicted else 1.0
 
-    def with_one(self, where: Where) -> Fared:
-        """With one more."""
-        one = Fared(asked=1, prompt=where == "prompt", summary=where == "summary", recalled=where == "recalled")
-        return self + one
+    def with_outcome(self, where: Where) -> ProbeCounts:
+        """Returns the counts with one more need."""
+        return self + ProbeCounts(
+            asked=1, prompt=where == "prompt", summary=where == "summary", recalled=where == "recalled"
+        )
 
-    def __add__(self, other: Fared) -> Fared:
-        return Fared(
+    def __add__(self, other: ProbeCounts) -> ProbeCounts:
+        return ProbeCounts(
             asked=self.asked + other.asked,
             prompt=self.prompt + other.prompt,
             summary=self.summary + other.summary,
@@ -115,92 +116,95 @@ class Fared:
         )
 
 
-def together(fared: Mapping[NeedKind, Fared]) -> Fared:
-    """All kinds as one."""
-    return sum(fared.values(), Fared())
+def total_counts(counts: Mapping[NeedKind, ProbeCounts]) -> ProbeCounts:
+    """Sums the counts of all kinds."""
+    return sum(counts.values(), ProbeCounts())
 
 
 @dataclass(slots=True, kw_only=True)
-class Walked:
-    """What it came to so far."""
+class ProbeRun:
+    """Measures of a run so far."""
 
     turns: int = 0
     entries: int = 0
     prompts: int = 0
     over: int = 0
-    """Prompts over what they may have: there are none."""
+    """Prompts over the input budget: there are none."""
     refused: int = 0
-    """Prompts that there were none of, for what must not leave did not fit."""
+    """Prompts that were refused because the protected content did not fit."""
     tokens: int = 0
-    """Of all prompts."""
+    """Tokens of all prompts."""
     largest: int = 0
     seconds: float = 0.0
-    """Of the processor, to store what was said and to make prompts. Counting and making it up are not in it."""
-    fared: dict[NeedKind, Fared] = field(default_factory=dict)
-    by_distance: dict[int, Fared] = field(default_factory=dict)
-    """By how many turns ago it was said: below 10, below 100, and so on."""
+    """Processor time to store messages and build prompts, without counting tokens and simulating."""
+    fared: dict[NeedKind, ProbeCounts] = field(default_factory=dict)
+    by_distance: dict[int, ProbeCounts] = field(default_factory=dict)
+    """By upper bound of the distance in turns: 10, 100, and so on."""
 
     def note(self, need: Need, outcome: ProbeOutcome) -> None:
-        """One more need."""
+        """Adds a need."""
         below = 10 ** len(str(need.distance))
-        self.fared[need.kind] = self.fared.get(need.kind, Fared()).with_one(outcome.where)
-        self.by_distance[below] = self.by_distance.get(below, Fared()).with_one(outcome.where)
+        self.fared[need.kind] = self.fared.get(need.kind, ProbeCounts()).with_outcome(outcome.where)
+        self.by_distance[below] = self.by_distance.get(below, ProbeCounts()).with_outcome(outcome.where)
 
 
 _NO_PLACES: Mapping[int, int] = {}
 
 
-def walk(
+def run_probes(
     session: Session,
-    turns: Iterable[KnownTurn],
+    turns: Iterable[SimulatedTurn],
     *,
     needs_only: bool = False,
-    asked: Callable[[Prompt | WindowOverflow], object] = lambda prompt: None,
-    turned: Callable[[KnownTurn], object] = lambda turn: None,
-) -> Walked:
-    """Goes through the turns in a session that holds what came before them, and nothing else.
+    on_prompt: Callable[[Prompt | WindowOverflow], object] = lambda prompt: None,
+    on_turn: Callable[[SimulatedTurn], object] = lambda turn: None,
+) -> ProbeRun:
+    """Runs the turns in a session that holds only what came before them.
 
-    `asked` is told of every prompt, `turned` of every turn. With `needs_only`, prompts are made where a need is due and
-    nowhere else, for long sessions: things leave in fewer and larger steps then.
+    Args:
+        needs_only: Build prompts only where a need is due, for long sessions; evictions then come in fewer and
+            larger steps.
+        on_prompt: Called with every prompt, or with the error if none fitted.
+        on_turn: Called after every turn.
     """
-    walked = Walked()
+    run = ProbeRun()
     for turn in turns:
-        drafts = [counted(session, draft) for draft in turn.drafts]
-        began = process_time()
-        if turn.need is not None:  # the question is the first message, and is stored by asking it
-            walked.note(turn.need, ask(session, turn.need.case, _NO_PLACES))
+        drafts = [with_tokens(session, draft) for draft in turn.drafts]
+        started = process_time()
+        if turn.need is not None:  # the question is the first message, and `probe` stores it
+            run.note(turn.need, probe(session, turn.need.case, _NO_PLACES))
             drafts = drafts[1:]
         if needs_only:
             session.store.append(session.key, drafts)
         else:
-            _feed(session, drafts, walked, asked, waiting=turn.need is not None)
-        walked.seconds += process_time() - began
-        walked.turns += 1
-        walked.entries += len(turn.drafts)
-        turned(turn)
-    return walked
+            _feed(session, drafts, run, on_prompt, waiting=turn.need is not None)
+        run.seconds += process_time() - started
+        run.turns += 1
+        run.entries += len(turn.drafts)
+        on_turn(turn)
+    return run
 
 
 def _feed(
     session: Session,
     drafts: Iterable[Draft],
-    walked: Walked,
-    asked: Callable[[Prompt | WindowOverflow], object],
+    run: ProbeRun,
+    on_prompt: Callable[[Prompt | WindowOverflow], object],
     *,
     waiting: bool,
 ) -> None:
-    """Stores messages, with a prompt before each that the model answered."""
+    """Stores messages, and builds a prompt before each response of the model."""
     for draft in drafts:
         if draft.role == "assistant" and waiting:
             prompt = _prompt(session)
-            walked.prompts += 1
+            run.prompts += 1
             if isinstance(prompt, WindowOverflow):
-                walked.refused += 1
+                run.refused += 1
             else:
-                walked.over += prompt.tokens > prompt.reading.room
-                walked.tokens += prompt.tokens
-                walked.largest = max(walked.largest, prompt.tokens)
-            asked(prompt)
+                run.over += prompt.tokens > prompt.reading.room
+                run.tokens += prompt.tokens
+                run.largest = max(run.largest, prompt.tokens)
+            on_prompt(prompt)
         waiting = draft.role != "assistant"
         session.store.append(session.key, [draft])
 
@@ -212,7 +216,7 @@ def _prompt(session: Session) -> Prompt | WindowOverflow:
         return error
 
 
-def counted(session: Session, draft: Draft) -> Draft:
-    """A message with its tokens, as the session counts them."""
+def with_tokens(session: Session, draft: Draft) -> Draft:
+    """Returns a message with the session's token count."""
     tokens = session.meter.message(read(draft.content, draft.wire))
     return replace(draft, tokens=tokens, counter=session.meter.name)

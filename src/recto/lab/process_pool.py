@@ -1,21 +1,22 @@
-"""The same work on many things, in several processes: neither what comes of it nor its order depends on how many.
+"""Runs one function over many tasks in several processes; neither the results nor their order depend on how many.
 
-A process that is stopped or dies takes nothing with it but its own work, and whoever waits is told. What the work is
-and what comes of it is not known here; both must be able to travel between processes.
+A thin layer over `ProcessPoolExecutor`, which adds what its callers promise: progress while tasks run, errors that
+arrive with their attributes, no worker left running when the caller stops reading results, and quiet workers on Ctrl-C.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.sharedctypes import Synchronized
 from traceback import format_exc
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from recto.cli.console import Advance
 from recto.errors import RectoError
@@ -23,9 +24,8 @@ from recto.errors import RectoError
 T = TypeVar("T")
 R = TypeVar("R")
 
-_TELL_EVERY = 0.1
-"""Seconds between two words about progress: more of them would only keep the pipe busy."""
-_STEP, _DONE, _FAILED = range(3)
+_POLL_SECONDS = 0.1
+"""Time between two reports of progress."""
 
 
 def in_processes(
@@ -36,149 +36,116 @@ def in_processes(
     *,
     size: Callable[[T], int] = lambda task: 0,
 ) -> Iterator[R]:
-    """What comes of each task, in their order. `work` is a function of a module; the largest tasks are begun first.
+    """Yields the result of `work` for each task, in the order of the tasks. The largest tasks are started first.
 
-    With one job it is done here. Whoever stops listening ends the processes.
+    `work` is a module-level function; tasks and results must be picklable. With one job everything runs in this
+    process. Closing the iterator ends the worker processes.
+
+    Raises:
+        RectoError: A worker process died.
     """
     if jobs <= 1 or len(tasks) <= 1:
         for task in tasks:
             yield work(task, advance)
         return
-    order = sorted(range(len(tasks)), key=lambda place: -size(tasks[place]))
-    with ExitStack() as opened:
-        lines = [opened.enter_context(_line(work)) for _ in range(min(jobs, len(tasks)))]
-        yield from _Desk(tasks, order, lines, advance).answers()
-
-
-class _Desk(Generic[T, R]):
-    """Hands out tasks and puts what comes back into their order."""
-
-    def __init__(self, tasks: Sequence[T], order: Sequence[int], lines: Sequence[Connection], advance: Advance) -> None:
-        self._tasks = tasks
-        self._waiting = list(reversed(order))
-        self._lines = lines
-        self._advance = advance
-        self._come: dict[int, R] = {}
-        self._failed: dict[int, Exception] = {}
-
-    def answers(self) -> Iterator[R]:
-        for line in self._lines:
-            self._hand_out(line)
-        for place in range(len(self._tasks)):
-            while place not in self._come and place not in self._failed:
-                ready = wait(self._lines)
-                for line in (line for line in self._lines if line in ready):
-                    self._listen(line)
-            if place in self._failed:  # raised in its turn: which error is told does not depend on who was quicker
-                raise self._failed[place]
-            yield self._come.pop(place)
-
-    def _hand_out(self, line: Connection) -> None:
-        if self._waiting:
-            place = self._waiting.pop()
-            line.send((place, self._tasks[place]))
-
-    def _listen(self, line: Connection) -> None:
-        try:
-            kind, place, said = line.recv()
-        except (EOFError, OSError):
-            raise RectoError(
-                "a process ended before its work was done; the machine may be out of memory. "
-                "Try again with a smaller --jobs. Nothing was changed."
-            ) from None
-        if kind == _STEP:
-            self._advance(said)
-            return
-        if kind == _FAILED:
-            self._failed[place] = _rebuilt(*said)
-        else:
-            self._come[place] = said
-        self._hand_out(line)
-
-
-@contextmanager
-def _line(work: Callable[[T, Advance], R]) -> Iterator[Connection]:
-    """A process that works, and the line to it."""
-    spawning = multiprocessing.get_context("spawn")  # the same on every system; threads of ours are not copied
-    ours, theirs = spawning.Pipe()
-    process = spawning.Process(target=_serve, args=(theirs, work), daemon=True)
-    with _undisturbed():
-        process.start()
-    theirs.close()
+    context = multiprocessing.get_context("spawn")  # the same on every system, and no copies of running threads
+    progress = context.Value("q", 0)
+    executor = ProcessPoolExecutor(
+        min(jobs, len(tasks)), mp_context=context, initializer=_start_worker, initargs=(progress,)
+    )
+    others = set(multiprocessing.active_children())
+    largest_first = sorted(range(len(tasks)), key=lambda place: -size(tasks[place]))
+    with _sigint_blocked():
+        futures = {place: executor.submit(_run_task, work, tasks[place]) for place in largest_first}
     try:
-        yield ours
+        yield from _ordered_results(futures, _ProgressReporter(progress, advance))
+    except BrokenProcessPool:
+        raise RectoError(
+            "a process ended before its work was done; the machine may be out of memory. "
+            "Try again with a smaller --jobs. Nothing was changed."
+        ) from None
     finally:
-        ours.close()
-        _end(process)
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()  # the executor itself would wait until running tasks are done
+        executor.shutdown()
+
+
+def _ordered_results(futures: dict[int, Future[Any]], report: Callable[[], None]) -> Iterator[Any]:
+    for place in range(len(futures)):
+        future = futures.pop(place)
+        while True:
+            try:
+                result = future.result(_POLL_SECONDS)
+            except TimeoutError:
+                report()
+            else:
+                break
+        report()
+        if isinstance(result, _RemoteError):  # raised in task order, so that the error does not depend on timing
+            raise result.rebuild()
+        yield result
+
+
+class _ProgressReporter:
+    """Passes on what the workers have added to the shared counter since the last call."""
+
+    def __init__(self, progress: Synchronized[int], advance: Advance) -> None:
+        self._counter = progress.get_obj()  # read without the lock, which a killed worker may still hold
+        self._advance = advance
+        self._reported = 0
+
+    def __call__(self) -> None:
+        total = self._counter.value
+        if total > self._reported:
+            self._advance(total - self._reported)
+            self._reported = total
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ctrl-C waits: a process would die of it while it is being started, and complain."""
-    resource_tracker.ensure_running()  # it would end the waiting when it is started by the first process
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _sigint_blocked() -> Iterator[None]:
+    """Blocks Ctrl-C while workers start: they inherit the mask, and would print a traceback before they ignore it."""
+    resource_tracker.ensure_running()  # started with the first process otherwise, and that unblocks the signal
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
-def _end(process: BaseProcess) -> None:
-    process.terminate()
-    process.join(5)
-    if process.is_alive():
-        process.kill()
-        process.join()
+_progress: Synchronized[int]
+"""The shared counter, in a worker."""
 
 
-def _serve(line: Connection, work: Callable[[Any, Advance], object]) -> None:
-    """Works until nobody listens any more. Ctrl-C is for whoever waits."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(BrokenPipeError):  # whoever waited was killed
-        _answer(line, work)
+def _start_worker(progress: Synchronized[int]) -> None:
+    global _progress  # noqa: PLW0603  # an initializer of the executor has no other place
+    _progress = progress
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
 
 
-def _answer(line: Connection, work: Callable[[Any, Advance], object]) -> None:
-    while True:
-        try:
-            place, task = line.recv()
-        except (EOFError, OSError):
-            return
-        telling = _Telling(line)
-        try:
-            answer: tuple[int, int, object] = (_DONE, place, work(task, telling))
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is raised where somebody waits
-            answer = (_FAILED, place, (type(error), error.args, _plain(error), format_exc()))
-        telling.tell()
-        line.send(answer)
+def _add_progress(by: int, /) -> None:
+    with _progress.get_lock():
+        _progress.value += by
 
 
-class _Telling:
-    """Adds up progress, and tells of it now and then."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RemoteError:
+    """An exception raised in a worker. Pickling the exception would call its class with its message, which few take."""
 
-    def __init__(self, line: Connection) -> None:
-        self._line = line
-        self._by = 0
-        self._told = time.monotonic()
+    kind: type[Exception]
+    args: tuple[object, ...]
+    attributes: dict[str, Any]
+    traceback: str
 
-    def __call__(self, by: int, /) -> None:
-        self._by += by
-        if time.monotonic() - self._told >= _TELL_EVERY:
-            self.tell()
-
-    def tell(self) -> None:
-        if self._by:
-            self._line.send((_STEP, 0, self._by))
-        self._by, self._told = 0, time.monotonic()
+    def rebuild(self) -> Exception:
+        error = self.kind.__new__(self.kind, *self.args)
+        vars(error).update(self.attributes)
+        error.add_note(f"In another process:\n{self.traceback}")
+        return error
 
 
-def _plain(error: Exception) -> dict[str, Any]:
-    return {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | None)}
-
-
-def _rebuilt(kind: type[Exception], args: tuple[object, ...], attributes: dict[str, Any], where: str) -> Exception:
-    """The error as it was raised there: pickling would make it anew from its message, which few take."""
-    error = kind.__new__(kind, *args)
-    vars(error).update(attributes)
-    error.add_note(f"In another process:\n{where}")
-    return error
+def _run_task(work: Callable[[T, Advance], R], task: T) -> R | _RemoteError:
+    try:
+        return work(task, _add_progress)
+    except Exception as error:  # noqa: BLE001  # any error is raised again in the parent
+        plain = {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | None)}
+        return _RemoteError(kind=type(error), args=error.args, attributes=plain, traceback=format_exc())

@@ -1,7 +1,6 @@
-"""Whether what a question needs can be read in a prompt: by its words, without a model.
+"""Checks by words, without a model, whether a prompt contains what a question needs.
 
-A case is a question and what must stand in the prompt for it to be answered. Where the prompt comes from is not known
-here.
+A case is a question and what must be in the prompt to answer it.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from recto.errors import InputError
 from recto.transcript.session_keys import parse_pointer
 
 Where = Literal["prompt", "summary", "recalled", "not"]
-"""In the messages, in what was written in their place, in what came back for the question, or nowhere."""
+"""In the messages, in a summary or handoff, in what was recalled for the question, or nowhere."""
 PLACES: tuple[Where, ...] = get_args(Where)
-_MEMBERS = ("ask", "expect", "evidence", "answer", "weight")
-_MOST = 1_000
-"""Questions of one set."""
-_LONGEST = 10_000
+_KEYS = ("ask", "expect", "evidence", "answer", "weight")
+_MAX_CASES = 1_000
+"""Questions in one file."""
+_MAX_CHARACTERS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A question, and what it needs."""
+    """A question and what it needs."""
 
     ask: str
     expect: tuple[tuple[str, ...], ...] = ()
-    """What must stand in the prompt; of several ways to say one thing, one."""
+    """What must be in the prompt; each is a tuple of alternatives."""
     evidence: tuple[int, ...] = ()
     """Entries that must be readable in full."""
     answer: str = ""
@@ -38,51 +37,55 @@ class Case:
 
     @property
     def needs(self) -> int:
-        """How many things it needs."""
+        """The number of things it needs."""
         return len(self.expect) + len(self.evidence)
 
     @property
     def known_answer(self) -> str:
-        """What must be answered, as far as it is known."""
-        return self.answer or "; ".join(ways[0] for ways in self.expect)
+        """The right answer, as far as it is known."""
+        return self.answer or "; ".join(alternatives[0] for alternatives in self.expect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeOutcome:
-    """How a question fared."""
+    """The result of a question."""
 
     score: float | None
-    """The share of what it needs, from 0 to 1, or what a judge said; None where nobody could tell."""
+    """The share of its needs that was readable, from 0 to 1, or the judge's score; None if unknown."""
     where: Where
-    """The last place where something of it was found; `not` where something was not."""
+    """The last place where one of its needs was; `not` if one was missing."""
     tokens: int
-    """What the prompt cost."""
+    """Size of the prompt."""
     missing: tuple[str, ...] = ()
     trouble: str = ""
 
 
-def cases_of(tree: object) -> tuple[Case, ...]:
-    """A set of questions as a file has it. Raises `InputError` that names the question."""
-    given = tree.get("questions") if isinstance(tree, Mapping) else tree
-    if not isinstance(given, Sequence) or isinstance(given, str) or not 1 <= len(given) <= _MOST:
-        raise InputError(f"a set of questions is a list of 1 to {_MOST:,} under 'questions'")
-    return tuple(_case(f"question {place}", one) for place, one in enumerate(given, 1))
+def parse_cases(tree: object) -> tuple[Case, ...]:
+    """Parses a file of questions.
+
+    Raises:
+        InputError: The file is malformed; the message names the question.
+    """
+    questions = tree.get("questions") if isinstance(tree, Mapping) else tree
+    if not isinstance(questions, Sequence) or isinstance(questions, str) or not 1 <= len(questions) <= _MAX_CASES:
+        raise InputError(f"a set of questions is a list of 1 to {_MAX_CASES:,} under 'questions'")
+    return tuple(_case(f"question {place}", question) for place, question in enumerate(questions, 1))
 
 
-def _case(where: str, given: object) -> Case:
-    if not isinstance(given, Mapping) or not isinstance(given.get("ask"), str) or not given["ask"].strip():
+def _case(where: str, question: object) -> Case:
+    if not isinstance(question, Mapping) or not isinstance(question.get("ask"), str) or not question["ask"].strip():
         raise InputError(f"{where}: it needs 'ask', a text")
-    unknown = [str(name) for name in given if name not in _MEMBERS]
-    if unknown:
-        raise InputError(f"{where}: there is no '{unknown[0]:.40}' in a question; it has {', '.join(_MEMBERS)}")
-    weight, answer = given.get("weight", 1), given.get("answer", "")
+    unknown_keys = [str(name) for name in question if name not in _KEYS]
+    if unknown_keys:
+        raise InputError(f"{where}: there is no '{unknown_keys[0]:.40}' in a question; it has {', '.join(_KEYS)}")
+    weight, answer = question.get("weight", 1), question.get("answer", "")
     if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight <= 1e6:
         raise InputError(f"{where}: 'weight' is a number above 0")
     case = Case(
-        ask=given["ask"][:_LONGEST],
-        expect=tuple(_ways(where, one) for one in _list(given.get("expect"))),
-        evidence=tuple(_entry(where, one) for one in _list(given.get("evidence"))),
-        answer=str(answer)[:_LONGEST],
+        ask=question["ask"][:_MAX_CHARACTERS],
+        expect=tuple(_alternatives(where, item) for item in _list(question.get("expect"))),
+        evidence=tuple(_evidence(where, item) for item in _list(question.get("evidence"))),
+        answer=str(answer)[:_MAX_CHARACTERS],
         weight=float(weight),
     )
     if not case.needs and not case.answer:
@@ -90,52 +93,65 @@ def _case(where: str, given: object) -> Case:
     return case
 
 
-def _list(given: Any) -> list[Any]:  # noqa: ANN401  # whatever the file holds
-    return [] if given is None else given if isinstance(given, list) else [given]
+def _list(value: Any) -> list[Any]:  # noqa: ANN401  # any value of the file
+    return [] if value is None else value if isinstance(value, list) else [value]
 
 
-def _ways(where: str, given: object) -> tuple[str, ...]:
-    ways = tuple(str(one)[:_LONGEST] for one in _list(given) if isinstance(one, str | int | float))
-    if not ways or len(ways) != len(_list(given)) or not all(way.strip() for way in ways):
+def _alternatives(where: str, value: object) -> tuple[str, ...]:
+    alternatives = tuple(str(item)[:_MAX_CHARACTERS] for item in _list(value) if isinstance(item, str | int | float))
+    if (
+        not alternatives
+        or len(alternatives) != len(_list(value))
+        or not all(alternative.strip() for alternative in alternatives)
+    ):
         raise InputError(f"{where}: 'expect' holds texts, or lists of texts of which one is enough")
-    return ways
+    return alternatives
 
 
-def _entry(where: str, given: object) -> int:
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-        return given
-    if isinstance(given, str):
-        return parse_pointer(given)[1]
+def _evidence(where: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    if isinstance(value, str):
+        return parse_pointer(value)[1]
     raise InputError(f"{where}: 'evidence' holds numbers of entries, or pointers")
 
 
-def stands(words: str, text: str) -> bool:
-    """Whether words stand in a text, whatever their case and the space between them; never inside other words."""
+def contains_words(words: str, text: str) -> bool:
+    """Returns whether a text contains words, ignoring case and spacing; never as part of other words."""
     pieces = [re.escape(piece) for piece in words.casefold().split()]
     before = r"(?<!\w)" if words.strip()[:1].isalnum() else ""
     after = r"(?!\w)" if words.strip()[-1:].isalnum() else ""
     return bool(pieces) and re.search(before + r"\s+".join(pieces) + after, text.casefold()) is not None
 
 
-def outcome(case: Case, parts: Mapping[Where, str], entries: Mapping[int, Where], tokens: int) -> ProbeOutcome:
-    """How a question fares with a prompt: `parts` is what the prompt says, by place; `entries` where entries are."""
-    found: list[Where] = []
+def score_case(case: Case, parts: Mapping[Where, str], entries: Mapping[int, Where], tokens: int) -> ProbeOutcome:
+    """Scores a question against a prompt: `parts` is the prompt's text by place, `entries` the place of each entry."""
+    found_in: list[Where] = []
     missing: list[str] = []
-    for ways in case.expect:
-        place = next((one for one in PLACES[:-1] if any(stands(way, parts.get(one, "")) for way in ways)), None)
-        found += [place] if place else []
-        missing += [] if place else [ways[0]]
+    for alternatives in case.expect:
+        place = next(
+            (
+                candidate
+                for candidate in PLACES[:-1]
+                if any(contains_words(alternative, parts.get(candidate, "")) for alternative in alternatives)
+            ),
+            None,
+        )
+        found_in += [place] if place else []
+        missing += [] if place else [alternatives[0]]
     for seq in case.evidence:
         place = entries.get(seq, "not")
-        found += [] if place == "not" else [place]
+        found_in += [] if place == "not" else [place]
         missing += [f"entry {seq}"] if place == "not" else []
-    last: Where = max(found, key=PLACES.index) if found and not missing else "not"
-    score = len(found) / case.needs if case.needs else None
-    return ProbeOutcome(score=score, where=last, tokens=tokens, missing=tuple(missing))
+    last_place: Where = max(found_in, key=PLACES.index) if found_in and not missing else "not"
+    score = len(found_in) / case.needs if case.needs else None
+    return ProbeOutcome(score=score, where=last_place, tokens=tokens, missing=tuple(missing))
 
 
-def overall(cases: Sequence[Case], outcomes: Sequence[ProbeOutcome]) -> float | None:
-    """The mean of what could be told, by weight; None where nothing could."""
-    told = [(case.weight, one.score) for case, one in zip(cases, outcomes, strict=True) if one.score is not None]
-    whole = sum(weight for weight, _ in told)
-    return sum(weight * score for weight, score in told) / whole if whole else None
+def weighted_score(cases: Sequence[Case], outcomes: Sequence[ProbeOutcome]) -> float | None:
+    """Returns the weighted mean of the known scores; None if there is none."""
+    scored = [
+        (case.weight, outcome.score) for case, outcome in zip(cases, outcomes, strict=True) if outcome.score is not None
+    ]
+    total = sum(weight for weight, _ in scored)
+    return sum(weight * score for weight, score in scored) / total if total else None

@@ -1,6 +1,6 @@
-"""One recorded file gone through in one way, in whichever process: the same file and way come to the same.
+"""Replays one recorded file in one way, in any process, with the same result.
 
-Time is the recording's own: neither when the replay runs nor how fast the machine is has a say in what comes of it.
+The clock is the recording's own, so neither the time of the replay nor the speed of the machine matters.
 """
 
 from __future__ import annotations
@@ -21,102 +21,108 @@ from recto.lab.variants import Variant
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import Entry
 
-_BEGINS = 1_700_000_000_000_000
-"""When a conversation began that does not say when it did; its messages are a second apart."""
+_START_TIME = 1_700_000_000_000_000
+"""Start of a conversation without timestamps; its messages are a second apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTask:
-    """A file to go through in a way."""
+    """A file to replay in one way."""
 
     place: int
-    """Which of the files it is."""
+    """The index of the file."""
     file: Path
     variant: Variant
     with_curve: bool = False
-    """Whether the sizes of its prompts are kept, turn by turn."""
+    """Whether to collect the prompt sizes."""
 
     @property
     def size(self) -> int:
-        """How much there is to go through, in bytes."""
+        """Size of the file in bytes."""
         return self.file.stat().st_size
 
 
-class RecordedTime:
-    """The time of the conversation that is gone through. It never goes back."""
+class RecordingClock:
+    """A clock that follows the timestamps of a recording and never goes back."""
 
     def __init__(self) -> None:
         self._now = 0
 
     def now(self) -> int:
-        """When the last message came."""
+        """Returns the time of the last message."""
         return self._now
 
     def reach(self, ts: int) -> None:
-        """It is as late as this message now."""
+        """Advances to the time of a message."""
         self._now = max(self._now, ts)
 
 
-class _Seconds:
-    """The time of a conversation that does not tell it: each question for it is a second later."""
+class _SecondsClock:
+    """A clock for recordings without timestamps: every reading is a second later."""
 
     def __init__(self) -> None:
-        self._now = _BEGINS
+        self._now = _START_TIME
 
     def now(self) -> int:
         self._now += 1_000_000
         return self._now
 
 
-def replayed(task: ReplayTask, advance: Advance) -> VariantOutcome:
-    """All sessions of a file in one way, each in a window of its own. `advance` is told of bytes, up to its size."""
-    settings, left = task.variant.settings, task.size
+def run_task(task: ReplayTask, advance: Advance) -> VariantOutcome:
+    """Replays all sessions of a file in one way, each in its own window. Calls `advance` with bytes, up to the file's
+    size.
+    """
+    settings, remaining = task.variant.settings, task.size
     curve: Curve | None = None
     total = Backtest()
 
-    def passed(entries: Sequence[Entry], time: RecordedTime) -> Iterator[Entry]:
-        nonlocal left
+    def feed(entries: Sequence[Entry], clock: RecordingClock) -> Iterator[Entry]:
+        nonlocal remaining
         for entry in entries:
-            size = min(len(entry.content), left)
-            left -= size
+            size = min(len(entry.content), remaining)
+            remaining -= size
             advance(size)
             yield entry
-            time.reach(entry.ts)
+            clock.reach(entry.ts)
 
-    for entries in sessions_of(settings, task.file):
-        time, sizes = RecordedTime(), PromptSizes()
-        keep = sizes.take if task.with_curve else _keep_nothing
-        total += _result(settings, task.variant.way, passed(entries, time), time, keep)
+    for entries in iter_sessions(settings, task.file):
+        clock, sizes = RecordingClock(), PromptSizes()
+        on_turn = sizes.take if task.with_curve else _ignore_turn
+        total += _result(settings, task.variant.way, feed(entries, clock), clock, on_turn)
         if curve is None or len(sizes) > curve.turns:
             curve = sizes.curve()
-    advance(left)
+    advance(remaining)
     return VariantOutcome(place=task.place, file=task.file.name, way=task.variant.way, result=total, curve=curve)
 
 
-def _keep_nothing(turn: ReplayedTurn) -> None:
+def _ignore_turn(turn: ReplayedTurn) -> None:
     pass
 
 
-def sessions_of(settings: Settings, file: Path) -> Iterator[list[Entry]]:
-    """What was said in a file, session by session."""
+def iter_sessions(settings: Settings, file: Path) -> Iterator[list[Entry]]:
+    """Yields the entries of each session in a file."""
     with closing(MemoryStore()) as store:
-        importer = replace(make_importer(settings, store), clock=_Seconds())
+        importer = replace(make_importer(settings, store), clock=_SecondsClock())
         for name in importer.import_file(file).sessions:
             yield list(store.read(name))
 
 
 def _result(
-    settings: Settings, way: Way, entries: Iterator[Entry], time: RecordedTime, turned: Callable[[ReplayedTurn], None]
+    settings: Settings,
+    way: Way,
+    entries: Iterator[Entry],
+    clock: RecordingClock,
+    on_turn: Callable[[ReplayedTurn], None],
 ) -> Backtest:
     if way.mode is None:
-        given, card = settings.window, model_card(settings)
-        budget = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
+        window, card = settings.window, model_card(settings)
+        budget = Budget.for_model(card, window.profile, reserve=window.reserve or None, enforced=window.enforced)
         return backtest_baseline(
-            way.name, entries, card=card, room=budget.input_budget, meter=make_meter(settings), turned=turned
+            way.name, entries, card=card, input_budget=budget.input_budget, meter=make_meter(settings), on_turn=on_turn
         )
     with (
         closing(MemoryStore()) as store,
         closing(make_indexer(settings, store)) as indexer,
-        closing(open_session(settings, store, indexer, clock=time)) as session,
+        closing(open_session(settings, store, indexer, clock=clock)) as session,
     ):
-        return backtest(session, entries, turned=turned)
+        return backtest(session, entries, on_turn=on_turn)

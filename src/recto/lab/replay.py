@@ -1,7 +1,7 @@
-"""A conversation gone through again in another window: message by message, with a prompt wherever the model was asked.
+"""Replays a recorded conversation in another window: message by message, with a prompt before every model call.
 
-What was said then is fed as it was said; what was decided then is decided anew. It is not known here which settings
-the window has, nor in which store it is.
+Recorded messages are appended unchanged; the decisions of the window are made again. The caller chooses the settings
+and the store.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recto.engine.projection import NOTE
 from recto.engine.session import Session
 from recto.errors import WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
-from recto.lab.readability import Case, ProbeOutcome, Where, outcome
+from recto.lab.readability import Case, ProbeOutcome, Where, score_case
 from recto.transcript.entries import MESSAGE, Draft, Entry
 
 if TYPE_CHECKING:
@@ -28,58 +28,64 @@ _LATER = 1_000_000
 
 
 class ReplayStep(NamedTuple):
-    """The next entry to be fed."""
+    """The next entry to append."""
 
     entry: Entry
     answers: tuple[Entry, ...] = ()
-    """Where the model was asked before this entry: all the messages it answered with, of which this is the first."""
+    """If the model was called before this entry: all messages of its response, of which this entry is the first."""
 
 
-def steps(entries: Iterable[Entry]) -> Iterator[ReplayStep]:
-    """What was said and noted down, one by one, with the places where the model was asked."""
-    answer: list[Entry] = []
-    is_asked = False
+def replay_steps(entries: Iterable[Entry]) -> Iterator[ReplayStep]:
+    """Yields the recorded messages and notes in order, and marks where the model was called."""
+    response: list[Entry] = []
+    is_waiting = False
     for entry in entries:
         if entry.kind not in (MESSAGE, NOTE):
             continue
         if entry.kind == MESSAGE and entry.role != "assistant":
-            yield from _steps_of(answer)
-            answer, is_asked = [], True
+            yield from _steps_of(response)
+            response, is_waiting = [], True
             yield ReplayStep(entry)
-        elif answer or (is_asked and entry.kind == MESSAGE):
-            answer.append(entry)
-            is_asked = False
+        elif response or (is_waiting and entry.kind == MESSAGE):
+            response.append(entry)
+            is_waiting = False
         else:
             yield ReplayStep(entry)
-    yield from _steps_of(answer)
+    yield from _steps_of(response)
 
 
-def _steps_of(answer: Sequence[Entry]) -> Iterator[ReplayStep]:
-    for place, entry in enumerate(answer):
-        yield ReplayStep(entry, () if place else tuple(one for one in answer if one.kind == MESSAGE))
+def _steps_of(response: Sequence[Entry]) -> Iterator[ReplayStep]:
+    for place, entry in enumerate(response):
+        yield ReplayStep(entry, () if place else tuple(message for message in response if message.kind == MESSAGE))
 
 
 def replay(
     session: Session,
     entries: Iterable[Entry],
     advance: Callable[[int], object] = lambda by: None,
-    asked: Callable[[Prompt | WindowOverflow, Sequence[Entry]], object] = lambda prompt, answers: None,
-    said: Callable[[int, Entry], object] = lambda seq, entry: None,
+    on_prompt: Callable[[Prompt | WindowOverflow, Sequence[Entry]], object] = lambda prompt, answers: None,
+    on_message: Callable[[int, Entry], object] = lambda seq, entry: None,
 ) -> dict[int, int]:
-    """Feeds what was said; where each entry of it stands now, by where it stood.
+    """Appends the recorded messages to a session, and builds a prompt wherever the model was called.
 
-    `asked` is told of every prompt that the model is asked with, or why there is none, and what was answered then: the
-    next message may be shorter, so it goes on all the same. `said` is told of every message and where it stands now.
+    Args:
+        advance: Called with 1 for every recorded entry.
+        on_prompt: Called with every prompt, or with the error if none fitted (a later prompt may fit), and with the
+            recorded response.
+        on_message: Called with every message and its number in the session.
+
+    Returns:
+        The number of each entry in the session, by its number in the recording.
     """
-    places: dict[int, int] = {}
-    for entry, answers in steps(_passing(entries, advance)):
+    seqs: dict[int, int] = {}
+    for entry, answers in replay_steps(_passing(entries, advance)):
         if answers:
-            asked(_prompt(session), answers)
+            on_prompt(_prompt(session), answers)
         draft = Draft(**{name: getattr(entry, name) for name in _FIELDS})
-        places[entry.seq] = place = session.store.append(session.key, [replace(draft, key=None)])[0].seq
+        seqs[entry.seq] = seq = session.store.append(session.key, [replace(draft, key=None)])[0].seq
         if entry.kind == MESSAGE:
-            said(place, entry)
-    return places
+            on_message(seq, entry)
+    return seqs
 
 
 def _passing(entries: Iterable[Entry], advance: Callable[[int], object]) -> Iterator[Entry]:
@@ -95,20 +101,22 @@ def _prompt(session: Session) -> Prompt | WindowOverflow:
         return error
 
 
-def ask(session: Session, case: Case, places: Mapping[int, int], judge: ChatModel | None = None) -> ProbeOutcome:
-    """Asks a question as the next message, and looks whether what it needs is in the prompt, or lets a judge tell."""
+def probe(session: Session, case: Case, seqs: Mapping[int, int], judge: ChatModel | None = None) -> ProbeOutcome:
+    """Asks a question as the next message and checks whether the prompt holds what it needs, or lets a judge score
+    it.
+    """
     _append_question(session, case.ask)
     try:
         prompt = session.prompt()
     except WindowOverflow as error:
         return ProbeOutcome(score=0.0, where="not", tokens=error.tokens, trouble=str(error))
-    found = outcome(case, _parts(session, prompt, case.ask), _entries(session, prompt, case, places), prompt.tokens)
+    result = score_case(case, _parts(session, prompt, case.ask), _entries(session, prompt, case, seqs), prompt.tokens)
     if judge is None:
-        return found
-    from recto.engine.llm_judge import judge_fidelity  # noqa: PLC0415  # only for who has a judge
+        return result
+    from recto.engine.llm_judge import judge_fidelity  # noqa: PLC0415  # only with a judge
 
-    (answered,) = judge_fidelity(session.window, judge, [Question(text=case.ask, answer=case.known_answer)]).answers
-    return replace(found, score=answered.score, trouble=answered.trouble)
+    (judgement,) = judge_fidelity(session.window, judge, [Question(text=case.ask, answer=case.known_answer)]).answers
+    return replace(result, score=judgement.score, trouble=judgement.trouble)
 
 
 def _append_question(session: Session, text: str) -> None:
@@ -128,25 +136,25 @@ def _append_question(session: Session, text: str) -> None:
 
 
 def _parts(session: Session, prompt: Prompt, question: str) -> dict[Where, str]:
-    """What a prompt says, by place; the question itself is no place."""
+    """Splits the text of a prompt by place; the question itself is removed."""
     extras, state = session.window.builder.extras, session.window.state
     recalled = extras.recalled.text if extras.recalled else ""
     written = [state.summary.text] if state.summary else []
     written += [extras.handoff.text] if extras.handoff else []
-    said = "\n".join(read(raw, prompt.built.wire).text for raw in (*prompt.built.system, *prompt.built.messages))
+    text = "\n".join(read(raw, prompt.built.wire).text for raw in (*prompt.built.system, *prompt.built.messages))
     for part in (recalled, *written, question):
-        before, found, after = said.rpartition(part) if part else (said, "", "")
-        said = f"{before}\n{after}" if found else said
-    return {"prompt": said, "summary": "\n".join(written), "recalled": recalled}
+        before, match, after = text.rpartition(part) if part else (text, "", "")
+        text = f"{before}\n{after}" if match else text
+    return {"prompt": text, "summary": "\n".join(written), "recalled": recalled}
 
 
-def _entries(session: Session, prompt: Prompt, case: Case, places: Mapping[int, int]) -> dict[int, Where]:
-    """Where the entries are that a question needs."""
+def _entries(session: Session, prompt: Prompt, case: Case, seqs: Mapping[int, int]) -> dict[int, Where]:
+    """Returns where each entry is that a question needs."""
     state = session.window.state
-    back = {hit.seq for hit in prompt.recalled if hit.session == session.key}
-    found: dict[int, Where] = {}
+    recalled = {hit.seq for hit in prompt.recalled if hit.session == session.key}
+    places: dict[int, Where] = {}
     for seq in case.evidence:
-        now = places.get(seq, 0)
-        whole = now in state.messages and now not in state.shortened
-        found[seq] = "prompt" if whole else "recalled" if now in back else "not"
-    return found
+        seq_now = seqs.get(seq, 0)
+        is_complete = seq_now in state.messages and seq_now not in state.shortened
+        places[seq] = "prompt" if is_complete else "recalled" if seq_now in recalled else "not"
+    return places

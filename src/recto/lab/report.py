@@ -1,4 +1,4 @@
-"""The figures of a replay as people read them: one text for each measure, in tables and on the page alike."""
+"""Formats the measures of a replay: one text per measure, in the terminal tables and on the HTML page alike."""
 
 from __future__ import annotations
 
@@ -12,64 +12,64 @@ from rich.text import Text
 
 from recto.cli.console import one_line, out, safe
 from recto.lab.backtest import Backtest
-from recto.lab.results import VariantOutcome, VariantSummary, Way, difference, standings, told
+from recto.lab.results import VariantOutcome, VariantSummary, Way, difference, measures_of, summarize
 
 UNKNOWN = "–"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportMeasure:
-    """One measure of a result."""
+    """A measure of a result and how it is shown."""
 
     name: str
-    """As in the JSON."""
+    """The key in the JSON output."""
     title: str
-    shown: Callable[[float], str]
-    changed: Literal["share", "count", "points"]
-    """How a difference is told: as a share of the baseline's value, as a number, in percentage points."""
+    format_value: Callable[[float], str]
+    difference_unit: Literal["share", "count", "points"]
+    """How a difference is shown: as a share of the baseline's value, as a number, in percentage points."""
     better: Literal["less", "more", ""] = ""
-    """Which way is good, where one is."""
+    """Which direction is better, if any."""
 
-    def text(self, told: Mapping[str, Any]) -> str:
-        """The value."""
-        value = told[self.name]
-        return UNKNOWN if value is None else self.shown(value)
+    def text(self, measures: Mapping[str, Any]) -> str:
+        """Formats the value."""
+        value = measures[self.name]
+        return UNKNOWN if value is None else self.format_value(value)
 
-    def change(self, told: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
-        """What it is more or less than the baseline's; empty where that cannot be told."""
-        value, other = told[self.name], baseline[self.name]
+    def change(self, measures: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
+        """Formats the difference to the baseline; empty if either value is unknown."""
+        value, other = measures[self.name], baseline[self.name]
         if value is None or other is None:
             return ""
         if value == other:
             return "="
-        match self.changed:
+        match self.difference_unit:
             case "points":
                 return f"{signed(100 * (value - other), '.1f')} pt"
             case "share" if other:
                 return f"{signed(100 * (value - other) / other, '.1f')}%"
             case _:
-                return ("+" if value > other else "−") + self.shown(abs(value - other))
+                return ("+" if value > other else "−") + self.format_value(abs(value - other))
 
-    def is_better(self, told: Mapping[str, Any], baseline: Mapping[str, Any]) -> bool | None:
-        """Whether the difference is a good one; None where there is none, or neither way is good."""
-        value, other = told[self.name], baseline[self.name]
+    def is_better(self, measures: Mapping[str, Any], baseline: Mapping[str, Any]) -> bool | None:
+        """Returns whether the difference is an improvement; None without a difference or a preferred direction."""
+        value, other = measures[self.name], baseline[self.name]
         if not self.better or value is None or other is None or value == other:
             return None
         return bool((value < other) == (self.better == "less"))
 
 
-def signed(value: float, form: str) -> str:
-    """With its sign, a minus as it is printed."""
-    return f"{value:+{form}}".replace("-", "−")
+def signed(value: float, spec: str) -> str:
+    """Formats a number with its sign and a typographic minus."""
+    return f"{value:+{spec}}".replace("-", "−")
 
 
-def whole(value: float) -> str:
-    """A number in full."""
+def full_number(value: float) -> str:
+    """Formats a number with all its digits."""
     return f"{value:,.0f}"
 
 
-def compact(value: float) -> str:
-    """A number in three digits where it is long."""
+def short_number(value: float) -> str:
+    """Formats a long number with three digits and a unit."""
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= 10 * factor or (factor > 1e3 and value >= factor):
             scaled = value / factor
@@ -78,42 +78,58 @@ def compact(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """A share."""
+    """Formats a share as a percentage."""
     return f"{value:.1%}"
 
 
 def money(value: float) -> str:
-    """Dollars; as many digits as it takes to see the small ones."""
+    """Formats dollars, with more digits for small amounts."""
     return f"{value:,.2f}" if value >= 1 else f"{value:,.4f}"
 
 
 def rate(value: float) -> str:
-    """Something for each turn."""
+    """Formats a number per turn."""
     return f"{value:.2f}"
 
 
-TURNS = ReportMeasure(name="turns", title="turns", shown=whole, changed="count")
-OVER = ReportMeasure(name="over", title="over", shown=whole, changed="count", better="less")
-REFUSED = ReportMeasure(name="refused", title="refused", shown=whole, changed="count", better="less")
-TOKENS = ReportMeasure(name="tokens", title="sent", shown=compact, changed="share", better="less")
-LARGEST = ReportMeasure(name="largest", title="largest", shown=compact, changed="share", better="less")
-CACHE_READ = ReportMeasure(name="cache_read", title="cached", shown=compact, changed="share")
-CACHE_WRITE = ReportMeasure(name="cache_write", title="written", shown=compact, changed="share", better="less")
-DOLLARS = ReportMeasure(name="dollars", title="dollars", shown=money, changed="share", better="less")
-SHARE = ReportMeasure(name="share", title="unchanged", shown=percent, changed="points", better="more")
-BREAKS = ReportMeasure(name="breaks", title="breaks", shown=whole, changed="count", better="less")
-DECISIONS = ReportMeasure(name="decisions", title="decisions", shown=whole, changed="count")
-FETCHED = ReportMeasure(name="fetched_again", title="fetched", shown=whole, changed="count", better="less")
-FETCHED_MET = ReportMeasure(name="fetched_met", title="of these met", shown=whole, changed="count")
-REFERRED = ReportMeasure(name="referred", title="referred", shown=whole, changed="count", better="less")
-REFERRED_MET = ReportMeasure(name="referred_met", title="of these met", shown=whole, changed="count")
-REGRET = ReportMeasure(name="regret", title="regret", shown=whole, changed="count", better="less")
-MET = ReportMeasure(name="met", title="met", shown=whole, changed="count")
-MISSED = ReportMeasure(name="missed", title="missed", shown=whole, changed="count", better="less")
-REGRET_RATE = ReportMeasure(name="regret_rate", title="regret/turn", shown=rate, changed="count", better="less")
-USED = ReportMeasure(name="entities_used", title="entities used", shown=whole, changed="count")
-THERE = ReportMeasure(name="entities_there", title="still there", shown=whole, changed="count")
-SURVIVAL = ReportMeasure(name="survival", title="survival", shown=percent, changed="points", better="more")
+TURNS = ReportMeasure(name="turns", title="turns", format_value=full_number, difference_unit="count")
+OVER = ReportMeasure(name="over", title="over", format_value=full_number, difference_unit="count", better="less")
+REFUSED = ReportMeasure(
+    name="refused", title="refused", format_value=full_number, difference_unit="count", better="less"
+)
+TOKENS = ReportMeasure(name="tokens", title="sent", format_value=short_number, difference_unit="share", better="less")
+LARGEST = ReportMeasure(
+    name="largest", title="largest", format_value=short_number, difference_unit="share", better="less"
+)
+CACHE_READ = ReportMeasure(name="cache_read", title="cached", format_value=short_number, difference_unit="share")
+CACHE_WRITE = ReportMeasure(
+    name="cache_write", title="written", format_value=short_number, difference_unit="share", better="less"
+)
+DOLLARS = ReportMeasure(name="dollars", title="dollars", format_value=money, difference_unit="share", better="less")
+SHARE = ReportMeasure(name="share", title="unchanged", format_value=percent, difference_unit="points", better="more")
+BREAKS = ReportMeasure(name="breaks", title="breaks", format_value=full_number, difference_unit="count", better="less")
+DECISIONS = ReportMeasure(name="decisions", title="decisions", format_value=full_number, difference_unit="count")
+FETCHED = ReportMeasure(
+    name="fetched_again", title="fetched", format_value=full_number, difference_unit="count", better="less"
+)
+FETCHED_MET = ReportMeasure(name="fetched_met", title="of these met", format_value=full_number, difference_unit="count")
+REFERRED = ReportMeasure(
+    name="referred", title="referred", format_value=full_number, difference_unit="count", better="less"
+)
+REFERRED_MET = ReportMeasure(
+    name="referred_met", title="of these met", format_value=full_number, difference_unit="count"
+)
+REGRET = ReportMeasure(name="regret", title="regret", format_value=full_number, difference_unit="count", better="less")
+MET = ReportMeasure(name="met", title="met", format_value=full_number, difference_unit="count")
+MISSED = ReportMeasure(name="missed", title="missed", format_value=full_number, difference_unit="count", better="less")
+REGRET_RATE = ReportMeasure(
+    name="regret_rate", title="regret/turn", format_value=rate, difference_unit="count", better="less"
+)
+USED = ReportMeasure(name="entities_used", title="entities used", format_value=full_number, difference_unit="count")
+THERE = ReportMeasure(name="entities_there", title="still there", format_value=full_number, difference_unit="count")
+SURVIVAL = ReportMeasure(
+    name="survival", title="survival", format_value=percent, difference_unit="points", better="more"
+)
 
 
 _TABLES = {
@@ -138,52 +154,52 @@ _TABLES = {
 }
 _EACH = (TURNS, OVER, REFUSED, TOKENS, DOLLARS, MISSED)
 _MOST_ROWS = 60
-"""Rows of single files that are shown; who wants more of them has programs that read them."""
+"""Rows of single files in the terminal; --json and --html have them all."""
 _ALARMING = {"over": "red", "refused": "yellow"}
 
 
 def as_json(outcome: VariantOutcome, baseline: Backtest | None) -> dict[str, Any]:
-    """One file in one way; beside a baseline with the difference to it."""
+    """Returns the result of one file in one way, with the difference to a baseline."""
     way = outcome.way
     row: dict[str, Any] = {"file": outcome.file, "way": way.name, "mode": way.mode, "policy": way.policy}
-    row |= told(outcome.result)
+    row |= measures_of(outcome.result)
     if baseline is not None:
         row["against"] = difference(outcome.result, baseline)
     return row
 
 
 def show(outcomes: Sequence[VariantOutcome], files: int) -> None:
-    """All files in each way, then each file."""
-    sums = standings(outcomes)
-    turns = max((one.result.turns for one in sums), default=0)
+    """Prints all files in each way, then each file."""
+    summaries = summarize(outcomes)
+    turns = max((summary.result.turns for summary in summaries), default=0)
     out.print(Text(f"{files:,} {'file' if files == 1 else 'files'}, {turns:,} turns in each way", "bold"))
     for title, measures in _TABLES.items():
-        out.print(_summed(title, sums, measures))
+        out.print(_summary_table(title, summaries, measures))
     if files > 1:
         _show_each(outcomes)
-    for line in _told_beside(sums):
+    for line in _footnotes(summaries):
         out.print(Text(safe(line), "yellow"), soft_wrap=True)
 
 
-def _summed(title: str, sums: Sequence[VariantSummary], measures: Sequence[ReportMeasure]) -> Table:
+def _summary_table(title: str, summaries: Sequence[VariantSummary], measures: Sequence[ReportMeasure]) -> Table:
     table = _table(title, ("way",), measures)
-    for one in sums:
-        table.add_row(_name(one.way), *(_cell(measure, one.result, one.against) for measure in measures))
+    for summary in summaries:
+        table.add_row(_name(summary.way), *(_cell(measure, summary.result, summary.against) for measure in measures))
     return table
 
 
 def _show_each(outcomes: Sequence[VariantOutcome]) -> None:
     table = _table("each file", ("file", "way"), _EACH)
-    for one in outcomes[:_MOST_ROWS]:
-        cells = [_cell(measure, one.result, None) for measure in _EACH]
-        table.add_row(Text(one_line(one.file, 40), no_wrap=True, overflow="ellipsis"), _name(one.way), *cells)
+    for outcome in outcomes[:_MOST_ROWS]:
+        cells = [_cell(measure, outcome.result, None) for measure in _EACH]
+        table.add_row(Text(one_line(outcome.file, 40), no_wrap=True, overflow="ellipsis"), _name(outcome.way), *cells)
     out.print(table)
     if len(outcomes) > _MOST_ROWS:
         out.print(f"and {len(outcomes) - _MOST_ROWS:,} more rows: --json or --html has them all", style="dim")
 
 
 def _table(title: str, names: Sequence[str], measures: Sequence[ReportMeasure]) -> Table:
-    """Narrow enough for eighty columns: long names are cut, figures never."""
+    """Creates a table for 80 columns: long names are cut, figures never."""
     return Table(
         *names,
         *(Column(measure.title, justify="right", no_wrap=True) for measure in measures),
@@ -201,24 +217,24 @@ def _name(way: Way) -> Text:
 
 
 def _cell(measure: ReportMeasure, result: Backtest, against: Backtest | None) -> Text:
-    mine = told(result)
-    style = _ALARMING.get(measure.name, "") if mine[measure.name] else ""
-    cell = Text(measure.text(mine), style)
+    measures = measures_of(result)
+    style = _ALARMING.get(measure.name, "") if measures[measure.name] else ""
+    cell = Text(measure.text(measures), style)
     if against is not None:
-        theirs = told(against)
-        colour = {True: "green", False: "red", None: "dim"}[measure.is_better(mine, theirs)]
-        cell.append(f"\n{measure.change(mine, theirs)}", colour)
+        baseline = measures_of(against)
+        colour = {True: "green", False: "red", None: "dim"}[measure.is_better(measures, baseline)]
+        cell.append(f"\n{measure.change(measures, baseline)}", colour)
     return cell
 
 
-def _told_beside(sums: Sequence[VariantSummary]) -> list[str]:
-    """What the figures do not say by themselves."""
+def _footnotes(summaries: Sequence[VariantSummary]) -> list[str]:
+    """Returns explanations that the figures need."""
     lines = []
-    if any(one.result.picodollars is None for one in sums):
+    if any(summary.result.picodollars is None for summary in summaries):
         lines.append("dollars: name a model whose prices are known with --model NAME; 'recto models' lists them")
-    if any(one.result.refused for one in sums):
+    if any(summary.result.refused for summary in summaries):
         lines.append("refused: what must not leave did not fit; a larger --window, or fewer pins, would do")
-    baseline = next((one.way.name for one in sums if one.way.is_baseline), None)
+    baseline = next((summary.way.name for summary in summaries if summary.way.is_baseline), None)
     if baseline is not None:
         lines.append(f"below each figure: the difference to '{one_line(baseline, 60)}'")
     return lines

@@ -1,7 +1,6 @@
-"""What recorded sessions came to in several ways of keeping them, beside each other.
+"""Results of replays: one file in one way, summed over files, and compared with the baseline.
 
-A way is a mode with a policy, or a baseline. Here results are added up over files and set against the baseline; how
-they were come by, and how they are drawn, is not known here.
+A way is a mode with a policy, or a baseline.
 """
 
 from __future__ import annotations
@@ -14,96 +13,98 @@ from typing import Any
 from recto.lab.backtest import Backtest, ReplayedTurn
 
 MOST_POINTS = 400
-"""Points of a curve; of more turns, each point is the largest of a stretch."""
+"""Points of a curve. With more turns, each point is the largest prompt of an interval."""
 _SHARES = ("share", "regret_rate", "survival")
 _COUNTS = ("regret", "met", "missed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """One way to keep a session inside a window."""
+    """A way to keep a session inside a context window."""
 
     name: str
     mode: str | None = None
-    """None for a baseline that is not Recto's."""
+    """None for a baseline that does not use Recto."""
     policy: str | None = None
-    """None where the mode asks no policy."""
+    """None if the mode uses no policy."""
     is_baseline: bool = False
-    """Whether the others are set against it."""
+    """Whether the other ways are compared with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """How large the prompts of one session were, from its first turn to its last."""
+    """Prompt sizes of one session over its turns."""
 
     turns: int
-    room: int
+    input_budget: int
     tokens: tuple[int | None, ...]
-    """At most `MOST_POINTS`, evenly over the turns; None where a stretch has no prompt, because all were refused."""
+    """At most `MOST_POINTS` values, evenly spaced over the turns; None for an interval in which every prompt was
+    refused.
+    """
 
     @property
     def largest(self) -> int:
         """The largest prompt."""
-        return max((one for one in self.tokens if one is not None), default=0)
+        return max((size for size in self.tokens if size is not None), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantOutcome:
-    """One file in one way."""
+    """The result of one file in one way."""
 
     place: int
-    """Which of the files it is: two may have one name."""
+    """The index of the file; two files may have the same name."""
     file: str
     way: Way
     result: Backtest
     curve: Curve | None = None
-    """Of the file's longest session, where it was asked for."""
+    """Curve of the file's longest session, if requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantSummary:
-    """All files in one way."""
+    """The result of all files in one way."""
 
     way: Way
     result: Backtest
     against: Backtest | None = None
-    """What the baseline came to, where there is one and this is not it."""
+    """The baseline's result; None without a baseline, and for the baseline itself."""
 
 
 class PromptSizes:
-    """The sizes of a session's prompts as they come: a few bytes a turn, however long it is."""
+    """Collects the prompt sizes of a session, a few bytes per turn."""
 
     def __init__(self) -> None:
         self._tokens: list[int | None] = []
-        self._room = 0
+        self._input_budget = 0
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def take(self, turn: ReplayedTurn) -> None:
-        """One more turn."""
+        """Adds a turn."""
         self._tokens.append(None if turn.refused else turn.tokens)
-        self._room = max(self._room, turn.room)
+        self._input_budget = max(self._input_budget, turn.input_budget)
 
     def curve(self) -> Curve | None:
-        """What they come to; None where the model was never asked."""
+        """Returns the curve; None if there was no turn."""
         if not self._tokens:
             return None
         points = min(len(self), MOST_POINTS)
         edges = [len(self) * place // points for place in range(points + 1)]
         tokens = tuple(_largest(self._tokens[begin:end]) for begin, end in pairwise(edges))
-        return Curve(turns=len(self), room=self._room, tokens=tokens)
+        return Curve(turns=len(self), input_budget=self._input_budget, tokens=tokens)
 
 
 def _largest(sizes: Iterable[int | None]) -> int | None:
     return max((size for size in sizes if size is not None), default=None)
 
 
-def standings(outcomes: Sequence[VariantOutcome]) -> list[VariantSummary]:
-    """Each way over all files, in the order in which they first come."""
+def summarize(outcomes: Sequence[VariantOutcome]) -> list[VariantSummary]:
+    """Sums the results of each way over all files, in order of first appearance."""
     sums: dict[Way, Backtest] = {}
-    for one in outcomes:
-        sums[one.way] = sums[one.way] + one.result if one.way in sums else one.result
+    for outcome in outcomes:
+        sums[outcome.way] = sums[outcome.way] + outcome.result if outcome.way in sums else outcome.result
     baseline = next((result for way, result in sums.items() if way.is_baseline), None)
     return [
         VariantSummary(way=way, result=result, against=None if way.is_baseline else baseline)
@@ -111,28 +112,28 @@ def standings(outcomes: Sequence[VariantOutcome]) -> list[VariantSummary]:
     ]
 
 
-def did_not_fit(outcomes: Iterable[VariantOutcome]) -> bool:
-    """Whether a prompt was over the window or refused; baselines are not asked."""
-    return any(one.result.over or one.result.refused for one in outcomes if not one.way.is_baseline)
+def has_overflow(outcomes: Iterable[VariantOutcome]) -> bool:
+    """Returns whether a prompt exceeded the window or was refused; baselines are ignored."""
+    return any(outcome.result.over or outcome.result.refused for outcome in outcomes if not outcome.way.is_baseline)
 
 
 def dollars(result: Backtest) -> float | None:
-    """What it cost; None where prices are not known."""
+    """Returns the cost in dollars; None if the prices are unknown."""
     return None if result.picodollars is None else round(result.picodollars / 1e12, 6)
 
 
-def told(result: Backtest) -> dict[str, Any]:
-    """Every measure by its name."""
+def measures_of(result: Backtest) -> dict[str, Any]:
+    """Returns every measure by name."""
     shares = {name: round(getattr(result, name), 4) for name in _SHARES}
     counts = {name: getattr(result, name) for name in _COUNTS}
     return asdict(result) | counts | shares | {"dollars": dollars(result)}
 
 
 def difference(result: Backtest, baseline: Backtest) -> dict[str, Any]:
-    """Every measure, less what the baseline has of it; None where one of the two is not known."""
-    mine, others = told(result), told(baseline)
+    """Returns every measure minus the baseline's; None if either is unknown."""
+    mine, theirs = measures_of(result), measures_of(baseline)
     return {
-        name: None if value is None or others[name] is None else _rounded(value - others[name])
+        name: None if value is None or theirs[name] is None else _rounded(value - theirs[name])
         for name, value in mine.items()
     }
 
@@ -141,9 +142,11 @@ def _rounded(value: float) -> float:
     return value if isinstance(value, int) else round(value, 6)
 
 
-def best(sums: Sequence[VariantSummary], name: str, *, most: bool = False) -> VariantSummary | None:
-    """The way that has least of a measure, or most; None where it is not known, or the same in all."""
-    values = {one.way: told(one.result)[name] for one in sums}
+def best(sums: Sequence[VariantSummary], name: str, *, highest: bool = False) -> VariantSummary | None:
+    """Returns the way with the lowest value of a measure, or with the highest; None if it is unknown or the same for
+    all.
+    """
+    values = {summary.way: measures_of(summary.result)[name] for summary in sums}
     if None in values.values() or len(set(values.values())) < 2:
         return None
-    return (max if most else min)(sums, key=lambda one: values[one.way])
+    return (max if highest else min)(sums, key=lambda summary: values[summary.way])

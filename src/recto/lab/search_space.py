@@ -1,6 +1,7 @@
-"""Which settings `recto tune` tries, within which bounds, and how a candidate becomes settings and a file.
+"""The settings that `recto tune` tries, their bounds, and how a candidate becomes settings and a file.
 
-Only what changes what a replay measures is tried. What keeps a promise is not: what is pinned, the task, the reserve.
+Only settings that change what a replay measures are tried, and none that keeps a promise: pins, the task, the output
+reserve.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from recto.config.factory import model_card
 from recto.config.loader import override
 from recto.context.window.budget import Budget
 from recto.context.window.pressure import Thresholds
-from recto.lab.isolation import apart
-from recto.lab.objective import Candidate, Dimension, Value, changed
+from recto.lab.isolation import isolated
+from recto.lab.objective import Candidate, Dimension, Value, changed_values
 
 WINDOW = "window"
-"""The name of the dimension that is no setting but the model's: how large its window is."""
+"""The dimension that is no setting but the model's context window."""
 _POLICIES = ("prune", "fifo", "lru", "priority", "semantic_merge", "type_ttl", "hybrid")
 _POLICY = "window.policy"
 _SCORER = "window.scorer."
@@ -40,116 +41,127 @@ _WEIGHTS: Mapping[str, tuple[tuple[str, Value, float, float, float], ...]] = {
         ("weights.semantic_merge", 0.0, 0, 1, 0.05),
     ),
 }
-"""What an eviction policy weighs: name, usual value, bounds and step."""
+"""Parameters of the eviction policies: name, default, bounds and step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The settings that are tuned, and the window they are tuned in."""
+    """The settings to tune and the window they are tuned in."""
 
     settings: Settings
-    """As they are, set apart from everything of the user's."""
+    """The current settings, isolated from the user's data."""
     smallest: int | None = None
-    """The smallest window that may be tried; None: only the one that it is."""
+    """The smallest window to try; None to try only the current one."""
     model: str = ""
-    """As somebody named it; empty where nobody did."""
+    """The model name from the command line or the settings; may be empty."""
 
     @property
     def budget(self) -> Budget:
-        """What a prompt may have, in the largest window."""
-        given = self.settings.window
+        """The token budget in the largest window."""
+        window = self.settings.window
         card = model_card(self.settings)
-        return Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced)
+        return Budget.for_model(card, window.profile, reserve=window.reserve or None, enforced=window.enforced)
 
     def space(self) -> tuple[Dimension, ...]:
-        """What is tried. Bounds are widened where a value lies outside of them as it is."""
-        return tuple(_widened(one) for one in self._dimensions())
+        """Returns the dimensions to try. Bounds are widened to contain the current value."""
+        return tuple(_widened(dimension) for dimension in self._dimensions())
 
-    def under(self, values: Candidate) -> Settings:
-        """The settings with the values of a candidate."""
-        settings = apart(self.settings, window=int(values[WINDOW])) if WINDOW in values else self.settings
+    def apply(self, values: Candidate) -> Settings:
+        """Returns the settings with the values of a candidate."""
+        settings = isolated(self.settings, window=int(values[WINDOW])) if WINDOW in values else self.settings
         return override(settings, self.tree(values))
 
     def tree(self, values: Candidate) -> dict[str, Any]:
-        """What a candidate changes, as a file of settings has it. The window is the model's, and not among it."""
-        own = changed(self.space(), values)
-        own.pop(WINDOW, None)
-        given = self.settings.window.scorer
-        if _POLICY in own:
-            tree = _nested(own)
-            if given:  # what was set for one policy means nothing to another
+        """Returns what a candidate changes, in the structure of a settings file. The window is the model's and not
+        included.
+        """
+        changes = changed_values(self.space(), values)
+        changes.pop(WINDOW, None)
+        scorer = self.settings.window.scorer
+        if _POLICY in changes:
+            tree = _nested(changes)
+            if scorer:  # settings of one policy mean nothing to another
                 tree["window"].setdefault("scorer", {})
             return tree
-        # A scorer is replaced as a whole: what is set for it and not tried goes with what is.
-        kept = {f"{_SCORER}{name}": value for name, value in _leaves_of(given)} if _weighed(own) else {}
-        return _nested({**kept, **own})
+        # A scorer is replaced as a whole, so its settings that are not tried are repeated.
+        unchanged = (
+            {f"{_SCORER}{name}": value for name, value in _leaves_of(scorer)} if _changes_weights(changes) else {}
+        )
+        return _nested({**unchanged, **changes})
 
     def _dimensions(self) -> Iterator[Dimension]:
-        mode, window, room = self.settings.window.mode, self.settings.window, self.budget.input_budget
+        mode, window, input_budget = self.settings.window.mode, self.settings.window, self.budget.input_budget
         if self.smallest is not None:
-            yield Dimension(name=WINDOW, given=self.budget.window, low=self.smallest, high=self.budget.window)
-        yield from self._recalling(room)
+            yield Dimension(name=WINDOW, current=self.budget.window, low=self.smallest, high=self.budget.window)
+        yield from self._recall_dimensions(input_budget)
         yield _percent("window.floor_percent", window.floor_percent, 40, 90 if mode == "sliding_window" else 74)
         if mode == "auto_compact":
-            yield from self._compacting(room)
+            yield from self._compaction_dimensions(input_budget)
             return
         if mode == "zones":
-            yield from self._cascade(room)
+            yield from self._zone_dimensions(input_budget)
         else:
             yield _percent("window.ceiling_percent", window.ceiling_percent, 75, 98)
-        yield _whole("window.min_recent_messages", window.min_recent_messages, 4, 48, 1)
-        yield from self._leaving()
+        yield _integer("window.min_recent_messages", window.min_recent_messages, 4, 48, 1)
+        yield from self._policy_dimensions()
 
-    def _leaving(self) -> Iterator[Dimension]:
-        given = self.settings.window
-        yield Dimension(name=_POLICY, given=given.policy, options=_POLICIES)
-        own = dict(_leaves_of(given.scorer))
+    def _policy_dimensions(self) -> Iterator[Dimension]:
+        window = self.settings.window
+        yield Dimension(name=_POLICY, current=window.policy, options=_POLICIES)
+        weights_now = dict(_leaves_of(window.scorer))
         for policy, weights in _WEIGHTS.items():
-            for name, usual, low, high, step in weights:
-                value = usual
-                if policy == given.policy:  # a weight that is not named beside others is none
-                    value = type(usual)(own.get(name, 0 if "weights" in given.scorer else usual))
-                beside = (_POLICY, policy)
-                yield Dimension(name=f"{_SCORER}{name}", given=value, low=low, high=high, step=step, only_with=beside)
+            for name, default, low, high, step in weights:
+                value = default
+                if policy == window.policy:  # with explicit weights, one that is not named is 0
+                    value = type(default)(weights_now.get(name, 0 if "weights" in window.scorer else default))
+                only_with = (_POLICY, policy)
+                yield Dimension(
+                    name=f"{_SCORER}{name}", current=value, low=low, high=high, step=step, only_with=only_with
+                )
 
-    def _recalling(self, room: int) -> Iterator[Dimension]:
-        given = self.settings.recall
-        if given.enabled and given.inject:
-            usual = given.tokens or self.budget.limits["memory"].hard
-            yield _whole("recall.tokens", usual, room // 50, room // 4)
-            yield Dimension(name="recall.threshold", given=given.threshold, low=0.05, high=0.9, step=0.05)
-            yield _whole("recall.most", given.most, 4, 32, 1)
+    def _recall_dimensions(self, input_budget: int) -> Iterator[Dimension]:
+        recall = self.settings.recall
+        if recall.enabled and recall.inject:
+            tokens = recall.tokens or self.budget.limits["memory"].hard
+            yield _integer("recall.tokens", tokens, input_budget // 50, input_budget // 4)
+            yield Dimension(name="recall.threshold", current=recall.threshold, low=0.05, high=0.9, step=0.05)
+            yield _integer("recall.most", recall.most, 4, 32, 1)
 
-    def _compacting(self, room: int) -> Iterator[Dimension]:
+    def _compaction_dimensions(self, input_budget: int) -> Iterator[Dimension]:
         window = self.settings.window
         yield _percent("window.compact_target_percent", window.compact_target_percent, 85, 98)
         yield _percent("window.checkpoint_warning_percent", window.checkpoint_warning_percent, 60, 84)
-        yield from self._summaries(room)
-        yield _whole("compress.handoff_tokens", min(self.settings.compress.handoff_tokens, room // 20), 100, room // 20)
+        yield from self._summary_dimensions(input_budget)
+        yield _integer(
+            "compress.handoff_tokens",
+            min(self.settings.compress.handoff_tokens, input_budget // 20),
+            100,
+            input_budget // 20,
+        )
 
-    def _summaries(self, room: int) -> Iterator[Dimension]:
-        kept = min(self.settings.window.keep_recent_tokens, room * 2 // 5)
-        yield _whole("window.keep_recent_tokens", kept, room // 10, room * 2 // 5)
-        written = min(self.settings.compress.summary_tokens, room // 8)
-        yield _whole("compress.summary_tokens", max(written, 200), 200, max(room // 8, 201))
+    def _summary_dimensions(self, input_budget: int) -> Iterator[Dimension]:
+        recent = min(self.settings.window.keep_recent_tokens, input_budget * 2 // 5)
+        yield _integer("window.keep_recent_tokens", recent, input_budget // 10, input_budget * 2 // 5)
+        summary = min(self.settings.compress.summary_tokens, input_budget // 8)
+        yield _integer("compress.summary_tokens", max(summary, 200), 200, max(input_budget // 8, 201))
 
-    def _cascade(self, room: int) -> Iterator[Dimension]:
+    def _zone_dimensions(self, input_budget: int) -> Iterator[Dimension]:
         window, compress = self.settings.window, self.settings.compress
-        usual = Thresholds.for_window(self.budget.window)
-        orange = window.orange_percent or round(100 * usual.orange)
-        red = window.red_percent or round(100 * usual.red)
-        yield _percent("window.yellow_percent", window.yellow_percent or round(100 * usual.yellow), 30, 60)
+        defaults = Thresholds.for_window(self.budget.window)
+        orange = window.orange_percent or round(100 * defaults.orange)
+        red = window.red_percent or round(100 * defaults.red)
+        yield _percent("window.yellow_percent", window.yellow_percent or round(100 * defaults.yellow), 30, 60)
         yield _percent("window.orange_percent", orange, 62, min(84, red - 1))
         yield _percent("window.red_percent", red, 86, 97)
-        yield _whole("compress.result_tokens", compress.result_tokens, 150, 2_000)
-        yield Dimension(name="compress.result_share", given=compress.result_share, low=0.05, high=0.5, step=0.05)
-        yield _whole("window.trim.keep_newest", window.trim.keep_newest, 1, 12, 1)
-        yield _whole("compress.key_points_turns", compress.key_points_turns, 1, 12, 1)
-        yield _whole("compress.line_turns", compress.line_turns, 12, 60, 1)
-        yield from self._summaries(room)
+        yield _integer("compress.result_tokens", compress.result_tokens, 150, 2_000)
+        yield Dimension(name="compress.result_share", current=compress.result_share, low=0.05, high=0.5, step=0.05)
+        yield _integer("window.trim.keep_newest", window.trim.keep_newest, 1, 12, 1)
+        yield _integer("compress.key_points_turns", compress.key_points_turns, 1, 12, 1)
+        yield _integer("compress.line_turns", compress.line_turns, 12, 60, 1)
+        yield from self._summary_dimensions(input_budget)
 
 
-def _weighed(values: Candidate) -> bool:
+def _changes_weights(values: Candidate) -> bool:
     return any(name.startswith(_SCORER) for name in values)
 
 
@@ -172,16 +184,20 @@ def _leaves_of(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, A
             yield f"{path}{name}", value
 
 
-def _percent(name: str, given: float, low: float, high: float) -> Dimension:
-    return Dimension(name=name, given=float(given), low=low, high=high, step=1)
+def _percent(name: str, current: float, low: float, high: float) -> Dimension:
+    return Dimension(name=name, current=float(current), low=low, high=high, step=1)
 
 
-def _whole(name: str, given: int, low: int, high: int, step: int = 0) -> Dimension:
-    return Dimension(name=name, given=given, low=max(low, 1), high=max(high, low + 1, 2), step=step)
+def _integer(name: str, current: int, low: int, high: int, step: int = 0) -> Dimension:
+    return Dimension(name=name, current=current, low=max(low, 1), high=max(high, low + 1, 2), step=step)
 
 
-def _widened(one: Dimension) -> Dimension:
-    if one.options:
-        return one if one.given in one.options else replace(one, options=(*one.options, str(one.given)))
-    given = float(one.given)
-    return replace(one, low=min(one.low, given), high=max(one.high, given))
+def _widened(dimension: Dimension) -> Dimension:
+    if dimension.options:
+        return (
+            dimension
+            if dimension.current in dimension.options
+            else replace(dimension, options=(*dimension.options, str(dimension.current)))
+        )
+    current = float(dimension.current)
+    return replace(dimension, low=min(dimension.low, current), high=max(dimension.high, current))

@@ -1,9 +1,9 @@
-"""Settings tuned by going through recorded sessions again: tried on some sessions, judged once on others.
+"""Tunes settings by replaying recorded sessions: candidates are tried on some sessions, and the best is judged on
+others.
 
-A candidate that does worse than the settings as they are on the first quarter of the sessions is dropped there, so that
-time goes to the others. The best on all of them is the only one that is ever measured on sessions that were held out:
-what is told of it there is not the luck of the best of many. How a candidate is measured, and what its values mean, is
-not known here.
+A candidate that is worse than the current settings on the first quarter of the sessions is dropped there, so that time
+goes to the others. Only the best candidate is measured on the held-out sessions, so its result there is not the luck of
+the best of many.
 """
 
 from __future__ import annotations
@@ -14,153 +14,157 @@ from itertools import groupby
 from typing import Literal, TypeAlias
 
 from recto.errors import SettingsError
+from recto.lab._tpe import Suggestions
 from recto.lab.backtest import Backtest
-from recto.lab.bootstrap import Interval, drawn, held_out, ratio_interval
-from recto.lab.objective import Candidate, Dimension, Goal, changed, cost_rise
-from recto.lab.tpe import Suggestions
+from recto.lab.bootstrap import Interval, held_out, ratio_interval, shuffled
+from recto.lab.objective import Candidate, Dimension, Goal, changed_values, cost_rise
 
 Measure: TypeAlias = Callable[[Candidate, Sequence[int]], Sequence[Backtest]]
-"""What sessions come to under a candidate; an empty one is the settings as they are. Sessions by their places."""
+"""Replays sessions (by index) under a candidate; an empty candidate stands for the current settings."""
 Verdict = Literal["better", "noise", "worse", "beyond", "nothing"]
-"""`noise`: it may be chance. `beyond`: better, but what is watched rose too far. `nothing`: none was any better."""
+"""`noise`: the gain may be chance. `beyond`: better, but the watched measure rose too far. `nothing`: no candidate was
+better.
+"""
 _PARTS = (1 / 4, 1 / 2, 1.0)
-"""After which shares of the sessions a candidate is looked at."""
-_FEW = 5
-"""Sessions of which no candidate is dropped before it has seen them: fewer say too little."""
+"""Shares of the sessions after which a candidate is checked."""
+_MIN_SEEN = 5
+"""Sessions that every candidate sees before it can be dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One candidate that was tried."""
+    """A candidate that was tried."""
 
     number: int
     values: Candidate
     score: float
-    """Less than 1 is better than the settings as they are, on the sessions that it saw."""
+    """Below 1 is better than the current settings, on the sessions that it saw."""
     results: tuple[Backtest, ...] = ()
-    """On each session, in the order of trying; fewer than all where it was dropped."""
+    """One per session, in order; fewer than all if it was dropped."""
     dropped: bool = False
     refused: bool = False
-    """Whether the settings did not allow it."""
+    """Whether the settings do not allow it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """What a candidate gains over the settings as they are, on some sessions."""
+    """The gain of a candidate over the current settings, on some sessions."""
 
     sessions: int
-    given: Backtest
-    """What they came to under the settings as they are."""
+    baseline: Backtest
+    """Measures under the current settings."""
     chosen: Backtest
-    given_rate: float
+    baseline_rate: float
     chosen_rate: float
     interval: Interval
-    """By how much the rate falls."""
+    """The decrease of the rate."""
     cost: float
     """The share by which prompts cost more."""
     excess: float
-    """By how much more than allowed what is watched rose."""
+    """The rise of the watched measure beyond the allowance."""
 
     @property
     def share(self) -> float:
-        """The part of the rate that is gained."""
-        return self.interval.value / self.given_rate if self.given_rate else 0.0
+        """The gain as a share of the rate."""
+        return self.interval.value / self.baseline_rate if self.baseline_rate else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
-    """What came of it."""
+class TuneResult:
+    """The result of a search."""
 
     verdict: Verdict
     trials: int
     dropped: int
     refused: int
     stopped: bool
-    """Whether somebody stopped the search before its end."""
+    """Whether the user stopped the search."""
     tried_on: int
     held_out: int
     """Sessions on either side."""
     values: Candidate
-    """What was chosen, by name: only what differs from the settings as they are. Empty where nothing was."""
+    """The chosen values that differ from the current settings, by name; empty if nothing was chosen."""
     gain: Gain | None = None
-    """On sessions that were held out; None where there was nothing to judge."""
+    """On the held-out sessions; None if there was no candidate."""
     tried_gain: Gain | None = None
-    """On those that it was chosen by, where it is flattered."""
+    """On the sessions it was chosen by, where it is biased upwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """How much is done, and when it ends."""
+class SearchOptions:
+    """How long to search, and callbacks."""
 
     trials: int = 40
     seed: int = 0
     held_out: float = 0.3
-    enough: Callable[[], bool] = lambda: False
-    """Asked before each trial: whether time is up."""
-    told: Callable[[Trial], object] = lambda trial: None
-    """Told of each trial."""
-    judging: Callable[[bool], object] = lambda stopped: None
-    """Told when the search has ended and the best is judged; with whether somebody stopped it."""
+    is_done: Callable[[], bool] = lambda: False
+    """Called before each trial: whether time is up."""
+    on_trial: Callable[[Trial], object] = lambda trial: None
+    """Called after each trial."""
+    on_judging: Callable[[bool], object] = lambda stopped: None
+    """Called when the search has ended and the best is judged, with whether the user stopped it."""
 
 
-def tune(measure: Measure, keys: Sequence[str], space: Sequence[Dimension], goal: Goal, effort: Effort) -> Tuned:
-    """Searches, chooses one candidate, and judges it. Sessions with one key are never on both sides.
+def tune(
+    measure: Measure, keys: Sequence[str], space: Sequence[Dimension], goal: Goal, options: SearchOptions
+) -> TuneResult:
+    """Searches, chooses one candidate, and judges it. Sessions with the same key are never on both sides.
 
-    Ctrl-C ends the search and judges the best so far; before there is anything to compare with it is raised again.
+    Ctrl-C ends the search and judges the best so far; before the baseline is measured it is raised again.
     """
-    aside = held_out(keys, effort.held_out, effort.seed)
-    order = {key: place for place, key in enumerate(drawn(keys, effort.seed))}
+    held_out_keys = held_out(keys, options.held_out, options.seed)
+    order = {key: place for place, key in enumerate(shuffled(keys, options.seed))}
     places = sorted(range(len(keys)), key=lambda place: (order[keys[place]], place))
-    search = _Search(measure, [place for place in places if keys[place] not in aside], goal)
-    search.begin()
+    search = _Search(measure, [place for place in places if keys[place] not in held_out_keys], goal)
+    search.measure_baseline()
     stopped = False
     try:
-        search.run(space, effort)
+        search.run(space, options)
     except KeyboardInterrupt:
         stopped = True
-    judged = [place for place in places if keys[place] in aside]
-    found = Tuned(
+    judged_places = [place for place in places if keys[place] in held_out_keys]
+    result = TuneResult(
         verdict="nothing",
         trials=search.trials,
         dropped=search.dropped,
         refused=search.refused,
         stopped=stopped,
         tried_on=len(search.places),
-        held_out=len(judged),
+        held_out=len(judged_places),
         values={},
     )
     best = search.best
     if best is None:
-        return found
-    effort.judging(stopped)
-    tried = _gain(goal, [keys[place] for place in search.places], search.given, best.results, effort.seed)
-    given, chosen = measure({}, judged), measure(best.values, judged)
-    gain = _gain(goal, [keys[place] for place in judged], given, chosen, effort.seed)
-    values = changed(space, best.values)
-    return replace(found, verdict=_verdict(gain), values=values, gain=gain, tried_gain=tried)
+        return result
+    options.on_judging(stopped)
+    tried_gain = _gain(goal, [keys[place] for place in search.places], search.baseline, best.results, options.seed)
+    baseline, chosen = measure({}, judged_places), measure(best.values, judged_places)
+    gain = _gain(goal, [keys[place] for place in judged_places], baseline, chosen, options.seed)
+    values = changed_values(space, best.values)
+    return replace(result, verdict=_verdict(gain), values=values, gain=gain, tried_gain=tried_gain)
 
 
 class _Search:
-    """Tries candidates on the sessions that are there for it."""
+    """Tries candidates on the sessions that are not held out."""
 
     def __init__(self, measure: Measure, places: Sequence[int], goal: Goal) -> None:
         self.places = places
-        self.given: Sequence[Backtest] = ()
+        self.baseline: Sequence[Backtest] = ()
         self.trials = self.dropped = self.refused = 0
         self.best: Trial | None = None
-        """The best that saw all sessions and is better there than the settings as they are."""
+        """The best candidate that saw all sessions and beats the current settings there."""
         self._measure = measure
         self._goal = goal
-        self._ends = sorted({min(max(round(len(places) * part), _FEW), len(places)) for part in _PARTS})
+        self._ends = sorted({min(max(round(len(places) * part), _MIN_SEEN), len(places)) for part in _PARTS})
 
-    def begin(self) -> None:
-        """Measures the settings as they are."""
-        self.given = self._measure({}, self.places)
+    def measure_baseline(self) -> None:
+        """Measures the current settings."""
+        self.baseline = self._measure({}, self.places)
 
-    def run(self, space: Sequence[Dimension], effort: Effort) -> None:
-        """Tries one candidate after the other."""
-        suggestions = Suggestions(space, effort.seed)
-        while self.trials < effort.trials and not effort.enough():
+    def run(self, space: Sequence[Dimension], options: SearchOptions) -> None:
+        """Tries candidates until the limit."""
+        suggestions = Suggestions(space, options.seed)
+        while self.trials < options.trials and not options.is_done():
             trial = self._try(suggestions.ask())
             if trial.refused:
                 suggestions.refused()
@@ -171,7 +175,7 @@ class _Search:
             self.refused += trial.refused
             if not trial.dropped and not trial.refused and trial.score < (self.best.score if self.best else 1.0):
                 self.best = trial
-            effort.told(trial)
+            options.on_trial(trial)
 
     def _try(self, values: Candidate) -> Trial:
         number, results, score = self.trials + 1, list[Backtest](), 1.0
@@ -180,35 +184,35 @@ class _Search:
                 results += self._measure(values, self.places[len(results) : end])
             except SettingsError:
                 return Trial(number=number, values=values, score=score, refused=True)
-            score = self._goal.score(self.given[:end], results)
+            score = self._goal.score(self.baseline[:end], results)
             if end < self._ends[-1] and score >= self._bar(end):
                 return Trial(number=number, values=values, score=score, results=tuple(results), dropped=True)
         return Trial(number=number, values=values, score=score, results=tuple(results))
 
     def _bar(self, end: int) -> float:
-        """What must be beaten: at first the settings as they are, then the best so far on the same sessions."""
+        """Returns the score to beat: that of the current settings at first, then of the best on the same sessions."""
         if self.best is None or end == self._ends[0]:
             return 1.0
-        return self._goal.score(self.given[:end], self.best.results[:end])
+        return self._goal.score(self.baseline[:end], self.best.results[:end])
 
 
-def _gain(goal: Goal, keys: Sequence[str], given: Sequence[Backtest], chosen: Sequence[Backtest], seed: int) -> Gain:
-    """Sessions with one key count as one: they are not independent."""
-    rows = sorted(zip(keys, given, chosen, strict=True), key=lambda row: row[0])
-    parts, wholes = list[float](), list[float]()
-    for _, some in groupby(rows, key=lambda row: row[0]):
-        sessions = list(some)
-        parts.append(sum(goal.part(before) - goal.part(after) for _, before, after in sessions))
-        wholes.append(sum(goal.whole(before) for _, before, _ in sessions))
+def _gain(goal: Goal, keys: Sequence[str], baseline: Sequence[Backtest], chosen: Sequence[Backtest], seed: int) -> Gain:
+    """Computes the gain. Sessions with the same key count as one, because they are not independent."""
+    rows = sorted(zip(keys, baseline, chosen, strict=True), key=lambda row: row[0])
+    numerators, denominators = list[float](), list[float]()
+    for _, group in groupby(rows, key=lambda row: row[0]):
+        sessions = list(group)
+        numerators.append(sum(goal.numerator(before) - goal.numerator(after) for _, before, after in sessions))
+        denominators.append(sum(goal.denominator(before) for _, before, _ in sessions))
     return Gain(
         sessions=len(rows),
-        given=sum(given, Backtest()),
+        baseline=sum(baseline, Backtest()),
         chosen=sum(chosen, Backtest()),
-        given_rate=goal.rate(given),
+        baseline_rate=goal.rate(baseline),
         chosen_rate=goal.rate(chosen),
-        interval=ratio_interval(parts, wholes, seed=seed),
-        cost=cost_rise(given, chosen),
-        excess=goal.excess(given, chosen),
+        interval=ratio_interval(numerators, denominators, seed=seed),
+        cost=cost_rise(baseline, chosen),
+        excess=goal.excess(baseline, chosen),
     )
 
 

@@ -1,4 +1,4 @@
-"""The ways in which `recto replay` keeps a session: modes crossed with policies, and what they are set against."""
+"""The ways that `recto replay` compares: modes crossed with policies, and the baseline."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import click
 from recto.config import Settings, load
 from recto.context.policies.scorers import SCORERS
 from recto.lab.baselines import BASELINES
-from recto.lab.isolation import apart
+from recto.lab.isolation import isolated
 from recto.lab.results import Way
 
 MODES = ("sliding_window", "auto_compact", "zones")
 POLICIES = ("prune", *SCORERS)
 _WITHOUT_POLICY = frozenset({"auto_compact"})
-"""Modes that ask no policy: everything but the newest is summarised at once."""
+"""Modes that use no policy: they summarise everything but the newest messages at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A way, with the settings that make it."""
+    """A way and its settings."""
 
     way: Way
     settings: Settings
 
 
 class Against(click.ParamType[str | Path]):
-    """A baseline by its name, or a file of other settings."""
+    """A click type: the name of a baseline, or a settings file."""
 
     name = "none|trim|FILE"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str | Path:
-        """The name, or the file."""
+        """Returns the name or the path."""
         if value in BASELINES:
             return str(value)
         file = Path(str(value))
@@ -52,28 +52,28 @@ def variants(
     policies: Sequence[str] = (),
     against: str | Path | None = None,
 ) -> list[Variant]:
-    """What is compared, the baseline first. Nothing of the user's is touched in any of them."""
-    own = _quick(apart(settings, model=model, window=window))
-    found = []
+    """Returns the variants to compare, the baseline first. Their settings are isolated from the user's data."""
+    base = _quick(isolated(settings, model=model, window=window))
+    baseline = []
     if isinstance(against, Path):
-        other = _quick(apart(load(path=against), model=model, window=window))
-        found.append(Variant(way=_way(other, against.name, is_baseline=True), settings=other))
+        other = _quick(isolated(load(path=against), model=model, window=window))
+        baseline.append(Variant(way=_way(other, against.name, is_baseline=True), settings=other))
     elif against is not None:
-        found.append(Variant(way=Way(name=against, is_baseline=True), settings=own))
-    return [*found, *_crossed(own, tuple(dict.fromkeys(modes)) or MODES, tuple(dict.fromkeys(policies)))]
+        baseline.append(Variant(way=Way(name=against, is_baseline=True), settings=base))
+    return [*baseline, *_crossed(base, tuple(dict.fromkeys(modes)) or MODES, tuple(dict.fromkeys(policies)))]
 
 
-def _crossed(own: Settings, modes: Sequence[str], policies: Sequence[str]) -> Iterator[Variant]:
+def _crossed(base: Settings, modes: Sequence[str], policies: Sequence[str]) -> Iterator[Variant]:
     for mode in modes:
         if mode in _WITHOUT_POLICY or not policies:
-            one = replace(own, window=replace(own.window, mode=mode))
-            yield Variant(way=_way(one, mode), settings=one)
+            settings = replace(base, window=replace(base.window, mode=mode))
+            yield Variant(way=_way(settings, mode), settings=settings)
             continue
         for policy in policies:
-            # what was set for one scorer means nothing to another
-            scorer = own.window.scorer if policy == own.window.policy else {}
-            one = replace(own, window=replace(own.window, mode=mode, policy=policy, scorer=scorer))
-            yield Variant(way=_way(one, f"{mode}, {policy}"), settings=one)
+            # settings of one scorer mean nothing to another
+            scorer = base.window.scorer if policy == base.window.policy else {}
+            settings = replace(base, window=replace(base.window, mode=mode, policy=policy, scorer=scorer))
+            yield Variant(way=_way(settings, f"{mode}, {policy}"), settings=settings)
 
 
 def _way(settings: Settings, name: str, *, is_baseline: bool = False) -> Way:
@@ -83,7 +83,7 @@ def _way(settings: Settings, name: str, *, is_baseline: bool = False) -> Way:
 
 
 def _quick(settings: Settings) -> Settings:
-    """With an embedder that takes no time, unless the settings name one: what a window costs hardly depends on it."""
-    given = settings.recall
-    use = "hashing" if given.embedder.use == "auto" else given.embedder.use
-    return replace(settings, recall=replace(given, embedder=replace(given.embedder, use=use)))
+    """Uses the hashing embedder unless the settings name one: it costs no time and hardly changes the results."""
+    recall = settings.recall
+    use = "hashing" if recall.embedder.use == "auto" else recall.embedder.use
+    return replace(settings, recall=replace(recall, embedder=replace(recall.embedder, use=use)))

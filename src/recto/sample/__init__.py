@@ -15,7 +15,7 @@ from recto.config import Settings, load
 from recto.config.factory import open_memory, open_session
 from recto.engine.session import Session
 from recto.errors import AppendConflict, SettingsError
-from recto.sample.player import DAY, SamplePlayer
+from recto.sample._player import DAY, SamplePlayer
 from recto.sample.script import load_script
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock

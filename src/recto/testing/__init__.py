@@ -1,7 +1,7 @@
-"""Stand-ins at the seams, for Recto's own tests and for yours.
+"""Fakes at the seams, for Recto's own tests and for yours.
 
-A clock you set, a model that answers from a script, and a session made from a seed; agents whose needs are known are in
-`recto.lab.simulation`.
+A clock you set, a model that answers from a script, and a session generated from a seed. Simulated agents with known
+needs are in `recto.lab.simulation`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from recto.errors import ModelFailed
 
 @dataclass(slots=True)
 class FakeClock:
-    """A clock that goes only where it is told; each reading moves it on by `step` microseconds."""
+    """A clock that moves only when it is read, by `step` microseconds, or set."""
 
     time: int = 1_750_000_000_000_000
     step: int = 1_000_000
 
     def now(self) -> int:
-        """Microseconds since 1970."""
+        """Returns microseconds since 1970."""
         self.time += self.step
         return self.time
 
 
 _FILES = ("billing/invoice.py", "billing/tax.py", "api/routes.py", "api/auth.py", "store/ledger.py", "jobs/retry.py")
 _NOUNS = ("rounding", "currency", "timeout", "refund", "session", "webhook", "retry", "ledger", "discount", "audit")
-_WISHES = (
+_REQUESTS = (
     "The {noun} test in {file} fails since this morning, please find out why.",
     "Before we release: make {noun} handling in {file} safe when two requests arrive at once.",
     "A customer reports a wrong {noun}. Start with {file} and tell me what you see.",
@@ -46,12 +46,14 @@ _FINDINGS = (
 
 
 def scripted_session(seed: int = 7, exchanges: int = 40) -> Iterator[dict[str, Any]]:
-    """A coding agent at work, as OpenAI Chat messages: prose, parallel calls, long results. Same seed, same session."""
-    rng = random.Random(seed)  # noqa: S311  # repeatable on purpose
+    """Generates a coding agent's session as OpenAI Chat messages: prose, parallel calls, long results. Same seed, same
+    session.
+    """
+    rng = random.Random(seed)  # noqa: S311  # reproducible on purpose
     yield {"role": "system", "content": "You are a careful engineer. Amounts are in cents. Never touch migrations/."}
     for exchange in range(exchanges):
         words = {"file": rng.choice(_FILES), "noun": rng.choice(_NOUNS)}
-        yield {"role": "user", "content": rng.choice(_WISHES).format(**words)}
+        yield {"role": "user", "content": rng.choice(_REQUESTS).format(**words)}
         for step in range(rng.randint(1, 4)):
             yield from _tool_step(rng, f"call_{exchange}_{step}", words)
         yield {"role": "assistant", "content": rng.choice(_FINDINGS).format(**words)}
@@ -65,8 +67,12 @@ def _tool_step(rng: random.Random, call: str, words: dict[str, str]) -> Iterator
         "role": "assistant",
         "content": None,
         "tool_calls": [
-            {"id": f"{call}_{place}", "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
-            for place, (name, given) in enumerate(calls)
+            {
+                "id": f"{call}_{place}",
+                "type": "function",
+                "function": {"name": name, "arguments": json.dumps(arguments)},
+            }
+            for place, (name, arguments) in enumerate(calls)
         ],
     }
     for place, (name, _) in enumerate(calls):
@@ -93,36 +99,40 @@ def _test_run(rng: random.Random, words: dict[str, str]) -> str:
 
 
 Scripted: TypeAlias = str | Exception | Callable[[ModelRequest], "str | ModelReply"]
-"""One answer of a script: its text, what is raised, or what makes it of the request."""
+"""One answer of a script: its text, an exception to raise, or a function of the request."""
 
 
 @dataclass(slots=True)
 class ScriptedModel:
-    """A model that answers in the order of its script, and remembers what it was asked."""
+    """A model that answers in the order of its script, and records the requests."""
 
     script: Iterable[Scripted] = ()
     name: str = "scripted"
     window: int = 0
     requests: list[ModelRequest] = field(default_factory=list, init=False)
-    _left: Iterator[Scripted] = field(init=False, repr=False)
-    _asking: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _remaining: Iterator[Scripted] = field(init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._left = iter(self.script)
+        self._remaining = iter(self.script)
 
     def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
-        """The next answer of the script. Raises `ModelFailed` at its end, and where no answer is wanted any more."""
-        with self._asking:
+        """Returns the next answer of the script.
+
+        Raises:
+            ModelFailed: The script has ended, or the request was cancelled.
+        """
+        with self._lock:
             self.requests.append(request)
             if cancelled is not None and cancelled.is_set():
                 raise ModelFailed(self.name, "the answer is no longer wanted")
-            answer = next(self._left, None)
+            answer = next(self._remaining, None)
         if answer is None:
             raise ModelFailed(self.name, f"its script ends before request {len(self.requests)}")
         if isinstance(answer, Exception):
             raise answer
-        made = answer if isinstance(answer, str) else answer(request)
-        return made if isinstance(made, ModelReply) else ModelReply(text=made, ending="stop")
+        reply = answer if isinstance(answer, str) else answer(request)
+        return reply if isinstance(reply, ModelReply) else ModelReply(text=reply, ending="stop")
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Does nothing; a real model releases its connections here."""

@@ -1,4 +1,4 @@
-"""Undoing and redoing decisions: for every screen that shows them."""
+"""Actions that several screens share: pin, undo, redo."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed, TuiState
 
 
-async def pin_or_unpin(here: TuiState, seq: int, *, pinned: bool) -> str:
-    """Turns it around, and says what was done."""
+async def pin_or_unpin(state: TuiState, seq: int, *, pinned: bool) -> str:
+    """Pins or unpins an entry and returns a message about it."""
     if pinned:
-        await here.client.delete("/session/pins", session=here.session, seq=seq)
+        await state.client.delete("/session/pins", session=state.session, seq=seq)
         return f"entry {seq} may leave the prompt again"
-    await here.do(StoredEvent, "pins", {"entries": [seq]})
+    await state.post_to_session(StoredEvent, "pins", {"entries": [seq]})
     return f"entry {seq} is pinned: it stays in the prompt"
 
 
@@ -23,7 +23,7 @@ class Undoing(BaseView):
     """A screen with decisions that can be undone."""
 
     def undo(self, decision: int) -> None:
-        """What left is in again."""
+        """Undoes a decision."""
         if not self.refuse_without("change"):
             self.change(partial(self._undo, decision), "undo")
 
@@ -33,15 +33,15 @@ class Undoing(BaseView):
             self.change(partial(self._redo, decision), "undo")
 
     async def _undo(self, decision: int) -> None:
-        await self.here.do(StoredEvent, "restore", {"decision": decision})
+        await self.state.post_to_session(StoredEvent, "restore", {"decision": decision})
         self.notify(f"decision {decision} is undone: what left is in again", markup=False)
         self.app.post_message(Changed())
 
     async def _redo(self, decision: int) -> None:
-        page = await self.here.of_session(AuditPage, "audit", from_=decision, limit=1)
+        page = await self.state.get_for_session(AuditPage, "audit", from_=decision, limit=1)
         undone_by = next((line.undone_by for line in page.lines if line.seq == decision), None)
         if undone_by is None:
             raise RequestRefused(409, "refused", f"decision {decision} is not undone")
-        made = await self.here.do(StoredEvent, "redo", {"restored": undone_by})
-        self.notify(f"decision {decision} is made again, as entry {made.seq}", markup=False)
+        event = await self.state.post_to_session(StoredEvent, "redo", {"restored": undone_by})
+        self.notify(f"decision {decision} is made again, as entry {event.seq}", markup=False)
         self.app.post_message(Changed())

@@ -1,8 +1,4 @@
-"""`recto tui`: the terminal screens of one gateway, put together.
-
-It knows which screens there are, which session is looked at and when to look again. What a screen shows is known to
-the screen; what the numbers mean, to the gateway that is asked.
-"""
+"""`recto tui`: the application, with its screens, the current session and the reload timer."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ from recto.tui.screens.transcript import TranscriptView
 from recto.tui.screens.window import WindowView
 from recto.tui.state import Changed, GoTo, OpenSession, ShowEntry, TuiState
 from recto.tui.widgets.header import PLACES
-from recto.tui.workers import beside
+from recto.tui.workers import run_exclusive
 
 _VIEWS: Mapping[str, Callable[[TuiState], BaseView]] = {
     view.PLACE: view
@@ -45,7 +41,7 @@ _VIEWS: Mapping[str, Callable[[TuiState], BaseView]] = {
     )
 }  # fmt: skip
 _SECONDS = 3.0
-"""How often it is asked how full the prompt is: others may write to the session too."""
+"""How often the session is polled: others may write to it too."""
 _COLOURS: Mapping[bool, Mapping[str, str]] = {
     True: {
         "zone-green": "#4ec07a", "zone-yellow": "#e5c542", "zone-orange": "#f08c3c", "zone-red": "#ff6b6b",
@@ -58,20 +54,20 @@ _COLOURS: Mapping[bool, Mapping[str, str]] = {
         "part-memory": "#ad2049", "part-reserve": "#555b6e", "part-free": "#767c8c",
     },
 }  # fmt: skip
-"""Zones and components, on dark and on light; readable as letters on both."""
+"""Colours of zones and components on dark and on light, readable as text on both."""
 
 
 class RectoApp(App[None]):
-    """The screens."""
+    """The application."""
 
     TITLE = "Recto"
     CSS_PATH = "screens.tcss"
     ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(one.key, f"go('{one.name}')", one.title, show=False) for one in PLACES),
+        *(Binding(item.key, f"go('{item.name}')", item.title, show=False) for item in PLACES),
         *(
-            Binding(f"f{place}", f"go('{one.name}')", one.title, show=False, priority=True)
-            for place, one in enumerate(PLACES, 1)
+            Binding(f"f{place}", f"go('{item.name}')", item.title, show=False, priority=True)
+            for place, item in enumerate(PLACES, 1)
         ),
         Binding("question_mark", "explain", "Help", key_display="?"),
         Binding("d", "light", "Dark or light", show=False),
@@ -81,141 +77,143 @@ class RectoApp(App[None]):
     ]
 
     def __init__(self, client: GatewayClient, session: str = "") -> None:
-        self.here = TuiState(client, session)
+        self.state = TuiState(client, session)
         super().__init__()
         for name, view in _VIEWS.items():
-            self.add_mode(name, partial(view, self.here))
+            self.add_mode(name, partial(view, self.state))
         self._timer: Timer | None = None
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """The colours of zones and components, as the theme is dark or light."""
+        """Returns the colours of zones and components for the theme."""
         return dict(_COLOURS[self.current_theme.dark])
 
     async def on_mount(self) -> None:
-        """The chat comes first; who we are is asked meanwhile."""
+        """Shows the chat, and loads the caller meanwhile."""
         await self.switch_mode("chat")
-        beside(self, self._arrive, "arrive")
-        self._timer = self.set_interval(_SECONDS, self._look)
+        run_exclusive(self, self._load_caller, "arrive")
+        self._timer = self.set_interval(_SECONDS, self._poll)
 
-    async def _arrive(self) -> None:
+    async def _load_caller(self) -> None:
         try:
-            await self.here.arrive()
-            await self.here.look()
+            await self.state.load_caller()
+            await self.state.load_session()
         except RectoError as error:
-            self._told(error)
+            self._show_error(error)
             return
-        self._again()
+        self._reload()
         try:
-            self.here.models = tuple(await self.here.client.models())
+            self.state.models = tuple(await self.state.client.models())
         except RectoError as error:
-            self._told(error)
+            self._show_error(error)
 
-    def _look(self) -> None:
-        if self.here.asker is not None:
-            beside(self, self._looked, "gauge")
+    def _poll(self) -> None:
+        if self.state.caller is not None:
+            run_exclusive(self, self._poll_session, "gauge")
 
-    async def _looked(self) -> None:
-        before = self.here.now
+    async def _poll_session(self) -> None:
+        before = self.state.now
         try:
-            now = await self.here.look()
+            now = await self.state.load_session()
         except RectoError as error:
-            self._told(error)
+            self._show_error(error)
             return
         if now != before:
-            self._again()
+            self._reload()
 
-    def _again(self) -> None:
-        """Something is no longer as it was shown."""
-        self.here.moment += 1
+    def _reload(self) -> None:
+        """Marks what is shown as out of date, and reloads the screen."""
+        self.state.revision += 1
         if isinstance(self.screen, BaseView):
             self.screen.on_screen_resume()
 
-    def _told(self, error: RectoError) -> None:
+    def _show_error(self, error: RectoError) -> None:
         if isinstance(self.screen, BaseView):
-            self.screen.lost(str(error))
+            self.screen.show_load_error(str(error))
         else:
             self.notify(str(error), severity="error", markup=False)
 
     def on_changed(self, event: Changed) -> None:
-        """Something was changed here: it is asked for at once."""
-        self._again()
-        self._look()
+        """Reloads at once after a change."""
+        self._reload()
+        self._poll()
 
     def on_open_session(self, event: OpenSession) -> None:
-        """Another session is looked at."""
-        self.here.session, self.here.now, self.here.chosen = event.session, None, ""
-        beside(self, self._opened, "gauge")
+        """Opens another session."""
+        self.state.session, self.state.now, self.state.chosen_model = event.session, None, ""
+        run_exclusive(self, self._load_session, "gauge")
 
-    async def _opened(self) -> None:
+    async def _load_session(self) -> None:
         try:
-            await self.here.look()
+            await self.state.load_session()
         except RectoError as error:
-            self._told(error)
-        self._again()
+            self._show_error(error)
+        self._reload()
 
     def on_show_entry(self, event: ShowEntry) -> None:
-        """An entry is shown in front of what is there."""
-        self.push_screen(EntryScreen(self.here, event.seq))
+        """Shows an entry over the current screen."""
+        self.push_screen(EntryScreen(self.state, event.seq))
 
     async def on_go_to(self, event: GoTo) -> None:
-        """Another screen is shown."""
+        """Shows another screen."""
         await self.switch_mode(event.screen)
 
     async def action_go(self, name: str) -> None:
-        """Shows a screen; a question in front of one is answered first."""
+        """Shows a screen, unless a dialog is open."""
         if not isinstance(self.screen, ModalScreen):
             await self.switch_mode(name)
 
     def action_light(self) -> None:
-        """From dark to light, and back."""
+        """Switches between dark and light."""
         self.theme = "textual-light" if self.current_theme.dark else "textual-dark"
 
     def action_explain(self) -> None:
-        """The keys."""
+        """Shows the keys."""
         self.push_screen(HelpScreen(self.screen.active_bindings.values()))
 
     def action_choose_model(self) -> None:
-        """Which model is asked from now on."""
-        if not self.here.models:
+        """Asks for the model of the next messages."""
+        if not self.state.models:
             self.notify("the gateway names no models", severity="warning", markup=False)
             return
         self.push_screen(
-            ChoiceDialog("Which model answers from now on?", self.here.models, self.here.model), self._chosen
+            ChoiceDialog("Which model answers from now on?", self.state.models, self.state.model), self._choose_model
         )
 
-    def _chosen(self, model: str | None) -> None:
+    def _choose_model(self, model: str | None) -> None:
         if model:
-            self.here.chosen = model
+            self.state.chosen_model = model
             self.notify(f"{model} answers from now on", markup=False)
 
     def action_compact(self) -> None:
-        """Makes the prompt smaller now."""
+        """Asks for the focus of a compaction."""
         if isinstance(self.screen, BaseView) and not self.screen.refuse_without("change"):
             question = "Compact the prompt now. What should the summary keep above all? (may be empty)"
-            self.push_screen(TextDialog(question, empty=True), self._compact)
+            self.push_screen(TextDialog(question, empty=True), self._start_compaction)
 
-    def _compact(self, focus: str | None) -> None:
+    def _start_compaction(self, focus: str | None) -> None:
         if focus is not None:
-            beside(self, partial(self._compacted, focus), "compact")
+            run_exclusive(self, partial(self._compact, focus), "compact")
 
-    async def _compacted(self, focus: str) -> None:
+    async def _compact(self, focus: str) -> None:
         body = {"focus": focus} if focus else {}
         try:
-            made = await self.here.client.post("/session/compact", body, session=self.here.session)
+            result = await self.state.client.post("/session/compact", body, session=self.state.session)
         except RectoError as error:
-            self._told(error)
+            self._show_error(error)
             return
-        many = len(made["decisions"])
-        says = (
-            f"{many} decisions; the prompt has {made['tokens']:,} tokens now" if many else "there was too little to do"
+        count = len(result["decisions"])
+        text = (
+            f"{count} decisions; the prompt has {result['tokens']:,} tokens now"
+            if count
+            else "there was too little to do"
         )
-        self.notify(says, markup=False)
+        self.notify(text, markup=False)
         self.on_changed(Changed())
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Everything that a key does, in the palette too."""
-        for one in PLACES:
-            yield SystemCommand(one.title, f"{one.about} ({one.key})", partial(self.switch_mode, one.name))
+        """Yields every action for the command palette."""
+        for item in PLACES:
+            yield SystemCommand(item.title, f"{item.description} ({item.key})", partial(self.switch_mode, item.name))
         for active in own_keys(screen.active_bindings.values()):
             run = partial(self.run_action, active.binding.action, active.node)
             yield SystemCommand(active.binding.description, f"Key: {self.get_key_display(active.binding)}", run)
@@ -223,6 +221,6 @@ class RectoApp(App[None]):
 
 
 def run(settings: Settings, url: str = "", key: str = "", session: str = "") -> None:
-    """Shows the screens until they are left: of the gateway at an address, or of one's own store."""
+    """Runs the application until the user quits, on a running gateway or on one of its own."""
     with connect_gateway(settings, url, key, name="recto tui") as reached:
         RectoApp(GatewayClient(reached.url, reached.key), session or ("" if url else settings.session)).run()

@@ -1,4 +1,4 @@
-"""Small questions in front of a screen: yes or no, a line of text, one of several. Escape is always no answer."""
+"""Dialogs: yes or no, a line of text, one of several. Escape cancels."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from recto.tui.formatting import shown
+from recto.tui.formatting import safe_content
 
 
 class ConfirmDialog(ModalScreen[bool]):
-    """Yes or no."""
+    """Asks yes or no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y,enter", "answer(True)", "Yes"),
@@ -29,20 +29,20 @@ class ConfirmDialog(ModalScreen[bool]):
         self._title, self._text = title, text
 
     def compose(self) -> ComposeResult:
-        """The question, and how to answer it."""
+        """Yields the question and its keys."""
         with Vertical(classes="box"):
-            yield Static(shown(self._title), classes="title")
+            yield Static(safe_content(self._title), classes="title")
             with VerticalScroll():
-                yield Static(shown(self._text))
+                yield Static(safe_content(self._text))
             yield Static(Content("y or Enter: yes   n or Esc: no"), classes="keys")
 
     def action_answer(self, yes: bool) -> None:
-        """It is answered."""
+        """Closes with the answer."""
         self.dismiss(yes)
 
 
 class TextDialog(ModalScreen[str | None]):
-    """One line of text."""
+    """Asks for a line of text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Never mind")]
 
@@ -51,15 +51,15 @@ class TextDialog(ModalScreen[str | None]):
         self._title, self._value, self._empty, self._number = title, value, empty, number
 
     def compose(self) -> ComposeResult:
-        """The question and a field."""
+        """Yields the question and a field."""
         with Vertical(classes="box"):
-            yield Static(shown(self._title), classes="title")
+            yield Static(safe_content(self._title), classes="title")
             kind: Literal["integer", "text"] = "integer" if self._number else "text"
             yield Input(self._value, type=kind, max_length=2_000, select_on_focus=False)
             yield Static(Content("Enter: done   Esc: never mind"), classes="keys")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """It is answered."""
+        """Closes with the text."""
         event.stop()
         text = event.value.strip()
         if text or self._empty:
@@ -67,27 +67,27 @@ class TextDialog(ModalScreen[str | None]):
 
 
 class ChoiceDialog(ModalScreen[str | None]):
-    """One of several."""
+    """Asks for one of several."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Never mind")]
 
-    def __init__(self, title: str, names: Sequence[str], now: str = "") -> None:
+    def __init__(self, title: str, names: Sequence[str], current: str = "") -> None:
         super().__init__()
-        self._title, self._names, self._now = title, tuple(names), now
+        self._title, self._names, self._current = title, tuple(names), current
 
     def compose(self) -> ComposeResult:
-        """The question and its answers."""
+        """Yields the question and the choices."""
         with Vertical(classes="box"):
-            yield Static(shown(self._title), classes="title")
-            yield OptionList(*(Option(shown(name)) for name in self._names), markup=False)
+            yield Static(safe_content(self._title), classes="title")
+            yield OptionList(*(Option(safe_content(name)) for name in self._names), markup=False)
             yield Static(Content("Enter: choose   Esc: never mind"), classes="keys")
 
     def on_mount(self) -> None:
-        """The one of now is under the cursor."""
-        if self._now in self._names:
-            self.query_one(OptionList).highlighted = self._names.index(self._now)
+        """Highlights the current choice."""
+        if self._current in self._names:
+            self.query_one(OptionList).highlighted = self._names.index(self._current)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """It is answered."""
+        """Closes with the choice."""
         event.stop()
         self.dismiss(self._names[event.option_index])

@@ -1,4 +1,4 @@
-"""Numbers, shares, times and texts as people read them. Every text of a transcript goes through `shown` or `line`."""
+"""Formats numbers, shares, times and texts. Every text of a transcript passes through `safe_content` or `cell`."""
 
 from __future__ import annotations
 
@@ -10,60 +10,60 @@ from textual.content import Content
 from recto.text.unicode import one_line, safe
 
 PLACES = {"in": "●", "trimmed": "◐", "out": "○", "recalled": "↺", "event": "·"}
-"""Where an entry is, as a sign beside the word."""
+"""Signs for where an entry is, shown next to the word."""
 COMPONENTS = {"system": "S", "tools": "T", "history": "H", "results": "R", "memory": "M", "reserve": "▒"}
-"""The components of a prompt, as the signs of the map."""
+"""Letters of the prompt's components on the map."""
 GRADES = {"critical": "✗", "degradation": "▲", "anomaly": "•"}
 DIRECTIONS = {"rising": "↑", "falling": "↓", "steady": "→"}
 
 
-def shown(text: str) -> Content:
-    """A text of a transcript: never markup, and nothing in it that a terminal would obey."""
+def safe_content(text: str) -> Content:
+    """Creates content from untrusted text: no markup and no control characters."""
     return Content(safe(text))
 
 
 def cell(text: str, style: str = "") -> Text:
-    """The same in a cell of a table, on one line."""
+    """Creates a table cell from untrusted text, on one line."""
     return Text(one_line(text, max(len(text), 1)), style=style, no_wrap=True, end="")
 
 
-def right(text: str) -> Text:
-    """A number in a cell."""
+def right_aligned(text: str) -> Text:
+    """Creates a right-aligned table cell."""
     return Text(text, justify="right", no_wrap=True, end="")
 
 
-def whole(number: float) -> str:
-    """A number without a fraction."""
+def full_number(number: float) -> str:
+    """Formats a number without a fraction."""
     return f"{number:,.0f}"
 
 
-def short(number: int) -> str:
-    """A large number in few letters."""
+def short_number(number: int) -> str:
+    """Formats a large number with few characters."""
     if number < 10_000:
         return f"{number:,}"
     return f"{number / 1000:.0f}k" if number < 1_000_000 else f"{number / 1_000_000:.1f}M"
 
 
-def share(part: float, digits: int = 0) -> str:
-    """A part of a whole."""
+def percent(part: float, digits: int = 0) -> str:
+    """Formats a share as a percentage."""
     return f"{part * 100:.{digits}f} %"
 
 
-def when(microseconds: int) -> str:
-    """A time in UTC; an impossible one as the number it is."""
+def format_time(microseconds: int) -> str:
+    """Formats a time in UTC; returns the number itself if it is out of range."""
     try:
         return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):
         return str(microseconds)
 
 
-def counted(number: int, thing: str) -> str:
-    """A number of things."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+def plural(number: int, noun: str) -> str:
+    """Formats a number with its noun."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def until(turns: int | None) -> str:
-    """How long until the prompt is red."""
+def red_forecast(turns: int | None) -> str:
+    """Formats how long it takes until the prompt is red."""
     if turns is None:
         return "not growing"
-    return f"red in {counted(turns, 'turn')}" if turns else "red now"
+    return f"red in {plural(turns, 'turn')}" if turns else "red now"

@@ -1,7 +1,4 @@
-"""What every screen is given: the gateway to ask, who asks, the session that is looked at, and when to look again.
-
-It asks and remembers; how anything is drawn is not known here.
-"""
+"""State shared by all screens: the gateway client, the caller, the current session, and a revision to reload by."""
 
 from __future__ import annotations
 
@@ -19,61 +16,61 @@ T = TypeVar("T")
 
 
 class TuiState:
-    """The gateway, and where in it we are."""
+    """The gateway client, the caller and the current session."""
 
     def __init__(self, client: GatewayClient, session: str = "") -> None:
         self.client = client
         self.session = session
-        self.asker: Caller | None = None
+        self.caller: Caller | None = None
         self.now: SessionOverview | None = None
-        """The session in short; none before it was asked for, and where nothing was said in it yet."""
+        """Overview of the session; None before it was loaded, and while nothing is stored in it."""
         self.models: tuple[str, ...] = ()
-        self.chosen = ""
-        """The model that was chosen by hand."""
-        self.moment = 0
-        """Grows whenever something changed: who shows it asks again."""
+        self.chosen_model = ""
+        """The model that the user chose."""
+        self.revision = 0
+        """Increases whenever something changed: a screen with an older revision reloads."""
 
     @property
     def model(self) -> str:
-        """The model that is asked: the chosen one, else the session's, else the gateway's."""
-        if self.chosen:
-            return self.chosen
-        known = (self.now.model if self.now else "", self.asker.model if self.asker else "")
+        """The model for the next message: the chosen one, else the session's, else the gateway's."""
+        if self.chosen_model:
+            return self.chosen_model
+        known = (self.now.model if self.now else "", self.caller.model if self.caller else "")
         offered = next((name for name in known if name in self.models), "")
         return offered or next((name for name in (*self.models, *known) if name), "")
 
-    def may(self, right: Right) -> bool:
-        """Whether the key has a right."""
-        return self.asker is not None and right in self.asker.rights
+    def has_right(self, right: Right) -> bool:
+        """Returns whether the key has a right."""
+        return self.caller is not None and right in self.caller.rights
 
-    async def arrive(self) -> None:
-        """Asks who we are, and where to begin."""
-        self.asker = value_of(Caller, await self.client.get("/asker"))
-        self.session = self.session or self.asker.main
+    async def load_caller(self) -> None:
+        """Loads the caller and the session to start with."""
+        self.caller = value_of(Caller, await self.client.get("/asker"))
+        self.session = self.session or self.caller.main
 
-    async def look(self) -> SessionOverview | None:
-        """The session in short, as it is now."""
-        asked = self.session
+    async def load_session(self) -> SessionOverview | None:
+        """Loads the overview of the session."""
+        session = self.session
         try:
-            found = value_of(SessionOverview, await self.client.get("/session", session=asked))
+            overview = value_of(SessionOverview, await self.client.get("/session", session=session))
         except RequestRefused as refused:
             if refused.status != 404:
                 raise
-            found = None
-        if asked == self.session:
-            self.now = found
+            overview = None
+        if session == self.session:
+            self.now = overview
         return self.now
 
     async def get(self, kind: type[T], path: str, **query: Any) -> T:  # noqa: ANN401  # parameters
-        """Asks about anything."""
+        """Reads a value from the gateway."""
         return value_of(kind, await self.client.get(path, **query))
 
-    async def of_session(self, kind: type[T], path: str, **query: Any) -> T:  # noqa: ANN401  # parameters
-        """Asks about the session that is looked at: `of_session(Report, "context")`."""
+    async def get_for_session(self, kind: type[T], path: str, **query: Any) -> T:  # noqa: ANN401  # parameters
+        """Reads a value about the current session: `get_for_session(Report, "context")`."""
         return value_of(kind, await self.client.get(f"/session/{path}", session=self.session, **query))
 
-    async def do(self, kind: type[T], path: str, body: Mapping[str, Any]) -> T:
-        """Asks for a change of the session that is looked at."""
+    async def post_to_session(self, kind: type[T], path: str, body: Mapping[str, Any]) -> T:
+        """Changes the current session."""
         return value_of(kind, await self.client.post(f"/session/{path}", body, session=self.session))
 
 
@@ -82,7 +79,7 @@ class Changed(Message):
 
 
 class OpenSession(Message):
-    """Another session is to be looked at."""
+    """Another session should be opened."""
 
     def __init__(self, session: str) -> None:
         super().__init__()
@@ -90,7 +87,7 @@ class OpenSession(Message):
 
 
 class ShowEntry(Message):
-    """An entry is to be shown, all of it."""
+    """A full entry should be shown."""
 
     def __init__(self, seq: int) -> None:
         super().__init__()
@@ -98,7 +95,7 @@ class ShowEntry(Message):
 
 
 class GoTo(Message):
-    """Another screen is to be shown."""
+    """Another screen should be shown."""
 
     def __init__(self, screen: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Work beside what is drawn: nothing that is asked for ever holds up a key or a line."""
+"""Background work, so that requests never block keys or drawing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from textual.dom import DOMNode
 from textual.worker import Worker, WorkType
 
 
-def beside(node: DOMNode, job: Callable[[], Coroutine[Any, Any, None]], group: str) -> Worker[None]:
-    """Begins something; what was begun before in the same group is ended. It ends with the screen it belongs to."""
+def run_exclusive(node: DOMNode, job: Callable[[], Coroutine[Any, Any, None]], group: str) -> Worker[None]:
+    """Starts a worker that replaces earlier ones of its group. It ends with its screen."""
     return node.run_worker(cast(WorkType[None], job), group=group, exclusive=True)

@@ -1,1 +1,1 @@
-"""The laboratory's commands: replay, tune, simulate, bench and fidelity."""
+"""Commands of the laboratory: replay, tune, simulate, bench and fidelity."""

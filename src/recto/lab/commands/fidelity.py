@@ -1,4 +1,4 @@
-"""The command that tells, in somebody's own CI, whether prompts still hold what questions need: fidelity."""
+"""`recto fidelity`: checks in CI whether prompts still contain what questions need."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import yaml
 from rich.table import Column, Table
 from rich.text import Text
 
-from recto.cli.completion import models, sessions
+from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import one_line, out, progress, safe
 from recto.config import Settings, load
 from recto.config.factory import make_chat_model, make_indexer, open_index, open_session
 from recto.errors import InputError, SettingsError
-from recto.lab.isolation import apart, sessions_in
-from recto.lab.readability import Case, ProbeOutcome, cases_of, overall
+from recto.lab.isolation import isolated, read_sessions
+from recto.lab.readability import Case, ProbeOutcome, parse_cases, weighted_score
 from recto.stores.memory import MemoryStore
 from recto.transcript.entries import Entry, session_key
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from recto.context.compaction.protocols import ChatModel
     from recto.recall.indexer import Indexer
 
-_MOST_BYTES = 8 << 20
+_MAX_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """How the questions fared under one set of settings."""
+    """The results of the questions under one set of settings."""
 
     name: str
     outcomes: tuple[ProbeOutcome, ...]
@@ -53,8 +53,10 @@ class Side:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Other settings: the candidate, compared with those in use.",
 )
-@click.option("--session", metavar="KEY", shell_complete=sessions, help="Which session, where the file holds several.")
-@click.option("--model", metavar="NAME", shell_complete=models, help="As this model would see it.")
+@click.option(
+    "--session", metavar="KEY", shell_complete=complete_sessions, help="Which session, where the file holds several."
+)
+@click.option("--model", metavar="NAME", shell_complete=complete_models, help="As this model would see it.")
 @click.option("--window", type=click.IntRange(1000), metavar="N", help="In a window of so many tokens.")
 @click.option("--min", "least", type=click.FloatRange(0, 1), default=0.85, show_default=True, help="The least score.")
 @click.option(
@@ -74,7 +76,7 @@ def fidelity_command(
     questions: Path,
     against: Path | None,
     judge: bool,
-    **given: Any,  # noqa: ANN401  # the other options, by name
+    **options: Any,  # noqa: ANN401  # the other options, by name
 ) -> None:
     """Goes through a conversation again and tells whether its prompt still holds what questions need.
 
@@ -90,23 +92,23 @@ def fidelity_command(
       recto fidelity session.json --questions questions.yaml --judge
     """
     cases = _questions(questions)
-    base = apart(settings, model=given["model"], window=given["window"], writes=judge)
-    sides = [("base", base)]
+    base = isolated(settings, model=options["model"], window=options["window"], writes=judge)
+    variants = [("base", base)]
     if against is not None:
-        sides.append(
-            ("candidate", apart(load(path=against), model=given["model"], window=given["window"], writes=judge))
+        variants.append(
+            ("candidate", isolated(load(path=against), model=options["model"], window=options["window"], writes=judge))
         )
     model = make_chat_model(settings) if judge else None
     if judge and model is None:
         raise SettingsError("compress.model.use", "--judge needs a model that answers and judges")
-    entries = _entries(base, file, given["session"])
-    with progress("replaying", len(sides) * (len(entries) + len(cases))) as advance:
-        done = [_fared(name, one, entries, cases, model, advance) for name, one in sides]
-    failures = list(_failures(done, given["least"], given["allow"]))
-    if given["as_json"]:
-        click.echo(json.dumps(_json(cases, done, failures, given)))
+    entries = _entries(base, file, options["session"])
+    with progress("replaying", len(variants) * (len(entries) + len(cases))) as advance:
+        sides = [_run_side(name, side_settings, entries, cases, model, advance) for name, side_settings in variants]
+    failures = list(_failures(sides, options["least"], options["allow"]))
+    if options["as_json"]:
+        click.echo(json.dumps(_json(cases, sides, failures, options)))
     else:
-        _show(cases, done, failures)
+        _show(cases, sides, failures)
     if failures:
         click.get_current_context().exit(1)
 
@@ -114,28 +116,28 @@ def fidelity_command(
 def _questions(file: Path) -> tuple[Case, ...]:
     try:
         with file.open("rb") as stream:
-            raw = stream.read(_MOST_BYTES + 1)
-        if len(raw) > _MOST_BYTES:
-            raise InputError(f"'{file}' is longer than {_MOST_BYTES:,} bytes")
-        return cases_of(yaml.safe_load(raw))
+            raw = stream.read(_MAX_BYTES + 1)
+        if len(raw) > _MAX_BYTES:
+            raise InputError(f"'{file}' is longer than {_MAX_BYTES:,} bytes")
+        return parse_cases(yaml.safe_load(raw))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         raise InputError(f"'{file}' is not YAML") from None
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
 
 
-def _entries(settings: Settings, file: Path, wanted: str | None) -> list[Entry]:
-    """What was said in the file's session."""
-    found = sessions_in(settings, file)
-    if wanted is None and len(found) != 1:
-        raise click.UsageError(f"'{file}' holds {len(found)} sessions; name one with --session")
-    key = next(iter(found)) if wanted is None else session_key(wanted)
-    if key not in found:
-        raise click.UsageError(f"'{file}' has no session '{key}'; it holds {', '.join(list(found)[:5])}")
-    return found[key]
+def _entries(settings: Settings, file: Path, name: str | None) -> list[Entry]:
+    """Returns the entries of the file's session."""
+    sessions = read_sessions(settings, file)
+    if name is None and len(sessions) != 1:
+        raise click.UsageError(f"'{file}' holds {len(sessions)} sessions; name one with --session")
+    key = next(iter(sessions)) if name is None else session_key(name)
+    if key not in sessions:
+        raise click.UsageError(f"'{file}' has no session '{key}'; it holds {', '.join(list(sessions)[:5])}")
+    return sessions[key]
 
 
-def _fared(
+def _run_side(
     name: str,
     settings: Settings,
     entries: Sequence[Entry],
@@ -143,37 +145,41 @@ def _fared(
     model: ChatModel | None,
     advance: Callable[[int], None],
 ) -> Side:
-    """How the questions fare: each is asked of a copy, so that none of them sees the others."""
-    from recto.lab.replay import ask, replay  # noqa: PLC0415  # only for who asks
+    """Asks every question of its own copy of the session, so that none sees the others."""
+    from recto.lab.replay import probe, replay  # noqa: PLC0415  # not needed for --help
 
     with closing(MemoryStore()) as store, closing(make_indexer(settings, store)) as indexer:
         with closing(open_session(settings, store, indexer)) as session:
-            places = replay(session, entries, advance)
+            seqs = replay(session, entries, advance)
         if settings.recall.enabled:
             indexer.catch_up(session.key)
         outcomes = []
         for case in cases:
             copy = store.copied()
-            own = _copied(indexer, settings, store, copy)
-            with closing(copy), closing(own), closing(open_session(settings, copy, own)) as session:
-                outcomes.append(ask(session, case, places, model))
+            copied_indexer = _copy_indexer(indexer, settings, store, copy)
+            with (
+                closing(copy),
+                closing(copied_indexer),
+                closing(open_session(settings, copy, copied_indexer)) as session,
+            ):
+                outcomes.append(probe(session, case, seqs, model))
             advance(1)
-    return Side(name=name, outcomes=tuple(outcomes), score=overall(cases, outcomes))
+    return Side(name=name, outcomes=tuple(outcomes), score=weighted_score(cases, outcomes))
 
 
-def _copied(indexer: Indexer, settings: Settings, store: MemoryStore, copy: MemoryStore) -> Indexer:
-    """An indexer of a copied store, with a copy of what is indexed already, and the same embedder."""
+def _copy_indexer(indexer: Indexer, settings: Settings, store: MemoryStore, copy: MemoryStore) -> Indexer:
+    """Creates an indexer for a copied store, with a copy of its index and the same embedder."""
     from recto.recall.indexer import Indexer  # noqa: PLC0415
     from recto.stores.memory import MemoryIndex  # noqa: PLC0415
 
     index = open_index(settings, store)
-    own = index.copied() if isinstance(index, MemoryIndex) else index
-    return Indexer(copy, own, lexicon=indexer.lexicon, embedder=indexer.embedder, in_background=False)
+    copied_index = index.copied() if isinstance(index, MemoryIndex) else index
+    return Indexer(copy, copied_index, lexicon=indexer.lexicon, embedder=indexer.embedder, in_background=False)
 
 
-def _failures(done: Sequence[Side], least: float, allow: float) -> Iterator[str]:
-    """Why it is not good enough; nothing where it is."""
-    last, first = done[-1], done[0]
+def _failures(sides: Sequence[Side], least: float, allow: float) -> Iterator[str]:
+    """Yields the reasons why the result is not good enough."""
+    last, first = sides[-1], sides[0]
     if last.score is None:
         yield f"{last.name}: nothing could be told of any question"
         return
@@ -183,24 +189,24 @@ def _failures(done: Sequence[Side], least: float, allow: float) -> Iterator[str]
         yield f"{last.name}: {last.score:.3f} is worse than {first.score:.3f} by more than {allow:g}"
 
 
-def _json(cases: Sequence[Case], done: Sequence[Side], failures: list[str], given: dict[str, Any]) -> dict[str, Any]:
+def _json(cases: Sequence[Case], sides: Sequence[Side], failures: list[str], options: dict[str, Any]) -> dict[str, Any]:
     rows = []
     for place, case in enumerate(cases):
         row: dict[str, Any] = {"ask": case.ask, "weight": case.weight}
-        rows.append(row | {side.name: asdict(side.outcomes[place]) for side in done})
-    scores = {side.name: side.score for side in done}
-    limits = {"min": given["least"], "allow": given["allow"]}
+        rows.append(row | {side.name: asdict(side.outcomes[place]) for side in sides})
+    scores = {side.name: side.score for side in sides}
+    limits = {"min": options["least"], "allow": options["allow"]}
     return {"pass": not failures, "failures": failures, "scores": scores, **limits, "questions": rows}
 
 
-def _show(cases: Sequence[Case], done: Sequence[Side], failures: Sequence[str]) -> None:
-    table = Table(Column("question", ratio=1), *(Column(side.name, no_wrap=True) for side in done), "missing")
+def _show(cases: Sequence[Case], sides: Sequence[Side], failures: Sequence[str]) -> None:
+    table = Table(Column("question", ratio=1), *(Column(side.name, no_wrap=True) for side in sides), "missing")
     for place, case in enumerate(cases):
-        last = done[-1].outcomes[place]
-        lacks = Text(one_line(", ".join(last.missing) or last.trouble, 120), style="dim")
-        table.add_row(Text(one_line(case.ask, 100)), *(_told(side.outcomes[place]) for side in done), lacks)
+        last = sides[-1].outcomes[place]
+        missing = Text(one_line(", ".join(last.missing) or last.trouble, 120), style="dim")
+        table.add_row(Text(one_line(case.ask, 100)), *(_cell(side.outcomes[place]) for side in sides), missing)
     table.add_section()
-    totals = ("?" if side.score is None else f"{side.score:.3f}" for side in done)
+    totals = ("?" if side.score is None else f"{side.score:.3f}" for side in sides)
     table.add_row(*(Text(text, style="bold") for text in ("all, by weight", *totals, "")))
     out.print(table)
     for failure in failures:
@@ -209,9 +215,9 @@ def _show(cases: Sequence[Case], done: Sequence[Side], failures: Sequence[str]) 
         out.print(Text("passed", style="green"))
 
 
-def _told(one: ProbeOutcome) -> Text:
-    """How a question fared: its score, where what it needs was found, and what the prompt cost."""
-    if one.score is None:
-        return Text(f"? {one.where}\n{one.tokens:,} tokens", style="dim")
-    style = "green" if one.score >= 1 else "red" if one.score <= 0 else "yellow"
-    return Text.assemble((f"{one.score:.2f} {one.where}", style), (f"\n{one.tokens:,} tokens", "dim"))
+def _cell(outcome: ProbeOutcome) -> Text:
+    """Formats the score of a question, where its needs were, and the size of the prompt."""
+    if outcome.score is None:
+        return Text(f"? {outcome.where}\n{outcome.tokens:,} tokens", style="dim")
+    style = "green" if outcome.score >= 1 else "red" if outcome.score <= 0 else "yellow"
+    return Text.assemble((f"{outcome.score:.2f} {outcome.where}", style), (f"\n{outcome.tokens:,} tokens", "dim"))

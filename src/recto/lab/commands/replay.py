@@ -1,4 +1,4 @@
-"""`recto replay`: what recorded sessions would have come to in other modes, under other policies, in other windows."""
+"""`recto replay`: replays recorded sessions in other modes, under other policies and in other windows."""
 
 from __future__ import annotations
 
@@ -12,48 +12,50 @@ from typing import Any
 
 import click
 
-from recto.cli.completion import models
+from recto.cli.completion import complete_models
 from recto.cli.console import Advance, err, progress, safe
 from recto.cli.import_export import write_out
 from recto.config import Settings
 from recto.lab import report
-from recto.lab.html_report import DOCTYPE, page
+from recto.lab.commands._html_report import DOCTYPE, page
 from recto.lab.process_pool import in_processes
-from recto.lab.recordings import ReplayTask, replayed
-from recto.lab.results import VariantOutcome, did_not_fit
+from recto.lab.recordings import ReplayTask, run_task
+from recto.lab.results import VariantOutcome, has_overflow
 from recto.lab.variants import MODES, POLICIES, Against, Variant, variants
 
 __all__ = ["MODES", "Replay", "Size", "replay_command"]
 
-EXIT_FOUND = 1
+EXIT_OVERFLOW = 1
 _SIZE = re.compile(r"(\d{1,9})([km]?)", re.ASCII | re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1_000, "m": 1_000_000}
-_LEAST = 1_000
-_WORTH_A_PROCESS = 400_000
-"""Bytes to go through from which on another process pays for its start."""
+_MIN_TOKENS = 1_000
+_BYTES_PER_PROCESS = 400_000
+"""Bytes to replay from which another process pays for its start."""
 _CURVES = 3
-"""Files whose prompts are drawn turn by turn on the page: the largest."""
+"""Files with a plot of prompt sizes on the page: the largest ones."""
 
 
 class Size(click.ParamType[int]):
-    """A number of tokens, as people write it: 32000, 32k, 1m."""
+    """A click type: a number of tokens such as 32000, 32k or 1m."""
 
     name = "tokens"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
-        found = _SIZE.fullmatch(str(value))
-        size = int(found[1]) * _FACTORS[found[2].lower()] if found else 0
-        if size < _LEAST:
-            self.fail(f"{value!r} is not a number of tokens from {_LEAST:,} on, such as 32k or 128000.", param, ctx)
+        """Returns the number."""
+        match = _SIZE.fullmatch(str(value))
+        size = int(match[1]) * _FACTORS[match[2].lower()] if match else 0
+        if size < _MIN_TOKENS:
+            self.fail(
+                f"{value!r} is not a number of tokens from {_MIN_TOKENS:,} on, such as 32k or 128000.", param, ctx
+            )
         return size
 
 
 class PageFile(click.Path):
-    """Where a page may be written: a new file, or in place of a page. A session that is named here is not lost."""
+    """A click type: a file for the page, new or an earlier page. Other files are never overwritten."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
-        """The file."""
+        """Returns the path."""
         file = Path(os.fsdecode(super().convert(value, param, ctx)))
         if not file.parent.is_dir():
             self.fail(f"there is no folder '{file.parent}'.", param, ctx)
@@ -67,30 +69,30 @@ class PageFile(click.Path):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What is gone through, and how."""
+    """The files to replay, in which variants and processes."""
 
     files: tuple[Path, ...]
     variants: Sequence[Variant]
     jobs: int | None = None
-    """Processes; None: as many as there are cores and work for."""
+    """Processes; None for as many as pay off."""
     with_curves: bool = False
 
     def tasks(self) -> list[ReplayTask]:
-        """Every file in every way, in the order of the files."""
+        """Returns every file in every variant, in the order of the files."""
         by_size = sorted(range(len(self.files)), key=lambda place: -self.files[place].stat().st_size)
-        drawn = frozenset(by_size[:_CURVES]) if self.with_curves else frozenset()
+        with_plot = frozenset(by_size[:_CURVES]) if self.with_curves else frozenset()
         return [
-            ReplayTask(place=place, file=file, variant=variant, with_curve=place in drawn)
+            ReplayTask(place=place, file=file, variant=variant, with_curve=place in with_plot)
             for place, file in enumerate(self.files)
             for variant in self.variants
         ]
 
     def outcomes(self, advance: Advance) -> Iterator[VariantOutcome]:
-        """What each comes to, in their order."""
+        """Yields the results in the order of the tasks."""
         tasks = self.tasks()
-        worth = sum(task.size for task in tasks) // _WORTH_A_PROCESS
-        jobs = self.jobs or max(1, min(os.cpu_count() or 1, worth))
-        return in_processes(replayed, tasks, jobs, advance, size=lambda task: task.size)
+        processes = sum(task.size for task in tasks) // _BYTES_PER_PROCESS
+        jobs = self.jobs or max(1, min(os.cpu_count() or 1, processes))
+        return in_processes(run_task, tasks, jobs, advance, size=lambda task: task.size)
 
 
 @click.command("replay")
@@ -109,7 +111,7 @@ class Replay:
     type=Against(),
     help="Beside a baseline: the whole history, the oldest left out, or other settings.",
 )
-@click.option("--model", metavar="NAME", shell_complete=models, help="Counted and priced as this model.")
+@click.option("--model", metavar="NAME", shell_complete=complete_models, help="Counted and priced as this model.")
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="In N processes. [default: one a core]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each file and way.")
 @click.option(
@@ -126,7 +128,7 @@ def replay_command(
     as_json: bool,
     html: Path | None,
     jobs: int | None,
-    **given: Any,  # noqa: ANN401  # what makes the ways, by name
+    **options: Any,  # noqa: ANN401  # the arguments of `variants`
 ) -> None:
     """Goes through recorded sessions again, turn by turn, and tells what they come to in each way.
 
@@ -140,34 +142,34 @@ def replay_command(
       recto replay session.json --window 16k --mode sliding_window --policy prune --policy hybrid
       recto replay session.json --window 16k --json | jq '{way, dollars, missed}'
     """
-    compared = variants(settings, **given)
+    compared = variants(settings, **options)
     replay = Replay(files=files, variants=compared, jobs=jobs, with_curves=html is not None)
     size = len(compared) * sum(file.stat().st_size for file in files)
     with progress("replaying", size, of_bytes=True) as advance:
-        outcomes = list(_heard(replay.outcomes(advance), as_json=as_json))
-    _tell(outcomes, given, files=len(files), as_json=as_json, html=html)
-    if did_not_fit(outcomes):
-        click.get_current_context().exit(EXIT_FOUND)
+        outcomes = list(_print_json(replay.outcomes(advance), as_json=as_json))
+    _show_results(outcomes, options, files=len(files), as_json=as_json, html=html)
+    if has_overflow(outcomes):
+        click.get_current_context().exit(EXIT_OVERFLOW)
 
 
-def _heard(outcomes: Iterator[VariantOutcome], *, as_json: bool) -> Iterator[VariantOutcome]:
-    """Each as it comes; programs are told at once. The baseline of a file comes before its other ways."""
+def _print_json(outcomes: Iterator[VariantOutcome], *, as_json: bool) -> Iterator[VariantOutcome]:
+    """Passes the results on, and prints each as JSON if requested. A file's baseline comes before its other ways."""
     baseline: VariantOutcome | None = None
-    for one in outcomes:
-        baseline = one if one.way.is_baseline else baseline
+    for outcome in outcomes:
+        baseline = outcome if outcome.way.is_baseline else baseline
         if as_json:
-            beside = None if baseline is None or one.way.is_baseline else baseline.result
-            click.echo(json.dumps(report.as_json(one, beside)))
-        yield one
+            against = None if baseline is None or outcome.way.is_baseline else baseline.result
+            click.echo(json.dumps(report.as_json(outcome, against)))
+        yield outcome
 
 
-def _tell(
-    outcomes: list[VariantOutcome], given: dict[str, Any], *, files: int, as_json: bool, html: Path | None
+def _show_results(
+    outcomes: list[VariantOutcome], options: dict[str, Any], *, files: int, as_json: bool, html: Path | None
 ) -> None:
     if not as_json:
         report.show(outcomes, files)
     if html is not None:
-        asked = {"model": given["model"]} if given["model"] else {}
-        asked |= {"window of": f"{given['window']:,} tokens"} if given["window"] else {}
-        write_out([page(outcomes, files=files, asked=asked).encode(errors="replace")], html)
+        subtitle = {"model": options["model"]} if options["model"] else {}
+        subtitle |= {"window of": f"{options['window']:,} tokens"} if options["window"] else {}
+        write_out([page(outcomes, files=files, subtitle=subtitle).encode(errors="replace")], html)
         err.print(f"written to {safe(str(html))}", markup=False, highlight=False, soft_wrap=True)

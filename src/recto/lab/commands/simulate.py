@@ -1,4 +1,4 @@
-"""`recto simulate`: sessions of made-up agents, of which it is known what they say where and need when."""
+"""`recto simulate`: generates sessions of simulated agents with known facts and needs."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Column, Table
 
-from recto.cli.completion import models
+from recto.cli.completion import complete_models
 from recto.cli.console import out, progress
 from recto.cli.import_export import write_out
 from recto.config import Settings
 from recto.config.factory import make_indexer, open_session
 from recto.formats import DEFAULT_FORMAT, FORMATS
 from recto.lab.commands.replay import Size
-from recto.lab.isolation import apart
-from recto.lab.probes import NEED_KINDS, Fared, KnownTurn, together
-from recto.lab.simulation import AGENTS, shortened, simulate
+from recto.lab.isolation import isolated
+from recto.lab.probes import NEED_KINDS, ProbeCounts, SimulatedTurn, total_counts
+from recto.lab.simulation import AGENTS, limit_tokens, simulate
 from recto.lab.variants import MODES
 from recto.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from recto.lab.probes import Walked
+    from recto.lab.probes import ProbeRun
 
-EXIT_FOUND = 1
+EXIT_OVERFLOW = 1
 _WIRES = {format.short_name: format.name for format in FORMATS.values()}
 _TURNS = 100
 _WINDOW = 16_000
@@ -36,8 +36,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The session that is asked for; made anew each time it is gone through."""
+class SimulationRequest:
+    """The session to simulate; every iteration generates it again."""
 
     kind: str
     seed: int
@@ -45,9 +45,9 @@ class Wanted:
     tokens: int | None
     wire: str
 
-    def __iter__(self) -> Iterator[KnownTurn]:
-        made = simulate(self.kind, seed=self.seed, turns=self.turns, wire=_WIRES[self.wire])
-        return made if self.tokens is None else shortened(made, self.tokens)
+    def __iter__(self) -> Iterator[SimulatedTurn]:
+        turns = simulate(self.kind, seed=self.seed, turns=self.turns, wire=_WIRES[self.wire])
+        return turns if self.tokens is None else limit_tokens(turns, self.tokens)
 
 
 @click.command("simulate")
@@ -70,7 +70,7 @@ class Wanted:
     "--window", type=Size(), metavar="N", help=f"With --ask: of so many tokens. [default: {_WINDOW // 1000}k]"
 )
 @click.option("--mode", type=click.Choice(MODES), help="With --ask: in this mode. [default: as in the settings]")
-@click.option("--model", metavar="NAME", shell_complete=models, help="With --ask: counted as this model.")
+@click.option("--model", metavar="NAME", shell_complete=complete_models, help="With --ask: counted as this model.")
 @click.option("--json", "as_json", is_flag=True, help="With --ask: the result as one JSON object.")
 @click.pass_obj
 def simulate_command(
@@ -81,7 +81,7 @@ def simulate_command(
     tokens: int | None,
     output: Path | None,
     needs_file: Path | None,
-    **given: Any,  # noqa: ANN401  # the other options, by name
+    **options: Any,  # noqa: ANN401  # the other options, by name
 ) -> None:
     """Makes up the session of an agent, with facts in it that are needed again later.
 
@@ -101,84 +101,84 @@ def simulate_command(
     if turns is not None and tokens is not None:
         raise click.UsageError("say --turns or --tokens, not both")
     for file in (output, needs_file):
-        if file is not None and file.exists() and not given["force"]:
+        if file is not None and file.exists() and not options["force"]:
             raise click.UsageError(f"'{file}' exists; replace it with --force")
-    most = None if tokens is not None else turns or _TURNS
-    wanted = Wanted(kind=kind, seed=given["seed"], turns=most, tokens=tokens, wire=given["wire"])
-    if output is not None or not (given["ask"] or needs_file):
-        write_out((draft.content + b"\n" for turn in wanted for draft in turn.drafts), output)
+    max_turns = None if tokens is not None else turns or _TURNS
+    request = SimulationRequest(kind=kind, seed=options["seed"], turns=max_turns, tokens=tokens, wire=options["wire"])
+    if output is not None or not (options["ask"] or needs_file):
+        write_out((draft.content + b"\n" for turn in request for draft in turn.drafts), output)
     if needs_file is not None:
-        write_out(map(_line, wanted), needs_file)
-    if given["ask"]:
-        _ask(settings, wanted, given)
+        write_out(map(_need_line, request), needs_file)
+    if options["ask"]:
+        _run_and_show(settings, request, options)
 
 
-def _line(turn: KnownTurn) -> bytes:
-    """What a turn needs, as a line; nothing where it needs nothing."""
+def _need_line(turn: SimulatedTurn) -> bytes:
+    """Renders the need of a turn as a JSON line; empty if there is none."""
     if turn.need is None:
         return b""
-    about = asdict(turn.need) | {"distance": turn.need.distance}
-    return json.dumps(about, ensure_ascii=False).encode() + b"\n"
+    payload = asdict(turn.need) | {"distance": turn.need.distance}
+    return json.dumps(payload, ensure_ascii=False).encode() + b"\n"
 
 
-def _ask(settings: Settings, wanted: Wanted, given: dict[str, Any]) -> None:
-    own = apart(settings, model=given["model"], window=given["window"] or _WINDOW)
-    if given["mode"]:
-        own = replace(own, window=replace(own.window, mode=given["mode"]))
-    total = wanted.turns or 0
+def _run_and_show(settings: Settings, request: SimulationRequest, options: dict[str, Any]) -> None:
+    isolated_settings = isolated(settings, model=options["model"], window=options["window"] or _WINDOW)
+    if options["mode"]:
+        isolated_settings = replace(isolated_settings, window=replace(isolated_settings.window, mode=options["mode"]))
+    total = request.turns or 0
     with progress("going through it", total) as advance:
-        walked = _walked(own, wanted, lambda turn: advance(1))
-    if given["as_json"]:
-        click.echo(json.dumps(_json(wanted, walked)))
+        run = _run(isolated_settings, request, lambda turn: advance(1))
+    if options["as_json"]:
+        click.echo(json.dumps(_json(request, run)))
     else:
-        _show(walked)
-    if walked.over or walked.refused:
-        click.get_current_context().exit(EXIT_FOUND)
+        _show(run)
+    if run.over or run.refused:
+        click.get_current_context().exit(EXIT_OVERFLOW)
 
 
-def _walked(settings: Settings, turns: Wanted, turned: Callable[[KnownTurn], object]) -> Walked:
-    from recto.lab.probes import walk  # noqa: PLC0415  # only for who asks
+def _run(settings: Settings, turns: SimulationRequest, on_turn: Callable[[SimulatedTurn], object]) -> ProbeRun:
+    from recto.lab.probes import run_probes  # noqa: PLC0415  # not needed without --ask
 
     with (
         closing(MemoryStore()) as store,
         closing(make_indexer(settings, store)) as indexer,
         closing(open_session(settings, store, indexer)) as session,
     ):
-        return walk(session, turns, turned=turned)
+        return run_probes(session, turns, on_turn=on_turn)
 
 
-def _json(wanted: Wanted, walked: Walked) -> dict[str, object]:
-    told = asdict(walked)
-    told["fared"] = {kind: _told(one) for kind, one in walked.fared.items()}
-    told["by_distance"] = {str(below): _told(one) for below, one in sorted(walked.by_distance.items())}
-    about = {"kind": wanted.kind, "seed": wanted.seed, "wire": wanted.wire}
-    return about | told | {"share": round(together(walked.fared).share, 4)}
+def _json(request: SimulationRequest, run: ProbeRun) -> dict[str, object]:
+    payload = asdict(run)
+    payload["fared"] = {kind: _counts_as_dict(counts) for kind, counts in run.fared.items()}
+    payload["by_distance"] = {str(below): _counts_as_dict(counts) for below, counts in sorted(run.by_distance.items())}
+    header = {"kind": request.kind, "seed": request.seed, "wire": request.wire}
+    return header | payload | {"share": round(total_counts(run.fared).share, 4)}
 
 
-def _told(one: Fared) -> dict[str, object]:
-    return asdict(one) | {"missed": one.missed, "share": round(one.share, 4)}
+def _counts_as_dict(counts: ProbeCounts) -> dict[str, object]:
+    return asdict(counts) | {"missed": counts.missed, "share": round(counts.share, 4)}
 
 
-def _show(walked: Walked) -> None:
-    right = ("asked", "in prompt", "summary", "recalled", "not", "met")
-    table = Table("need", *(Column(name, justify="right") for name in right))
+def _show(run: ProbeRun) -> None:
+    headings = ("asked", "in prompt", "summary", "recalled", "not", "met")
+    table = Table("need", *(Column(name, justify="right") for name in headings))
     for kind in NEED_KINDS:
-        if kind in walked.fared:
-            table.add_row(kind, *_cells(walked.fared[kind]))
+        if kind in run.fared:
+            table.add_row(kind, *_cells(run.fared[kind]))
     table.add_section()
-    for below, one in sorted(walked.by_distance.items()):
-        table.add_row(f"within {below:,} turns", *_cells(one))
+    for below, counts in sorted(run.by_distance.items()):
+        table.add_row(f"within {below:,} turns", *_cells(counts))
     table.add_section()
-    table.add_row("all", *_cells(together(walked.fared)))
+    table.add_row("all", *_cells(total_counts(run.fared)))
     out.print(table)
-    average = walked.tokens // max(walked.prompts - walked.refused, 1)
+    average = run.tokens // max(run.prompts - run.refused, 1)
     out.print(
-        f"{walked.turns:,} turns, {walked.entries:,} messages, {walked.prompts:,} prompts of {average:,} tokens on "
-        f"average and {walked.largest:,} at most; {walked.over:,} over the window, {walked.refused:,} refused",
+        f"{run.turns:,} turns, {run.entries:,} messages, {run.prompts:,} prompts of {average:,} tokens on "
+        f"average and {run.largest:,} at most; {run.over:,} over the window, {run.refused:,} refused",
         soft_wrap=True,
     )
 
 
-def _cells(one: Fared) -> Sequence[str]:
-    counts = (one.asked, one.prompt, one.summary, one.recalled, one.missed)
-    return (*(f"{count:,}" for count in counts), f"{one.share:.0%}")
+def _cells(counts: ProbeCounts) -> Sequence[str]:
+    columns = (counts.asked, counts.prompt, counts.summary, counts.recalled, counts.missed)
+    return (*(f"{count:,}" for count in columns), f"{counts.share:.0%}")

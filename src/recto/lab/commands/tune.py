@@ -1,4 +1,4 @@
-"""`recto tune`: settings searched by replay of one's own sessions, and judged on sessions that were held out."""
+"""`recto tune`: searches settings by replay of your sessions, and judges them on held-out sessions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recto.cli._common import need
-from recto.cli.completion import models
+from recto.cli._common import require_packages
+from recto.cli.completion import complete_models
 from recto.cli.console import Advance, err, one_line, progress
 from recto.config import Settings
 from recto.errors import InputError
-from recto.lab.bootstrap import LEAST
+from recto.lab.bootstrap import MIN_SESSIONS
 from recto.lab.commands.replay import Size
 from recto.lab.objective import MEANINGS, OBJECTIVES, Goal
 from recto.lab.variants import MODES, variants
@@ -25,13 +25,13 @@ from recto.lab.variants import MODES, variants
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from recto.lab._tune_recordings import Recording
     from recto.lab.search_space import Subject
-    from recto.lab.tune import Effort, Trial, Tuned
-    from recto.lab.tune_recordings import Recording
+    from recto.lab.tune import SearchOptions, Trial, TuneResult
 
-EXIT_KEPT = 1
+EXIT_UNCHANGED = 1
 PACKAGES = ("optuna",)
-_PATIENT = 600.0
+_INDEX_SECONDS = 600.0
 _RANGE = re.compile(r"(\w+)\.\.(\w+)", re.ASCII)
 
 
@@ -44,14 +44,14 @@ class WindowRange:
 
 
 class SizeRange(click.ParamType[WindowRange]):
-    """One size, or two with dots between: 32k, 16k..64k."""
+    """A click type: one size, or two with dots between: 32k, 16k..64k."""
 
     name = "tokens"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> WindowRange:
-        """Both ends; the same twice where one is given."""
-        found = _RANGE.fullmatch(str(value))
-        ends = [Size().convert(one, param, ctx) for one in (found.groups() if found else (value,))]
+        """Returns both ends; they are equal for a single size."""
+        match = _RANGE.fullmatch(str(value))
+        ends = [Size().convert(size, param, ctx) for size in (match.groups() if match else (value,))]
         if ends[0] > ends[-1]:
             self.fail(f"{value!r}: the smaller size comes first, as in 16k..64k.", param, ctx)
         return WindowRange(low=ends[0], high=ends[-1])
@@ -59,7 +59,7 @@ class SizeRange(click.ParamType[WindowRange]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
-    """What somebody asked for, by the names of the options."""
+    """Options of the search."""
 
     trials: int = 40
     seconds: float | None = None
@@ -71,7 +71,7 @@ class TuneOptions:
 
     @property
     def goal(self) -> Goal:
-        """What should become less."""
+        """What to minimise."""
         return Goal(objective=self.objective, allowance=self.allowance / 100)
 
 
@@ -81,7 +81,7 @@ class TuneOptions:
     "--window", type=SizeRange(), metavar="N", help="In this window, or any of 16k..64k. [default: the model's]"
 )
 @click.option("--mode", type=click.Choice(MODES), help="In this mode. [default: the settings']")
-@click.option("--model", metavar="NAME", shell_complete=models, help="Counted and priced as this model.")
+@click.option("--model", metavar="NAME", shell_complete=complete_models, help="Counted and priced as this model.")
 @click.option(
     "--objective",
     type=click.Choice(OBJECTIVES),
@@ -122,7 +122,7 @@ def tune_command(
     window: WindowRange | None,
     mode: str | None,
     model: str | None,
-    **given: Any,  # noqa: ANN401  # the options of the search, by name
+    **search_options: Any,  # noqa: ANN401  # the options of the search, by name
 ) -> None:
     """Searches settings that suit your recorded sessions, and recommends them only where it is sure.
 
@@ -137,18 +137,20 @@ def tune_command(
       recto tune sessions/*.jsonl --window 16k..64k --model claude-sonnet-4-5 --objective dollars
       recto tune sessions/*.jsonl --window 32k --mode zones --seconds 600 --json
     """
-    need("tune", PACKAGES, "tune")
+    require_packages("tune", PACKAGES, "tune")
     if output and output.exists() and not force:
         raise click.UsageError(f"'{output}' exists; replace it with --force")
-    asked = TuneOptions(**given)
-    subject = subject_for(settings, window=window, mode=mode, model=model, asked=asked)
-    tuned = tuned_on(files, subject, asked)
-    from recto.lab import tune_report  # noqa: PLC0415  # only for who tunes
+    options = TuneOptions(**search_options)
+    subject = make_subject(settings, window=window, mode=mode, model=model, options=options)
+    result = tune_files(files, subject, options)
+    from recto.lab.commands import _tune_report  # noqa: PLC0415  # not needed for --help
 
-    tune_report.show(tuned, subject, asked.goal, as_json=as_json)
-    if tuned.verdict != "better":
-        click.get_current_context().exit(EXIT_KEPT)
-    text = tune_report.file_of(tuned, subject, asked.goal, settings, trials=asked.trials, seed=asked.seed)
+    _tune_report.show(result, subject, options.goal, as_json=as_json)
+    if result.verdict != "better":
+        click.get_current_context().exit(EXIT_UNCHANGED)
+    text = _tune_report.render_settings_file(
+        result, subject, options.goal, settings, trials=options.trials, seed=options.seed
+    )
     if output is not None:
         from recto.cli.import_export import write_out  # noqa: PLC0415
 
@@ -158,75 +160,77 @@ def tune_command(
         click.echo(f"\n{text}", nl=False)
 
 
-def subject_for(
-    settings: Settings, *, window: WindowRange | None, mode: str | None, model: str | None, asked: TuneOptions
+def make_subject(
+    settings: Settings, *, window: WindowRange | None, mode: str | None, model: str | None, options: TuneOptions
 ) -> Subject:
-    """What is tuned, set apart from everything of the user's."""
+    """Returns the settings to tune, isolated from the user's data."""
     from recto.config.factory import model_card  # noqa: PLC0415
     from recto.lab.search_space import Subject  # noqa: PLC0415
 
     size = window.high if window else None
-    own = variants(settings, model=model, window=size, modes=[mode or settings.window.mode])[0].settings
+    base = variants(settings, model=model, window=size, modes=[mode or settings.window.mode])[0].settings
     ranged = window is not None and window.low < window.high
     if ranged and not (model or settings.model):
         raise click.UsageError("a range of windows needs --model: the window is the model's")
-    if asked.objective == "dollars" and model_card(own).input_price is None:
+    if options.objective == "dollars" and model_card(base).input_price is None:
         raise click.UsageError("--objective dollars needs --model, with one whose prices are known")
-    # However busy the machine is, nothing stays for want of time to index it: the same comes of the same.
-    own = replace(own, recall=replace(own.recall, index_seconds=_PATIENT))
+    # Indexing must never time out on a busy machine, or the same input would give another result.
+    base = replace(base, recall=replace(base.recall, index_seconds=_INDEX_SECONDS))
     smallest = window.low if ranged and window else None
-    return Subject(settings=own, smallest=smallest, model=model or settings.model)
+    return Subject(settings=base, smallest=smallest, model=model or settings.model)
 
 
-def tuned_on(files: tuple[Path, ...], subject: Subject, asked: TuneOptions) -> Tuned:
-    """Sets the sessions of the files apart, searches, and judges."""
+def tune_files(files: tuple[Path, ...], subject: Subject, options: TuneOptions) -> TuneResult:
+    """Reads the sessions of the files, searches, and judges the best candidate."""
+    from recto.lab._tune_recordings import load_recordings, make_measure  # noqa: PLC0415
     from recto.lab.tune import tune  # noqa: PLC0415
-    from recto.lab.tune_recordings import measuring, recordings  # noqa: PLC0415
 
     with TemporaryDirectory(prefix="recto-tune-") as folder:
-        sessions = recordings(subject.settings, files, Path(folder))
-        keys = [one.key for one in sessions]
-        if len(set(keys)) < 2 * LEAST:
+        sessions = load_recordings(subject.settings, files, Path(folder))
+        keys = [recording.key for recording in sessions]
+        if len(set(keys)) < 2 * MIN_SESSIONS:
             raise InputError(
-                f"{len(set(keys))} different sessions with an answer are too few: {2 * LEAST} are needed to try on "
-                f"some and judge on others, and thirty or more to find small gains. Nothing was tried."
+                f"{len(set(keys))} different sessions with an answer are too few: {2 * MIN_SESSIONS} are needed to try "
+                f"on some and judge on others, and thirty or more to find small gains. Nothing was tried."
             )
-        with _bar(sessions, asked) as (advance, effort):
-            return tune(measuring(subject, sessions, asked.jobs, advance), keys, subject.space(), asked.goal, effort)
+        with _progress_bar(sessions, options) as (advance, search):
+            return tune(
+                make_measure(subject, sessions, options.jobs, advance), keys, subject.space(), options.goal, search
+            )
 
 
 @contextmanager
-def _bar(sessions: list[Recording], asked: TuneOptions) -> Iterator[tuple[Advance, Effort]]:
-    """A bar that takes what is dropped as done, and a search that ends when its time is up."""
-    from recto.lab.tune import Effort  # noqa: PLC0415
+def _progress_bar(sessions: list[Recording], options: TuneOptions) -> Iterator[tuple[Advance, SearchOptions]]:
+    """Shows progress, counting what is dropped as done, and limits the time of the search."""
+    from recto.lab.tune import SearchOptions  # noqa: PLC0415
 
-    whole = sum(one.size for one in sessions)
-    begun, best = time.monotonic(), 1.0
+    total = sum(recording.size for recording in sessions)
+    started, best = time.monotonic(), 1.0
     with progress(
-        "tuning", int(whole * ((1 - asked.held_out) * (asked.trials + 1) + 2 * asked.held_out)), of_bytes=True
+        "tuning", int(total * ((1 - options.held_out) * (options.trials + 1) + 2 * options.held_out)), of_bytes=True
     ) as advance:
 
-        def told(trial: Trial) -> None:
+        def on_trial(trial: Trial) -> None:
             nonlocal best
             if trial.dropped or trial.refused:
                 part = len(trial.results) / len(sessions)
-                advance(int(whole * max(1 - asked.held_out - part, 0)))
+                advance(int(total * max(1 - options.held_out - part, 0)))
             elif trial.score < best and err.is_terminal:
                 best = trial.score
                 err.print(f"trial {trial.number}: {1 - best:.1%} less of what should become less", markup=False)
 
-        def judging(stopped: bool) -> None:
+        def on_judging(stopped: bool) -> None:
             if stopped:
                 err.print("stopped; the best so far is judged on the sessions held out", markup=False)
 
         yield (
             advance,
-            Effort(
-                trials=asked.trials,
-                seed=asked.seed,
-                held_out=asked.held_out,
-                enough=lambda: asked.seconds is not None and time.monotonic() - begun >= asked.seconds,
-                told=told,
-                judging=judging,
+            SearchOptions(
+                trials=options.trials,
+                seed=options.seed,
+                held_out=options.held_out,
+                is_done=lambda: options.seconds is not None and time.monotonic() - started >= options.seconds,
+                on_trial=on_trial,
+                on_judging=on_judging,
             ),
         )

@@ -1,4 +1,4 @@
-"""What was said, as a provider's messages. Every call has its result, and no id comes twice in a session."""
+"""Renders simulated steps as messages of a provider. Every call has its result, and ids are unique in a session."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from recto.transcript.entries import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedCall:
-    """A tool that is called, and what it gives back."""
+    """A tool call and its output."""
 
     tool: str
-    given: tuple[tuple[str, str], ...]
+    arguments: tuple[tuple[str, str], ...]
     output: str
     fact: int = 0
-    """The fact that stands in what it gives back; 0 where none does."""
+    """The fact in its output; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedStep:
-    """Something that is said, with the tools that are called at once."""
+    """A message, with the tools that it calls in parallel."""
 
     by: Literal["system", "user", "assistant"]
     text: str = ""
     calls: tuple[SimulatedCall, ...] = ()
     fact: int = 0
-    """The fact that stands in the text; 0 where none does."""
+    """The fact in the text; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,50 +45,49 @@ class SimulatedQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class SimulatedExchange:
     """A user message and all that follows it."""
 
-    said: tuple[SimulatedStep, ...]
+    steps: tuple[SimulatedStep, ...]
     question: SimulatedQuestion | None = None
 
 
-Life: TypeAlias = Iterator[Exchange | int]
-"""What becomes of a fact: exchanges, and between two of them how many turns pass."""
+FactScript: TypeAlias = Iterator[SimulatedExchange | int]
+"""The course of a fact: exchanges, with the number of turns between them."""
 
 
 def user(text: str, *, fact: int = 0) -> SimulatedStep:
-    """The user says something."""
+    """Creates a user message."""
     return SimulatedStep(by="user", text=text, fact=fact)
 
 
 def assistant(text: str, *calls: SimulatedCall, fact: int = 0) -> SimulatedStep:
-    """The assistant says something, or calls tools, or both."""
+    """Creates an assistant message with text, tool calls or both."""
     return SimulatedStep(by="assistant", text=text, calls=calls, fact=fact)
 
 
 class SimulatedMessage(NamedTuple):
-    """One message."""
+    """A rendered message."""
 
     role: Role
     content: bytes
     fact: int
-    """The fact that stands in it; 0 where none does."""
+    """The fact in it; 0 for none."""
 
 
-def written(said: SimulatedStep, wire: str, name: str) -> Iterator[SimulatedMessage]:
-    """The messages of something that was said, with the results of its calls. `name` begins the ids of the calls."""
+def render_step(step: SimulatedStep, wire: str, name: str) -> Iterator[SimulatedMessage]:
+    """Renders a step and the results of its calls. `name` is the prefix of the call ids."""
     format = format_named(wire)
-    if not said.calls:
-        if said.by != "system" or not format.system_apart:
-            yield SimulatedMessage(said.by, format.text_message(said.by, said.text), said.fact)
+    if not step.calls:
+        if step.by != "system" or not format.system_apart:
+            yield SimulatedMessage(step.by, format.text_message(step.by, step.text), step.fact)
         return
-    calls = [(f"{name}_{place}", call) for place, call in enumerate(said.calls)]
-    for raw in format.edits.call_messages(
-        said.text, [NewToolCall(id, call.tool, dict(call.given)) for id, call in calls]
-    ):
+    calls = [(f"{name}_{place}", call) for place, call in enumerate(step.calls)]
+    tool_calls = [NewToolCall(id, call.tool, dict(call.arguments)) for id, call in calls]
+    for raw in format.edits.call_messages(step.text, tool_calls):
         yield SimulatedMessage("assistant", raw, 0)
     results = format.edits.result_messages([(id, call.output) for id, call in calls])
-    facts = [call.fact for call in said.calls]
+    facts = [call.fact for call in step.calls]
     if len(results) < len(facts):  # the format puts all results into one message
         facts = [next(filter(None, facts), 0)]
     for raw, fact in zip(results, facts, strict=True):

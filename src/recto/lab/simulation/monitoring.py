@@ -1,4 +1,4 @@
-"""An agent watches over machines: a look every ten minutes, long silence, now and then alarms that come in rows."""
+"""An agent monitors machines: a check every ten minutes, long silence, now and then series of alarms."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 from recto.lab.simulation import tool_output
 from recto.lab.simulation.agent import Agent, Scene, SimulatedDecision, Topic, correction, decision, exact
 from recto.lab.simulation.messages import (
-    Exchange,
-    Life,
+    FactScript,
     SimulatedCall,
+    SimulatedExchange,
     SimulatedQuestion,
     SimulatedStep,
     assistant,
@@ -27,36 +27,36 @@ _SYMPTOMS: Final = (
 )
 _TOPICS: Final = (
     Topic(
-        said="The alarm of {about} is set to {value} requests in a minute.",
-        corrected="The alarm of {about} was set anew: {value} requests in a minute instead of {old}.",
-        asked="At how many requests in a minute does the alarm of {about} go off?",
+        statement="The alarm of {about} is set to {value} requests in a minute.",
+        correction_text="The alarm of {about} was set anew: {value} requests in a minute instead of {old}.",
+        question_text="At how many requests in a minute does the alarm of {about} go off?",
     ),
     Topic(
-        said="Who is on duty for {about} has the pager {value}.",
-        corrected="Other people are on duty for {about}: pager {value}, not {old} any more.",
-        asked="Call whoever is on duty for {about}. Which pager is it?",
+        statement="Who is on duty for {about} has the pager {value}.",
+        correction_text="Other people are on duty for {about}: pager {value}, not {old} any more.",
+        question_text="Call whoever is on duty for {about}. Which pager is it?",
     ),
     Topic(
-        said="The spare disk for {about} lies in the cupboard with the label {value}.",
-        corrected="The spare disk for {about} was moved from cupboard {old}; it has the label {value} now.",
-        asked="A disk of {about} has to be changed. Where is the spare one, what does the label say?",
+        statement="The spare disk for {about} lies in the cupboard with the label {value}.",
+        correction_text="The spare disk for {about} was moved from cupboard {old}; it has the label {value} now.",
+        question_text="A disk of {about} has to be changed. Where is the spare one, what does the label say?",
     ),
 )
 _DECISIONS: Final = (
     SimulatedDecision(
-        said="From now on {about} runs on the {chosen} machines, because contract {reason} says so.",
-        asked="On which machines does {about} run since we decided it, and why?",
+        statement="From now on {about} runs on the {chosen} machines, because contract {reason} says so.",
+        question_text="On which machines does {about} run since we decided it, and why?",
     ),
     SimulatedDecision(
-        said="We do not restart {about} at night. The {chosen} job would be lost, as in incident {reason}.",
-        asked="May {about} be restarted at night? What would be lost, and when did that happen?",
+        statement="We do not restart {about} at night. The {chosen} job would be lost, as in incident {reason}.",
+        question_text="May {about} be restarted at night? What would be lost, and when did that happen?",
     ),
 )
 
 
-def _look(scene: Scene, output: str, *, fact: int = 0) -> SimulatedStep:
+def _check(scene: Scene, output: str, *, fact: int = 0) -> SimulatedStep:
     target = f"{scene.dice.pick(HUES)}-{scene.dice.pick(PARTS)}"
-    return assistant("", SimulatedCall(tool="check", given=(("target", target),), output=output, fact=fact))
+    return assistant("", SimulatedCall(tool="check", arguments=(("target", target),), output=output, fact=fact))
 
 
 def _time(scene: Scene) -> str:
@@ -64,33 +64,35 @@ def _time(scene: Scene) -> str:
     return f"day {minutes // 1440}, {minutes // 60 % 24:02}:{minutes % 60:02}"
 
 
-def _opening(scene: Scene) -> Exchange:
-    return Exchange(said=(user("Begin to watch."), _look(scene, "ok: 212 of 212"), assistant("I watch.")))
+def _opening(scene: Scene) -> SimulatedExchange:
+    return SimulatedExchange(steps=(user("Begin to watch."), _check(scene, "ok: 212 of 212"), assistant("I watch.")))
 
 
-def _idle(scene: Scene) -> Exchange:
-    """Nine of ten times nothing happens."""
+def _idle(scene: Scene) -> SimulatedExchange:
+    """In nine of ten cases nothing happens."""
     dice = scene.dice
     if not dice.happens(10):
         output = f"ok: {dice.between(205, 212)} of 212, load {dice.below(90)} %"
-        return Exchange(said=(user(f"Look of {_time(scene)}."), _look(scene, output), assistant("Nothing to report.")))
+        return SimulatedExchange(
+            steps=(user(f"Look of {_time(scene)}."), _check(scene, output), assistant("Nothing to report."))
+        )
     alarm = f"ALARM of {_time(scene)}: {dice.pick(HUES)}-{dice.pick(PARTS)} {dice.pick(_SYMPTOMS)}."
-    return Exchange(said=(user(alarm), *_working(scene), assistant(tool_output.prose(dice, scene.size(150)))))
+    return SimulatedExchange(steps=(user(alarm), *_work(scene), assistant(tool_output.prose(dice, scene.size(150)))))
 
 
-def _telling(scene: Scene, sentence: str, fact: int) -> Exchange:
-    """It stands in the book of the shift, or somebody says it."""
+def _state_fact(scene: Scene, sentence: str, fact: int) -> SimulatedExchange:
+    """It is in the shift book, or the user states it."""
     if scene.dice.happens(50):
-        return Exchange(said=(user(sentence, fact=fact), assistant("Understood.")))
-    book = tool_output.log(scene.dice, scene.size(500), holding=sentence)
-    step = assistant("", SimulatedCall(tool="shift_book", given=(("time", _time(scene)),), output=book, fact=fact))
-    return Exchange(said=(user(f"Look of {_time(scene)}, with the shift book."), step, assistant("Read.")))
+        return SimulatedExchange(steps=(user(sentence, fact=fact), assistant("Understood.")))
+    book = tool_output.log(scene.dice, scene.size(500), fact_line=sentence)
+    step = assistant("", SimulatedCall(tool="shift_book", arguments=(("time", _time(scene)),), output=book, fact=fact))
+    return SimulatedExchange(steps=(user(f"Look of {_time(scene)}, with the shift book."), step, assistant("Read.")))
 
 
-def _working(scene: Scene) -> tuple[SimulatedStep, ...]:
+def _work(scene: Scene) -> tuple[SimulatedStep, ...]:
     dice = scene.dice
     return tuple(
-        _look(
+        _check(
             scene,
             tool_output.log(dice, scene.size(700)) if dice.happens(60) else tool_output.figures(dice, scene.size(300)),
         )
@@ -98,32 +100,32 @@ def _working(scene: Scene) -> tuple[SimulatedStep, ...]:
     )
 
 
-def cause(agent: Agent, scene: Scene, fact: int) -> Life:
-    """A first alarm has a cause in its log; others of the same part follow without it; later somebody asks."""
-    about, fault = scene.part(), scene.code()
-    line = f"ERROR {about} first fault {fault}: a disk went away, everything after this follows from it"
-    first = _look(scene, tool_output.log(scene.dice, scene.size(700), holding=line), fact=fact)
-    alarm = f"ALARM of {_time(scene)}: {about} {scene.dice.pick(_SYMPTOMS)}."
-    yield Exchange(said=(user(alarm), first, assistant("I follow this up.")))
+def cause(agent: Agent, scene: Scene, fact: int) -> FactScript:
+    """The log of a first alarm has the cause; later alarms of the part do not; then it is asked for."""
+    part, fault = scene.part(), scene.code()
+    line = f"ERROR {part} first fault {fault}: a disk went away, everything after this follows from it"
+    first = _check(scene, tool_output.log(scene.dice, scene.size(700), fact_line=line), fact=fact)
+    alarm = f"ALARM of {_time(scene)}: {part} {scene.dice.pick(_SYMPTOMS)}."
+    yield SimulatedExchange(steps=(user(alarm), first, assistant("I follow this up.")))
     for _ in range(scene.dice.between(2, 5)):
         yield scene.dice.between(1, 6)
-        again = f"ALARM of {_time(scene)}: {about} {scene.dice.pick(_SYMPTOMS)}."
-        yield Exchange(said=(user(again), *_working(scene), assistant("It still follows from what came first.")))
+        again = f"ALARM of {_time(scene)}: {part} {scene.dice.pick(_SYMPTOMS)}."
+        yield SimulatedExchange(steps=(user(again), *_work(scene), assistant("It still follows from what came first.")))
     yield scene.gap()
-    text = f"For the report on {about}: which fault set off the row of alarms, the very first one?"
-    yield agent.asking(scene, text, SimulatedQuestion(kind="cause", fact=fact, expect=(fault,)))
+    text = f"For the report on {part}: which fault set off the row of alarms, the very first one?"
+    yield agent.ask(scene, text, SimulatedQuestion(kind="cause", fact=fact, expect=(fault,)))
 
 
 MONITORING: Final = Agent(
     system="You watch over machines. Say nothing where there is nothing to say, and find first causes.",
     pause=600,
     busy=5,
-    about=Scene.part,
+    make_subject=Scene.part,
     opening=_opening,
     idle=_idle,
-    telling=_telling,
-    working=_working,
+    state_fact=_state_fact,
+    work=_work,
     topics=_TOPICS,
     decisions=_DECISIONS,
-    lives=(cause, cause, cause, exact, exact, correction, correction, decision),
+    scripts=(cause, cause, cause, exact, exact, correction, correction, decision),
 )

@@ -1,6 +1,6 @@
-"""What tools give back and people write at length: source code, test runs, logs, pages, tables.
+"""Generates tool output and prose: source code, test runs, logs, pages, tables.
 
-Nothing of it is a fact: no number has seven digits, and the words of answers are not among its words.
+None of it is a fact: no number has seven digits, and the words of answers are not among its words.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ Line = Callable[[Dice], str]
 
 
 def prose(dice: Dice, size: int) -> str:
-    """Sentences of about so many characters; one at least."""
-    return " ".join(_up_to(dice, sentence, size))
+    """Returns sentences of about so many characters; at least one."""
+    return " ".join(_lines_up_to(dice, sentence, size))
 
 
 def sentence(dice: Dice) -> str:
-    """A sentence that says nothing in particular."""
+    """Returns a sentence without a fact."""
     pick = dice.pick
-    said = f"The {pick(vocabulary.THINGS)} {pick(vocabulary.VERBS)} the {pick(vocabulary.THINGS)}"
+    text = f"The {pick(vocabulary.THINGS)} {pick(vocabulary.VERBS)} the {pick(vocabulary.THINGS)}"
     if dice.happens(50):
-        said += f" {pick(vocabulary.JOINTS)} a {pick(vocabulary.THINGS)}"
-        said += f" {pick(vocabulary.VERBS)} {dice.between(2, 900)} of them"
-    return said + "."
+        text += f" {pick(vocabulary.JOINTS)} a {pick(vocabulary.THINGS)}"
+        text += f" {pick(vocabulary.VERBS)} {dice.between(2, 900)} of them"
+    return text + "."
 
 
-def source_code(dice: Dice, size: int, *, holding: str = "") -> str:
-    """Functions, with a line somewhere among them."""
-    return _around(dice, _function, size, holding)
+def source_code(dice: Dice, size: int, *, fact_line: str = "") -> str:
+    """Returns functions, with `fact_line` somewhere among them."""
+    return _with_fact(dice, _function, size, fact_line)
 
 
-def log(dice: Dice, size: int, *, holding: str = "") -> str:
-    """Lines of a log, with one somewhere among them."""
-    return _around(dice, _log_line, size, holding)
+def log(dice: Dice, size: int, *, fact_line: str = "") -> str:
+    """Returns lines of a log, with `fact_line` somewhere among them."""
+    return _with_fact(dice, _log_line, size, fact_line)
 
 
-def page(dice: Dice, size: int, *, holding: str = "") -> str:
-    """Paragraphs, with a sentence in one of them."""
-    return _around(dice, _paragraph, size, holding)
+def page(dice: Dice, size: int, *, fact_line: str = "") -> str:
+    """Returns paragraphs, with `fact_line` somewhere among them."""
+    return _with_fact(dice, _paragraph, size, fact_line)
 
 
 def figures(dice: Dice, size: int) -> str:
-    """A table of measurements."""
-    return "\n".join(["name  p50  p99  errors", *_up_to(dice, _figure_line, size)])
+    """Returns a table of measurements."""
+    return "\n".join(["name  p50  p99  errors", *_lines_up_to(dice, _figure_line, size)])
 
 
-def run_of_tests(dice: Dice) -> str:
-    """What a run of tests says at its end."""
+def test_run(dice: Dice) -> str:
+    """Returns the summary of a test run."""
     failed, passed = dice.below(4), dice.between(3, 900)
     names = [
         f"FAILED tests/test_{dice.pick(vocabulary.PARTS)}.py::test_{dice.pick(vocabulary.THINGS)}"
@@ -59,18 +59,18 @@ def run_of_tests(dice: Dice) -> str:
     return "\n".join([*names, f"{ending} in {dice.below(90)}.{dice.between(10, 99)}s"])
 
 
-def _around(dice: Dice, line: Line, size: int, holding: str) -> str:
-    lines = list(_up_to(dice, line, size))
-    if holding:
-        lines.insert(dice.below(len(lines) + 1), holding)
+def _with_fact(dice: Dice, line: Line, size: int, fact_line: str) -> str:
+    lines = list(_lines_up_to(dice, line, size))
+    if fact_line:
+        lines.insert(dice.below(len(lines) + 1), fact_line)
     return "\n".join(lines)
 
 
-def _up_to(dice: Dice, line: Line, size: int) -> Iterator[str]:
+def _lines_up_to(dice: Dice, line: Line, size: int) -> Iterator[str]:
     while True:
-        made = line(dice)
-        yield made
-        size -= len(made) + 1
+        text = line(dice)
+        yield text
+        size -= len(text) + 1
         if size <= 0:
             return
 
@@ -86,9 +86,9 @@ def _function(dice: Dice) -> str:
 
 def _log_line(dice: Dice) -> str:
     level = "WARN" if dice.happens(10) else "INFO"
-    took = dice.length(40)
+    milliseconds = dice.length(40)
     words = f"{dice.pick(vocabulary.PARTS)} {dice.pick(vocabulary.VERBS)} {dice.pick(vocabulary.THINGS)}"
-    return f"{level} {words} took={took}ms"
+    return f"{level} {words} took={milliseconds}ms"
 
 
 def _paragraph(dice: Dice) -> str:

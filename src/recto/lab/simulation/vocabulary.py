@@ -1,4 +1,4 @@
-"""The words that made-up sessions are made of. Those of answers stand in answers only."""
+"""The words of simulated sessions. Those of answers occur in answers only."""
 
 from __future__ import annotations
 

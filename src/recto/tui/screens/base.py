@@ -1,6 +1,6 @@
-"""What every screen is: a frame, a body that is loaded by a worker, and a line for what went wrong.
+"""The base of every screen: a frame, a body that a worker loads, and a message line.
 
-A screen asks again when it comes up and something changed since. What it shows is its own business.
+A screen reloads when it is shown and something changed since.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from textual.widgets import Footer, Static
 
 from recto.errors import RectoError, RequestRefused
 from recto.gateway.api_keys import Right
-from recto.tui.formatting import shown
+from recto.tui.formatting import safe_content
 from recto.tui.state import TuiState
 from recto.tui.widgets.header import Menu, WindowGauge
-from recto.tui.workers import beside
+from recto.tui.workers import run_exclusive
 
 EMPTY = "Nothing was said in this session yet."
 
@@ -29,107 +29,107 @@ class BaseView(Screen[None]):
     """A screen of a session."""
 
     PLACE: ClassVar[str]
-    """Its name among the places."""
+    """Its name in the menu."""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # as Textual declares it
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "look", "Look again", show=False),
         Binding("escape", "leave", "Leave the field", show=False),
     ]
 
-    def __init__(self, here: TuiState) -> None:
+    def __init__(self, state: TuiState) -> None:
         super().__init__()
-        self.here = here
-        self._seen: tuple[str, int] | None = None
-        self._lost = False
-        """Whether the line for what went wrong tells of the last look: the next one that goes well takes it away."""
+        self.state = state
+        self._loaded_revision: tuple[str, int] | None = None
+        self._load_failed = False
+        """Whether the message is about the last load; the next successful one removes it."""
 
     def compose(self) -> ComposeResult:
-        """The frame, and the body within it."""
+        """Yields the frame and the body."""
         yield Menu(self.PLACE)
-        yield WindowGauge(self.here)
+        yield WindowGauge(self.state)
         with Container(id="body"):
-            yield from self.body()
+            yield from self.compose_body()
         yield Static(id="trouble", markup=False)
         yield Footer()
 
-    def body(self) -> ComposeResult:
-        """What is within the frame."""
+    def compose_body(self) -> ComposeResult:
+        """Yields the body."""
         yield from ()
 
-    async def look(self) -> None:
-        """Asks for what is shown, and shows it."""
+    async def load_content(self) -> None:
+        """Loads and shows the content."""
 
-    def blank(self) -> None:
+    def show_empty(self) -> None:
         """Shows that there is nothing."""
 
-    def main(self) -> str:
-        """The part that has the keys, as a selector."""
+    def main_selector(self) -> str:
+        """Returns the selector of the part that gets the focus."""
         return ""
 
     def on_screen_resume(self) -> None:
-        """It came up: what changed since is asked for."""
+        """Reloads if something changed since the last load."""
         self.query_one(WindowGauge).refresh()
-        if self._seen != (self.here.session, self.here.moment):
-            self._seen = self.here.session, self.here.moment
+        if self._loaded_revision != (self.state.session, self.state.revision):
+            self._loaded_revision = self.state.session, self.state.revision
             self.action_look()
 
     def action_look(self) -> None:
-        """Asks again."""
-        self.work(self._look, "look")
+        """Reloads."""
+        self.run_in_background(self._load_safely, "look")
 
     def action_leave(self) -> None:
-        """Leaves a field, so that keys are keys again."""
-        if self.main():
-            self.query_one(self.main()).focus()
+        """Moves the focus out of a field, so that keys are shortcuts again."""
+        if self.main_selector():
+            self.query_one(self.main_selector()).focus()
 
-    def work(self, job: Callable[[], Coroutine[Any, Any, None]], group: str) -> None:
-        """Does something beside what is drawn; a new one of a group ends the one before. What goes wrong is told."""
-        beside(self, partial(self._told, job), group)
+    def run_in_background(self, job: Callable[[], Coroutine[Any, Any, None]], group: str) -> None:
+        """Runs a job in a worker that replaces earlier ones of its group. Errors are shown."""
+        run_exclusive(self, partial(self._report_errors, job), group)
 
     def change(self, job: Callable[[], Coroutine[Any, Any, None]], group: str) -> None:
-        """The same for something that was asked for by hand: what was told before is over."""
-        self.trouble("")
-        self.work(job, group)
+        """Runs a job that the user started, and clears the message."""
+        self.show_message("")
+        self.run_in_background(job, group)
 
     def refuse_without(self, right: Right) -> bool:
-        """Whether the key lacks a right; it is told."""
-        if self.here.may(right):
+        """Returns whether the key lacks a right, and shows a message in that case."""
+        if self.state.has_right(right):
             return False
-        self.trouble(f"this key may not do that; it needs the right '{right}'")
+        self.show_message(f"this key may not do that; it needs the right '{right}'")
         return True
 
-    def trouble(self, says: str, *, bad: bool = True) -> None:
-        """Tells something in the line for it; an empty text takes the line away."""
+    def show_message(self, text: str, *, bad: bool = True) -> None:
+        """Shows a message; an empty text hides the line."""
         line = self.query_one("#trouble", Static)
-        line.update(shown(says))
+        line.update(safe_content(text))
         line.set_class(bad, "bad")
-        line.display = bool(says)
-        self._lost = False
+        line.display = bool(text)
+        self._load_failed = False
 
-    def lost(self, says: str) -> None:
-        """The gateway could not be asked; it is told until it can."""
-        self.trouble(says)
-        self._lost = True
+    def show_load_error(self, text: str) -> None:
+        """Shows that the gateway cannot be reached, until it can."""
+        self.show_message(text)
+        self._load_failed = True
 
-    async def _look(self) -> None:
-        if not self.here.session:
+    async def _load_safely(self) -> None:
+        if not self.state.session:
             return
         try:
-            await self.look()
+            await self.load_content()
         except RequestRefused as refused:
             if refused.status != 404:
                 raise
-            self.blank()
-            self.trouble(EMPTY if self.here.now is None else refused.message, bad=False)
-            self._lost = True
+            self.show_empty()
+            self.show_message(EMPTY if self.state.now is None else refused.message, bad=False)
+            self._load_failed = True
         else:
-            if self._lost:
-                self.trouble("")
+            if self._load_failed:
+                self.show_message("")
 
-    async def _told(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _report_errors(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             await job()
         except RectoError as error:
             if self.is_attached:
-                self.trouble(str(error))
-                self._lost = job == self._look
+                self.show_message(str(error))
+                self._load_failed = job == self._load_safely

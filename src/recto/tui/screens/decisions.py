@@ -1,4 +1,4 @@
-"""The decision log: what left the prompt or became shorter, by which policy, why; undo it, and do it again."""
+"""The decision log: what was evicted or trimmed, by which policy and why; undo and redo."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recto.context.window.report import DecisionSummary
 from recto.engine.views.models import DecisionPage
 from recto.text.unicode import safe
 from recto.tui.actions import Undoing
-from recto.tui.formatting import counted, right, shown, when, whole
+from recto.tui.formatting import format_time, full_number, plural, right_aligned, safe_content
 from recto.tui.screens.base import BaseView
 from recto.tui.state import ShowEntry
 from recto.tui.widgets.table import Rows, TableRow
@@ -36,95 +36,111 @@ class DecisionsView(Undoing, BaseView):
     AUTO_FOCUS = "Rows"
     _next: int | None = None
 
-    def __init__(self, *given: object) -> None:
-        super().__init__(*given)  # type: ignore[arg-type]
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
         self._decisions: dict[str, DecisionSummary] = {}
 
-    def body(self) -> ComposeResult:
-        """A list, and what the one under the cursor did."""
+    def compose_body(self) -> ComposeResult:
+        """Yields a list, and the decision under the cursor."""
         with Container(classes="split"):
-            yield Rows("entry", "when", "decision", "policy", right("messages"), right("freed"), "", id="decisions")
+            yield Rows(
+                "entry",
+                "when",
+                "decision",
+                "policy",
+                right_aligned("messages"),
+                right_aligned("freed"),
+                "",
+                id="decisions",
+            )
             with VerticalScroll(classes="detail", can_focus=False):
                 yield Static(id="decision", markup=False)
 
-    def main(self) -> str:
+    def main_selector(self) -> str:
         """The list."""
         return "#decisions"
 
-    async def look(self) -> None:
-        """The newest."""
+    async def load_content(self) -> None:
+        """Loads the newest decisions."""
         page = await self._page(None)
-        self._decisions = {str(one.seq): one for one in page.decisions}
+        self._decisions = {str(decision.seq): decision for decision in page.decisions}
         self.query_one(Rows).show(map(_row, page.decisions))
         self._detail(self.query_one(Rows).chosen)
 
-    def blank(self) -> None:
-        """There are none."""
+    def show_empty(self) -> None:
+        """Shows that there are none."""
         self.query_one(Rows).show(())
         self._detail("")
 
     async def _page(self, start: int | None) -> DecisionPage:
-        """A page; one that found none in its part of the transcript is not the end."""
+        """Loads a page; an empty page is not the end, because each searches only a part of the transcript."""
         while True:
-            page = await self.here.of_session(DecisionPage, "decisions", limit=_PAGE, scores=True, from_=start)
+            page = await self.state.get_for_session(DecisionPage, "decisions", limit=_PAGE, scores=True, from_=start)
             self._next = start = page.next
             if page.decisions or start is None:
                 return page
 
     def on_rows_near_end(self, event: Rows.NearEnd) -> None:
-        """The end of what is loaded is in sight."""
+        """Loads more."""
         if self._next is not None:
-            self.work(partial(self._more, self._next), "more")
+            self.run_in_background(partial(self._more, self._next), "more")
 
     async def _more(self, start: int) -> None:
         page = await self._page(start)
-        self._decisions |= {str(one.seq): one for one in page.decisions}
-        self.query_one(Rows).more(map(_row, page.decisions))
+        self._decisions |= {str(decision.seq): decision for decision in page.decisions}
+        self.query_one(Rows).append_rows(map(_row, page.decisions))
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Another one is looked at."""
+        """Shows another decision."""
         self._detail(str(event.row_key.value))
 
     def _detail(self, seq: str) -> None:
-        one = self._decisions.get(seq)
-        says = _told(one) if one else Content("No decision was made in this session: everything is in the prompt.")
-        self.query_one("#decision", Static).update(says)
+        decision = self._decisions.get(seq)
+        content = (
+            _describe(decision)
+            if decision
+            else Content("No decision was made in this session: everything is in the prompt.")
+        )
+        self.query_one("#decision", Static).update(content)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """The event itself."""
+        """Shows the event itself."""
         self.app.post_message(ShowEntry(int(str(event.row_key.value))))
 
     def action_undo(self) -> None:
-        """What left is in again."""
-        if (one := self._decisions.get(self.query_one(Rows).chosen)) is not None:
-            if one.undone:
-                self.trouble(f"Decision {one.seq} is undone already; y makes it again.", bad=False)
+        """Undoes the decision."""
+        if (decision := self._decisions.get(self.query_one(Rows).chosen)) is not None:
+            if decision.undone:
+                self.show_message(f"Decision {decision.seq} is undone already; y makes it again.", bad=False)
             else:
-                self.undo(one.seq)
+                self.undo(decision.seq)
 
     def action_redo(self) -> None:
-        """Makes it again."""
-        if (one := self._decisions.get(self.query_one(Rows).chosen)) is not None:
-            self.redo(one.seq)
+        """Makes the decision again."""
+        if (decision := self._decisions.get(self.query_one(Rows).chosen)) is not None:
+            self.redo(decision.seq)
 
 
-def _row(one: DecisionSummary) -> TableRow:
-    numbers = right(whole(one.messages)), right(whole(one.frees))
-    undone = "↺ undone" if one.undone else ""
-    kind = one.kind.replace("_", " ")
-    return TableRow(key=str(one.seq), cells=(str(one.seq), when(one.ts)[5:16], kind, one.policy, *numbers, undone))
+def _row(decision: DecisionSummary) -> TableRow:
+    numbers = right_aligned(full_number(decision.messages)), right_aligned(full_number(decision.frees))
+    undone = "↺ undone" if decision.undone else ""
+    kind = decision.kind.replace("_", " ")
+    return TableRow(
+        key=str(decision.seq),
+        cells=(str(decision.seq), format_time(decision.ts)[5:16], kind, decision.policy, *numbers, undone),
+    )
 
 
-def _told(one: DecisionSummary) -> Content:
-    state = "  ↺ undone: y makes it again" if one.undone else "  u undoes it"
-    freed = f"{counted(one.messages, 'message')} left or shrank, {whole(one.frees)} tokens freed"
+def _describe(decision: DecisionSummary) -> Content:
+    state = "  ↺ undone: y makes it again" if decision.undone else "  u undoes it"
+    freed = f"{plural(decision.messages, 'message')} left or shrank, {full_number(decision.frees)} tokens freed"
     lines = [
-        Content.assemble((f"decision {one.seq}", "bold"), f"  {when(one.ts)} UTC  {freed}{state}"),
-        shown(one.reason),
+        Content.assemble((f"decision {decision.seq}", "bold"), f"  {format_time(decision.ts)} UTC  {freed}{state}"),
+        safe_content(decision.reason),
     ]
-    for unit, parts in list(one.scores.items())[:_SCORES]:
-        told = "  ".join(f"{safe(name)} {value:.3f}" for name, value in parts.items())
-        lines.append(Content(f"unit at entry {safe(unit)}: {told}"))
-    if len(one.scores) > _SCORES:
-        lines.append(Content(f"and {len(one.scores) - _SCORES:,} more units were weighed"))
+    for unit, parts in list(decision.scores.items())[:_SCORES]:
+        scores = "  ".join(f"{safe(name)} {value:.3f}" for name, value in parts.items())
+        lines.append(Content(f"unit at entry {safe(unit)}: {scores}"))
+    if len(decision.scores) > _SCORES:
+        lines.append(Content(f"and {len(decision.scores) - _SCORES:,} more units were weighed"))
     return Content("\n").join(lines)

@@ -1,4 +1,4 @@
-"""Health: what should be looked at, how the measures move, and how long it goes on like this."""
+"""Health: alerts, trends of the measures, and the forecast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from textual.widgets import Sparkline, Static
 
 from recto.health.metrics import METRICS_BY_FIELD, Alert
 from recto.health.trends import MEASURES, HealthReport, Trend
-from recto.tui.formatting import DIRECTIONS, GRADES, counted, right, share, shown, when, whole
+from recto.tui.formatting import (
+    DIRECTIONS,
+    GRADES,
+    format_time,
+    full_number,
+    percent,
+    plural,
+    right_aligned,
+    safe_content,
+)
 from recto.tui.screens.base import BaseView
 from recto.tui.widgets.table import Rows, TableRow
 
@@ -22,19 +31,19 @@ _GRADE_ZONES = {"critical": "red", "degradation": "orange", "anomaly": "yellow"}
 
 
 class MeasureRow(Horizontal):
-    """One measure: its name, where it is, where it goes, and its last turns."""
+    """A measure: its name, value, trend and last turns."""
 
     def __init__(self, name: str) -> None:
         super().__init__(classes="measure")
         self._measure = name
 
     def compose(self) -> ComposeResult:
-        """Words, then a curve."""
+        """Yields the words and a curve."""
         yield Static(Content(METRICS_BY_FIELD[self._measure].label), classes="words", markup=False)
         yield Sparkline([0.0], summary_function=max)
 
     def show(self, trend: Trend | None) -> None:
-        """The words and the curve of these turns."""
+        """Shows a trend."""
         name = f"{METRICS_BY_FIELD[self._measure].label:<15}"
         known = [value for value in trend.values if value is not None] if trend else []
         curve = self.query_one(Sparkline)
@@ -43,14 +52,14 @@ class MeasureRow(Horizontal):
         if trend is None:
             self.query_one(Static).update(Content(name))
             return
-        told: Callable[[float], str] = share if METRICS_BY_FIELD[trend.name].is_ratio else _number
-        now = "–" if trend.now is None else told(trend.now)
+        format_value: Callable[[float], str] = percent if METRICS_BY_FIELD[trend.name].is_ratio else _number
+        now = "–" if trend.now is None else format_value(trend.now)
         sign = "+" if trend.delta is not None and trend.delta > 0 else ""
-        change = "–" if trend.delta is None else f"{sign}{told(trend.delta)}"
+        change = "–" if trend.delta is None else f"{sign}{format_value(trend.delta)}"
         worse = trend.worse and trend.direction != "steady"
-        way = f"{DIRECTIONS[trend.direction]} {'worse' if worse else trend.direction}"
+        direction = f"{DIRECTIONS[trend.direction]} {'worse' if worse else trend.direction}"
         style = "bold $zone-red" if worse else "$text-muted"
-        self.query_one(Static).update(Content.assemble(f"{name}{now:>9}{change:>10}  ", (f"{way:<9}", style)))
+        self.query_one(Static).update(Content.assemble(f"{name}{now:>9}{change:>10}  ", (f"{direction:<9}", style)))
 
 
 class HealthView(BaseView):
@@ -60,39 +69,39 @@ class HealthView(BaseView):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("t", "turns", "Turns or measures")]
     AUTO_FOCUS = "#measures"
 
-    def body(self) -> ComposeResult:
-        """Alerts, measures, turns."""
+    def compose_body(self) -> ComposeResult:
+        """Yields alerts, measures and turns."""
         yield Static(id="state", markup=False)
         with Container(classes="split"):
             with VerticalScroll(id="measures", can_focus=True):
                 for name in MEASURES:
                     yield MeasureRow(name)
             titles = ("used", "left", "added", "ratio", "fidelity", "bloat", "prefix", "regret")
-            yield Rows("turn", "when", *map(right, titles), id="turns")
+            yield Rows("turn", "when", *map(right_aligned, titles), id="turns")
 
-    def main(self) -> str:
+    def main_selector(self) -> str:
         """The measures."""
         return "#measures"
 
-    async def look(self) -> None:
-        """The report on the last turns."""
-        report = await self.here.of_session(HealthReport, "health", turns=_TURNS)
+    async def load_content(self) -> None:
+        """Loads the report on the last turns."""
+        report = await self.state.get_for_session(HealthReport, "health", turns=_TURNS)
         self._show(report)
 
-    def blank(self) -> None:
-        """No turn was measured."""
+    def show_empty(self) -> None:
+        """Shows that no turn was measured."""
         self.query_one("#state", Static).update("")
         self.query_one(Rows).show(())
 
     def _show(self, report: HealthReport) -> None:
         self.query_one("#state", Static).update(_state(report))
-        trends = {one.name: one for one in report.trends}
+        trends = {trend.name: trend for trend in report.trends}
         for name, measure in zip(MEASURES, self.query(MeasureRow), strict=True):
             measure.show(trends.get(name))
         self.query_one(Rows).show(_turns(report))
 
     def action_turns(self) -> None:
-        """From the measures to the turns, and back, where only one of them fits."""
+        """Switches between measures and turns where only one of them fits."""
         self.toggle_class("with-turns")
         (self.query_one(Rows) if self.has_class("with-turns") else self.query_one("#measures")).focus()
 
@@ -101,37 +110,43 @@ def _state(report: HealthReport) -> Content:
     last = report.last
     if last is None:
         return Content("No turn of this session was measured: nobody asked Recto for its prompts.")
-    lines = [_alert(one) for one in report.alerts]
+    lines = [_alert(alert) for alert in report.alerts]
     if not lines:
         lines = [Content.styled("✓ nothing is the matter", "$zone-green")]
     ahead = f"; {report.forecast.says}" if report.forecast else ""
-    full = f"turn {last.turn:,}: {whole(last.tokens)} of {whole(last.room)} tokens ({share(last.utilization)})"
-    lines.append(shown(f"{full}{ahead}"))
+    tokens = f"{full_number(last.tokens)} of {full_number(last.room)} tokens ({percent(last.utilization)})"
+    lines.append(safe_content(f"turn {last.turn:,}: {tokens}{ahead}"))
     if report.sinks_failed:
-        lines.append(Content(f"▲ somebody who was to be told failed {counted(report.sinks_failed, 'time')}"))
+        lines.append(Content(f"▲ somebody who was to be told failed {plural(report.sinks_failed, 'time')}"))
     return Content("\n").join(lines)
 
 
-def _alert(one: Alert) -> Content:
-    style = f"bold $zone-{_GRADE_ZONES[one.grade]}"
-    says = shown(f": {one.says}, at turn {one.turn:,}. What to do: {one.action}")
-    return Content.assemble((f"{GRADES[one.grade]} {one.grade} {one.name}", style), says)
+def _alert(alert: Alert) -> Content:
+    style = f"bold $zone-{_GRADE_ZONES[alert.grade]}"
+    text = safe_content(f": {alert.says}, at turn {alert.turn:,}. What to do: {alert.action}")
+    return Content.assemble((f"{GRADES[alert.grade]} {alert.grade} {alert.name}", style), text)
 
 
 def _turns(report: HealthReport) -> list[TableRow]:
     return [
         TableRow(
-            key=str(one.turn),
+            key=str(turn.turn),
             cells=(
-                f"{one.turn:,}", when(one.ts)[-8:], right(share(one.utilization)), right(whole(one.evicted)),
-                right(whole(one.burn)), right("–" if one.ratio is None else f"{one.ratio:.1f}x"),
-                right("–" if one.fidelity is None else f"{one.fidelity:.2f}"), right(share(one.bloat)),
-                right(share(one.prefix)), right(whole(one.regret)),
+                f"{turn.turn:,}",
+                format_time(turn.ts)[-8:],
+                right_aligned(percent(turn.utilization)),
+                right_aligned(full_number(turn.evicted)),
+                right_aligned(full_number(turn.burn)),
+                right_aligned("–" if turn.ratio is None else f"{turn.ratio:.1f}x"),
+                right_aligned("–" if turn.fidelity is None else f"{turn.fidelity:.2f}"),
+                right_aligned(percent(turn.bloat)),
+                right_aligned(percent(turn.prefix)),
+                right_aligned(full_number(turn.regret)),
             ),
         )
-        for one in reversed(report.turns)
-    ]  # fmt: skip
+        for turn in reversed(report.turns)
+    ]
 
 
 def _number(value: float) -> str:
-    return whole(value) if abs(value) >= 10 or value == int(value) else f"{value:.2f}"
+    return full_number(value) if abs(value) >= 10 or value == int(value) else f"{value:.2f}"

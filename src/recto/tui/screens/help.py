@@ -1,4 +1,4 @@
-"""The keys of a screen, in front of it."""
+"""The keys of a screen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from textual.widgets import DataTable, Input, OptionList, Static, TextArea
 from recto.tui.formatting import PLACES as SIGNS
 from recto.tui.widgets.header import PLACES
 
-_MOVES = (
+_COMMON_KEYS = (
     ("↑ ↓ PgUp PgDn Home End", "move"),
     ("Enter", "open what is under the cursor"),
     ("Tab", "the next part of the screen"),
@@ -24,28 +24,32 @@ _MOVES = (
 )
 
 
-_THEIRS = frozenset(
+_LIBRARY_ACTIONS = frozenset(
     binding.action
     for kind in (Screen, DataTable, Input, OptionList, TextArea, VerticalScroll)
     for binding in kind.BINDINGS
     if isinstance(binding, Binding)
 )
-"""What the library's own keys do: moving and editing, as everywhere."""
+"""Actions of Textual's own keys, for moving and editing."""
 
 
 def own_keys(bindings: Iterable[ActiveBinding]) -> list[ActiveBinding]:
-    """What can be pressed that only we know, each action once; going to another screen is told apart."""
-    found: dict[str, ActiveBinding] = {}
+    """Returns Recto's own bindings, each action once, without those that switch screens."""
+    active_bindings: dict[str, ActiveBinding] = {}
     for active in bindings:
         binding = active.binding
-        known = binding.action in _THEIRS or binding.action.startswith(("go(", "command_palette")) or binding.system
+        known = (
+            binding.action in _LIBRARY_ACTIONS
+            or binding.action.startswith(("go(", "command_palette"))
+            or binding.system
+        )
         if binding.description and not known:
-            found.setdefault(binding.action, active)
-    return list(found.values())
+            active_bindings.setdefault(binding.action, active)
+    return list(active_bindings.values())
 
 
 class HelpScreen(ModalScreen[None]):
-    """What can be pressed."""
+    """Shows the keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "dismiss(None)", "Close")]
 
@@ -54,7 +58,7 @@ class HelpScreen(ModalScreen[None]):
         self._active = tuple(bindings)
 
     def compose(self) -> ComposeResult:
-        """The keys here, the keys everywhere, and what signs mean."""
+        """Yields the keys of the screen, the common keys, and the meaning of signs."""
         with Vertical(classes="box tall"):
             yield Static(Content("Keys"), classes="title")
             with VerticalScroll():
@@ -62,21 +66,21 @@ class HelpScreen(ModalScreen[None]):
             yield Static(Content("Esc: close"), classes="keys")
 
     def _lines(self) -> list[Content]:
-        here = [
-            Content.assemble((self.app.get_key_display(one.binding).ljust(10), "bold"), one.binding.description)
-            for one in own_keys(self._active)
+        own = [
+            Content.assemble((self.app.get_key_display(item.binding).ljust(10), "bold"), item.binding.description)
+            for item in own_keys(self._active)
         ]
         places = [
-            Content.assemble((f"{one.key} F{number}".ljust(10), "bold"), f"{one.title}: {one.about}")
-            for number, one in enumerate(PLACES, 1)
+            Content.assemble((f"{item.key} F{number}".ljust(10), "bold"), f"{item.title}: {item.description}")
+            for number, item in enumerate(PLACES, 1)
         ]
         signs = "   ".join(f"{sign} {word}" for word, sign in SIGNS.items())
         return [
-            *here,
+            *own,
             Content(""),
             *places,
             Content(""),
-            *(Content.assemble((f"{key}  ", "bold"), says) for key, says in _MOVES),
+            *(Content.assemble((f"{key}  ", "bold"), meaning) for key, meaning in _COMMON_KEYS),
             Content(""),
             Content(f"An entry is: {signs}"),
         ]

@@ -1,4 +1,4 @@
-"""Durable memory: what waits for a decision, as the exact text it would be, and what is remembered."""
+"""Durable memory: proposals, as the exact text they would store, and approved memories."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recto.continuity.memory.proposals import Proposal
 from recto.engine.views.models import ApprovalResult, MemoryListItem, MemoryPage, ProposalPage, StoredEvent
 from recto.gateway.client import value_of
 from recto.tui.dialogs import ConfirmDialog, TextDialog
-from recto.tui.formatting import counted, shown, when
+from recto.tui.formatting import format_time, plural, safe_content
 from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed
 from recto.tui.widgets.table import Rows, TableRow
@@ -24,7 +24,7 @@ _PAGE = 50
 
 
 class MemoryView(BaseView):
-    """Approve or reject, exactly what is shown."""
+    """Approve or reject exactly what is shown."""
 
     PLACE = "memory"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -36,135 +36,147 @@ class MemoryView(BaseView):
     _remembered = False
     _next: str | None = None
 
-    def __init__(self, *given: object) -> None:
-        super().__init__(*given)  # type: ignore[arg-type]
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
         self._proposals: dict[str, Proposal] = {}
         self._memories: dict[str, MemoryListItem] = {}
 
-    def body(self) -> ComposeResult:
-        """A list, and the text of the one under the cursor."""
+    def compose_body(self) -> ComposeResult:
+        """Yields a list, and the text under the cursor."""
         yield Static(id="which", markup=False)
         with Container(classes="split"):
             yield Rows("kind", "title", "by", "remarks", id="proposals")
             with VerticalScroll(classes="detail", id="page", can_focus=True):
                 yield Static(id="text", markup=False)
 
-    def main(self) -> str:
+    def main_selector(self) -> str:
         """The list."""
         return "#proposals"
 
-    async def look(self) -> None:
-        """What waits, or what is remembered, of the agent whose session is looked at."""
+    async def load_content(self) -> None:
+        """Loads proposals or memories of the session's agent."""
         self._proposals, self._memories, self._next = {}, {}, None
         self.query_one(Rows).show(await self._page(""))
-        self._say()
+        self._show_title()
         self._detail(self.query_one(Rows).chosen)
 
     async def _page(self, after: str) -> list[TableRow]:
-        asked = {"limit": _PAGE, "agent": self._agent(), "after": after or None}
+        query = {"limit": _PAGE, "agent": self._agent(), "after": after or None}
         if self._remembered:
-            page = await self.here.get(MemoryPage, "/memory", **asked)
+            page = await self.state.get(MemoryPage, "/memory", **query)
             self._next = page.next
-            self._memories |= {one.memory.id: one for one in page.memories}
-            return [_memory_row(one) for one in page.memories]
-        waiting = await self.here.get(ProposalPage, "/memory/proposals", **asked)
+            self._memories |= {proposal.memory.id: proposal for proposal in page.memories}
+            return [_memory_row(proposal) for proposal in page.memories]
+        waiting = await self.state.get(ProposalPage, "/memory/proposals", **query)
         self._next = waiting.next
-        self._proposals |= {one.id: one for one in waiting.proposals}
-        return [_row(one) for one in waiting.proposals]
+        self._proposals |= {proposal.id: proposal for proposal in waiting.proposals}
+        return [_row(proposal) for proposal in waiting.proposals]
 
     def _agent(self) -> str | None:
-        parts = self.here.session.split(":")
+        parts = self.state.session.split(":")
         return parts[1] if len(parts) > 2 and parts[0] == "agent" else None
 
     def on_rows_near_end(self, event: Rows.NearEnd) -> None:
-        """The end of what is loaded is in sight."""
+        """Loads more."""
         if self._next is not None:
-            self.work(partial(self._more, self._next), "more")
+            self.run_in_background(partial(self._more, self._next), "more")
 
     async def _more(self, after: str) -> None:
-        self.query_one(Rows).more(await self._page(after))
+        self.query_one(Rows).append_rows(await self._page(after))
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Another one is looked at."""
+        """Shows another item."""
         self._detail(str(event.row_key.value))
 
-    def _say(self) -> None:
-        many, more = self.query_one(Rows).row_count, "+" if self._next else ""
+    def _show_title(self) -> None:
+        count, more = self.query_one(Rows).row_count, "+" if self._next else ""
         what = "remembered" if self._remembered else "waiting for a decision"
         agent = self._agent() or "the key's agent"
-        self.query_one("#which", Static).update(shown(f"Memory of {agent}: {many}{more} {what} (t turns over)"))
+        self.query_one("#which", Static).update(safe_content(f"Memory of {agent}: {count}{more} {what} (t turns over)"))
 
     def _detail(self, key: str) -> None:
         text = self.query_one("#text", Static)
         if key in self._proposals:
-            text.update(_told(self._proposals[key]))
+            text.update(_describe_proposal(self._proposals[key]))
         elif key in self._memories:
-            text.update(_told_memory(self._memories[key]))
+            text.update(_describe_memory(self._memories[key]))
         else:
             text.update(Content("There is nothing."))
 
     def action_turn(self) -> None:
-        """From what waits to what is remembered, and back."""
+        """Switches between proposals and memories."""
         self._remembered = not self._remembered
         self.action_look()
 
     def action_approve(self) -> None:
-        """Asks once more, with the text."""
-        one = self._proposals.get(self.query_one(Rows).chosen)
-        if one is None or self.refuse_without("change"):
+        """Asks for confirmation, with the text."""
+        proposal = self._proposals.get(self.query_one(Rows).chosen)
+        if proposal is None or self.refuse_without("change"):
             return
 
-        def answered(yes: bool | None) -> None:
+        def on_answer(yes: bool | None) -> None:
             if yes:
-                self.change(partial(self._approve, one), "decide")
+                self.change(partial(self._approve, proposal), "decide")
 
-        self.app.push_screen(ConfirmDialog("Remember exactly this?", f"{one.text}\n\ndigest {one.digest}"), answered)
+        self.app.push_screen(
+            ConfirmDialog("Remember exactly this?", f"{proposal.text}\n\ndigest {proposal.digest}"), on_answer
+        )
 
-    async def _approve(self, one: Proposal) -> None:
-        body = {"proposal": one.id, "digest": one.digest}
-        told = await self.here.client.post("/memory/proposals/approve", body, agent=self._agent())
-        made = value_of(ApprovalResult, told)
-        self.notify(f"it is remembered as {made.memory}", markup=False)
+    async def _approve(self, proposal: Proposal) -> None:
+        body = {"proposal": proposal.id, "digest": proposal.digest}
+        response = await self.state.client.post("/memory/proposals/approve", body, agent=self._agent())
+        result = value_of(ApprovalResult, response)
+        self.notify(f"it is remembered as {result.memory}", markup=False)
         self.app.post_message(Changed())
 
     def action_reject(self) -> None:
-        """Asks why."""
-        one = self._proposals.get(self.query_one(Rows).chosen)
-        if one is None or self.refuse_without("change"):
+        """Asks for a reason."""
+        proposal = self._proposals.get(self.query_one(Rows).chosen)
+        if proposal is None or self.refuse_without("change"):
             return
 
-        def answered(why: str | None) -> None:
+        def on_answer(why: str | None) -> None:
             if why is not None:
-                self.change(partial(self._reject, one, why), "decide")
+                self.change(partial(self._reject, proposal, why), "decide")
 
-        self.app.push_screen(TextDialog("Reject it for good. Why? (may be empty)", empty=True), answered)
+        self.app.push_screen(TextDialog("Reject it for good. Why? (may be empty)", empty=True), on_answer)
 
-    async def _reject(self, one: Proposal, why: str) -> None:
-        body = {"proposal": one.id} | ({"reason": why[:500]} if why else {})
-        value_of(StoredEvent, await self.here.client.post("/memory/proposals/reject", body, agent=self._agent()))
+    async def _reject(self, proposal: Proposal, why: str) -> None:
+        body = {"proposal": proposal.id} | ({"reason": why[:500]} if why else {})
+        value_of(StoredEvent, await self.state.client.post("/memory/proposals/reject", body, agent=self._agent()))
         self.notify("it is rejected, and will not be proposed again", markup=False)
         self.app.post_message(Changed())
 
 
-def _row(one: Proposal) -> TableRow:
-    kind = one.memory.kind if one.action == "keep" else f"{one.action} {one.memory.kind}"
-    remarks = ", ".join(sorted({flag.kind for flag in one.flags}))
-    return TableRow(key=one.id, cells=(kind, one.memory.title, one.by, remarks))
+def _row(proposal: Proposal) -> TableRow:
+    kind = proposal.memory.kind if proposal.action == "keep" else f"{proposal.action} {proposal.memory.kind}"
+    remarks = ", ".join(sorted({flag.kind for flag in proposal.flags}))
+    return TableRow(key=proposal.id, cells=(kind, proposal.memory.title, proposal.by, remarks))
 
 
-def _memory_row(one: MemoryListItem) -> TableRow:
-    remarks = f"strength {one.strength:.2f}" + (", edited" if one.edited else "")
-    return TableRow(key=one.memory.id, cells=(one.memory.kind, one.memory.title, one.approved_by, remarks))
+def _memory_row(item: MemoryListItem) -> TableRow:
+    remarks = f"strength {item.strength:.2f}" + (", edited" if item.edited else "")
+    return TableRow(key=item.memory.id, cells=(item.memory.kind, item.memory.title, item.approved_by, remarks))
 
 
-def _told(one: Proposal) -> Content:
-    flags = [f"▲ {flag.kind} of {flag.id} ({flag.score:.2f})" for flag in one.flags]
-    about = [f"{one.action}, proposed by {one.by}: {one.why}", f"from {one.pointer}, {when(one.ts)} UTC", *flags]
-    return Content.assemble(shown("\n".join(about)), "\n\n", shown(one.text), "\n", f"digest {one.digest}")
+def _describe_proposal(proposal: Proposal) -> Content:
+    flags = [f"▲ {flag.kind} of {flag.id} ({flag.score:.2f})" for flag in proposal.flags]
+    details = [
+        f"{proposal.action}, proposed by {proposal.by}: {proposal.why}",
+        f"from {proposal.pointer}, {format_time(proposal.ts)} UTC",
+        *flags,
+    ]
+    return Content.assemble(
+        safe_content("\n".join(details)), "\n\n", safe_content(proposal.text), "\n", f"digest {proposal.digest}"
+    )
 
 
-def _told_memory(one: MemoryListItem) -> Content:
-    memory = one.memory
-    about = f"{memory.kind} {memory.id}, approved by {one.approved_by} ({one.how}) on {when(one.approved)} UTC"
-    sources = f"from {counted(len(memory.sources), 'source')}: {', '.join(memory.sources)}" if memory.sources else ""
-    return shown("\n".join(part for part in (about, sources, "", memory.title, memory.text) if part or part == ""))
+def _describe_memory(item: MemoryListItem) -> Content:
+    memory = item.memory
+    details = (
+        f"{memory.kind} {memory.id}, approved by {item.approved_by} ({item.how}) on {format_time(item.approved)} UTC"
+    )
+    sources = f"from {plural(len(memory.sources), 'source')}: {', '.join(memory.sources)}" if memory.sources else ""
+    return safe_content(
+        "\n".join(part for part in (details, sources, "", memory.title, memory.text) if part or part == "")
+    )

@@ -1,4 +1,4 @@
-"""Notes and checkpoints: what the agent wrote down while working, and where the task stood."""
+"""Notes and checkpoints of the session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recto.context.window.notes import NOTE_KINDS
 from recto.continuity.checkpoints.checkpoint import Checkpoint, Item
 from recto.engine.views.models import CheckpointPage, NoteList, SavedCheckpoint, StoredEvent
 from recto.tui.dialogs import ChoiceDialog, TextDialog
-from recto.tui.formatting import shown
+from recto.tui.formatting import safe_content
 from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed
 from recto.tui.widgets.table import Rows, TableRow
@@ -26,7 +26,7 @@ _NOTE, _CHECKPOINT = "note ", "checkpoint "
 
 
 class NotesView(BaseView):
-    """What was written down."""
+    """Notes and checkpoints."""
 
     PLACE = "notes"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -35,113 +35,116 @@ class NotesView(BaseView):
     ]
     AUTO_FOCUS = "Rows"
 
-    def __init__(self, *given: object) -> None:
-        super().__init__(*given)  # type: ignore[arg-type]
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
         self._texts: dict[str, str] = {}
 
-    def body(self) -> ComposeResult:
-        """A list, and all of the one under the cursor."""
+    def compose_body(self) -> ComposeResult:
+        """Yields a list, and the full text under the cursor."""
         with Container(classes="split"):
             yield Rows("what", "entry", "kind", "text", id="written")
             with VerticalScroll(classes="detail", can_focus=True):
                 yield Static(id="text", markup=False)
 
-    def main(self) -> str:
+    def main_selector(self) -> str:
         """The list."""
         return "#written"
 
-    async def look(self) -> None:
-        """The newest checkpoints, then the notes."""
-        page = await self.here.of_session(CheckpointPage, "checkpoints", limit=_PAGE)
-        notes = (await self.here.of_session(NoteList, "notes")).notes
+    async def load_content(self) -> None:
+        """Loads the newest checkpoints, then the notes."""
+        page = await self.state.get_for_session(CheckpointPage, "checkpoints", limit=_PAGE)
+        notes = (await self.state.get_for_session(NoteList, "notes")).notes
         rows = [
             TableRow(
-                key=f"{_CHECKPOINT}{one.version}",
-                cells=(f"checkpoint {one.version}", str(one.seq), one.reason, one.goal),
+                key=f"{_CHECKPOINT}{checkpoint.version}",
+                cells=(f"checkpoint {checkpoint.version}", str(checkpoint.seq), checkpoint.reason, checkpoint.goal),
             )
-            for one in page.checkpoints
+            for checkpoint in page.checkpoints
         ]
         self._texts = {}
-        for one in reversed(notes):
-            key = f"{_NOTE}{one.seq}"
+        for note in reversed(notes):
+            key = f"{_NOTE}{note.seq}"
             self._texts[key] = (
-                f"note of entry {one.seq}: {one.kind}{', critical' if one.critical else ''}\n\n{one.text}"
+                f"note of entry {note.seq}: {note.kind}{', critical' if note.critical else ''}\n\n{note.text}"
             )
             rows.append(
-                TableRow(key=key, cells=("note ▲" if one.critical else "note", str(one.seq), one.kind, one.text[:200]))
+                TableRow(
+                    key=key, cells=("note ▲" if note.critical else "note", str(note.seq), note.kind, note.text[:200])
+                )
             )
         self.query_one(Rows).show(rows)
         self._detail(self.query_one(Rows).chosen)
 
-    def blank(self) -> None:
-        """There is nothing."""
+    def show_empty(self) -> None:
+        """Shows that there is nothing."""
         self.query_one(Rows).show(())
         self._detail("")
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Another one is looked at."""
+        """Shows another item."""
         self._detail(str(event.row_key.value))
 
     def _detail(self, key: str) -> None:
         text = self.query_one("#text", Static)
         if key in self._texts:
-            text.update(shown(self._texts[key]))
+            text.update(safe_content(self._texts[key]))
         elif key.startswith(_CHECKPOINT):
-            self.work(partial(self._checkpoint, int(key.removeprefix(_CHECKPOINT))), "checkpoint")
+            self.run_in_background(partial(self._checkpoint, int(key.removeprefix(_CHECKPOINT))), "checkpoint")
         else:
             text.update(Content("Nothing is written down. n writes a note, k saves a checkpoint."))
 
     async def _checkpoint(self, version: int) -> None:
-        found = await self.here.of_session(Checkpoint, "checkpoint", version=version)
+        checkpoint = await self.state.get_for_session(Checkpoint, "checkpoint", version=version)
         if self.query_one(Rows).chosen == f"{_CHECKPOINT}{version}":
-            self.query_one("#text", Static).update(shown("\n".join(_told(found))))
+            self.query_one("#text", Static).update(safe_content("\n".join(_describe(checkpoint))))
 
     def action_note(self) -> None:
-        """Asks what kind of note, then for the note."""
+        """Asks for the kind of a note, then for its text."""
         if self.refuse_without("change"):
             return
 
-        def kind_chosen(kind: str | None) -> None:
+        def on_kind(kind: str | None) -> None:
             if kind:
-                self.app.push_screen(TextDialog(f"The note ({kind})"), lambda text: written(kind, text))
+                self.app.push_screen(TextDialog(f"The note ({kind})"), lambda text: on_text(kind, text))
 
-        def written(kind: str, text: str | None) -> None:
+        def on_text(kind: str, text: str | None) -> None:
             if text:
                 self.change(partial(self._note, kind, text), "write")
 
-        self.app.push_screen(ChoiceDialog("What is the note about?", NOTE_KINDS), kind_chosen)
+        self.app.push_screen(ChoiceDialog("What is the note about?", NOTE_KINDS), on_kind)
 
     async def _note(self, kind: str, text: str) -> None:
-        made = await self.here.do(StoredEvent, "notes", {"kind": kind, "text": text})
-        self.notify(f"the note is entry {made.seq}", markup=False)
+        event = await self.state.post_to_session(StoredEvent, "notes", {"kind": kind, "text": text})
+        self.notify(f"the note is entry {event.seq}", markup=False)
         self.app.post_message(Changed())
 
     def action_checkpoint(self) -> None:
-        """Writes down where the work stands."""
+        """Saves a checkpoint."""
         if not self.refuse_without("change"):
             self.change(self._save, "write")
 
     async def _save(self) -> None:
-        made = await self.here.do(SavedCheckpoint, "checkpoints", {})
-        self.notify(f"checkpoint {made.version} is entry {made.seq}", markup=False)
+        event = await self.state.post_to_session(SavedCheckpoint, "checkpoints", {})
+        self.notify(f"checkpoint {event.version} is entry {event.seq}", markup=False)
         self.app.post_message(Changed())
 
 
-def _told(found: Checkpoint) -> Iterable[str]:
-    yield f"checkpoint {found.version}, window {found.window}, up to entry {found.last}: {found.reason}"
-    yield f"goal: {found.goal or '–'}"
-    for task in found.subtasks:
+def _describe(checkpoint: Checkpoint) -> Iterable[str]:
+    position = f"window {checkpoint.window}, up to entry {checkpoint.last}"
+    yield f"checkpoint {checkpoint.version}, {position}: {checkpoint.reason}"
+    yield f"goal: {checkpoint.goal or '–'}"
+    for task in checkpoint.subtasks:
         yield f"  {'✓' if task.status == 'done' else '▶' if task.status == 'in_progress' else '·'} {task.text}"
-    yield from _items("done when", found.success_criteria)
-    yield from _items("constraint", found.constraints)
-    yield from (f"decided: {one.decision}" for one in found.decisions)
-    yield from (f"issue: {one.error}" for one in found.open_issues)
-    yield from _items("promised", found.promises)
-    yield from _items("question", found.questions)
-    yield from _items("learnt", found.learnings)
-    if found.files:
-        yield f"files: {', '.join(found.files)}"
+    yield from _items("done when", checkpoint.success_criteria)
+    yield from _items("constraint", checkpoint.constraints)
+    yield from (f"decided: {item.decision}" for item in checkpoint.decisions)
+    yield from (f"issue: {item.error}" for item in checkpoint.open_issues)
+    yield from _items("promised", checkpoint.promises)
+    yield from _items("question", checkpoint.questions)
+    yield from _items("learnt", checkpoint.learnings)
+    if checkpoint.files:
+        yield f"files: {', '.join(checkpoint.files)}"
 
 
 def _items(name: str, items: Iterable[Item]) -> Iterable[str]:
-    return (f"{name}: {one.text} (entry {one.seq})" for one in items)
+    return (f"{name}: {item.text} (entry {item.seq})" for item in items)

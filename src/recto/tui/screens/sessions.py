@@ -1,4 +1,4 @@
-"""The sessions there are: open one, or begin one."""
+"""The list of sessions: open one, or start one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.widgets import DataTable
 
 from recto.engine.views.models import SessionListItem, SessionPage
 from recto.tui.dialogs import TextDialog
-from recto.tui.formatting import right, when, whole
+from recto.tui.formatting import format_time, full_number, right_aligned
 from recto.tui.screens.base import BaseView
 from recto.tui.state import GoTo, OpenSession
 from recto.tui.widgets.table import Rows, TableRow
@@ -29,39 +29,39 @@ class SessionsView(BaseView):
     AUTO_FOCUS = "Rows"
     _next: str | None = None
 
-    def body(self) -> ComposeResult:
-        """A list."""
-        yield Rows("", "session", right("entries"), "last entry", "first entry", "kind", id="sessions")
+    def compose_body(self) -> ComposeResult:
+        """Yields the list."""
+        yield Rows("", "session", right_aligned("entries"), "last entry", "first entry", "kind", id="sessions")
 
-    def main(self) -> str:
+    def main_selector(self) -> str:
         """The list."""
         return "#sessions"
 
-    async def look(self) -> None:
-        """The first of them."""
-        page = await self.here.get(SessionPage, "/sessions", limit=_PAGE)
+    async def load_content(self) -> None:
+        """Loads the first page."""
+        page = await self.state.get(SessionPage, "/sessions", limit=_PAGE)
         self._next = page.next
-        self.query_one(Rows).show(self._row(one) for one in page.sessions)
+        self.query_one(Rows).show(self._row(item) for item in page.sessions)
 
     def on_rows_near_end(self, event: Rows.NearEnd) -> None:
-        """The end of what is loaded is in sight."""
+        """Loads more."""
         if self._next is not None:
-            self.work(partial(self._more, self._next), "more")
+            self.run_in_background(partial(self._more, self._next), "more")
 
     async def _more(self, after: str) -> None:
-        page = await self.here.get(SessionPage, "/sessions", limit=_PAGE, after=after)
+        page = await self.state.get(SessionPage, "/sessions", limit=_PAGE, after=after)
         self._next = page.next
-        self.query_one(Rows).more(self._row(one) for one in page.sessions)
+        self.query_one(Rows).append_rows(self._row(item) for item in page.sessions)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """One is opened."""
+        """Opens a session."""
         self.post_message(OpenSession(str(event.row_key.value)))
         self.post_message(GoTo("window"))
 
     def action_begin(self) -> None:
-        """Asks for the name of a new one."""
-        if self.here.asker is not None and not self.refuse_without("ask"):
-            prefix = f"agent:{self.here.asker.agent}:"
+        """Asks for the name of a new session."""
+        if self.state.caller is not None and not self.refuse_without("ask"):
+            prefix = f"agent:{self.state.caller.agent}:"
             self.app.push_screen(TextDialog("The name of the new session", prefix), self._begin)
 
     def _begin(self, name: str | None) -> None:
@@ -69,7 +69,9 @@ class SessionsView(BaseView):
             self.post_message(OpenSession(name))
             self.post_message(GoTo("chat"))
 
-    def _row(self, one: SessionListItem) -> TableRow:
-        mark = "▶" if one.session == self.here.session else ""
-        times = (when(one.last_ts)[:16], when(one.first_ts)[:16])
-        return TableRow(key=one.session, cells=(mark, one.session, right(whole(one.entries)), *times, one.kind))
+    def _row(self, item: SessionListItem) -> TableRow:
+        mark = "▶" if item.session == self.state.session else ""
+        times = (format_time(item.last_ts)[:16], format_time(item.first_ts)[:16])
+        return TableRow(
+            key=item.session, cells=(mark, item.session, right_aligned(full_number(item.entries)), *times, item.kind)
+        )

@@ -1,4 +1,4 @@
-"""The transcript: every entry with where it is now; search it, jump in it, pin what must stay."""
+"""The transcript: every entry and where it is now; search, jump and pin."""
 
 from __future__ import annotations
 
@@ -33,100 +33,102 @@ class TranscriptView(BaseView):
     _words = ""
     _next: int | None = None
 
-    def body(self) -> ComposeResult:
-        """A field to search with, when it is wanted, and the list."""
+    def compose_body(self) -> ComposeResult:
+        """Yields a search field, hidden at first, and the list."""
         yield Input(placeholder="Search the transcript: Enter searches, Esc shows all entries again", id="words")
         yield EntryList(id="entries")
 
     def on_mount(self) -> None:
-        """The field waits."""
+        """Hides the search field."""
         self.query_one(Input).display = False
 
-    def main(self) -> str:
+    def main_selector(self) -> str:
         """The list."""
         return "#entries"
 
-    async def look(self) -> None:
-        """How long it is; the entries themselves are asked for when they come in sight."""
-        now = await self.here.look()
+    async def load_content(self) -> None:
+        """Loads the length; entries are loaded when they become visible."""
+        now = await self.state.load_session()
         entries = self.query_one(EntryList)
-        other = self._session != self.here.session
-        self._session = self.here.session
-        entries.open(now.entries if now else 0, anew=other)
-        if other:
+        is_other_session = self._session != self.state.session
+        self._session = self.state.session
+        entries.open(now.entries if now else 0, reset=is_other_session)
+        if is_other_session:
             self.query_one(Input).display = False
             self._words = ""
 
-    def blank(self) -> None:
-        """There is none."""
-        self.query_one(EntryList).open(0, anew=True)
+    def show_empty(self) -> None:
+        """Shows an empty list."""
+        self.query_one(EntryList).open(0, reset=True)
 
     def on_entry_list_missing(self, event: EntryList.Missing) -> None:
-        """A page is asked for."""
-        self.work(partial(self._load, event.first), f"page {event.first}")
+        """Loads a page."""
+        self.run_in_background(partial(self._load, event.first), f"page {event.first}")
 
     async def _load(self, first: int) -> None:
-        asked, entries = self.here.session, self.query_one(EntryList)
+        session, entries = self.state.session, self.query_one(EntryList)
         try:
-            page = await self.here.of_session(EntryPage, "transcript", limit=PAGE, from_=first)
+            page = await self.state.get_for_session(EntryPage, "transcript", limit=PAGE, from_=first)
         except RectoError:
             entries.forget(first)
             raise
-        if asked == self.here.session:
-            entries.give(first, page.entries)
+        if session == self.state.session:
+            entries.add_page(first, page.entries)
 
     def on_entry_list_opened(self, event: EntryList.Opened) -> None:
-        """All of one."""
+        """Shows the full entry."""
         self.app.post_message(ShowEntry(event.seq))
 
     def action_search(self) -> None:
-        """Asks for words."""
+        """Shows the search field."""
         field = self.query_one(Input)
         field.display = True
         field.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Looks for them."""
+        """Searches."""
         self._words = event.value.strip()
         self.query_one(EntryList).focus()
         if self._words:
-            self.query_one(EntryList).find(())
-            self.work(partial(self._search, None), "search")
+            self.query_one(EntryList).show_results(())
+            self.run_in_background(partial(self._search, None), "search")
         else:
             self.action_leave()
 
     def on_entry_list_near_end(self, event: EntryList.NearEnd) -> None:
-        """More of what is looked for."""
+        """Loads more results."""
         if self._words and self._next is not None:
-            self.work(partial(self._search, self._next), "search")
+            self.run_in_background(partial(self._search, self._next), "search")
 
     async def _search(self, start: int | None) -> None:
-        """The newest that say the words; a page may hold none and still have a next one."""
+        """Loads the newest matches; a page may be empty and still have a next one."""
         entries, self._next = self.query_one(EntryList), None
-        found = 0
+        count = 0
         while True:
-            self.trouble(f"Searching before entry {start} …" if start else "Searching …", bad=False)
-            page = await self.here.of_session(
+            self.show_message(f"Searching before entry {start} …" if start else "Searching …", bad=False)
+            page = await self.state.get_for_session(
                 EntryPage, "transcript", order="desc", limit=PAGE, q=self._words, from_=start
             )
-            entries.more(page.entries)
-            found += len(page.entries)
+            entries.add_results(page.entries)
+            count += len(page.entries)
             start = page.next
-            if start is None or found:
+            if start is None or count:
                 break
         self._next = start
         more = "; further down there may be more" if start else ""
-        self.trouble(f"{entries.count} entries say “{self._words}”, newest first{more}. Esc: all entries", bad=False)
+        self.show_message(
+            f"{entries.count} entries say “{self._words}”, newest first{more}. Esc: all entries", bad=False
+        )
 
     def action_leave(self) -> None:
-        """All entries again."""
+        """Shows all entries again."""
         entries = self.query_one(EntryList)
         if self._words or self.query_one(Input).display:
             self.workers.cancel_group(self, "search")
             self._words, self._next = "", None
             self.query_one(Input).display = False
-            entries.find(None)
-            self.trouble("")
+            entries.show_results(None)
+            self.show_message("")
         entries.focus()
 
     def action_jump(self) -> None:
@@ -139,11 +141,11 @@ class TranscriptView(BaseView):
             self.query_one(EntryList).jump(int(number))
 
     def action_pin(self) -> None:
-        """Keeps an entry in the prompt, or lets it leave again."""
+        """Pins or unpins the entry."""
         chosen = self.query_one(EntryList).chosen
         if chosen is not None and not self.refuse_without("change"):
             self.change(partial(self._pin, chosen.seq, pinned=chosen.pinned), "pin")
 
     async def _pin(self, seq: int, *, pinned: bool) -> None:
-        self.notify(await pin_or_unpin(self.here, seq, pinned=pinned), markup=False)
+        self.notify(await pin_or_unpin(self.state, seq, pinned=pinned), markup=False)
         self.app.post_message(Changed())

@@ -1,4 +1,4 @@
-"""The window: what the prompt is made of, against its budgets, and what is not in it."""
+"""The window: the components of the prompt against their budgets, and what is not in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from textual.widgets import DataTable, Static
 from recto.context.window.budget import ComponentUsage
 from recto.context.window.report import Report, TokenHolder
 from recto.tui.actions import pin_or_unpin
-from recto.tui.formatting import COMPONENTS, counted, right, share, shown, whole
+from recto.tui.formatting import COMPONENTS, full_number, percent, plural, right_aligned, safe_content
 from recto.tui.screens.base import BaseView
 from recto.tui.state import Changed, ShowEntry
 from recto.tui.widgets.prompt_map import PromptMap
@@ -26,7 +26,7 @@ _LEVELS = {"ok": ("", "green"), "warning": (" ▲ warning", "orange"), "violatio
 
 
 class WindowView(BaseView):
-    """The prompt, taken apart."""
+    """The prompt and its parts."""
 
     PLACE = "window"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -35,89 +35,100 @@ class WindowView(BaseView):
     ]
     AUTO_FOCUS = "Rows"
 
-    def body(self) -> ComposeResult:
-        """The map, its words, and the largest holders."""
+    def compose_body(self) -> ComposeResult:
+        """Yields the map, its legend, and the largest parts."""
         yield PromptMap(id="map")
         with VerticalScroll(id="parts", can_focus=False):
             yield Static(id="components", markup=False)
             yield Static(id="beside", markup=False)
-        yield Rows("largest", "role", right("tokens"), right("share"), "state", "tools", id="holders")
+        yield Rows("largest", "role", right_aligned("tokens"), right_aligned("share"), "state", "tools", id="holders")
 
-    def main(self) -> str:
-        """The holders."""
+    def main_selector(self) -> str:
+        """The largest parts."""
         return "#holders"
 
-    async def look(self) -> None:
-        """The report."""
-        report = await self.here.of_session(Report, "context")
+    async def load_content(self) -> None:
+        """Loads the report."""
+        report = await self.state.get_for_session(Report, "context")
         self.query_one(PromptMap).show(report)
         self.query_one("#components", Static).update(_components(report))
-        self.query_one("#beside", Static).update(_beside(report))
-        self.query_one(Rows).show(_row(one) for one in report.largest)
+        self.query_one("#beside", Static).update(_outside(report))
+        self.query_one(Rows).show(_row(holder) for holder in report.largest)
 
-    def blank(self) -> None:
-        """There is no prompt."""
+    def show_empty(self) -> None:
+        """Shows that there is no prompt."""
         self.query_one(PromptMap).show(None)
         self.query_one("#components", Static).update("")
         self.query_one("#beside", Static).update("")
         self.query_one(Rows).show(())
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """All of an entry."""
+        """Shows the full entry."""
         if str(event.row_key.value).isdecimal():
             self.app.post_message(ShowEntry(int(str(event.row_key.value))))
 
     def action_pin(self) -> None:
-        """Keeps an entry in the prompt, or lets it leave again."""
+        """Pins or unpins an entry."""
         rows = self.query_one(Rows)
         if rows.chosen.isdecimal() and not self.refuse_without("change"):
             pinned = rows.get_row(rows.chosen)[4].plain == "pinned"
             self.change(partial(self._pin, int(rows.chosen), pinned=pinned), "pin")
 
     async def _pin(self, seq: int, *, pinned: bool) -> None:
-        self.notify(await pin_or_unpin(self.here, seq, pinned=pinned), markup=False)
+        self.notify(await pin_or_unpin(self.state, seq, pinned=pinned), markup=False)
         self.app.post_message(Changed())
 
 
-def _row(one: TokenHolder) -> TableRow:
-    key = one.what if one.seq is None else str(one.seq)
-    name = one.what if one.seq is None else f"entry {one.seq:,}"
-    cells: list[str | Text] = [name, one.role, right(whole(one.tokens)), right(share(one.share, 1)), one.condition]
-    return TableRow(key=key, cells=[*cells, ", ".join(one.tools)])
+def _row(holder: TokenHolder) -> TableRow:
+    key = holder.what if holder.seq is None else str(holder.seq)
+    name = holder.what if holder.seq is None else f"entry {holder.seq:,}"
+    cells: list[str | Text] = [
+        name,
+        holder.role,
+        right_aligned(full_number(holder.tokens)),
+        right_aligned(percent(holder.share, 1)),
+        holder.condition,
+    ]
+    return TableRow(key=key, cells=[*cells, ", ".join(holder.tools)])
 
 
 def _components(report: Report) -> Content:
     head = f"  {'component':<11}{'tokens':>9}{'of window':>11}{'limit':>9}  "
-    lines = [_component(one, report.window) for one in report.components]
+    lines = [_component(usage, report.window) for usage in report.components]
     return Content("\n").join([Content.styled(head, "bold"), *lines])
 
 
-def _component(one: ComponentUsage, window: int) -> Content:
-    level, zone = _LEVELS["ok" if one.component == "reserve" else one.level]  # the reserve is full by its nature
-    filled = min(round(_BAR * one.used / max(one.hard, 1)), _BAR)
+def _component(usage: ComponentUsage, window: int) -> Content:
+    level, zone = _LEVELS["ok" if usage.component == "reserve" else usage.level]  # the output reserve is always full
+    filled = min(round(_BAR * usage.used / max(usage.hard, 1)), _BAR)
     return Content.assemble(
-        (f"{COMPONENTS[one.component]} ", f"bold $part-{one.component}"),
-        f"{one.component:<11}{whole(one.used):>9}{share(one.used / max(window, 1), 1):>11}{whole(one.hard):>9}  ",
-        ("█" * filled, f"$part-{one.component}"),
+        (f"{COMPONENTS[usage.component]} ", f"bold $part-{usage.component}"),
+        f"{usage.component:<11}{full_number(usage.used):>9}{percent(usage.used / max(window, 1), 1):>11}",
+        f"{full_number(usage.hard):>9}  ",
+        ("█" * filled, f"$part-{usage.component}"),
         ("░" * (_BAR - filled), "$text-muted"),
         (level, f"bold $zone-{zone}"),
     )
 
 
-def _beside(report: Report) -> Content:
-    """What the prompt is not made of, in sentences."""
+def _outside(report: Report) -> Content:
+    """Describes what is not in the prompt."""
     lines = [
-        f"{whole(report.tokens)} of {whole(report.room)} tokens, {counted(report.messages, 'message')}, "
-        f"{whole(report.protected_tokens)} tokens may not leave; {report.model or 'an unknown model'}"
+        f"{full_number(report.tokens)} of {full_number(report.room)} tokens, {plural(report.messages, 'message')}, "
+        f"{full_number(report.protected_tokens)} tokens may not leave; {report.model or 'an unknown model'}"
     ]
     if report.left_messages:
         where = f"entries {report.left_first:,}–{report.left_last:,}"
-        lines.append(f"{counted(report.left_messages, 'message')} left ({where}, {whole(report.left_tokens)} tokens)")
+        lines.append(
+            f"{plural(report.left_messages, 'message')} left ({where}, {full_number(report.left_tokens)} tokens)"
+        )
     if report.summary_tokens:
-        lines.append(f"{whole(report.summary_tokens)} tokens stand for what left")
+        lines.append(f"{full_number(report.summary_tokens)} tokens stand for what left")
     if report.recalled:
-        lines.append(f"{counted(len(report.recalled), 'message')} came back ({whole(report.recalled_tokens)} tokens)")
+        lines.append(
+            f"{plural(len(report.recalled), 'message')} came back ({full_number(report.recalled_tokens)} tokens)"
+        )
     if report.cache is not None:
-        lines.append(f"{share(report.cache.share)} of the prompt is unchanged from its beginning")
-    lines += [f"not in the prompt: {one}" for one in report.omitted]
-    return shown("\n".join(lines))
+        lines.append(f"{percent(report.cache.share)} of the prompt is unchanged from its beginning")
+    lines += [f"not in the prompt: {item}" for item in report.omitted]
+    return safe_content("\n".join(lines))

@@ -1,4 +1,4 @@
-"""What stands above every screen: which screens there are, and how full the prompt of the session is now."""
+"""The header of every screen: the menu, and how full the session's prompt is."""
 
 from __future__ import annotations
 
@@ -9,97 +9,109 @@ from textual.widget import Widget
 
 from recto.engine.views.models import SessionOverview
 from recto.text.unicode import one_line
-from recto.tui.formatting import counted, share, short, until
+from recto.tui.formatting import percent, plural, red_forecast, short_number
 from recto.tui.state import TuiState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MenuItem:
-    """One of the screens."""
+    """A screen in the menu."""
 
     key: str
     name: str
     title: str
     brief: str
-    """Its title where there is little room."""
-    about: str
+    """A shorter title for narrow terminals."""
+    description: str
 
 
 PLACES = (
-    MenuItem(key="1", name="chat", title="Chat", brief="Chat", about="Talk with the model"),
-    MenuItem(key="2", name="sessions", title="Sessions", brief="Sessions", about="Open a session, or begin one"),
-    MenuItem(key="3", name="timeline", title="Timeline", brief="Time", about="Tokens over time, zones, decisions"),
-    MenuItem(key="4", name="window", title="Window", brief="Window", about="What the prompt is made of"),
-    MenuItem(key="5", name="transcript", title="Transcript", brief="Entries", about="Every entry, and where it is now"),
+    MenuItem(key="1", name="chat", title="Chat", brief="Chat", description="Talk with the model"),
+    MenuItem(key="2", name="sessions", title="Sessions", brief="Sessions", description="Open a session, or begin one"),
     MenuItem(
-        key="6", name="recall", title="Recall", brief="Recall", about="Search what was said, and see why it is found"
+        key="3", name="timeline", title="Timeline", brief="Time", description="Tokens over time, zones, decisions"
     ),
-    MenuItem(key="7", name="decisions", title="Decisions", brief="Decisions", about="What left and why; undo and redo"),
-    MenuItem(key="8", name="health", title="Health", brief="Health", about="Alerts, trends, forecast"),
-    MenuItem(key="9", name="memory", title="Memory", brief="Memory", about="Approve or reject what may be remembered"),
-    MenuItem(key="0", name="notes", title="Notes", brief="Notes", about="Notes and checkpoints"),
+    MenuItem(key="4", name="window", title="Window", brief="Window", description="What the prompt is made of"),
+    MenuItem(
+        key="5", name="transcript", title="Transcript", brief="Entries", description="Every entry, and where it is now"
+    ),
+    MenuItem(
+        key="6",
+        name="recall",
+        title="Recall",
+        brief="Recall",
+        description="Search what was said, and see why it is found",
+    ),
+    MenuItem(
+        key="7", name="decisions", title="Decisions", brief="Decisions", description="What left and why; undo and redo"
+    ),
+    MenuItem(key="8", name="health", title="Health", brief="Health", description="Alerts, trends, forecast"),
+    MenuItem(
+        key="9", name="memory", title="Memory", brief="Memory", description="Approve or reject what may be remembered"
+    ),
+    MenuItem(key="0", name="notes", title="Notes", brief="Notes", description="Notes and checkpoints"),
 )
 
 
-_LEAST = 8
-"""Cells of the gauge's bar."""
+_MIN_BAR = 8
+"""Minimum cells of the gauge's bar."""
 
 
 class Menu(Widget, can_focus=False):
-    """The screens by their keys; the one that is shown stands out."""
+    """The screens by their keys; the current one is highlighted."""
 
-    def __init__(self, here: str) -> None:
+    def __init__(self, current: str) -> None:
         super().__init__()
-        self._here = here
+        self._current = current
 
     def render(self) -> Content:
-        """The longest form that fits."""
+        """Renders the longest form that fits."""
         forms = [
-            "  ".join(f"{one.key} {one.title}" for one in PLACES),
-            " ".join(f"{one.key}{one.brief}" for one in PLACES),
+            "  ".join(f"{item.key} {item.title}" for item in PLACES),
+            " ".join(f"{item.key}{item.brief}" for item in PLACES),
         ]
         width = self.size.width
         if len(forms[0]) <= width:
-            return Content("  ").join(self._part(one, f"{one.key} {one.title}", 2) for one in PLACES)
+            return Content("  ").join(self._part(item, f"{item.key} {item.title}", 2) for item in PLACES)
         if len(forms[1]) <= width:
-            return Content(" ").join(self._part(one, f"{one.key}{one.brief}", 1) for one in PLACES)
-        named = (f"{one.key} {one.title}" if one.name == self._here else one.key for one in PLACES)
-        return Content(" ").join(self._part(one, text, 1) for one, text in zip(PLACES, named, strict=True))
+            return Content(" ").join(self._part(item, f"{item.key}{item.brief}", 1) for item in PLACES)
+        labels = (f"{item.key} {item.title}" if item.name == self._current else item.key for item in PLACES)
+        return Content(" ").join(self._part(item, text, 1) for item, text in zip(PLACES, labels, strict=True))
 
-    def _part(self, one: MenuItem, text: str, key: int) -> Content:
-        if one.name == self._here:
+    def _part(self, item: MenuItem, text: str, key: int) -> Content:
+        if item.name == self._current:
             return Content.styled(text, "bold reverse")
         return Content.assemble((text[:key], "bold $text-accent"), text[key:])
 
 
 class WindowGauge(Widget, can_focus=False):
-    """The session, and how full its prompt is: a bar, the zone as a word and a colour, and where it is heading."""
+    """The session and how full its prompt is: a bar, the zone as word and colour, and the forecast."""
 
-    def __init__(self, here: TuiState) -> None:
+    def __init__(self, state: TuiState) -> None:
         super().__init__()
-        self._here = here
+        self._state = state
 
     def render(self) -> Content:
-        """One line; what matters least is left out first."""
-        width, now = self.size.width, self._here.now
-        name = one_line(self._here.session, max(width // 3, 12))
+        """Renders one line; the least important parts are dropped first."""
+        width, now = self.size.width, self._state.now
+        name = one_line(self._state.session, max(width // 3, 12))
         if now is None:
             return Content.assemble((name, "bold"), "  nothing was said in it yet")
         parts = _parts(now)
-        while len(parts) > 1 and len(name) + 4 + _LEAST + _width(parts) > width:
+        while len(parts) > 1 and len(name) + 4 + _MIN_BAR + _width(parts) > width:
             parts.pop()
         free = width - len(name) - 4 - _width(parts)
-        bar = _bar(now, min(free, 4 * _LEAST)) if free >= _LEAST else Content("")
+        bar = _bar(now, min(free, 4 * _MIN_BAR)) if free >= _MIN_BAR else Content("")
         return Content("  ").join(part for part in (Content.styled(name, "bold"), bar, *parts) if part)
 
 
 def _parts(now: SessionOverview) -> list[Content]:
     reading = now.reading
     return [
-        Content.assemble((f"{share(reading.utilization)} {reading.zone}", f"bold $zone-{reading.zone}")),
-        Content(f"{short(reading.tokens)}/{short(reading.room)}"),
-        Content(until(reading.turns_until_red)),
-        Content(f"{counted(now.left_messages, 'message')} left" if now.left_messages else "all in"),
+        Content.assemble((f"{percent(reading.utilization)} {reading.zone}", f"bold $zone-{reading.zone}")),
+        Content(f"{short_number(reading.tokens)}/{short_number(reading.room)}"),
+        Content(red_forecast(reading.turns_until_red)),
+        Content(f"{plural(now.left_messages, 'message')} left" if now.left_messages else "all in"),
     ]
 
 

@@ -1,7 +1,7 @@
-"""Where a piece of work stands, put together from facts, notes and files, and from what was set by hand.
+"""Builds checkpoints from facts, notes and files, and from what was set by hand.
 
-A subtask is done only where its list or somebody's hand says so: what is planned is never told as done, and what was
-done once stays told when a new list takes the place of the old one. Who saves it, and where, is not known here.
+A subtask is done only if a task list or a person says so: planned work is never reported as done, and finished work
+stays reported when a new list replaces the old one.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from recto.errors import InputError
 from recto.text.secrets import mask_secrets
 
 GOAL = 1_200
-"""Characters of the goal that are kept; the whole stands in its entry."""
+"""Characters of the goal that are stored; the full text is in its entry."""
 MOST = 60
-"""Items of each kind."""
-_SUBTASKS = 160
-_CARRIED = 40
-"""Subtasks of earlier lists that are still told as done."""
-_FILES = 20
-_CRITERIA = 8
+"""Maximum items of each kind."""
+_MAX_SUBTASKS = 160
+_MAX_CARRIED = 40
+"""Subtasks of earlier lists that are still reported as done."""
+_MAX_FILES = 20
+_MAX_CRITERIA = 8
 _STATUS: dict[str, Status] = {"in_progress": "in_progress", "completed": "done"}
-"""What a task list says; everything else is planned."""
-_WANTED = re.compile(
+"""Status words of task lists; everything else is planned."""
+_CRITERION = re.compile(
     r"\b(?:done when|finished when|success(?:ful)? (?:if|when|means|criteri)|acceptance|make sure|ensure|must pass"
     r"|should pass|until (?:all|every|the) |so that (?:all|every|the) \w+ (?:pass|work)|(?:tests?|checks?|build|suite)"
     r" (?:must |should |to )?(?:pass|be green|stay green|succeed)|at least \d|no more than \d|within \d)"
 )
-"""How people say when something is done."""
+"""Phrases that state when a task is done."""
 _ADDRESS = re.compile(r"(?<![\w.:/-])(\[?[A-Za-z0-9.:-]{1,253}\]?):(\d{1,5})(?![\w.:])")
 _T = TypeVar("_T")
 
@@ -61,7 +61,7 @@ def checkpoint_of(
     window: int,
     last: int,
 ) -> Checkpoint:
-    """The state of a task, from what is known of it."""
+    """Build the checkpoint of a task."""
     ordered = [fact for fact in by_priority(facts) if fact.open]
 
     def of(*kinds: FactKind) -> list[Fact]:
@@ -86,7 +86,7 @@ def checkpoint_of(
         window=window,
         last=last,
         goal=goal[:GOAL],
-        success_criteria=tuple(Item(text=said) for said in criteria_in(goal)),
+        success_criteria=tuple(Item(text=sentence) for sentence in criteria_in(goal)),
         constraints=(*items("constraint", "preference", "correction", "approval"), *noted("constraints"))[:MOST],
         subtasks=_listed(facts),
         decisions=tuple(decisions[:MOST]),
@@ -94,54 +94,56 @@ def checkpoint_of(
         promises=items("obligation")[:MOST],
         questions=items("question")[:MOST],
         learnings=noted("learnings")[:MOST],
-        files=tuple(file.path for file in newest[:_FILES]),
+        files=tuple(file.path for file in newest[:_MAX_FILES]),
         notes=tuple(notes),
     )
 
 
 def criteria_in(goal: str) -> list[str]:
-    """The sentences of a task that say when it is done."""
-    return [mask_secrets(said) for said in user_sentences(goal) if _WANTED.search(said.lower())][:_CRITERIA]
+    """Return the sentences of a task that state when it is done."""
+    return [mask_secrets(sentence) for sentence in user_sentences(goal) if _CRITERION.search(sentence.lower())][
+        :_MAX_CRITERIA
+    ]
 
 
-def carried(checkpoint: Checkpoint, before: Checkpoint | None) -> Checkpoint:
-    """The checkpoint with what the one before knew to be done, where a new list no longer tells it."""
-    if before is None:
+def carried(checkpoint: Checkpoint, previous: Checkpoint | None) -> Checkpoint:
+    """Add finished subtasks of the previous checkpoint that a new list no longer contains."""
+    if previous is None:
         return checkpoint
     listed = {fold_words(task.text) for task in checkpoint.subtasks}
-    done = [task for task in before.subtasks if task.status == "done" and fold_words(task.text) not in listed]
-    return replace(checkpoint, subtasks=(*done[-_CARRIED:], *checkpoint.subtasks)[-_SUBTASKS:])
+    done = [task for task in previous.subtasks if task.status == "done" and fold_words(task.text) not in listed]
+    return replace(checkpoint, subtasks=(*done[-_MAX_CARRIED:], *checkpoint.subtasks)[-_MAX_SUBTASKS:])
 
 
 def with_given(checkpoint: Checkpoint, given: ManualState) -> Checkpoint:
-    """The checkpoint with what was set by hand; of two words about one subtask the later one counts."""
+    """Apply what was set by hand; of two statements about one subtask the later one counts."""
     tasks = {fold_words(task.text): task for task in checkpoint.subtasks}
     for task in given.subtasks:
         known = tasks.get(fold_words(task.text))
         if known is None or task.seq >= known.seq:
             tasks[fold_words(task.text)] = replace(task, text=known.text if known else task.text)
-    over = {fold_words(one.text): one.seq for one in given.solved}
+    solved_at = {fold_words(one.text): one.seq for one in given.solved}
     issues = [
         issue
         for issue in _first((*given.issues, *checkpoint.open_issues), [i.error for i in given.issues])
-        if issue.seq > over.get(fold_words(issue.error), -1)
+        if issue.seq > solved_at.get(fold_words(issue.error), -1)
     ]
     return replace(
         checkpoint,
         goal=given.goal or checkpoint.goal,
         goal_seq=0 if given.goal else checkpoint.goal_seq,
         success_criteria=given.success_criteria or checkpoint.success_criteria,
-        constraints=_once((*checkpoint.constraints, *given.constraints), MOST),
-        subtasks=tuple(tasks.values())[:_SUBTASKS],
+        constraints=_unique((*checkpoint.constraints, *given.constraints), MOST),
+        subtasks=tuple(tasks.values())[:_MAX_SUBTASKS],
         open_issues=tuple(issues[:MOST]),
         decisions=(*given.decisions, *checkpoint.decisions)[:MOST],
-        learnings=_once((*given.learnings, *checkpoint.learnings), MOST),
+        learnings=_unique((*given.learnings, *checkpoint.learnings), MOST),
         given=given,
     )
 
 
 def changed(given: ManualState, changes: Changes, checkpoint: Checkpoint, seq: int) -> ManualState:
-    """What is set by hand after these changes, told in entry `seq`. Raises `InputError` for what cannot be meant."""
+    """Return the manual state after these changes, stated in entry `seq`. Raises `InputError` for invalid changes."""
     for text in _texts(changes):
         if not text.strip() or len(text) > MAX_NOTE_CHARS:
             raise InputError(
@@ -150,121 +152,124 @@ def changed(given: ManualState, changes: Changes, checkpoint: Checkpoint, seq: i
     for address in changes.services:
         address_in(address)
     tasks = {fold_words(task.text): task for task in given.subtasks}
-    meant: tuple[tuple[Status, tuple[str, ...]], ...] = (
+    by_status: tuple[tuple[Status, tuple[str, ...]], ...] = (
         ("planned", changes.plan),
         ("in_progress", changes.doing),
         ("done", changes.done),
     )
-    for status, texts in meant:
+    for status, texts in by_status:
         for text in texts:
             named = text if status == "planned" else _named(text, (*checkpoint.subtasks, *tasks.values()))
             tasks.pop(fold_words(named), None)
             tasks[fold_words(named)] = Subtask(text=mask_secrets(named), status=status, seq=seq)
-    again = {fold_words(text) for text in changes.issues}
-    before = tuple(one for one in given.solved if fold_words(one.text) not in again)
+    reopened = {fold_words(text) for text in changes.issues}
+    still_solved = tuple(one for one in given.solved if fold_words(one.text) not in reopened)
     solved = [_issue_named(text, checkpoint.open_issues) for text in changes.solved]
     return ManualState(
         goal=mask_secrets(changes.goal) or given.goal,
-        success_criteria=_said(changes.success_criteria, seq) or given.success_criteria,
+        success_criteria=_items_of(changes.success_criteria, seq) or given.success_criteria,
         constraints=given.constraints,
-        subtasks=tuple(tasks.values())[-_SUBTASKS:],
+        subtasks=tuple(tasks.values())[-_MAX_SUBTASKS:],
         issues=(*given.issues, *(Issue(error=mask_secrets(text), seq=seq, by="agent") for text in changes.issues))[
             -MOST:
         ],
-        solved=(*before, *(Item(text=text, seq=seq, by="agent") for text in solved))[-MOST:],
+        solved=(*still_solved, *(Item(text=text, seq=seq, by="agent") for text in solved))[-MOST:],
         decisions=(*(decision_in(mask_secrets(text), seq, "agent") for text in changes.decisions), *given.decisions)[
             :MOST
         ],
-        learnings=(*_said(changes.learnings, seq), *given.learnings)[:MOST],
+        learnings=(*_items_of(changes.learnings, seq), *given.learnings)[:MOST],
         services=tuple(dict.fromkeys((*given.services, *changes.services)))[-MOST:],
     )
 
 
 def taken_over(checkpoint: Checkpoint) -> ManualState:
-    """What a checkpoint of another transcript says, as something given: its entry numbers mean nothing here."""
+    """Convert a checkpoint of another transcript to manual state: its entry numbers do not apply here."""
     return ManualState(
         goal=checkpoint.goal,
-        success_criteria=tuple(replace(one, seq=0) for one in checkpoint.success_criteria),
-        constraints=tuple(replace(one, seq=0) for one in checkpoint.constraints),
-        subtasks=tuple(replace(one, seq=0) for one in checkpoint.subtasks),
-        issues=tuple(replace(one, seq=0) for one in checkpoint.open_issues),
-        decisions=tuple(replace(one, seq=0) for one in checkpoint.decisions),
-        learnings=tuple(replace(one, seq=0) for one in checkpoint.learnings),
+        success_criteria=tuple(replace(item, seq=0) for item in checkpoint.success_criteria),
+        constraints=tuple(replace(item, seq=0) for item in checkpoint.constraints),
+        subtasks=tuple(replace(item, seq=0) for item in checkpoint.subtasks),
+        issues=tuple(replace(item, seq=0) for item in checkpoint.open_issues),
+        decisions=tuple(replace(item, seq=0) for item in checkpoint.decisions),
+        learnings=tuple(replace(item, seq=0) for item in checkpoint.learnings),
         services=tuple(service.address for service in checkpoint.environment.services),
     )
 
 
-def services_in(notes: Iterable[Note], most: int = 8) -> list[str]:
-    """What notes say listens on this machine."""
-    found: dict[str, None] = {}
+def services_in(notes: Iterable[Note], limit: int = 8) -> list[str]:
+    """Return the local services that notes mention."""
+    services: dict[str, None] = {}
     for note in notes:
         for host, port in _ADDRESS.findall(note.text):
             if host.lower() in ("localhost", "127.0.0.1", "[::1]") and 0 < int(port) < 65_536:
-                found[f"{host.lower()}:{int(port)}"] = None
-    return list(found)[-most:]
+                services[f"{host.lower()}:{int(port)}"] = None
+    return list(services)[-limit:]
 
 
 def address_in(text: str) -> tuple[str, int]:
-    """Host and port of a service. Raises `InputError` for everything else."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found[2]) < 65_536:
+    """Parse host and port of a service. Raises `InputError` for anything else."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match[2]) < 65_536:
         raise InputError(f"{text!r:.80} is not a service; one looks like localhost:5432. Nothing was stored.")
-    return found[1].strip("[]").lower(), int(found[2])
+    return match[1].strip("[]").lower(), int(match[2])
 
 
 def _listed(facts: Sequence[Fact]) -> tuple[Subtask, ...]:
     tasks = [fact for fact in facts if fact.kind == "progress"]
     return tuple(
-        Subtask(text=fact.text, status=_STATUS.get(fact.about, "planned"), seq=fact.seq) for fact in tasks[:_SUBTASKS]
+        Subtask(text=fact.text, status=_STATUS.get(fact.about, "planned"), seq=fact.seq)
+        for fact in tasks[:_MAX_SUBTASKS]
     )
 
 
 def _named(text: str, subtasks: Sequence[Subtask]) -> str:
-    """The subtask that is meant: the one with these words, or the only one that has them in it."""
+    """The subtask that a text refers to: the one with the same words, or the only one that contains them."""
     words = fold_words(text)
     if any(fold_words(task.text) == words for task in subtasks):
         return text
-    found = {fold_words(task.text): task.text for task in subtasks if words and words in fold_words(task.text)}
-    within = list(found.values())
-    if len(within) > 1:
-        raise InputError(f"several subtasks say '{text[:80]}': {'; '.join(one[:80] for one in within[:5])}. Say more.")
-    return within[0] if within else text
+    matches = {fold_words(task.text): task.text for task in subtasks if words and words in fold_words(task.text)}
+    texts = list(matches.values())
+    if len(texts) > 1:
+        raise InputError(
+            f"several subtasks say '{text[:80]}': {'; '.join(other[:80] for other in texts[:5])}. Say more."
+        )
+    return texts[0] if texts else text
 
 
 def _issue_named(text: str, issues: Sequence[Issue]) -> str:
     words = fold_words(text)
-    within = [issue.error for issue in issues if words and words in fold_words(issue.error)]
-    if not within:
+    matches = [issue.error for issue in issues if words and words in fold_words(issue.error)]
+    if not matches:
         raise InputError(f"no open issue says '{text[:80]}'. Nothing was stored.")
-    return within[0]
+    return matches[0]
 
 
 def _texts(changes: Changes) -> list[str]:
-    several = (
+    groups = (
         changes.success_criteria, changes.plan, changes.doing, changes.done, changes.issues, changes.solved,
         changes.decisions, changes.learnings, changes.services,
     )  # fmt: skip
-    return [text for texts in several for text in texts] + ([changes.goal] if changes.goal else [])
+    return [text for texts in groups for text in texts] + ([changes.goal] if changes.goal else [])
 
 
-def _said(texts: Iterable[str], seq: int) -> tuple[Item, ...]:
+def _items_of(texts: Iterable[str], seq: int) -> tuple[Item, ...]:
     return tuple(Item(text=mask_secrets(text), seq=seq, by="agent") for text in texts)
 
 
-def _once(items: Iterable[Item], most: int) -> tuple[Item, ...]:
-    found: dict[str, Item] = {}
+def _unique(items: Iterable[Item], limit: int) -> tuple[Item, ...]:
+    unique: dict[str, Item] = {}
     for item in items:
-        found.setdefault(fold_words(item.text), item)
-    return tuple(found.values())[:most]
+        unique.setdefault(fold_words(item.text), item)
+    return tuple(unique.values())[:limit]
 
 
 def _first(issues: Sequence[Issue], first: Sequence[str]) -> list[Issue]:
-    """Each issue once; those that were named by hand come first."""
-    found: dict[str, Issue] = {}
+    """Each issue once; those named by hand come first."""
+    unique: dict[str, Issue] = {}
     for issue in issues:
-        found.setdefault(fold_words(issue.error), issue)
+        unique.setdefault(fold_words(issue.error), issue)
     named = {fold_words(error) for error in first}
-    return sorted(found.values(), key=lambda issue: fold_words(issue.error) not in named)
+    return sorted(unique.values(), key=lambda issue: fold_words(issue.error) not in named)
 
 
 def _speaker(fact: Fact) -> Speaker:

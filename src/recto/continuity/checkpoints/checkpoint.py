@@ -1,7 +1,7 @@
-"""The state of a task as values: what a checkpoint holds, and what may be set in it by hand. Nothing is decided.
+"""The state of a task as values: what a checkpoint holds, and what may be set in it by hand.
 
-Everything that was said stands in the words in which it was said, with its entry. What was set by hand is marked as
-such and never passes for the user's words.
+Statements are quoted verbatim, with their entry. What was set by hand is marked as such and never passes for the user's
+words. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -19,102 +19,102 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRules:
-    """When checkpoints are written, where they are kept, and what is looked at for them."""
+    """When checkpoints are written, where they are stored, and what is probed for them."""
 
     folder: str = ""
-    """Where checkpoints are kept as files too; empty: nowhere."""
+    """Folder in which checkpoints are also written as files; empty: none."""
     milestones: bool = False
-    """Whether one is written when a subtask is done, something is decided or the work is blocked."""
+    """Whether a checkpoint is written when a subtask is done, a decision is made or the work is blocked."""
     environment: bool = False
-    """Whether the directory, git, files and services are looked at."""
+    """Whether the directory, git, files and services are probed."""
     directory: str = ""
-    """Where the work is done; empty: the current folder of the process."""
+    """The working directory; empty: that of the process."""
     hosts: tuple[str, ...] = LOOPBACK
-    """Hosts whose services may be asked whether they answer."""
+    """Hosts whose services may be probed."""
     resume_tokens: int = 1_500
-    """What the first page of a new window may have."""
+    """Maximum length of the first page of a new window."""
 
 
 SCHEMA = 1
-"""The number of this form; a higher one is of a newer Recto."""
+"""Version of this schema; a higher one was written by a newer Recto."""
 Status = Literal["planned", "in_progress", "done"]
 Speaker = Literal["system", "user", "assistant", "tool", "agent"]
-"""Who said it; `agent` where it was written down or set by hand."""
+"""Who said it; `agent` if it was noted or set by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """Something that was said, verbatim."""
+    """A statement, verbatim."""
 
     text: str
     seq: int = 0
-    """The entry it stands in; 0 where it stands in none of this transcript."""
+    """Its entry; 0 if it is not in this transcript."""
     by: Speaker = "user"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subtask:
-    """A part of the work, and how far it is."""
+    """A part of the work and its status."""
 
     text: str
     status: Status
     seq: int = 0
-    """The entry that says so."""
+    """The entry that states it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDecision:
-    """What was decided."""
+    """A decision."""
 
     decision: str
     rationale: str = ""
-    """Why, as far as the wording tells."""
+    """The reason, as far as the wording states it."""
     alternatives: tuple[str, ...] = ()
-    """What was decided against, as far as the wording tells."""
+    """The rejected alternatives, as far as the wording states them."""
     seq: int = 0
     by: Speaker = "assistant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """Something that is broken and not mended."""
+    """An unresolved problem."""
 
     error: str
     reproduction: str = ""
-    """The call that shows it; empty where nobody knows."""
+    """The call that shows it; empty if unknown."""
     seq: int = 0
     by: Speaker = "tool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
-    """A file as it was."""
+    """The recorded state of a file."""
 
     path: str
-    """Below the directory."""
+    """Relative to the directory."""
     size: int
     modified: int
     """Microseconds since 1970."""
     digest: str = ""
-    """SHA-256 of what it held; empty where it was too large to read."""
+    """SHA-256 of the content; empty if the file was too large to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Something that listens."""
+    """A network service."""
 
     address: str
     """`host:port`."""
     alive: bool
-    """Whether it answered when it was looked at."""
+    """Whether it answered when it was probed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Where the work is done, as it was found."""
+    """The recorded state of the working environment."""
 
     directory: str = ""
-    """Empty where nobody looked."""
+    """Empty if it was not probed."""
     branch: str = ""
     head: str = ""
     """The commit; empty outside of git."""
@@ -122,23 +122,23 @@ class Environment:
     """Files that differ from it."""
     paths: tuple[FileState, ...] = ()
     missing: tuple[str, ...] = ()
-    """Paths that were looked for and are not there."""
+    """Paths that were probed and do not exist."""
     services: tuple[Service, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualState:
-    """What was set by hand, or taken over from a checkpoint of another transcript. It stays until it is set again."""
+    """State set by hand, or imported from a checkpoint of another transcript. It applies until it is set again."""
 
     goal: str = ""
     success_criteria: tuple[Item, ...] = ()
     constraints: tuple[Item, ...] = ()
-    """Only taken over, never set: what holds is said by people, in the transcript."""
+    """Only imported, never set: constraints are stated by people in the transcript."""
     subtasks: tuple[Subtask, ...] = ()
-    """Each with the entry after which it was set: what the task list says later counts more."""
+    """Each with the entry after which it was set; later statements of the task list take precedence."""
     issues: tuple[Issue, ...] = ()
     solved: tuple[Item, ...] = ()
-    """Issues that are over, with the entry after which that was said."""
+    """Solved issues, with the entry after which that was stated."""
     decisions: tuple[TaskDecision, ...] = ()
     learnings: tuple[Item, ...] = ()
     services: tuple[str, ...] = ()
@@ -146,21 +146,21 @@ class ManualState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What somebody sets in a checkpoint. What is empty is left as it is."""
+    """Changes to a checkpoint made by hand. Empty fields are unchanged."""
 
     goal: str = ""
     success_criteria: tuple[str, ...] = ()
     plan: tuple[str, ...] = ()
-    """Subtasks that are planned."""
+    """Planned subtasks."""
     doing: tuple[str, ...] = ()
-    """Subtasks that are worked on; the last is the current one."""
+    """Subtasks in progress; the last is the current one."""
     done: tuple[str, ...] = ()
     issues: tuple[str, ...] = ()
     solved: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
     learnings: tuple[str, ...] = ()
     services: tuple[str, ...] = ()
-    """`host:port` of what has to listen for the work to go on."""
+    """`host:port` of services that the work needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,16 +170,16 @@ class Checkpoint:
     schema: int = SCHEMA
     session: str = ""
     version: int
-    """Counts up in a session."""
+    """Increases within a session."""
     window: int
-    """How often the window was made anew; never goes back."""
+    """Number of the window; never decreases."""
     last: int
-    """The last entry it knows of."""
+    """The last entry it covers."""
     reason: str = ""
     """Why it was written."""
     goal: str
     goal_seq: int = 0
-    """The entry with the whole of it."""
+    """The entry with the full goal."""
     success_criteria: tuple[Item, ...] = ()
     constraints: tuple[Item, ...] = ()
     """What the user wants, does not want, corrected and agreed to."""
@@ -187,40 +187,40 @@ class Checkpoint:
     decisions: tuple[TaskDecision, ...] = ()
     open_issues: tuple[Issue, ...] = ()
     promises: tuple[Item, ...] = ()
-    """What was promised or left for later."""
+    """What was promised or postponed."""
     questions: tuple[Item, ...] = ()
     learnings: tuple[Item, ...] = ()
     environment: Environment = field(default_factory=Environment)
     files: tuple[str, ...] = ()
-    """Files that were worked with, the most important first."""
+    """Files that were worked on, the most important first."""
     notes: tuple[Note, ...] = ()
     summary: str = ""
-    """Where the summary of what left the window can be read."""
+    """Pointer to the summary of what was evicted."""
     given: ManualState = field(default_factory=ManualState)
 
     @property
     def current(self) -> Subtask | None:
-        """What is worked on: what was begun last; where nothing is begun, what is planned first."""
-        begun = [task for task in self.subtasks if task.status == "in_progress"]
-        if begun:
-            return max(begun, key=lambda task: task.seq)
+        """The current subtask: the one started last, else the first planned one."""
+        started = [task for task in self.subtasks if task.status == "in_progress"]
+        if started:
+            return max(started, key=lambda task: task.seq)
         return next((task for task in self.subtasks if task.status == "planned"), None)
 
     def to_json(self) -> dict[str, Any]:
-        """As an event and a file keep it; `current` is told for readers."""
+        """The stored form, as event and file; `current` is added for readers."""
         return asdict(self) | {"current": self.current.text if self.current else ""}
 
 
 def changes_given(given: Mapping[str, str | Sequence[str]]) -> Changes | None:
-    """What is set in a checkpoint, as it was given: a text, or several."""
-    known = [one.name for one in fields(Changes)]
+    """Validate changes to a checkpoint: each value is a text, or several."""
+    known = [item.name for item in fields(Changes)]
     for name, value in given.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean '{near[0]}'?" if near else f"; it has {', '.join(known)}"
             raise InputError(f"a checkpoint has no '{name}' that can be set{hint}")
-        several = [value] if isinstance(value, str) else list(value)
-        if not all(isinstance(one, str) for one in several) or (name == "goal" and len(several) != 1):
+        values = [value] if isinstance(value, str) else list(value)
+        if not all(isinstance(text, str) for text in values) or (name == "goal" and len(values) != 1):
             raise InputError(f"'{name}' of a checkpoint is text")
     if not given:
         return None

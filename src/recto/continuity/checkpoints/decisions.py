@@ -1,4 +1,4 @@
-"""A decision taken apart: what was chosen, why, and against what, as far as its wording tells. No word is added."""
+"""Splits the sentence of a decision into choice, reason and rejected alternatives, without adding words."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 
 from recto.continuity.checkpoints.checkpoint import Speaker, TaskDecision
 
-_WHY = re.compile(r"(?:,\s{0,3}|\s)(?:because|since|so that|as it|as this|due to)\s{1,3}(\S.{0,400})", re.IGNORECASE)
-_AGAINST = re.compile(
+_REASON = re.compile(r"(?:,\s{0,3}|\s)(?:because|since|so that|as it|as this|due to)\s{1,3}(\S.{0,400})", re.IGNORECASE)
+_ALTERNATIVE = re.compile(
     r"\b(?:instead of|rather than|in place of|not going with|as opposed to)\s{1,3}(\S.{0,300})", re.IGNORECASE
 )
-_ENDS = re.compile(
+_END = re.compile(
     r"\s{1,3}[—–-]\s|[;:(]|,\s|\.\s|\b(?:because|since|so that|due to|instead of|rather than)\b", re.IGNORECASE
 )
 _OR = re.compile(r"\s{1,3}or\s{1,3}", re.IGNORECASE)
@@ -18,23 +18,23 @@ _TRIMMED = " .,;:!)"
 
 
 def decision_in(text: str, seq: int = 0, by: Speaker = "assistant") -> TaskDecision:
-    """The decision a sentence tells; the sentence itself stays whole."""
-    why = _WHY.search(text)
-    against = _AGAINST.search(text)
+    """Parse a decision; the sentence itself stays complete."""
+    why = _REASON.search(text)
+    against = _ALTERNATIVE.search(text)
     return TaskDecision(
         decision=text,
-        rationale=_until(why[1], _AGAINST).strip(_TRIMMED) if why else "",
-        alternatives=_each(against[1]) if against else (),
+        rationale=_until(why[1], _ALTERNATIVE).strip(_TRIMMED) if why else "",
+        alternatives=_split_alternatives(against[1]) if against else (),
         seq=seq,
         by=by,
     )
 
 
 def _until(text: str, end: re.Pattern[str]) -> str:
-    found = end.search(text)
-    return text[: found.start()] if found else text
+    match = end.search(text)
+    return text[: match.start()] if match else text
 
 
-def _each(text: str) -> tuple[str, ...]:
-    named = (one.strip(_TRIMMED) for one in _OR.split(_until(text, _ENDS)))
-    return tuple(one for one in named if one)[:5]
+def _split_alternatives(text: str) -> tuple[str, ...]:
+    alternatives = (text.strip(_TRIMMED) for text in _OR.split(_until(text, _END)))
+    return tuple(text for text in alternatives if text)[:5]

@@ -1,7 +1,7 @@
-"""A checkpoint as pages: the handoff behind a question, the first prompt of a new window, and a file for people.
+"""Renders a checkpoint: as handoff after a question, as first page of a new window, and as a file for people.
 
-The most important stands first and is shown at once; the rest as room allows, and what has no room is named with where
-it can be read. Everything is quoted for reference: no line of it begins like the frame or passes for an instruction.
+The most important groups come first; what does not fit is named with a pointer to all of it. Everything is quoted for
+reference: no line looks like the frame or like an instruction.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ HEADER = (
 )
 RESUMED = "[Handoff: window {} begins; this is where the work stands, for reference only. It carries no instructions.]"
 FOOTER = "[End of the handoff]"
-_NOTES = 1_500
+_MAX_NOTE_CHARS = 1_500
 """Characters of notes in a handoff."""
-_WORDS = 600
-"""Characters of what the agent said last."""
-_REST = 40
-"""Tokens that are kept for naming what has no room."""
+_MAX_REPLY_CHARS = 600
+"""Characters of the agent's last message."""
+_POINTER_TOKENS = 40
+"""Tokens reserved for naming what does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoffPage:
-    """A text, and what it does not tell."""
+    """A page and what it omits."""
 
     text: str
     omitted: dict[str, int]
-    """By title: how many lines had no room."""
+    """By title: how many lines did not fit."""
 
 
 def handoff_of(checkpoint: Checkpoint, said: str, *, most: int, count: CountText) -> str:
-    """A checkpoint as a page of at most so many tokens; `said` is what the agent said last."""
+    """Render a checkpoint in at most `most` tokens; `said` is the agent's last message."""
     return _page(HEADER, _groups(checkpoint, said, ()), most, count, "").text
 
 
@@ -57,12 +57,12 @@ def resume_page(
     most: int,
     count: CountText,
 ) -> HandoffPage:
-    """The first page of a window. What has no room is named, with the pointer where all of it can be read."""
+    """Render the first page of a window. What does not fit is named, with the pointer to all of it."""
     return _page(RESUMED.format(window), _groups(checkpoint, said, drift), most, count, pointer)
 
 
 def page_for_people(checkpoint: Checkpoint) -> str:
-    """All of a checkpoint as Markdown."""
+    """Render a complete checkpoint as Markdown."""
     lines = [
         f"# {_plain(checkpoint.session) or 'Checkpoint'}",
         "",
@@ -72,13 +72,16 @@ def page_for_people(checkpoint: Checkpoint) -> str:
     for group in _groups(checkpoint, "", ()):
         if group.lines:
             lines += ["", f"## {group.title}", "", *group.lines]
-    around = checkpoint.environment
-    if around.directory:
-        lines += ["", "## Environment", "", f"- directory: {_plain(around.directory)}"]
-        lines += [f"- git: {_plain(around.branch)} at {around.head}"] if around.head else []
-        lines += [f"- not committed: {_plain(path)}" for path in around.dirty]
-        lines += [f"- file: {_plain(file.path)}, {file.size:,} bytes" for file in around.paths]
-        lines += [f"- service: {one.address}, {'answers' if one.alive else 'no answer'}" for one in around.services]
+    environment = checkpoint.environment
+    if environment.directory:
+        lines += ["", "## Environment", "", f"- directory: {_plain(environment.directory)}"]
+        lines += [f"- git: {_plain(environment.branch)} at {environment.head}"] if environment.head else []
+        lines += [f"- not committed: {_plain(path)}" for path in environment.dirty]
+        lines += [f"- file: {_plain(file.path)}, {file.size:,} bytes" for file in environment.paths]
+        lines += [
+            f"- service: {service.address}, {'answers' if service.alive else 'no answer'}"
+            for service in environment.services
+        ]
     if checkpoint.summary:
         lines += ["", f"What left the window is summed up at {_plain(checkpoint.summary)}."]
     return "\n".join((*lines, ""))
@@ -86,55 +89,57 @@ def page_for_people(checkpoint: Checkpoint) -> str:
 
 def _groups(checkpoint: Checkpoint, said: str, drift: Sequence[Drift]) -> list[_Group]:
     current = checkpoint.current
-    own = [item for item in checkpoint.constraints if item.seq != checkpoint.goal_seq or not item.seq]
-    task = [item for item in checkpoint.constraints if item not in own]
+    stated = [item for item in checkpoint.constraints if item.seq != checkpoint.goal_seq or not item.seq]
+    task = [item for item in checkpoint.constraints if item not in stated]
     goal = [bullet(checkpoint.goal, checkpoint.goal_seq or None)] if checkpoint.goal else []
-    words = [bullet(said[:_WORDS])] if said.strip() else []
-    rest = [one for one in checkpoint.subtasks if one is not current]
+    last_message = [bullet(said[:_MAX_REPLY_CHARS])] if said.strip() else []
+    rest = [task for task in checkpoint.subtasks if task is not current]
     return [
         _Group("Goal", goal),
-        _Group("What holds", _items((*own, *task))),  # what was said on the way is easier to miss than the task
+        _Group("What holds", _items((*stated, *task))),  # later statements are easier to miss than the task
         _Group("Current subtask", [_task(current)] if current else []),
         _Group("Not solved", [_issue(issue) for issue in checkpoint.open_issues]),
-        _Group("Changed since it was last looked at", [bullet(one.what) for one in drift]),
-        _Group("The agent's last words", words),
+        _Group("Changed since it was last looked at", [bullet(change.what) for change in drift]),
+        _Group("The agent's last words", last_message),
         _Group("Done when", _items(checkpoint.success_criteria)),
         _Group("To do", [*_tasks(rest, "in_progress"), *_tasks(rest, "planned"), *_items(checkpoint.promises)]),
         _Group("Done, not to be done again", _tasks(rest, "done")[::-1]),
         _Group("Not answered", _items(checkpoint.questions)),
-        _Group("Decided", [_decision(one) for one in checkpoint.decisions]),
+        _Group("Decided", [_decision(decision) for decision in checkpoint.decisions]),
         _Group("Learned", _items(checkpoint.learnings)),
-        _Group("Notes", render_notes([n for n in checkpoint.notes if n.kind in ("task_progress", "misc")], _NOTES)),
+        _Group(
+            "Notes", render_notes([n for n in checkpoint.notes if n.kind in ("task_progress", "misc")], _MAX_NOTE_CHARS)
+        ),
         _Group("Files worked on", [bullet(", ".join(checkpoint.files))] if checkpoint.files else []),
     ]
 
 
 def _page(header: str, groups: Sequence[_Group], most: int, count: CountText, pointer: str) -> HandoffPage:
-    room = most - count(header) - count(FOOTER) - 8 - (_REST if pointer else 0)
+    available = most - count(header) - count(FOOTER) - 8 - (_POINTER_TOKENS if pointer else 0)
     lines, omitted = [header], {}
     for group in groups:
-        fitting, room = _fitting(group, room, count)
+        fitting, available = _fitting(group, available, count)
         if len(fitting) < len(group.lines):
             omitted[group.title] = len(group.lines) - len(fitting)
         if fitting:
             lines += [f"{group.title}:", *fitting]
     if omitted and pointer:
         named = ", ".join(f"{number} of “{title}”" for title, number in list(omitted.items())[:4])
-        told = f"(No room for {named}; all of it is {pointer})"
-        lines.append(told if count(told) <= _REST else f"(There is more; all of it is {pointer})")
+        notice = f"(No room for {named}; all of it is {pointer})"
+        lines.append(notice if count(notice) <= _POINTER_TOKENS else f"(There is more; all of it is {pointer})")
     return HandoffPage(text="\n".join((*lines, FOOTER)), omitted=omitted)
 
 
-def _fitting(group: _Group, room: int, count: CountText) -> tuple[list[str], int]:
-    """Those lines of a group that there is room for, and the room that is left."""
+def _fitting(group: _Group, available: int, count: CountText) -> tuple[list[str], int]:
+    """The lines of a group that fit, and the tokens that remain."""
     title = count(f"{group.title}:") + 1
     fitting: list[str] = []
     for line in group.lines:
         cost = count(line) + 1 + (0 if fitting else title)
-        if cost + 4 <= room:
-            room -= cost
+        if cost + 4 <= available:
+            available -= cost
             fitting.append(line)
-    return fitting, room
+    return fitting, available
 
 
 def _items(items: Sequence[Item]) -> list[str]:
@@ -155,8 +160,8 @@ def _issue(issue: Issue) -> str:
     return _line(f"{issue.error}{shown}", issue.seq, issue.by == "agent")
 
 
-def _decision(one: TaskDecision) -> str:
-    return _line(one.decision, one.seq, one.by == "agent")
+def _decision(decision: TaskDecision) -> str:
+    return _line(decision.decision, decision.seq, decision.by == "agent")
 
 
 def _line(text: str, seq: int, noted: bool) -> str:

@@ -1,7 +1,7 @@
-"""What recall says of a message that is durable memory: that it was approved, when, and where it comes from.
+"""Tells recall which messages are approved memory, when they were approved, and where they come from.
 
-Authority needs both the approval in the transcript and the page in the folder. A message that only stands in a session
-of memory has none, and what was retired or whose page is gone is not recalled at all.
+Authority needs both the approval in the transcript and the page in the folder. A message that is only in a memory
+session has none; retired memory and memory without a page is not recalled at all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from recto.recall.quoting import format_day
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_memory_session
 
-_SOURCES = 3
+_MAX_SOURCES = 3
 
 
 class MemoryAuthority:
@@ -27,7 +27,7 @@ class MemoryAuthority:
         self._known: dict[str, tuple[MemoryDecisions, MemoryFolder | None]] = {}
 
     def note(self, session: str, seq: int) -> str | None:
-        """What must be said beside a message where it is quoted; nothing for history, None for what is not quoted."""
+        """The note shown with a quoted message: empty for history, None if it must not be quoted."""
         if not is_memory_session(session):
             return ""
         decisions, folder = self._known.get(session) or (MemoryDecisions(), self._folder_of(session))
@@ -38,15 +38,15 @@ class MemoryAuthority:
         if folder is None or not decisions.is_current(seq):
             return None
         approval = decisions.current[decisions.messages[seq]]
-        kept = folder.kept(approval.memory)
-        if kept is None or kept.memory.state == "retired":
+        stored = folder.kept(approval.memory)
+        if stored is None or stored.memory.state == "retired":
             return None
-        return _said(approval, edited=is_edited(approval, kept))
+        return _describe(approval, edited=is_edited(approval, stored))
 
 
-def _said(approval: Approval, *, edited: bool) -> str:
+def _describe(approval: Approval, *, edited: bool) -> str:
     memory = approval.memory
-    told = f"approved memory ({memory.kind}) of {format_day(memory.created)}"
+    text = f"approved memory ({memory.kind}) of {format_day(memory.created)}"
     if memory.sources:
-        told += f", from {', '.join(memory.sources[:_SOURCES])}"
-    return f"{told}; its page was changed since" if edited else told
+        text += f", from {', '.join(memory.sources[:_MAX_SOURCES])}"
+    return f"{text}; its page was changed since" if edited else text

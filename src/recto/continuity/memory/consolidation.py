@@ -1,8 +1,8 @@
-"""Consolidation: a review of finished history that proposes durable memory, ages what there is, and checks recall.
+"""Consolidation: reviews finished history, proposes durable memory, ages existing memory, and probes recall.
 
-Everything it finds is a proposal. A rule approves only where the settings allow a kind, and then only what a user typed
-in their own words. How far each session was reviewed is kept, so a cycle that was killed goes on where it ended. A dry
-run writes nothing at all.
+Every result is a proposal. A rule approves only kinds that the settings allow, and only what a user typed in their own
+words. The review position is stored per session, so an interrupted cycle continues where it ended. A dry run writes
+nothing.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 RULE = "rule"
 _HOUR = 3_600_000_000
-_MOST_HELD, _MOST_OPEN = 30, 15
-_LONGEST_LINE = 300
-_LEFT_OUT = "[secret left out: "
-"""What the ledger puts in the place of a secret."""
+_MAX_FACTS, _MAX_OPEN = 30, 15
+_MAX_LINE = 300
+_MASK_PREFIX = "[secret left out: "
+"""How the ledger marks a masked secret."""
 
 
 @dataclass(slots=True)
@@ -44,32 +44,32 @@ class Cycle:
 
     dry_run: bool
     sessions: dict[str, int] = field(default_factory=dict)
-    """Entries that were reviewed of each session."""
+    """Entries reviewed per session."""
     proposed: list[Proposal] = field(default_factory=list)
     approved: list[str] = field(default_factory=list)
-    """Proposals that a rule approved."""
+    """Proposals approved by a rule."""
     known: int = 0
-    """Things that were found and are remembered already."""
+    """Candidates that are remembered already."""
     refused: list[str] = field(default_factory=list)
-    """Why something that was found cannot become memory."""
+    """Why candidates cannot become memory."""
     retired: list[str] = field(default_factory=list)
     health: dict[str, RecallHealth] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    """What did not work; the rest was done."""
+    """Failures; everything else was done."""
     journal: str = ""
     handoff: str = ""
     held: list[tuple[str, Fact]] = field(default_factory=list)
-    """What is open at the end of each session."""
+    """Open facts at the end of each session."""
 
     @property
     def share(self) -> float | None:
-        """Of the held-out questions, how many recall answered; None where none was asked."""
+        """Share of held-out questions that recall answered; None if there were none."""
         asked = sum(one.asked for one in self.health.values())
         return sum(one.found for one in self.health.values()) / asked if asked else None
 
 
 class Consolidator:
-    """Reviews sessions of one agent."""
+    """Reviews the sessions of one agent."""
 
     def __init__(
         self,
@@ -83,28 +83,28 @@ class Consolidator:
         self._recall_of = recall_of
 
     def is_due(self) -> bool:
-        """Whether the settings' time has passed since the last cycle; never, where they name none."""
+        """Whether the configured interval has passed since the last cycle; never if none is configured."""
         every = self.memories.rules.every_hours
         return every > 0 and self.memories.clock.now() - self.memories.decisions.last_cycle >= every * _HOUR
 
     def waiting(self, session: str) -> int:
-        """Entries of a session that a cycle would review."""
+        """Number of entries of a session that a cycle would review."""
         cursor = self.memories.decisions.cursors.get(session, Cursor())
         return max(finished(self.memories.store, session) - cursor.upto, 0)
 
     def run(
         self, sessions: Iterable[str], *, dry_run: bool = False, advance: Callable[[int], None] = lambda by: None
     ) -> Cycle:
-        """One cycle over these sessions."""
+        """Run one cycle over these sessions."""
         cycle = Cycle(dry_run=dry_run)
-        reviewed = [one for one in dict.fromkeys(sessions) if not is_memory_session(one)]
+        reviewed = [session for session in dict.fromkeys(sessions) if not is_memory_session(session)]
         if not dry_run:
             self.memories.reconcile()
         questions = {}
         for session in reviewed:
             told = []
             for review in self._reviews(session, advance):
-                self._take(review, cycle)
+                self._propose_from(review, cycle)
                 told += review.told
             questions[session] = held_out(told)
         self._merge(cycle)
@@ -120,34 +120,36 @@ class Consolidator:
         cursor = self.memories.decisions.cursors.get(session, Cursor())
         return reviews(self.memories.store, session, cursor, self._model, advance)
 
-    def _take(self, review: Review, cycle: Cycle) -> None:
-        """Proposes what a stretch gave, counts what was made use of in it, and keeps how far it went."""
-        made: list[Proposal] = []
+    def _propose_from(self, review: Review, cycle: Cycle) -> None:
+        """Propose the candidates of a review, count the memory it used, and store its position."""
+        proposals: list[Proposal] = []
         seen: set[str] = set()
-        for one in review.found:
-            if len(made) >= self.memories.rules.proposals:
+        for candidate in review.found:
+            if len(proposals) >= self.memories.rules.proposals:
                 break
-            text = strip_invisible(one.text)
+            text = strip_invisible(candidate.text)
             if text in seen:
                 continue
             seen.add(text)
             if self.memories.knows(text):
                 cycle.known += 1
                 continue
-            if _LEFT_OUT in text:
-                cycle.refused.append(f"entry {one.seqs[0]} of {review.session}: it holds a secret ({_masks(text)})")
+            if _MASK_PREFIX in text:
+                cycle.refused.append(
+                    f"entry {candidate.seqs[0]} of {review.session}: it holds a secret ({_masks(text)})"
+                )
                 continue
             with suppress(ProposalRefused):
-                proposal = self._propose(one, review.session, cycle)
-                made.append(proposal)
-        cycle.proposed += made
+                proposal = self._propose(candidate, review.session, cycle)
+                proposals.append(proposal)
+        cycle.proposed += proposals
         cycle.sessions[review.session] = cycle.sessions.get(review.session, 0) + review.last - review.first + 1
         cycle.problems += review.problems
         cycle.held = [(key, fact) for key, fact in cycle.held if key != review.session]
         cycle.held += [(review.session, fact) for fact in review.facts if fact.open]
         if cycle.dry_run:
             return
-        for proposal in made:
+        for proposal in proposals:
             if self._approves(proposal):
                 self.memories.settle(proposal, proposal.digest, RULE, "rule")
                 cycle.approved.append(proposal.id)
@@ -160,29 +162,29 @@ class Consolidator:
                 "upto": review.last,
                 "hash": review.hash,
                 "standing": review.standing,
-                "proposals": [one.id for one in made],
+                "proposals": [proposal.id for proposal in proposals],
             },
         )
 
-    def _propose(self, one: MemoryCandidate, session: str, cycle: Cycle) -> Proposal:
-        by: Proposer = "model" if one.by == "model" else "agent" if one.by == "agent" else "rule"
-        given = Suggestion(
-            kind=one.kind,
-            text=one.text,
-            tags=one.tags,
-            sources=[pointer_to(session, seq) for seq in one.seqs],
-            critical=one.critical,
-            evergreen=one.evergreen,
+    def _propose(self, candidate: MemoryCandidate, session: str, cycle: Cycle) -> Proposal:
+        by: Proposer = "model" if candidate.by == "model" else "agent" if candidate.by == "agent" else "rule"
+        suggestion = Suggestion(
+            kind=candidate.kind,
+            text=candidate.text,
+            tags=candidate.tags,
+            sources=[pointer_to(session, seq) for seq in candidate.seqs],
+            critical=candidate.critical,
+            evergreen=candidate.evergreen,
         )
         try:
-            made = self.memories.drafted(given, by=by, why=one.why)
+            proposal = self.memories.drafted(suggestion, by=by, why=candidate.why)
         except ProposalRefused as error:
-            cycle.refused.append(f"entry {one.seqs[0]} of {session}: {error.reason}")
+            cycle.refused.append(f"entry {candidate.seqs[0]} of {session}: {error.reason}")
             raise
-        return made if cycle.dry_run else self.memories.proposing.write(made)
+        return proposal if cycle.dry_run else self.memories.proposing.write(proposal)
 
     def _approves(self, proposal: Proposal) -> bool:
-        """Whether a rule may approve it: the kind is allowed, nothing speaks against it, and the user said it."""
+        """Whether a rule may approve it: the kind is allowed, nothing contradicts it, and the user said it."""
         memory = proposal.memory
         allowed = memory.kind in self.memories.rules.approve and proposal.by == "rule" and proposal.action == "keep"
         if not allowed or proposal.flags or not memory.sources or proposal.id in self.memories.decisions.decided:
@@ -190,35 +192,35 @@ class Consolidator:
         return is_own_words(self.memories.store, memory.sources[0], memory.text)
 
     def _uses(self, review: Review) -> list[tuple[str, str]]:
-        messages, found = self.memories.decisions.messages, []
+        messages, uses = self.memories.decisions.messages, []
         for pointer, event in review.shown:
             with suppress(InputError):
                 session, seq = parse_pointer(pointer)
                 if session == self.memories.home and seq in messages:
-                    found.append((messages[seq], f"memory/applied/{review.session}/{event}/{messages[seq]}"))
-        return found
+                    uses.append((messages[seq], f"memory/applied/{review.session}/{event}/{messages[seq]}"))
+        return uses
 
     def _merge(self, cycle: Cycle) -> None:
-        """Proposes that memories which say the same become one."""
+        """Propose to merge memories that state the same."""
         now, standing = self.memories.clock.now(), self.memories.decisions.standing
-        taken: set[str] = set()
-        for memory in sorted(standing, key=lambda one: (-strength(one, now), one.id)):
+        merged: set[str] = set()
+        for memory in sorted(standing, key=lambda other: (-strength(other, now), other.id)):
             same = [flag.id for flag in flags_of(memory.text, standing, without=memory.id) if flag.kind == "duplicate"]
-            group = [one for one in standing if one.id in {memory.id, *same} - taken]
-            if memory.id in taken or len(group) < 2:
+            group = [other for other in standing if other.id in {memory.id, *same} - merged]
+            if memory.id in merged or len(group) < 2:
                 continue
-            taken |= {one.id for one in group}
-            made = self.memories.drafted(_merged(memory, group), by="rule", why="these memories say the same")
-            self._add(made, cycle)
+            merged |= {other.id for other in group}
+            proposal = self.memories.drafted(_merged(memory, group), by="rule", why="these memories say the same")
+            self._add(proposal, cycle)
 
     def _age(self, cycle: Cycle) -> None:
-        """Proposes that what is old and of no use be retired, or retires it where the settings say so."""
+        """Propose to retire old, unused memory, or retire it if the settings say so."""
         rules, now = self.memories.rules, self.memories.clock.now()
         for memory in self.memories.decisions.standing if rules.retire != "never" else ():
-            left = strength(memory, now)
-            if left >= rules.retire_below or memory.critical or memory.evergreen:
+            remaining = strength(memory, now)
+            if remaining >= rules.retire_below or memory.critical or memory.evergreen:
                 continue
-            why = f"its strength is {left:.2f}, and it was used {memory.hits} times"
+            why = f"its strength is {remaining:.2f}, and it was used {memory.hits} times"
             if rules.retire == "unused" and not memory.hits:
                 cycle.retired.append(memory.id)
                 if not cycle.dry_run:
@@ -228,11 +230,11 @@ class Consolidator:
             text = amended(approved, replace(memory, state="retired"))
             self._add(self.memories.proposing.make(text, action="retire", by="rule", why=why, others=()), cycle)
 
-    def _add(self, made: Proposal, cycle: Cycle) -> None:
+    def _add(self, proposal: Proposal, cycle: Cycle) -> None:
         known = self.memories.decisions
-        if made.id in known.decided or made.id in known.noted:
+        if proposal.id in known.decided or proposal.id in known.noted:
             return
-        cycle.proposed.append(made if cycle.dry_run else self.memories.proposing.write(made))
+        cycle.proposed.append(proposal if cycle.dry_run else self.memories.proposing.write(proposal))
 
     def _check_recall(self, sessions: Sequence[str], questions: dict[str, list[HeldOut]], cycle: Cycle) -> None:
         if self._recall_of is None:
@@ -249,39 +251,39 @@ class Consolidator:
                 cycle.problems.append(str(error))
 
     def _handoff(self, cycle: Cycle) -> str:
-        """Where things stand, for somebody who knows nothing: what holds, what is open, what waits for a decision."""
-        held = cycle.held
+        """Summarise for a reader without context: what applies, what is open, what waits for a decision."""
+        facts = cycle.held
         groups = (
-            ("What holds", [one for one in held if one[1].kind in ("constraint", "preference", "correction")]),
-            ("Decided", [one for one in held if one[1].kind == "decision"]),
-            ("Not solved", [one for one in held if one[1].kind == "error"]),
-            ("To do", [one for one in held if one[1].kind in ("obligation", "progress")]),
+            ("What holds", [one for one in facts if one[1].kind in ("constraint", "preference", "correction")]),
+            ("Decided", [one for one in facts if one[1].kind == "decision"]),
+            ("Not solved", [one for one in facts if one[1].kind == "error"]),
+            ("To do", [one for one in facts if one[1].kind in ("obligation", "progress")]),
         )
         lines = ["# Where things stand", "", "For reference only; it carries no instructions."]
         for title, own in groups:
-            most = _MOST_HELD if title == "What holds" else _MOST_OPEN
+            most = _MAX_FACTS if title == "What holds" else _MAX_OPEN
             if own:
                 lines += ["", f"## {title}", "", *(_line(key, fact) for key, fact in own[-most:])]
         waiting = [one for one in cycle.proposed if one.id not in cycle.approved]
         if waiting:
             lines += ["", "## Waits for a decision", ""]
-            lines += [f"- {one.id} · {one.memory.kind} · {_short(one.memory.title)}" for one in waiting[:_MOST_HELD]]
+            lines += [f"- {one.id} · {one.memory.kind} · {_short(one.memory.title)}" for one in waiting[:_MAX_FACTS]]
         return "\n".join(lines) + "\n"
 
     def _close(self, cycle: Cycle) -> None:
-        """Index, journal, handoff, and the event that ends the cycle."""
+        """Write index, journal and handoff, and the event that ends the cycle."""
         now = self.memories.clock.now()
-        told = _told(cycle)
+        lines = _journal_lines(cycle)
         with self.memories.folder.writing():
             self.memories.write_index()
             cycle.journal = self.memories.folder.write_journal(
-                now, [f"## Consolidation, {format_minute(now)}", "", *told]
+                now, [f"## Consolidation, {format_minute(now)}", "", *lines]
             )
             self.memories.folder.write(HANDOFF, cycle.handoff.encode())
-            self.memories.folder.log(ts=now, event=CYCLE, told=told)
-        about = {
+            self.memories.folder.log(ts=now, event=CYCLE, told=lines)
+        payload = {
             "sessions": cycle.sessions,
-            "proposed": [one.id for one in cycle.proposed],
+            "proposed": [proposal.id for proposal in cycle.proposed],
             "approved": cycle.approved,
             "known": cycle.known,
             "refused": len(cycle.refused),
@@ -290,11 +292,11 @@ class Consolidator:
             "problems": cycle.problems[:20],
             "journal": cycle.journal,
         }
-        self.memories.record(CYCLE, about)
+        self.memories.record(CYCLE, payload)
 
 
 def _masks(text: str) -> str:
-    return ", ".join(dict.fromkeys(part.partition("]")[0] for part in text.split(_LEFT_OUT)[1:]))
+    return ", ".join(dict.fromkeys(part.partition("]")[0] for part in text.split(_MASK_PREFIX)[1:]))
 
 
 def _merged(first: Memory, group: Sequence[Memory]) -> Suggestion:
@@ -302,17 +304,17 @@ def _merged(first: Memory, group: Sequence[Memory]) -> Suggestion:
         kind=first.kind,
         text=first.text,
         title=first.title,
-        tags=[tag for one in group for tag in one.tags],
-        sources=[pointer for one in (first, *group) for pointer in one.sources],
-        replaces=[one.id for one in group],
-        critical=any(one.critical for one in group),
-        evergreen=any(one.evergreen for one in group),
-        created=max(one.created for one in group),
+        tags=[tag for memory in group for tag in memory.tags],
+        sources=[pointer for memory in (first, *group) for pointer in memory.sources],
+        replaces=[memory.id for memory in group],
+        critical=any(memory.critical for memory in group),
+        evergreen=any(memory.evergreen for memory in group),
+        created=max(memory.created for memory in group),
     )
 
 
-def _told(cycle: Cycle) -> list[str]:
-    """What a cycle did, as lines of a journal."""
+def _journal_lines(cycle: Cycle) -> list[str]:
+    """The lines of a journal about a cycle."""
     lines = [f"- reviewed {count} entries of {_short(session)}" for session, count in cycle.sessions.items()]
     for one in cycle.proposed:
         done = "approved by rule" if one.id in cycle.approved else f"proposed to {one.action}"
@@ -333,4 +335,4 @@ def _line(session: str, fact: Fact) -> str:
 
 
 def _short(text: str) -> str:
-    return " ".join(prompt_safe(text).split())[:_LONGEST_LINE]
+    return " ".join(prompt_safe(text).split())[:_MAX_LINE]

@@ -1,8 +1,8 @@
-"""The folder of one agent's memory: pages, their index, journals and the log of what was done.
+"""The folder of one agent's memory: pages, index, journals and the operation log.
 
-Every file is written beside its place, synced and renamed into it, so a reader sees the old one or the new one. Nothing
-is written outside the folder: names are made here, and no link is followed below its root. Files that people broke are
-named and left alone. What may be written is not decided here.
+Every file is written to a temporary name, synced and renamed, so readers see either the old or the new version. Nothing
+is written outside the folder: names are generated here, and no link below its root is followed. Damaged files are
+reported and left alone.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PAGES, JOURNAL, INDEX, LOG, HANDOFF = "memories", "journal", "INDEX.md", "log.js
 _LOCK = ".lock"
 _TEMPORARY = ".tmp"
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}", re.ASCII)
-_ODD = re.compile(r"[^a-z0-9]+", re.ASCII)
-_MOST_PAGES = 10_000
-_PATIENCE, _STEP = 30.0, 0.005
-"""Seconds that a writer waits for another one, and between two tries."""
-_MOST_LOGGED = 16 << 20
+_UNSAFE = re.compile(r"[^a-z0-9]+", re.ASCII)
+_MAX_PAGES = 10_000
+_LOCK_TIMEOUT, _LOCK_RETRY = 30.0, 0.005
+"""Seconds that a writer waits for the lock, and between two attempts."""
+_MAX_LOG_BYTES = 16 << 20
 """Bytes of the log that are read, from its end."""
-_MOST_JOURNAL = 4 << 20
+_MAX_JOURNAL_BYTES = 4 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -47,87 +47,87 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPage:
-    """A page and the file it is in."""
+    """A page and its file."""
 
     path: str
-    """Below the folder: `memories/decision/we-use-sqlite-3f2a….md`."""
+    """Relative to the folder: `memories/decision/we-use-sqlite-3f2a….md`."""
     page: MarkdownPage
 
     @property
     def memory(self) -> Memory:
-        """What the page says."""
+        """The memory on the page."""
         return self.page.memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderPages:
-    """All pages of a folder, and what could not be read."""
+    """All pages of a folder, and the unreadable ones."""
 
     by_id: Mapping[str, StoredPage]
     problems: tuple[MalformedMemory, ...]
 
 
 def folder_name(name: str) -> str:
-    """A name as a folder: safe on every file system, and never the same for two names."""
+    """Return a name as a folder name: safe on every file system and unique."""
     if _PLAIN.fullmatch(name):
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{_ODD.sub('-', name.lower()).strip('-')[:32]}~{digest}"
+    return f"{_UNSAFE.sub('-', name.lower()).strip('-')[:32]}~{digest}"
 
 
 class MemoryFolder:
-    """The files of one agent's memory. Nothing is made before something is written."""
+    """The files of one agent's memory. Nothing is created before the first write."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
         self._seen: dict[str, tuple[tuple[int, ...], MarkdownPage]] = {}
-        """Pages that were read, each with how its file looked then."""
+        """Parsed pages, each with the file status at that time."""
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """One writer at a time, over all processes; what a dead one left half-written is cleared away first."""
-        with _told(str(self.root)):
+        """Hold the write lock across processes; removes what a dead writer left behind first."""
+        with _translate_errors(str(self.root)):
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._at() as root:
                 lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=root)
         try:
-            self._take(lock)
-            self._clear()
+            self._lock(lock)
+            self._remove_temporary()
             yield
         finally:
             os.close(lock)
 
-    def _take(self, lock: int) -> None:
-        until = time.monotonic() + _PATIENCE
+    def _lock(self, lock: int) -> None:
+        deadline = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if time.monotonic() >= until:
-                    raise StoreLocked(str(self.root), _PATIENCE) from None
-                time.sleep(_STEP)
+                if time.monotonic() >= deadline:
+                    raise StoreLocked(str(self.root), _LOCK_TIMEOUT) from None
+                time.sleep(_LOCK_RETRY)
             else:
                 return
 
     def pages(self) -> FolderPages:
-        """Every page that can be read, by the id of its memory, and what is wrong with the others."""
-        found: dict[str, StoredPage] = {}
+        """Return every readable page by memory id, and the problems of the others."""
+        by_id: dict[str, StoredPage] = {}
         problems: list[MalformedMemory] = []
         for path in self._paths():
             try:
-                kept = StoredPage(path=path, page=self._page(path))
-                if kept.memory.id in found:
-                    other = found[kept.memory.id].path
+                stored = StoredPage(path=path, page=self._page(path))
+                if stored.memory.id in by_id:
+                    other = by_id[stored.memory.id].path
                     raise MalformedMemory(path, 1, f"it has the same id as {other}; give one of them up")
-                found[kept.memory.id] = kept
+                by_id[stored.memory.id] = stored
             except MalformedMemory as error:
                 problems.append(error)
             except OSError as error:
                 problems.append(MalformedMemory(path, 1, f"it cannot be read ({error.strerror})"))
-        return FolderPages(by_id=found, problems=tuple(problems))
+        return FolderPages(by_id=by_id, problems=tuple(problems))
 
     def kept(self, memory: Memory) -> StoredPage | None:
-        """The page of a memory, wherever people put it. Quick where it is in its usual place."""
+        """Return the page of a memory, wherever people moved it. Fast if it is at its usual path."""
         path = _usual_path(memory)
         try:
             page = self._page(path)
@@ -136,15 +136,15 @@ class MemoryFolder:
         return StoredPage(path=path, page=page) if page.memory.id == memory.id else self.pages().by_id.get(memory.id)
 
     def write_page(self, memory: Memory, text: str, path: str = "") -> str:
-        """Writes a page, at its path or in the place that its kind and title give it; returns where it is."""
+        """Write a page at its path, or at the path derived from kind and title; returns the path."""
         path = path or _usual_path(memory)
         self.write(path, text.encode())
         return path
 
     def write(self, path: str, raw: bytes) -> None:
-        """Puts bytes into a file: all of them or none, and there for good when this returns."""
+        """Replace a file atomically and durably."""
         *folders, name = path.split("/")
-        with _told(str(self.root / path)), self._at(*folders, create=True) as folder:
+        with _translate_errors(str(self.root / path)), self._at(*folders, create=True) as folder:
             temporary = f".{name}.{os.getpid()}{_TEMPORARY}"
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder)
@@ -158,14 +158,14 @@ class MemoryFolder:
             os.fsync(folder)
 
     def write_index(self, memories: Sequence[tuple[str, Memory]], now: int) -> None:
-        """Writes the list of what is remembered, the strongest first in each kind."""
+        """Write the list of memories, the strongest first in each kind."""
         lines = ["# What is remembered", ""]
         for kind in KINDS:
-            own = [(path, memory) for path, memory in memories if memory.kind == kind]
-            if own:
+            of_kind = [(path, memory) for path, memory in memories if memory.kind == kind]
+            if of_kind:
                 lines += [f"## {kind}", ""]
-                own.sort(key=lambda one: (-strength(one[1], now), one[1].id))
-                lines += [_index_line(path, memory, now) for path, memory in own]
+                of_kind.sort(key=lambda item: (-strength(item[1], now), item[1].id))
+                lines += [_index_line(path, memory, now) for path, memory in of_kind]
                 lines.append("")
         if not memories:
             lines.append("Nothing yet.")
@@ -174,40 +174,40 @@ class MemoryFolder:
             self.write(INDEX, raw)
 
     def write_journal(self, when: int, lines: Sequence[str]) -> str:
-        """Adds a paragraph to the journal of a day; returns the path."""
+        """Append a paragraph to the journal of a day; returns the path."""
         path = f"{JOURNAL}/{format_day(when)}.md"
-        before = self._read_or_nothing(path, _MOST_JOURNAL) or f"# {format_day(when)}\n".encode()
+        before = self._read_or_nothing(path, _MAX_JOURNAL_BYTES) or f"# {format_day(when)}\n".encode()
         self.write(path, before + "\n".join(("", *lines, "")).encode())
         return path
 
-    def log(self, **about: Any) -> None:  # noqa: ANN401  # whatever JSON holds
-        """Adds a line to the log of what was done; it is there for good when this returns."""
-        with _told(str(self.root / LOG)), self._at() as root:
+    def log(self, **payload: Any) -> None:  # noqa: ANN401  # whatever JSON holds
+        """Append a line to the operation log, durably."""
+        with _translate_errors(str(self.root / LOG)), self._at() as root:
             file = os.open(LOG, _APPEND, 0o600, dir_fd=root)
             try:
-                # After a crash the last line may have no end.
-                torn = self._read_or_nothing(LOG, 1, tail=True) not in (None, b"", b"\n")
-                _write_all(file, (b"\n" if torn else b"") + to_json(about) + b"\n")
+                # After a crash the last line may be incomplete.
+                incomplete = self._read_or_nothing(LOG, 1, tail=True) not in (None, b"", b"\n")
+                _write_all(file, (b"\n" if incomplete else b"") + to_json(payload) + b"\n")
                 os.fsync(file)
             finally:
                 os.close(file)
 
     def logged(self) -> list[dict[str, Any]]:
-        """The lines of the log that can be read, oldest first."""
-        found = []
-        for line in (self._read_or_nothing(LOG, _MOST_LOGGED, tail=True) or b"").splitlines():
+        """Return the readable lines of the log, oldest first."""
+        lines = []
+        for line in (self._read_or_nothing(LOG, _MAX_LOG_BYTES, tail=True) or b"").splitlines():
             with suppress(ValueError, RecursionError):
-                one = json.loads(line)
-                found.append(one if isinstance(one, dict) else {})
-        return found
+                parsed = json.loads(line)
+                lines.append(parsed if isinstance(parsed, dict) else {})
+        return lines
 
     def _page(self, path: str) -> MarkdownPage:
         *folders, name = path.split("/")
         with self._at(*folders) as folder:
-            seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        looks = (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
-        if self._seen.get(path, ((), None))[0] != looks:
-            self._seen[path] = (looks, read_page(self._read(path, LARGEST), path))
+            stat_result = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = (stat_result.st_ino, stat_result.st_size, stat_result.st_mtime_ns, stat_result.st_ctime_ns)
+        if self._seen.get(path, ((), None))[0] != status:
+            self._seen[path] = (status, read_page(self._read(path, LARGEST), path))
         return self._seen[path][1]
 
     def _paths(self) -> list[str]:
@@ -216,10 +216,10 @@ class MemoryFolder:
             with suppress(OSError), self._at(PAGES, kind) as folder:
                 names = sorted(name for name in _names(folder) if name.endswith(".md"))
                 found += [f"{PAGES}/{kind}/{name}" for name in names]
-        return found[:_MOST_PAGES]
+        return found[:_MAX_PAGES]
 
-    def _clear(self) -> None:
-        """Removes what was being written when a process died. Only who holds the lock may."""
+    def _remove_temporary(self) -> None:
+        """Remove temporary files of dead writers. Requires the lock."""
         for parts in ((), (JOURNAL,), *((PAGES, kind) for kind in KINDS)):
             with suppress(OSError), self._at(*parts) as folder:
                 for name in _names(folder, hidden=True):
@@ -252,22 +252,22 @@ class MemoryFolder:
 
     @contextmanager
     def _at(self, *parts: str, create: bool = False) -> Iterator[int]:
-        """A folder below the root, opened step by step so that no step of the way is a link."""
-        held = [os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        """Open a folder below the root step by step, so that no component is a link."""
+        handles = [os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
         try:
             for part in parts:
                 if create:
                     with suppress(FileExistsError):
-                        os.mkdir(part, 0o700, dir_fd=held[-1])
-                held.append(os.open(part, _FOLDER, dir_fd=held[-1]))
-            yield held[-1]
+                        os.mkdir(part, 0o700, dir_fd=handles[-1])
+                handles.append(os.open(part, _FOLDER, dir_fd=handles[-1]))
+            yield handles[-1]
         finally:
-            for one in held:
-                os.close(one)
+            for handle in handles:
+                os.close(handle)
 
 
 def _usual_path(memory: Memory) -> str:
-    slug = _ODD.sub("-", memory.title.lower()).strip("-")[:48].strip("-") or "memory"
+    slug = _UNSAFE.sub("-", memory.title.lower()).strip("-")[:48].strip("-") or "memory"
     return f"{PAGES}/{memory.kind}/{slug}-{memory.id}.md"
 
 
@@ -278,13 +278,13 @@ def _write_all(file: int, raw: bytes) -> None:
 
 
 def _names(folder: int, *, hidden: bool = False) -> list[str]:
-    with os.scandir(folder) as found:
-        return [one.name for one in found if one.name.startswith(".") is hidden]
+    with os.scandir(folder) as items:
+        return [item.name for item in items if item.name.startswith(".") is hidden]
 
 
 @contextmanager
-def _told(where: str) -> Iterator[None]:
-    """What the system says of a file, in our words."""
+def _translate_errors(where: str) -> Iterator[None]:
+    """Translate system errors into store errors."""
     try:
         yield
     except OSError as error:

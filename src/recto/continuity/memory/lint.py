@@ -1,4 +1,4 @@
-"""Looks whether pages and approvals agree, and what somebody should see: changes, repetitions, contradictions, age."""
+"""Checks memory pages against approvals, and reports edits, duplicates, contradictions and stale memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Concern = Literal["broken", "edited", "not approved", "no page", "duplicate", "c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFinding:
-    """Something to look at."""
+    """Something that needs attention."""
 
     about: Concern
     where: str
@@ -27,45 +27,45 @@ class MemoryFinding:
 
 
 def look(memories: Memories) -> list[MemoryFinding]:
-    """Everything that should be looked at. Changes nothing."""
+    """Return all findings. Changes nothing."""
     known, pages = memories.decisions, memories.folder.pages()
-    found = [MemoryFinding(about="broken", where=one.source, says=str(one)) for one in pages.problems]
-    for kept in pages.by_id.values():
-        approval = known.current.get(kept.memory.id)
+    findings = [MemoryFinding(about="broken", where=problem.source, says=str(problem)) for problem in pages.problems]
+    for stored in pages.by_id.values():
+        approval = known.current.get(stored.memory.id)
         if approval is None:
             says = "nobody approved this page, so it is not memory; 'recto memory check --propose' proposes it"
-            found.append(MemoryFinding(about="not approved", where=kept.path, says=says))
-        elif is_edited(approval, kept):
+            findings.append(MemoryFinding(about="not approved", where=stored.path, says=says))
+        elif is_edited(approval, stored):
             says = "changed since it was approved; 'recto memory check --propose' proposes the change"
-            found.append(MemoryFinding(about="edited", where=kept.path, says=says))
+            findings.append(MemoryFinding(about="edited", where=stored.path, says=says))
     for id, approval in known.current.items():
         if not approval.retired and id not in pages.by_id:
             says = "approved, but there is no page of it here; 'recto memory check --restore' writes it"
-            found.append(MemoryFinding(about="no page", where=id, says=says))
-    return [*found, *_between(memories), *_old(memories)]
+            findings.append(MemoryFinding(about="no page", where=id, says=says))
+    return [*findings, *_duplicates_and_conflicts(memories), *_stale(memories)]
 
 
 def propose_changes(memories: Memories) -> tuple[list[Proposal], list[MemoryFinding]]:
-    """Proposes every page that people made or changed; what cannot be proposed is told."""
-    known, made, refused = memories.decisions, [], []
-    for kept in memories.folder.pages().by_id.values():
-        approval = known.current.get(kept.memory.id)
-        if approval is not None and not is_edited(approval, kept):
+    """Propose every page that people created or edited; returns the proposals and what was refused."""
+    known, proposals, refused = memories.decisions, [], []
+    for stored in memories.folder.pages().by_id.values():
+        approval = known.current.get(stored.memory.id)
+        if approval is not None and not is_edited(approval, stored):
             continue
-        why = f"{'changed' if approval else 'written'} by hand in {kept.path}"
+        why = f"{'changed' if approval else 'written'} by hand in {stored.path}"
         try:
             proposal = memories.proposing.make(
-                proposable(kept), action="edit", by="person", why=why, others=known.standing
+                proposable(stored), action="edit", by="person", why=why, others=known.standing
             )
-            made.append(memories.proposing.write(proposal))
+            proposals.append(memories.proposing.write(proposal))
         except ProposalRefused as error:
-            refused.append(MemoryFinding(about="edited", where=kept.path, says=str(error)))
-    return made, refused
+            refused.append(MemoryFinding(about="edited", where=stored.path, says=str(error)))
+    return proposals, refused
 
 
-def proposable(kept: StoredPage) -> str:
-    """A page that people wrote, as it would be approved: with its id, and without uses."""
-    page = kept.page
+def proposable(stored: StoredPage) -> str:
+    """Return a hand-written page as it would be approved: with its id, and without usage counts."""
+    page = stored.page
     if not page.has_id:
         text = f"{page.text[: page.end]}id: {page.memory.id}\n{page.text[page.end :]}"
         page = _read_again(replace(page, text=text))
@@ -77,7 +77,7 @@ def _read_again(page: MarkdownPage) -> MarkdownPage:
 
 
 def restore_pages(memories: Memories) -> list[str]:
-    """Writes the pages of what was approved and has none here: after a move to another machine, for one."""
+    """Write the missing pages of approved memories, for example after a move to another machine."""
     known = memories.decisions
     missing = [
         id for id, approval in known.current.items() if not approval.retired and id not in memories.folder.pages().by_id
@@ -85,25 +85,25 @@ def restore_pages(memories: Memories) -> list[str]:
     return [id for id in missing if memories.rewrite(id)]
 
 
-def _between(memories: Memories) -> Iterator[MemoryFinding]:
+def _duplicates_and_conflicts(memories: Memories) -> Iterator[MemoryFinding]:
     standing = memories.decisions.standing
-    told: set[frozenset[str]] = set()
+    reported: set[frozenset[str]] = set()
     for memory in standing:
         for flag in flags_of(memory.text, standing, without=memory.id):
             pair = frozenset((memory.id, flag.id))
-            if pair not in told:
-                told.add(pair)
+            if pair not in reported:
+                reported.add(pair)
                 verb = "says the same as" if flag.kind == "duplicate" else "contradicts"
                 yield MemoryFinding(
                     about=flag.kind, where=memory.id, says=f"{verb} {flag.id} (likeness {flag.score:.2f})"
                 )
 
 
-def _old(memories: Memories) -> Iterator[MemoryFinding]:
+def _stale(memories: Memories) -> Iterator[MemoryFinding]:
     now, rules = memories.clock.now(), memories.rules
     for memory in memories.decisions.standing:
-        left = strength(memory, now)
-        if left < rules.retire_below:
+        remaining = strength(memory, now)
+        if remaining < rules.retire_below:
             yield MemoryFinding(
-                about="stale", where=memory.id, says=f"its strength is {left:.2f}, used {memory.hits} times"
+                about="stale", where=memory.id, says=f"its strength is {remaining:.2f}, used {memory.hits} times"
             )

@@ -1,9 +1,8 @@
-"""The durable memory of one agent: proposals become pages once they are approved, and in no other way.
+"""The durable memory of one agent: proposals become pages only by approval.
 
 An approval is an event with the digest of the exact bytes that were shown; it can be used once, and the page is written
-only after it is stored. The events are the truth and the pages follow them: what a killed process left undone is done
-when the memory is opened again. Pages that people change are noticed, and count as approved before until the change is
-approved too.
+after it is stored. Events are authoritative and pages follow them: what a killed process left undone is done when the
+memory is opened again. Edited pages are detected; the approved version counts until the edit is approved too.
 """
 
 from __future__ import annotations
@@ -39,38 +38,38 @@ from recto.transcript.protocols import Clock, TranscriptStore
 from recto.transcript.session_keys import memory_session
 
 How = Literal["person", "rule"]
-_LONGEST_NAME = 100
+_MAX_NAME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRules:
-    """What may happen without being asked, and when memory is old."""
+    """What happens automatically, and when memory is old."""
 
     approve: frozenset[str] = frozenset()
-    """Kinds that a rule may approve, where the user said it in their own words."""
+    """Kinds that a rule may approve when the user stated them in their own words."""
     half_life_days: float = 90.0
     retire: str = "propose"
     """`never`, `propose`, or `unused`."""
     retire_below: float = 0.1
     proposals: int = 20
-    """Proposals that one cycle makes of one session, at most."""
+    """Maximum number of proposals per session in one cycle."""
     every_hours: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """A memory, and how its page stands to what was approved."""
+    """A memory, and how its page compares with what was approved."""
 
     memory: Memory
     path: str
-    """Its page below the folder; empty where there is none."""
+    """Its page, relative to the folder; empty if there is none."""
     approved_by: str
     how: str
     approved: int
     edited: bool
-    """Whether the page was changed since."""
+    """Whether the page was edited since."""
     retired: str
-    """Why it no longer counts; empty while it does."""
+    """Why it no longer applies; empty while it does."""
 
 
 class Memories:
@@ -88,9 +87,9 @@ class Memories:
     ) -> None:
         self.store = store
         self.session = session
-        """The session that evidence is in where no source is named."""
+        """The session of the evidence if no source is named."""
         self.home = memory_session(session)
-        """The session with the decisions."""
+        """The session of the decisions."""
         self.folder = folder
         self.clock = clock
         self.rules = rules or MemoryRules()
@@ -100,12 +99,12 @@ class Memories:
 
     @property
     def decisions(self) -> MemoryDecisions:
-        """What was decided, as of now."""
+        """The current decisions."""
         self._known = brought_up(self._known, self.store, self.home)
         return self._known
 
     def remembered(self, *, retired: bool = False) -> list[Remembered]:
-        """What is remembered, oldest first; on request with what was retired."""
+        """Return the memories, oldest first; optionally with retired ones."""
         known, pages = self.decisions, self.folder.pages()
         return [
             _remembered(known, approval, pages.by_id.get(id))
@@ -114,27 +113,27 @@ class Memories:
         ]
 
     def get(self, id: str) -> Remembered:
-        """The memory with an id, or with the only one that begins so."""
+        """Return the memory with an id, or with the only one that starts with it."""
         known = self.decisions
-        found = [one for one in known.current if one.startswith(id)] if len(id) >= 4 else []
-        if len(found) != 1:
+        matches = [full_id for full_id in known.current if full_id.startswith(id)] if len(id) >= 4 else []
+        if len(matches) != 1:
             raise InputError(f"there is no memory '{id:.40}'; 'recto memory list --all' shows what there is")
-        approval = known.current[found[0]]
+        approval = known.current[matches[0]]
         return _remembered(known, approval, self.folder.kept(approval.memory))
 
     def proposals(self) -> list[Proposal]:
-        """What waits for a decision, oldest first."""
+        """Return the proposals that wait for a decision, oldest first."""
         known = self.decisions
         found = (proposal_at(self.store, known, id) for id in known.noted if id not in known.decided)
-        return [one for one in found if one is not None]
+        return [proposal for proposal in found if proposal is not None]
 
     def proposal(self, id: str) -> Proposal:
-        """The proposal with an id, or with the only one that begins so. Raises `ApprovalRefused`."""
+        """Return the proposal with an id, or with the only one that starts with it. Raises `ApprovalRefused`."""
         known = self.decisions
-        found = [one for one in known.noted if one.startswith(id)] if len(id) >= 4 else []
-        if len(found) != 1:
+        matches = [full_id for full_id in known.noted if full_id.startswith(id)] if len(id) >= 4 else []
+        if len(matches) != 1:
             raise ApprovalRefused(id, "there is no such proposal")
-        return self._waiting(found[0])
+        return self._undecided(matches[0])
 
     def propose(
         self,
@@ -148,42 +147,45 @@ class Memories:
         by: Proposer = "agent",
         why: str = "",
     ) -> Proposal:
-        """Proposes that something be remembered; `sources` are pointers to where it was said.
+        """Propose a memory; `sources` are pointers to where it was said.
 
-        Nothing is remembered by this. Raises `ProposalRefused` for what holds a secret, says nothing or is too long.
+        Nothing is remembered until it is approved. Raises `ProposalRefused` for text that contains a secret, is empty
+        or too long.
         """
-        given = Suggestion(kind=kind, text=text, title=title, tags=tags, sources=sources, critical=critical)
-        return self.suggest(given, by=by, why=why)
+        suggestion = Suggestion(kind=kind, text=text, title=title, tags=tags, sources=sources, critical=critical)
+        return self.suggest(suggestion, by=by, why=why)
 
-    def suggest(self, given: Suggestion, *, by: Proposer, why: str) -> Proposal:
-        """`propose`, with everything a memory can have."""
-        return self.proposing.write(self.drafted(given, by=by, why=why))
+    def suggest(self, suggestion: Suggestion, *, by: Proposer, why: str) -> Proposal:
+        """`propose` with every field of a memory."""
+        return self.proposing.write(self.drafted(suggestion, by=by, why=why))
 
-    def drafted(self, given: Suggestion, *, by: Proposer, why: str) -> Proposal:
-        """A proposal that is not written yet."""
-        page, others = self.proposing.page_for(given), self.decisions.standing
-        return self.proposing.make(page, action="merge" if given.replaces else "keep", by=by, why=why, others=others)
+    def drafted(self, suggestion: Suggestion, *, by: Proposer, why: str) -> Proposal:
+        """Build a proposal without writing it."""
+        page, others = self.proposing.page_for(suggestion), self.decisions.standing
+        return self.proposing.make(
+            page, action="merge" if suggestion.replaces else "keep", by=by, why=why, others=others
+        )
 
     def knows(self, text: str) -> bool:
-        """Whether this is remembered already, word for word."""
+        """Whether this is remembered already, verbatim."""
         return is_known(text, self.decisions.standing)
 
     def approve(self, proposal: str, digest: str, by: str) -> Approval:
-        """Approves a proposal: `digest` is the SHA-256 of the exact bytes that were shown to whoever approves.
+        """Approve a proposal; `digest` is the SHA-256 of the exact bytes that were shown to the approver.
 
-        Raises `ApprovalRefused`, with nothing written, where the bytes are others, or it was decided on before.
+        Raises `ApprovalRefused`, with nothing written, if the bytes differ or the proposal was decided before.
         """
-        return self.settle(self._waiting(proposal), digest, by, "person")
+        return self.settle(self._undecided(proposal), digest, by, "person")
 
     def settle(self, proposal: Proposal, digest: str, by: str, how: How) -> Approval:
-        """Stores an approval, once, and then writes the page."""
+        """Store an approval, once, and then write the page."""
         if not proposal.is_bound_to(digest):
             raise ApprovalRefused(proposal.id, "the approval is not of the bytes that were proposed; look at it again")
         try:
             checked_page(proposal.text)
         except ProposalRefused as error:
             raise ApprovalRefused(proposal.id, error.reason) from None
-        about = {
+        payload = {
             "proposal": proposal.id,
             "pointer": proposal.pointer,
             "action": proposal.action,
@@ -194,7 +196,7 @@ class Memories:
             "by": _name(by),
             "how": how,
         }
-        drafts = [self._event(APPROVED, about, decision_key(proposal.id))]
+        drafts = [self._event(APPROVED, payload, decision_key(proposal.id))]
         if proposal.action != "retire":
             drafts.append(self._message(proposal.memory))
         with self.folder.writing(), self._logged("approve", proposal.memory.id, proposal.id):
@@ -206,53 +208,53 @@ class Memories:
         return self.decisions.current[proposal.memory.id]
 
     def reject(self, proposal: str, by: str, why: str = "") -> Entry:
-        """Rejects a proposal for good."""
-        found = self._waiting(proposal)
-        about = {
+        """Reject a proposal permanently."""
+        found = self._undecided(proposal)
+        payload = {
             "proposal": found.id,
             "by": _name(by),
             "why": strip_invisible(why)[:500],
             "receipt": os.urandom(16).hex(),
         }
-        return self._decide(found.id, [self._event(REJECTED, about, decision_key(found.id))])
+        return self._decide(found.id, [self._event(REJECTED, payload, decision_key(found.id))])
 
     def retire(self, id: str, by: str, why: str = "") -> Entry:
-        """Retires a memory: its page stays and says so, and recall no longer finds it."""
+        """Retire a memory: its page stays and says so, and recall no longer finds it."""
         found = self.get(id)
         if found.retired:
             raise InputError(f"memory '{found.memory.id}' is retired already: {found.retired}")
-        about = {"memory": found.memory.id, "by": _name(by), "why": strip_invisible(why)[:500] or "retired"}
-        return self._noted(RETIRED, about, "retire", found.memory.id)
+        payload = {"memory": found.memory.id, "by": _name(by), "why": strip_invisible(why)[:500] or "retired"}
+        return self._append_logged(RETIRED, payload, "retire", found.memory.id)
 
     def applied(self, id: str, times: int = 1, prevented: int = 0, *, key: str | None = None) -> Entry:
-        """Counts that a memory was made use of, and how often that prevented a mistake."""
+        """Count uses of a memory, and how many of them prevented a mistake."""
         found = self.get(id)
         if not 0 <= prevented <= times < 10**6:
             raise InputError("prevented is not above times, and times is below a million")
-        about = {"memory": found.memory.id, "times": times, "prevented": prevented}
-        return self._noted(APPLIED, about, "applied", found.memory.id, key=key)
+        payload = {"memory": found.memory.id, "times": times, "prevented": prevented}
+        return self._append_logged(APPLIED, payload, "applied", found.memory.id, key=key)
 
     def used(self, uses: Sequence[tuple[str, str]]) -> None:
-        """Counts uses that the transcript tells of: ids of memories, each with a key that counts once."""
+        """Count uses recorded in the transcript: memory ids, each with an idempotency key."""
         for id in dict.fromkeys(id for id, _ in uses if id in self.decisions.current):
-            about = {"memory": id, "times": 1, "prevented": 0}
-            keys = [key for one, key in uses if one == id and self.store.find(self.home, key) is None]
+            payload = {"memory": id, "times": 1, "prevented": 0}
+            keys = [key for used_id, key in uses if used_id == id and self.store.find(self.home, key) is None]
             if keys:
                 with self.folder.writing(), self._logged("applied", id):
-                    self.store.append(self.home, [self._event(APPLIED, about, key) for key in dict.fromkeys(keys)])
+                    self.store.append(self.home, [self._event(APPLIED, payload, key) for key in dict.fromkeys(keys)])
                     self._write(id, fresh=False)
 
-    def record(self, kind: str, about: dict[str, Any], key: str | None = None) -> Entry:
-        """Adds an event to the session of the memory."""
-        return self.store.append(self.home, [self._event(kind, about, key)])[0]
+    def record(self, kind: str, payload: dict[str, Any], key: str | None = None) -> Entry:
+        """Append an event to the memory session."""
+        return self.store.append(self.home, [self._event(kind, payload, key)])[0]
 
     def write_index(self) -> None:
-        """Writes INDEX.md anew from what is remembered."""
-        listed = [(one.path, one.memory) for one in self.remembered() if one.path]
+        """Rewrite INDEX.md."""
+        listed = [(item.path, item.memory) for item in self.remembered() if item.path]
         self.folder.write_index(listed, self.clock.now())
 
     def rewrite(self, id: str) -> bool:
-        """Writes the page of an approved memory as it was approved."""
+        """Write the page of an approved memory as it was approved."""
         approval = self.decisions.current.get(id)
         if approval is None:
             return False
@@ -262,9 +264,9 @@ class Memories:
         return written
 
     def reconcile(self) -> list[str]:
-        """Does what a killed process left undone, and takes pages that were removed by hand for retired.
+        """Finish what a killed process left undone, and retire memories whose page was removed by hand.
 
-        Returns what was done, in words.
+        Returns a description of each action.
         """
         if not self.folder.root.is_dir():
             return []
@@ -294,19 +296,19 @@ class Memories:
         return self._write(id, fresh=fresh)
 
     def _removed(self, known: MemoryDecisions, pages: FolderPages, lines: Sequence[dict[str, Any]]) -> list[str]:
-        """What was approved and written here, and whose page somebody removed. A page that is broken is still there."""
+        """Retire approved memories whose page was removed. A damaged page still counts as present."""
         if pages.problems:
             return []
         written = {line.get("proposal") for line in lines if line.get("what") == "approve"}
         done = []
         for id, approval in list(known.current.items()):
             if not approval.retired and id not in pages.by_id and approval.proposal in written:
-                about = {"memory": id, "by": "person", "why": "its page was removed"}
-                self.store.append(self.home, [self._event(RETIRED, about, f"memory/removed/{approval.proposal}")])
+                payload = {"memory": id, "by": "person", "why": "its page was removed"}
+                self.store.append(self.home, [self._event(RETIRED, payload, f"memory/removed/{approval.proposal}")])
                 done.append(f"retired, its page was removed: {id}")
         return done
 
-    def _waiting(self, id: str) -> Proposal:
+    def _undecided(self, id: str) -> Proposal:
         known = self.decisions
         if id not in known.noted:
             raise ApprovalRefused(id, "there is no such proposal")
@@ -323,27 +325,29 @@ class Memories:
         except KeyReused:
             raise ApprovalRefused(id, "it was decided on already, and a decision counts once") from None
 
-    def _noted(self, kind: str, about: dict[str, Any], what: str, id: str, *, key: str | None = None) -> Entry:
+    def _append_logged(
+        self, kind: str, payload: dict[str, Any], what: str, id: str, *, key: str | None = None
+    ) -> Entry:
         with self.folder.writing(), self._logged(what, id):
-            entry = self.store.append(self.home, [self._event(kind, about, key)])[0]
+            entry = self.store.append(self.home, [self._event(kind, payload, key)])[0]
             self._write(id, fresh=False)
             self.write_index()
         return entry
 
     def _write(self, id: str, *, fresh: bool) -> bool:
-        """Brings the page of a memory up to date; a fresh one is written as it was approved, whatever is there."""
+        """Update the page of a memory; with `fresh`, write the approved version whatever the page contains."""
         known = self.decisions
         approval = known.current.get(id)
-        kept = self.folder.kept(approval.memory) if approval is not None else None
-        if approval is None or (kept is None and not fresh):
+        stored = self.folder.kept(approval.memory) if approval is not None else None
+        if approval is None or (stored is None and not fresh):
             return False
-        page = read_page(approval.text.encode(), id) if fresh or kept is None else kept.page
-        self.folder.write_page(known.memory(id), amended(page, known.memory(id)), kept.path if kept else "")
+        page = read_page(approval.text.encode(), id) if fresh or stored is None else stored.page
+        self.folder.write_page(known.memory(id), amended(page, known.memory(id)), stored.path if stored else "")
         return True
 
     @contextmanager
     def _logged(self, what: str, id: str, proposal: str = "") -> Iterator[None]:
-        """What is begun is logged before, and its end after: so an end that is missing is seen."""
+        """Log the start and the end of an operation, so that a missing end is detected."""
         op = os.urandom(8).hex()
         self.folder.log(
             op=op, ts=self.clock.now(), what=what, memory=id, **({"proposal": proposal} if proposal else {})
@@ -355,14 +359,14 @@ class Memories:
             raise
         self.folder.log(op=op, done=True)
 
-    def _event(self, kind: str, about: dict[str, Any], key: str | None) -> Draft:
-        return event(self.clock, kind, about, key, surface="memory")
+    def _event(self, kind: str, payload: dict[str, Any], key: str | None) -> Draft:
+        return event(self.clock, kind, payload, key, surface="memory")
 
     def _message(self, memory: Memory) -> Draft:
-        """The text as recall finds it: what was said, dated by when it was learnt."""
+        """The text that recall finds, dated by when it was learnt."""
         begins = memory.text.startswith(memory.title.rstrip("…"))
-        said = memory.text if begins else f"{memory.title}\n\n{memory.text}"
-        raw = to_json({"role": "user", "content": said})
+        content = memory.text if begins else f"{memory.title}\n\n{memory.text}"
+        raw = to_json({"role": "user", "content": content})
         return Draft(
             id=new_id(self.clock),
             ts=memory.created,
@@ -376,29 +380,29 @@ class Memories:
         )
 
 
-def is_edited(approval: Approval, kept: StoredPage) -> bool:
-    """Whether a page says something else than what was approved."""
+def is_edited(approval: Approval, stored: StoredPage) -> bool:
+    """Whether a page differs from what was approved."""
     try:
         approved = read_page(approval.text.encode(), "approved")
     except MalformedMemory:
         return True
-    return essence(approved) != essence(kept.page)
+    return essence(approved) != essence(stored.page)
 
 
-def _remembered(known: MemoryDecisions, approval: Approval, kept: StoredPage | None) -> Remembered:
+def _remembered(known: MemoryDecisions, approval: Approval, stored: StoredPage | None) -> Remembered:
     return Remembered(
         memory=known.memory(approval.memory.id),
-        path=kept.path if kept else "",
+        path=stored.path if stored else "",
         approved_by=approval.by,
         how=approval.how,
         approved=approval.ts,
-        edited=kept is not None and is_edited(approval, kept),
+        edited=stored is not None and is_edited(approval, stored),
         retired=approval.retired,
     )
 
 
 def _name(by: str) -> str:
-    found = " ".join(strip_invisible(by).split())[:_LONGEST_NAME]
+    found = " ".join(strip_invisible(by).split())[:_MAX_NAME]
     if not found:
         raise InputError("say who decides")
     return found

@@ -1,7 +1,6 @@
-"""Whether recall brings the right thing back: questions made from what was said, and how often the answer comes first.
+"""Probes recall quality with held-out questions made from stored messages.
 
-The questions are held out: each is made of some of the words of one message, by rule, and the message is what should be
-found. Nothing is written.
+Each question is made by rule from some words of one message, and that message should be found. Nothing is written.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
     from recto.recall.recall import RecallService
 
 MOST = 20
-"""Questions of one session."""
+"""Maximum questions per session."""
 TOP = 5
-_LEAST_WORDS = 6
-_SHORT = 4
+_MIN_WORDS = 6
+_MIN_WORD_LENGTH = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,41 +35,41 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallHealth:
-    """How well recall finds."""
+    """The result of a probe."""
 
     asked: int
     found: int
     missed: tuple[int, ...]
-    """Entries that did not come back."""
+    """Entries that were not found."""
 
     @property
     def share(self) -> float:
-        """Of the questions, how many brought the right entry back among the first five; 1 where none was asked."""
+        """Share of questions that found the right entry among the first five; 1 if there were none."""
         return self.found / self.asked if self.asked else 1.0
 
 
-def held_out(told: Sequence[MessageView], most: int = MOST) -> list[HeldOut]:
-    """Questions about these messages, evenly spread over them: every other telling word of a sentence."""
-    made = []
-    for one in told:
-        sentences = user_sentences(one.text) if one.role in ("user", "assistant") else []
+def held_out(messages: Sequence[MessageView], most: int = MOST) -> list[HeldOut]:
+    """Build questions about these messages, evenly spread: every other significant word of a sentence."""
+    questions = []
+    for message in messages:
+        sentences = user_sentences(message.text) if message.role in ("user", "assistant") else []
         for sentence in sentences[:3]:
-            words = [word for word in dict.fromkeys(fold_words(sentence).split()) if len(word) >= _SHORT]
-            if len(words) >= _LEAST_WORDS:
-                made.append(HeldOut(question=" ".join(words[::2]), seq=one.seq, sentence=sentence))
+            words = [word for word in dict.fromkeys(fold_words(sentence).split()) if len(word) >= _MIN_WORD_LENGTH]
+            if len(words) >= _MIN_WORDS:
+                questions.append(HeldOut(question=" ".join(words[::2]), seq=message.seq, sentence=sentence))
                 break
-    step = max(len(made) / most, 1.0)
-    return [made[int(place * step)] for place in range(min(most, len(made)))]
+    step = max(len(questions) / most, 1.0)
+    return [questions[int(place * step)] for place in range(min(most, len(questions)))]
 
 
 def health_of(recall: RecallService, questions: Sequence[HeldOut], now: int) -> RecallHealth:
-    """Asks the questions, and counts how often the right entry, or one that says the same, comes back."""
+    """Run the questions and count how often the right entry, or one with the same sentence, is found."""
     found, missed = 0, []
-    for one in questions:
-        hits = recall.search(Query(text=one.question, now=now), limit=TOP, scope="session").hits[:TOP]
-        says = fold_words(one.sentence)
-        if any(hit.seq == one.seq or says in fold_words(hit.text) for hit in hits):
+    for question in questions:
+        hits = recall.search(Query(text=question.question, now=now), limit=TOP, scope="session").hits[:TOP]
+        sentence = fold_words(question.sentence)
+        if any(hit.seq == question.seq or sentence in fold_words(hit.text) for hit in hits):
             found += 1
         else:
-            missed.append(one.seq)
+            missed.append(question.seq)
     return RecallHealth(asked=len(questions), found=found, missed=tuple(missed))

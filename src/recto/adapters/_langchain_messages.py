@@ -1,4 +1,4 @@
-"""LangChain's messages, tools, counters and models in Recto's words: for its middleware and for `trim_messages`."""
+"""Converts LangChain's messages, tools, token counters and models, for its middleware and for `trim_messages`."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ from recto.errors import SettingsError
 
 
 def written(message: BaseMessage) -> list[ChatMessage]:
-    """A message as Chat messages: one, or several where results of tools stand in it."""
-    found: list[ChatMessage]
+    """Convert a message to Chat messages: one, or several if it contains tool results."""
+    chats: list[ChatMessage]
     try:
-        found = convert_to_openai_messages([message])
-    except ValueError:  # a block that has no place in Chat: it is stored as it is written
-        told = json.dumps(message.content, ensure_ascii=False, default=str)
-        found = convert_to_openai_messages([message.model_copy(update={"content": told})])
-    return found
+        chats = convert_to_openai_messages([message])
+    except ValueError:  # a block that Chat does not have: stored as JSON
+        encoded = json.dumps(message.content, ensure_ascii=False, default=str)
+        chats = convert_to_openai_messages([message.model_copy(update={"content": encoded})])
+    return chats
 
 
-def read(made: Sequence[ChatMessage]) -> list[BaseMessage]:
-    """Messages that Recto wrote or changed."""
-    found: list[BaseMessage] = convert_to_messages(made)
-    return found
+def read(chats: Sequence[ChatMessage]) -> list[BaseMessage]:
+    """Convert Chat messages that Recto wrote or changed to LangChain messages."""
+    messages: list[BaseMessage] = convert_to_messages(chats)
+    return messages
 
 
 def schemas(tools: Sequence[Any]) -> list[dict[str, Any]]:
-    """Tools as they are sent; those that a provider runs itself are schemas already."""
+    """Return the schemas of tools; tools that a provider runs itself are schemas already."""
     return [dict(tool) if isinstance(tool, Mapping) else convert_to_openai_tool(tool) for tool in tools]
 
 
 def usage_of(message: BaseMessage) -> dict[str, Any] | None:
-    """What a provider said that an answer cost."""
-    told = message.usage_metadata if isinstance(message, AIMessage) else None
-    if not told:
+    """Return the usage that a provider reported for a response."""
+    reported = message.usage_metadata if isinstance(message, AIMessage) else None
+    if not reported:
         return None
-    cached = told.get("input_token_details", {}).get("cache_read", 0)
+    cached = reported.get("input_token_details", {}).get("cache_read", 0)
     return {
-        "prompt_tokens": told["input_tokens"],
-        "completion_tokens": told["output_tokens"],
+        "prompt_tokens": reported["input_tokens"],
+        "completion_tokens": reported["output_tokens"],
         "prompt_tokens_details": {"cached_tokens": cached},
     }
 
 
 def thread_here() -> str:
-    """The thread that the configuration of the running graph or chain names."""
-    named = ensure_config().get("configurable", {})
-    return str(named.get("thread_id") or named.get("session_id") or "")
+    """Return the thread of the running graph or chain."""
+    configurable = ensure_config().get("configurable", {})
+    return str(configurable.get("thread_id") or configurable.get("session_id") or "")
 
 
 def size(name: str, given: Any) -> Size | None:  # noqa: ANN401  # LangChain takes tuples, dicts and lists of them
-    """One threshold, however it is written."""
+    """Parse one threshold in any of LangChain's notations."""
     if given is None or isinstance(given, tuple):
         return given
     if isinstance(given, Mapping) and len(given) == 1:
@@ -72,7 +72,7 @@ def size(name: str, given: Any) -> Size | None:  # noqa: ANN401  # LangChain tak
 
 
 def counter_of_lists(counter: Any) -> Callable[[list[BaseMessage]], int]:  # noqa: ANN401  # all that LangChain takes
-    """A `token_counter` as a function of a list of messages."""
+    """Convert a `token_counter` to a function of a list of messages."""
     if counter == "approximate":
         counter = count_tokens_approximately
     if isinstance(counter, BaseLanguageModel):
@@ -84,7 +84,7 @@ def counter_of_lists(counter: Any) -> Callable[[list[BaseMessage]], int]:  # noq
 
 
 def counter_of_texts(counter: Any) -> Callable[[str], int] | None:  # noqa: ANN401  # all that LangChain takes
-    """A `token_counter` as a function of one text."""
+    """Convert a `token_counter` to a function of one text."""
     if counter is None:
         return None
     count = counter_of_lists(counter)
@@ -97,14 +97,14 @@ def counter_of_texts(counter: Any) -> Callable[[str], int] | None:  # noqa: ANN4
 
 
 def writer_of(summarizer: Any) -> Any:  # noqa: ANN401  # a model of LangChain's, or what `follow` takes
-    """A chat model of LangChain's as a function from text to text."""
+    """Convert a LangChain chat model to a function from text to text."""
     if not isinstance(summarizer, BaseChatModel):
         return summarizer
     return lambda text: str(summarizer.invoke(text).text)
 
 
 def name_of(model: Any) -> str:  # noqa: ANN401  # a name, or a model of LangChain's
-    """The name of a model as the registry knows it: LangChain writes `provider:model`."""
+    """Return a model's name as in the registry: LangChain writes `provider:model`."""
     if not isinstance(model, str):
         return str(getattr(model, "model_name", "") or getattr(model, "model", ""))
     provider, _, own = model.partition(":")

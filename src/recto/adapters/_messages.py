@@ -1,6 +1,6 @@
-"""Chat messages put together and taken apart, for frameworks whose messages are lists of blocks.
+"""Helpers shared by the adapters: Chat messages built from blocks and parsed again, and histories that Recto stores.
 
-Nothing here knows a framework, and nothing is decided.
+This module knows no framework.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from recto.transcript.entries import MESSAGE
 from recto.transcript.session_keys import session_in
 
 
-def plain(one: Any) -> Any:  # noqa: ANN401  # whatever a client or an application calls a message
-    """A message or an answer as JSON has it."""
-    return one.model_dump(mode="json", exclude_none=True) if hasattr(one, "model_dump") else one
+def plain(message: Any) -> Any:  # noqa: ANN401  # whatever a client or an application calls a message
+    """Convert a client's message or response object to JSON values."""
+    return message.model_dump(mode="json", exclude_none=True) if hasattr(message, "model_dump") else message
 
 
 def answer_in(answer: object, wire: str) -> tuple[list[ChatMessage], Mapping[str, Any] | None]:
-    """The messages in what a call returned, and the usage; nothing where it is no answer: a stream, a text."""
+    """Return the messages of a call's result and its usage; empty if it is not a response, as for a stream or a
+    text."""
     body = plain(answer)
     if not isinstance(body, dict):
         return [], None
@@ -42,7 +43,7 @@ def answer_in(answer: object, wire: str) -> tuple[list[ChatMessage], Mapping[str
 
 @dataclass(slots=True, kw_only=True)
 class Blocks:
-    """What one message of a framework says, sorted into what Chat keeps apart."""
+    """The content of one framework message, sorted into what Chat keeps separate."""
 
     role: str
     parts: list[dict[str, Any]] = field(default_factory=list)
@@ -51,34 +52,34 @@ class Blocks:
     thinking: list[str] = field(default_factory=list)
 
     def text(self, text: str) -> None:
-        """Something that is said."""
+        """Add text."""
         if text:
             self.parts.append({"type": "text", "text": text})
 
     def media(self, mime: str, source: bytes | str, label: str = "") -> None:
-        """A picture or a file: its bytes, or where it lies."""
-        where = source if isinstance(source, str) else f"data:{mime};base64,{base64.b64encode(source).decode()}"
+        """Add an image or a file: its bytes, or its URL."""
+        url = source if isinstance(source, str) else f"data:{mime};base64,{base64.b64encode(source).decode()}"
         if mime.startswith("image/"):
-            self.parts.append({"type": "image_url", "image_url": {"url": where}})
+            self.parts.append({"type": "image_url", "image_url": {"url": url}})
         else:
-            self.parts.append({"type": "file", "file": {"filename": label or mime, "file_data": where}})
+            self.parts.append({"type": "file", "file": {"filename": label or mime, "file_data": url}})
 
     def call(self, call_id: str, name: str, arguments: object) -> None:
-        """A tool that is called."""
-        given = arguments if isinstance(arguments, str) else as_text(arguments or {})
-        self.calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": given}})
+        """Add a tool call."""
+        encoded = arguments if isinstance(arguments, str) else as_text(arguments or {})
+        self.calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": encoded}})
 
     def result(self, call_id: str, name: str, content: object) -> None:
-        """What a tool gave back."""
+        """Add a tool result."""
         named = {"name": name} if name else {}
         self.results.append({"role": "tool", "tool_call_id": call_id, **named, "content": as_text(content)})
 
     def messages(self) -> Iterator[ChatMessage]:
-        """The same as Chat messages; results come before what else a user says, and behind what an assistant says."""
-        spoken = self._spoken()
-        yield from (*spoken, *self.results) if self.role == "assistant" else (*self.results, *spoken)
+        """Return Chat messages; results come before a user's text and after an assistant's."""
+        message = self._text_message()
+        yield from (*message, *self.results) if self.role == "assistant" else (*self.results, *message)
 
-    def _spoken(self) -> list[ChatMessage]:
+    def _text_message(self) -> list[ChatMessage]:
         if not self.parts and not self.calls:
             return []
         only = self.parts[0]["text"] if len(self.parts) == 1 and "text" in self.parts[0] else None
@@ -89,12 +90,12 @@ class Blocks:
 
 
 def as_text(value: object) -> str:
-    """A text as it is; anything else as JSON, which is the same each time."""
+    """Return a text unchanged; anything else as deterministic JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def text_in(message: Mapping[str, Any]) -> str:
-    """What a Chat message says in words."""
+    """Return the text of a Chat message."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -102,7 +103,7 @@ def text_in(message: Mapping[str, Any]) -> str:
 
 
 def calls_in(message: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The tools that a Chat message calls: id, name and arguments."""
+    """Yield the tool calls of a Chat message: id, name and arguments."""
     for call in message.get("tool_calls") or ():
         try:
             arguments = json.loads(call["function"]["arguments"] or "{}")
@@ -112,40 +113,40 @@ def calls_in(message: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 
 
 def schema(name: str, description: str, parameters: object) -> dict[str, Any]:
-    """A tool as Chat tells it to a model."""
+    """Build the Chat schema of a tool."""
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
 MOVED = "history_moved"
-"""The event after which a history goes on in another session."""
+"""The event after which a history continues in another session."""
 
 
 def place_of(conversations: Conversations, session_id: str) -> Following:
-    """Where a history is kept now, after all that was taken out of it."""
-    found = conversations.of(session_id)
-    while moved := found.session.find(MOVED):
-        found = conversations.of(json.loads(moved.content)["to"])
-    return found
+    """Return the session in which a history continues now."""
+    following = conversations.of(session_id)
+    while moved := following.session.find(MOVED):
+        following = conversations.of(json.loads(moved.content)["to"])
+    return following
 
 
 def told_in(following: Following) -> list[tuple[int, ChatMessage]]:
-    """Every message, with the number of its entry."""
+    """Return every message with its entry number."""
     entries = following.session.read()
     return [(entry.seq, json.loads(entry.content)) for entry in entries if entry.kind == MESSAGE]
 
 
 def move(following: Following, at: int = 0) -> None:
-    """From here on the history goes on in another session: a copy up to an entry, or an empty one."""
+    """Continue the history in another session: a copy up to an entry, or an empty one."""
     session = following.session
-    parting = hashlib.sha256(f"{session.key}/{at}".encode()).hexdigest()[:12]
-    name = f"{session_in(session.key).partition('~')[0]}~{parting}"
+    digest = hashlib.sha256(f"{session.key}/{at}".encode()).hexdigest()[:12]
+    name = f"{session_in(session.key).partition('~')[0]}~{digest}"
     if at:
         session.fork(name, at=at)
     session.record(MOVED, {"to": name, "at": at}, key=f"{MOVED}/0")
 
 
 def speaking(wire: str, given: Conversations | None, **names: Any) -> Conversations:  # noqa: ANN401
-    """Those that are given, if they speak a format; else new ones, with the names of `recto.follow`."""
+    """Return the conversations passed in if they use the format, else new ones with the arguments of `recto.follow`."""
     if given is None:
         return follow(wire=wire, **names)
     if given.wire != wire:

@@ -1,8 +1,10 @@
-"""Microsoft Agent Framework: a chat middleware whose model gets a working set, while history providers keep theirs.
+"""Microsoft Agent Framework: a chat middleware that sends the model a working set; history providers stay unchanged.
 
+```
     agent = Agent(client, tools=tools, middleware=[RectoMiddleware("agent.db", model="gpt-4o")])
+```
 
-A conversation is an `AgentSession`, by its id. Where the service keeps the history itself, nothing is done.
+A conversation is an `AgentSession`, by its id. If the service stores the history itself, nothing is done.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _COUNTS = {"prompt_tokens": "input_token_count", "completion_tokens": "output_to
 
 
 class RectoMiddleware(ChatMiddleware):
-    """Keeps every call of the model within its window; what leaves is stored and comes back when it matters."""
+    """Keeps every model call within the context window; evicted messages are stored and recalled when relevant."""
 
     def __init__(
         self,
@@ -36,57 +38,57 @@ class RectoMiddleware(ChatMiddleware):
         self.conversations = conversations or follow(store, **names)
         self._session_id = session_id
         self._context_sources = frozenset(context_sources)
-        """Context providers whose messages are made anew for each run: they take room and are no history."""
+        """Context providers whose messages are rebuilt for each run: they are counted but are not history."""
 
     def session_of(self, context: ChatContext) -> str:
-        """The conversation that a call belongs to."""
+        """Return the conversation of a call."""
         if self._session_id:
             return self._session_id if isinstance(self._session_id, str) else self._session_id(context)
         return context.session.session_id if context.session is not None else ""
 
     async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        """Sends a working set, and stores the answer. A service that finds it too long is believed once."""
+        """Send a working set and store the answer. If the service rejects it as too long, retry once."""
         if (context.options or {}).get("conversation_id"):
             return await call_next()
         following = await on_a_thread(self.conversations.of, self.session_of(context))
-        given = list(context.messages)
-        context.messages = await on_a_thread(self._fitted, following, given, context.options or {})
+        original = list(context.messages)
+        context.messages = await on_a_thread(self._fitted, following, original, context.options or {})
         if context.stream:
-            context.stream_result_transforms.append(lambda response: _hear(following, response))
+            context.stream_result_transforms.append(lambda response: _store_answer(following, response))
             return await call_next()
         try:
             await call_next()
         except Exception as error:
             if not await on_a_thread(following.overflowed, error):
                 raise
-            context.messages = await on_a_thread(self._fitted, following, given, context.options or {})
+            context.messages = await on_a_thread(self._fitted, following, original, context.options or {})
             await call_next()
         if isinstance(context.result, ChatResponse):
-            await _hear(following, context.result)
+            await _store_answer(following, context.result)
         return None
 
-    def _fitted(self, following: Following, given: list[Message], options: Any) -> list[Message]:  # noqa: ANN401
-        history = [one for one in given if _source(one) not in self._context_sources]
-        context = [one for one in given if _source(one) in self._context_sources]
-        beside = "\n".join([as_text(options.get("instructions") or ""), *(one.text for one in context)]).strip()
+    def _fitted(self, following: Following, messages: list[Message], options: Any) -> list[Message]:  # noqa: ANN401
+        history = [message for message in messages if _source(message) not in self._context_sources]
+        context = [message for message in messages if _source(message) in self._context_sources]
+        beside = "\n".join([as_text(options.get("instructions") or ""), *(message.text for message in context)]).strip()
         tools = options.get("tools") or ()
         schemas = [_schema(tool) for tool in (tools if isinstance(tools, Sequence) else [tools])]
         sent = following.working_set(history, written, read, tools=schemas, beside=beside)
-        asked = {id(one) for one in history if not _source(one)}
-        place = next((at for at, one in enumerate(sent) if id(one) in asked), len(sent))
+        current = {id(message) for message in history if not _source(message)}
+        place = next((index for index, message in enumerate(sent) if id(message) in current), len(sent))
         return [*sent[:place], *context, *sent[place:]]
 
 
-async def _hear(following: Following, response: ChatResponse[Any]) -> None:
-    told = response.usage_details or {}
-    usage: dict[str, Any] = {ours: told.get(theirs) or 0 for ours, theirs in _COUNTS.items()}
-    usage["prompt_tokens_details"] = {"cached_tokens": told.get("cache_read_input_token_count") or 0}
-    said = [one for message in response.messages for one in written(message)]
-    await on_a_thread(following.heard, *said, usage=usage if usage["prompt_tokens"] else None)
+async def _store_answer(following: Following, response: ChatResponse[Any]) -> None:
+    reported = response.usage_details or {}
+    usage: dict[str, Any] = {ours: reported.get(theirs) or 0 for ours, theirs in _COUNTS.items()}
+    usage["prompt_tokens_details"] = {"cached_tokens": reported.get("cache_read_input_token_count") or 0}
+    chats = [chat for message in response.messages for chat in written(message)]
+    await on_a_thread(following.heard, *chats, usage=usage if usage["prompt_tokens"] else None)
 
 
 def written(message: Message) -> Iterator[ChatMessage]:
-    """A message of theirs in Chat messages."""
+    """Convert a framework message to Chat messages."""
     blocks = Blocks(role=str(message.role))
     for content in message.contents:
         match content.type:
@@ -107,14 +109,14 @@ def written(message: Message) -> Iterator[ChatMessage]:
     return blocks.messages()
 
 
-def read(made: list[ChatMessage]) -> Iterator[Message]:
-    """Messages of theirs for some that Recto wrote or changed; results that stand together belong together."""
-    for is_result, run in groupby(made, key=lambda one: one["role"] == "tool"):
+def read(chats: list[ChatMessage]) -> Iterator[Message]:
+    """Convert Chat messages that Recto wrote or changed; adjacent results form one message."""
+    for is_result, run in groupby(chats, key=lambda chat: chat["role"] == "tool"):
         if is_result:
-            results = [Content.from_function_result(one["tool_call_id"], result=text_in(one)) for one in run]
+            results = [Content.from_function_result(chat["tool_call_id"], result=text_in(chat)) for chat in run]
             yield Message("tool", results)
         else:
-            yield from (Message(one["role"], list(_contents(one))) for one in run)
+            yield from (Message(chat["role"], list(_contents(chat))) for chat in run)
 
 
 def _contents(message: ChatMessage) -> Iterable[Content]:

@@ -1,8 +1,8 @@
-"""What a coding agent tells Recto by its hooks, and what it is told back. Each agent has a module of its own.
+"""Hooks of coding agents (Claude Code, Codex): what each hook does, and installing the hooks in an agent's settings.
 
-Before the agent compacts its history, all of it is taken in, and a checkpoint and a handoff are written; when it has
-begun anew, the handoff is given to it, once. After each turn and at the end of a session, what is new is taken in.
-Nothing here blocks the agent or decides anything for it; whoever calls this answers for time and for errors.
+Before an agent compacts its history, the history is imported, and a checkpoint and a handoff are written; after the
+compaction the handoff is returned to the agent, once. After each turn and at the end of a session, new entries are
+imported. Nothing here blocks the agent; the caller handles time-outs and errors.
 """
 
 from __future__ import annotations
@@ -25,113 +25,113 @@ from recto.transcript.protocols import TranscriptStore
 from recto.transcript.tenancy import TenantStore, plain_name
 
 BEFORE_COMPACTION, BEGIN, TURN_END, END = "PreCompact", "SessionStart", "Stop", "SessionEnd"
-_LONGEST = 9_500
-"""Characters that an agent takes in from a hook; of more it keeps a preview alone."""
+_MAX_CONTEXT_CHARS = 9_500
+"""Characters that an agent accepts from a hook; of more it only keeps a preview."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodingAgent:
-    """An agent with hooks: where it keeps them, and which of them Recto wants."""
+    """An agent with hooks: its settings files, and the hooks that Recto uses."""
 
     name: str
     title: str
     home: str
     """The folder of its settings, below the home directory or the project."""
     home_variable: str
-    """The variable of the environment that names another folder for it."""
+    """The environment variable that names another folder."""
     user_file: str
     project_file: str
     hooks: Mapping[str, Mapping[str, Any]]
-    """By event: what stands beside the command in the settings; `matcher` belongs to the group around it."""
+    """By event: the fields next to the command in the settings; `matcher` belongs to the enclosing group."""
     then: str = ""
-    """What its user has to do once the hooks are there."""
+    """What the user has to do after the installation."""
     earlier: Callable[[Path], Iterable[Path]] = lambda transcript: ()
     """Transcripts of sessions in the same project, newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookInput:
-    """What a hook is told on its standard input."""
+    """The standard input of a hook."""
 
     event: str
     session: str
     transcript: Path | None
     source: str = ""
-    """How a session began: startup, resume, clear, compact."""
+    """How the session began: startup, resume, clear, compact."""
     agent: str = ""
-    """The sub-agent that it is about; empty for the session itself."""
+    """The sub-agent concerned; empty for the session itself."""
 
     @classmethod
     def read(cls, text: str, event: str) -> Self:
-        """Reads it; the event is the one of the command line where the text names none."""
+        """Parse the input; the event of the command line applies if the text names none."""
         try:
-            said = json.loads(text)
+            data = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InputError(f"the hook was told something that is not JSON ({error})") from None
-        if not isinstance(said, dict) or not isinstance(said.get("session_id"), str) or not said["session_id"]:
+        if not isinstance(data, dict) or not isinstance(data.get("session_id"), str) or not data["session_id"]:
             raise InputError("the hook was not told which session it is about")
-        path = said.get("transcript_path")
+        path = data.get("transcript_path")
         return cls(
-            event=str(said.get("hook_event_name") or event),
-            session=plain_name(said["session_id"]),
+            event=str(data.get("hook_event_name") or event),
+            session=plain_name(data["session_id"]),
             transcript=Path(path).expanduser() if isinstance(path, str) and path else None,
-            source=str(said.get("source") or ""),
-            agent=str(said.get("agent_id") or ""),
+            source=str(data.get("source") or ""),
+            agent=str(data.get("agent_id") or ""),
         )
 
 
-def answered(agent: CodingAgent, told: HookInput, settings: Settings) -> str:
-    """Does what belongs to an event, and returns what the hook prints: mostly nothing."""
-    if told.agent or told.event not in agent.hooks:
+def answered(agent: CodingAgent, hook: HookInput, settings: Settings) -> str:
+    """Handle an event, and return what the hook prints: usually nothing."""
+    if hook.agent or hook.event not in agent.hooks:
         return ""
     with closing(open_store(settings)) as store:
-        if told.event == BEGIN:
-            return _said(_waiting(agent, told, settings, store))
-        _take_in(told, settings, store)
+        if hook.event == BEGIN:
+            return _hook_output(_pending_handoff(agent, hook, settings, store))
+        _import_new(hook, settings, store)
         view = TenantStore(store, settings.tenant)
-        if told.event == BEFORE_COMPACTION and view.head(view.key(told.session)).seq:
-            with open_session(replace(settings, session=told.session), store) as session:
+        if hook.event == BEFORE_COMPACTION and view.head(view.key(hook.session)).seq:
+            with open_session(replace(settings, session=hook.session), store) as session:
                 session.checkpoints.host_compacting()
     return ""
 
 
-def _take_in(told: HookInput, settings: Settings, store: TranscriptStore) -> None:
-    """Stores what is new in the transcript; a line that is being written just now is kept as it is."""
-    if told.transcript is None or not told.transcript.is_file():
+def _import_new(hook: HookInput, settings: Settings, store: TranscriptStore) -> None:
+    """Import new entries of the transcript; an incomplete last line is stored verbatim."""
+    if hook.transcript is None or not hook.transcript.is_file():
         return
-    key = TenantStore(store, settings.tenant).key(told.session)
-    make_importer(settings, store).import_file(told.transcript, session=key, keep_going=True)
+    key = TenantStore(store, settings.tenant).key(hook.session)
+    make_importer(settings, store).import_file(hook.transcript, session=key, keep_going=True)
 
 
-def _waiting(agent: CodingAgent, told: HookInput, settings: Settings, store: TranscriptStore) -> str:
-    """The handoff that waits: of this session, or where it is new, of the one before it in the project."""
-    found = _handoff(told.session, settings, store)
-    if found or told.source != "startup" or told.transcript is None:
-        return found
-    before = next(iter(agent.earlier(told.transcript)), None)
-    return _handoff(session_key(before.stem), settings, store) if before else ""
+def _pending_handoff(agent: CodingAgent, hook: HookInput, settings: Settings, store: TranscriptStore) -> str:
+    """Return the pending handoff of this session, or for a new one, of the previous session in the project."""
+    handoff = _handoff(hook.session, settings, store)
+    if handoff or hook.source != "startup" or hook.transcript is None:
+        return handoff
+    previous = next(iter(agent.earlier(hook.transcript)), None)
+    return _handoff(session_key(previous.stem), settings, store) if previous else ""
 
 
 def _handoff(session: str, settings: Settings, store: TranscriptStore) -> str:
     view = TenantStore(store, settings.tenant)
     if not view.head(view.key(session)).seq:
         return ""
-    with open_session(replace(settings, session=session), store) as found:
+    with open_session(replace(settings, session=session), store) as opened:
         try:
-            return found.checkpoints.host_compacted()
+            return opened.checkpoints.host_compacted()
         except InputError:  # none was written
             return ""
 
 
-def _said(handoff: str) -> str:
+def _hook_output(handoff: str) -> str:
     if not handoff:
         return ""
-    text = handoff if len(handoff) <= _LONGEST else handoff[:_LONGEST].rpartition("\n")[0] + "\n[…]"
+    text = handoff if len(handoff) <= _MAX_CONTEXT_CHARS else handoff[:_MAX_CONTEXT_CHARS].rpartition("\n")[0] + "\n[…]"
     return json.dumps({"hookSpecificOutput": {"hookEventName": BEGIN, "additionalContext": text}})
 
 
 def _earlier(transcript: Path) -> Iterable[Path]:
-    """All sessions of a project have their transcripts in one folder, by their ids."""
+    """All sessions of a project have their transcripts in one folder, by id."""
     try:
         dated = [(file.stat().st_mtime, file) for file in transcript.parent.glob("*.jsonl") if file != transcript]
     except OSError:
@@ -145,7 +145,7 @@ CLAUDE_CODE = CodingAgent(
     home=".claude",
     home_variable="CLAUDE_CONFIG_DIR",
     user_file="settings.json",
-    project_file="settings.local.json",  # the other one is shared, and a path to this Recto is not for everybody
+    project_file="settings.local.json",  # settings.json is shared, and a path to this Recto is not
     hooks={
         BEFORE_COMPACTION: {"timeout": 60},
         BEGIN: {"matcher": "startup|resume|compact", "timeout": 15},
@@ -173,7 +173,7 @@ CODEX = CodingAgent(
 
 
 def file_of(agent: CodingAgent, *, project: Path | None = None) -> Path:
-    """Where an agent keeps its hooks: those of its user, or those of a project."""
+    """Return the settings file with an agent's hooks: the user's, or a project's."""
     if project is not None:
         return project / agent.home / agent.project_file
     named = os.environ.get(agent.home_variable)
@@ -181,69 +181,74 @@ def file_of(agent: CodingAgent, *, project: Path | None = None) -> Path:
 
 
 def hooks_for(agent: CodingAgent, program: Sequence[str]) -> dict[str, Any]:
-    """The hooks as they stand in the settings; `program` starts Recto with what it is to be started with."""
-    made: dict[str, Any] = {}
-    for event, about in agent.hooks.items():
-        beside = {name: value for name, value in about.items() if name != "matcher"}
+    """Build the hooks as in the settings; `program` is the command that starts Recto."""
+    hooks: dict[str, Any] = {}
+    for event, options in agent.hooks.items():
+        fields = {name: value for name, value in options.items() if name != "matcher"}
         command = shlex.join([*program, "hook", agent.name, event])
-        group = {"hooks": [{"type": "command", "command": command, **beside}]}
-        made[event] = [{"matcher": about["matcher"], **group} if "matcher" in about else group]
-    return made
+        group = {"hooks": [{"type": "command", "command": command, **fields}]}
+        hooks[event] = [{"matcher": options["matcher"], **group} if "matcher" in options else group]
+    return hooks
 
 
 def install(agent: CodingAgent, program: Sequence[str], path: Path) -> Path | None:
-    """Adds or renews the hooks. Returns where the file as it was is kept; None where nothing had to be done."""
+    """Add or update the hooks. Returns the path of the backup; None if nothing changed."""
     before = read_text(path)
-    known = parse_json(before, path)
-    others = _without_ours(agent, _hooks(known, path), path)
+    settings = parse_json(before, path)
+    others = _without_ours(agent, _hooks(settings, path), path)
     ours = hooks_for(agent, program)
     merged = {event: [*others.get(event, []), *ours.get(event, [])] for event in dict.fromkeys([*others, *ours])}
-    made = {**known, "hooks": merged}
-    return None if made == known else replace_file(path, before, render_json(made, before))
+    updated = {**settings, "hooks": merged}
+    return None if updated == settings else replace_file(path, before, render_json(updated, before))
 
 
 def remove(agent: CodingAgent, path: Path) -> Path | None:
-    """Takes the hooks out. Returns where the file as it was is kept; None where they were not in it."""
+    """Remove the hooks. Returns the path of the backup; None if they were not installed."""
     before = read_text(path)
-    known = parse_json(before, path)
-    held = _hooks(known, path)
-    others = _without_ours(agent, held, path)
-    if others == held:
+    settings = parse_json(before, path)
+    installed = _hooks(settings, path)
+    others = _without_ours(agent, installed, path)
+    if others == installed:
         return None
-    made = {**known, "hooks": others} if others else {name: one for name, one in known.items() if name != "hooks"}
-    return replace_file(path, before, render_json(made, before))
+    updated = (
+        {**settings, "hooks": others}
+        if others
+        else {name: value for name, value in settings.items() if name != "hooks"}
+    )
+    return replace_file(path, before, render_json(updated, before))
 
 
-def _hooks(known: dict[str, Any], path: Path) -> dict[str, Any]:
-    held = known.get("hooks", {})
-    if not isinstance(held, dict):
+def _hooks(settings: dict[str, Any], path: Path) -> dict[str, Any]:
+    hooks = settings.get("hooks", {})
+    if not isinstance(hooks, dict):
         raise refusal(path, "'hooks' in it is no object")
-    return held
+    return hooks
 
 
-def _without_ours(agent: CodingAgent, held: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The hooks of others: groups and events that held ours alone are gone, all else is as it was."""
-    left: dict[str, Any] = {}
-    for event, groups in held.items():
+def _without_ours(agent: CodingAgent, hooks: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return the hooks of others: groups and events with only Recto's hooks are removed, everything else is
+    unchanged."""
+    others: dict[str, Any] = {}
+    for event, groups in hooks.items():
         if not isinstance(groups, list):
             raise refusal(path, f"'hooks.{event}' in it is no list")
-        kept = [one for group in groups for one in _others_in(agent, group)]
-        if kept or not groups:
-            left[event] = kept
-    return left
+        remaining = [other for group in groups for other in _others_in(agent, group)]
+        if remaining or not groups:
+            others[event] = remaining
+    return others
 
 
 def _others_in(agent: CodingAgent, group: object) -> list[Any]:
     if not isinstance(group, dict) or not isinstance(handlers := group.get("hooks"), list):
         return [group]
-    kept = [one for one in handlers if not _is_ours(agent, one)]
-    if len(kept) == len(handlers):
+    others = [handler for handler in handlers if not _is_ours(agent, handler)]
+    if len(others) == len(handlers):
         return [group]
-    return [{**group, "hooks": kept}] if kept else []
+    return [{**group, "hooks": others}] if others else []
 
 
 def _is_ours(agent: CodingAgent, handler: object) -> bool:
-    """Whether a hook calls Recto, wherever that is and whatever it is started with."""
+    """Whether a hook calls Recto, at any path and with any options."""
     command = handler.get("command") if isinstance(handler, dict) else None
     try:
         words = shlex.split(command) if isinstance(command, str) else []

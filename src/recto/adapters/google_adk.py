@@ -1,9 +1,11 @@
-"""Google ADK: a plugin whose models get a working set, while the session's events stay as they are.
+"""Google ADK: a plugin that sends models a working set, while the session's events stay unchanged.
 
+```
     app = App(name="shop", root_agent=agent, plugins=[RectoPlugin("agent.db", model="gemini-2.5-flash")])
+```
 
-A conversation is a session of ADK's, by application, user and id; agents below the first one have conversations of
-their own, because ADK tells each of them another story.
+A conversation is an ADK session, by application, user and id. Sub-agents have conversations of their own, because ADK
+sends each of them a different history.
 """
 
 from __future__ import annotations
@@ -25,21 +27,21 @@ from recto.adapters.conversations import Conversations, follow
 from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import ChatMessage, Following
 
-_OWN = "recto-call-"
-"""How ids begin that are made here; they are never sent."""
-_RESULT = "result"
+_OWN_ID_PREFIX = "recto-call-"
+"""Prefix of ids that are generated here; they are never sent."""
+_RESULT_KEY = "result"
 
 
 class ContentsReader:
-    """One request's contents, told in their order."""
+    """Converts the contents of one request, in order."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
         self._open: dict[str, deque[str]] = {}
-        """The ids of calls that wait for their response, by the name of the function."""
+        """The ids of calls without a response, by function name."""
 
     def written(self, content: types.Content) -> Iterator[ChatMessage]:
-        """A content in Chat messages."""
+        """Convert a content to Chat messages."""
         blocks = Blocks(role="assistant" if content.role == "model" else "user")
         for part in content.parts or ():
             self._write(part, blocks)
@@ -63,9 +65,9 @@ class ContentsReader:
 
     def _called(self, call: types.FunctionCall) -> str:
         name = call.name or ""
-        told = hashlib.sha256(f"{name} {as_text(call.args or {})}".encode()).hexdigest()[:12]
-        self._seen[told] += 1
-        call_id = call.id or f"{_OWN}{told}-{self._seen[told]}"
+        digest = hashlib.sha256(f"{name} {as_text(call.args or {})}".encode()).hexdigest()[:12]
+        self._seen[digest] += 1
+        call_id = call.id or f"{_OWN_ID_PREFIX}{digest}-{self._seen[digest]}"
         self._open.setdefault(name, deque()).append(call_id)
         return call_id
 
@@ -75,22 +77,22 @@ class ContentsReader:
             if response.id in waiting:
                 waiting.remove(response.id)
             return str(response.id)
-        return waiting.popleft() if waiting else f"{_OWN}unknown"
+        return waiting.popleft() if waiting else f"{_OWN_ID_PREFIX}unknown"
 
 
-def read(made: list[ChatMessage]) -> Iterator[types.Content]:
-    """Contents for some messages that Recto wrote or changed; responses that stand together belong together."""
-    for is_result, run in groupby(made, key=lambda one: one["role"] == "tool"):
+def read(chats: list[ChatMessage]) -> Iterator[types.Content]:
+    """Convert Chat messages that Recto wrote or changed to contents; adjacent responses form one content."""
+    for is_result, run in groupby(chats, key=lambda chat: chat["role"] == "tool"):
         if is_result:
-            yield types.Content(role="user", parts=[_response(one) for one in run])
+            yield types.Content(role="user", parts=[_response(chat) for chat in run])
             continue
-        for one in run:
-            role = "model" if one["role"] == "assistant" else "user"
-            yield types.Content(role=role, parts=list(_parts(one)))
+        for chat in run:
+            role = "model" if chat["role"] == "assistant" else "user"
+            yield types.Content(role=role, parts=list(_parts(chat)))
 
 
 def is_whole(content: types.Content) -> bool:
-    """Whether a content comes with the ids that it will have when it is told again."""
+    """Whether every call in a content already has its final id."""
     calls = [part.function_call for part in content.parts or () if part.function_call]
     return all(call.id for call in calls)
 
@@ -104,22 +106,22 @@ def _parts(message: ChatMessage) -> Iterator[types.Part]:
 
 def _response(message: ChatMessage) -> types.Part:
     answer = types.FunctionResponse(
-        id=_sent(message["tool_call_id"]), name=message.get("name", ""), response={_RESULT: text_in(message)}
+        id=_sent(message["tool_call_id"]), name=message.get("name", ""), response={_RESULT_KEY: text_in(message)}
     )
     return types.Part(function_response=answer)
 
 
 def _sent(call_id: str) -> str | None:
-    return None if call_id.startswith(_OWN) else call_id
+    return None if call_id.startswith(_OWN_ID_PREFIX) else call_id
 
 
 def _output(response: types.FunctionResponse) -> object:
-    given = response.response or {}
-    return given[_RESULT] if list(given) == [_RESULT] and isinstance(given[_RESULT], str) else given
+    output = response.response or {}
+    return output[_RESULT_KEY] if list(output) == [_RESULT_KEY] and isinstance(output[_RESULT_KEY], str) else output
 
 
 class RectoPlugin(BasePlugin):
-    """Keeps every call of a model within its window; what leaves is stored and comes back when it matters.
+    """Keeps every model call within the context window; evicted messages are stored and recalled when relevant.
 
     Its methods are also callbacks for one agent: `LlmAgent(before_model_callback=recto.before_model_callback, …)`.
     """
@@ -137,11 +139,11 @@ class RectoPlugin(BasePlugin):
         self._owns = conversations is None
         self.conversations = conversations or follow(store, **names)
         self._session_id = session_id
-        self._given: dict[str, list[types.Content]] = {}
-        """What a request held before, for as long as its model is asked."""
+        self._original: dict[str, list[types.Content]] = {}
+        """The original contents of a request while its model call is in progress."""
 
     def session_of(self, context: CallbackContext) -> str:
-        """The conversation that a call belongs to."""
+        """Return the conversation of a call."""
         if self._session_id is not None:
             return self._session_id(context)
         session, root = context.session, context.get_invocation_context().agent.root_agent.name
@@ -151,57 +153,59 @@ class RectoPlugin(BasePlugin):
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
     ) -> LlmResponse | None:
-        """Sends a working set. Where the service keeps the history itself, nothing is done."""
+        """Send a working set. If the service stores the history itself, do nothing."""
         if not llm_request.previous_interaction_id:
             name = self.session_of(callback_context)
             following = await on_a_thread(self.conversations.of, name)
-            self._given[name] = llm_request.contents
+            self._original[name] = llm_request.contents
             llm_request.contents = await on_a_thread(_fitted, following, llm_request)
         return None
 
     async def after_model_callback(
         self, *, callback_context: CallbackContext, llm_response: LlmResponse
     ) -> LlmResponse | None:
-        """Stores the answer. One whose calls get their ids later is stored with their results."""
+        """Store the answer. One whose calls get their ids later is stored with their results."""
         name = self.session_of(callback_context)
         content = llm_response.content
-        if not llm_response.partial and content and name in self._given and is_whole(content):
-            del self._given[name]
+        if not llm_response.partial and content and name in self._original and is_whole(content):
+            del self._original[name]
             following = await on_a_thread(self.conversations.of, name)
-            said = [*ContentsReader().written(content)]
-            await on_a_thread(following.heard, *said, usage=_usage(llm_response.usage_metadata))
+            chats = [*ContentsReader().written(content)]
+            await on_a_thread(following.heard, *chats, usage=_usage(llm_response.usage_metadata))
         return None
 
     async def on_model_error_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
     ) -> LlmResponse | None:
-        """A model that finds a prompt too long is believed, and asked once more."""
+        """If the model rejects a prompt as too long, adopt its limit and retry once."""
         name = self.session_of(callback_context)
         following = await on_a_thread(self.conversations.of, name)
-        if name not in self._given or not await on_a_thread(following.overflowed, error):
+        if name not in self._original or not await on_a_thread(following.overflowed, error):
             return None
-        llm_request.contents = self._given.pop(name)
+        llm_request.contents = self._original.pop(name)
         llm_request.contents = await on_a_thread(_fitted, following, llm_request)
         model = callback_context.get_invocation_context().agent.canonical_model
-        answers = [one async for one in model.generate_content_async(llm_request, stream=False)]
+        answers = [response async for response in model.generate_content_async(llm_request, stream=False)]
         return answers[-1] if answers else None
 
     async def close(self) -> None:
-        """Closes the conversations that were opened here; the runner does it."""
+        """Close the conversations that were opened here; the runner calls it."""
         if self._owns:
             await on_a_thread(self.conversations.close)
 
 
 def _fitted(following: Following, request: LlmRequest) -> list[types.Content]:
-    told = request.config.system_instruction or ""
-    beside = told if isinstance(told, str) else as_text(told.model_dump(mode="json", exclude_none=True))
-    tools = [one.model_dump(mode="json", exclude_none=True) for one in request.config.tools or ()]
+    instruction = request.config.system_instruction or ""
+    beside = (
+        instruction if isinstance(instruction, str) else as_text(instruction.model_dump(mode="json", exclude_none=True))
+    )
+    tools = [tool.model_dump(mode="json", exclude_none=True) for tool in request.config.tools or ()]
     return following.working_set(request.contents, ContentsReader().written, read, tools=tools, beside=beside)
 
 
-def _usage(told: types.GenerateContentResponseUsageMetadata | None) -> dict[str, Any] | None:
-    if told is None or not told.prompt_token_count:
+def _usage(reported: types.GenerateContentResponseUsageMetadata | None) -> dict[str, Any] | None:
+    if reported is None or not reported.prompt_token_count:
         return None
-    cached = {"cached_tokens": told.cached_content_token_count or 0}
-    counted = {"prompt_tokens": told.prompt_token_count, "completion_tokens": told.candidates_token_count or 0}
+    cached = {"cached_tokens": reported.cached_content_token_count or 0}
+    counted = {"prompt_tokens": reported.prompt_token_count, "completion_tokens": reported.candidates_token_count or 0}
     return {**counted, "prompt_tokens_details": cached}

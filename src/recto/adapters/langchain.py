@@ -37,7 +37,7 @@ SessionOf: TypeAlias = str | Callable[[ModelRequest], str]
 
 
 class RectoMiddleware(AgentMiddleware):
-    """Keeps every call of the model within its window; what leaves is stored and comes back when it matters."""
+    """Keeps every model call within the context window; evicted messages are stored and recalled when relevant."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class RectoMiddleware(AgentMiddleware):
             if not following.overflowed(error):
                 raise
             response = handler(_fitted(request, following))
-        _heard(request, response, following)
+        _store_answer(request, response, following)
         return response
 
     async def awrap_model_call(
@@ -88,7 +88,7 @@ class RectoMiddleware(AgentMiddleware):
             if not await on_a_thread(following.overflowed, error):
                 raise
             response = await handler(await on_a_thread(_fitted, request, following))
-        await on_a_thread(_heard, request, response, following)
+        await on_a_thread(_store_answer, request, response, following)
         return response
 
     def session_of(self, request: ModelRequest) -> str:
@@ -109,8 +109,8 @@ def _fitted(request: ModelRequest, following: Following) -> ModelRequest:
     return request.override(messages=sent)
 
 
-def _heard(request: ModelRequest, response: ModelResponse, following: Following) -> None:
-    said = [chat for message in response.result for chat in written(message)]
+def _store_answer(request: ModelRequest, response: ModelResponse, following: Following) -> None:
+    chats = [chat for message in response.result for chat in written(message)]
     before = [chat for message in request.messages for chat in written(message)]
     usage = next((usage for message in response.result if (usage := usage_of(message))), None)
-    following.heard(*said, usage=usage, after=before)
+    following.heard(*chats, usage=usage, after=before)

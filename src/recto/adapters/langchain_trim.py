@@ -1,7 +1,6 @@
-"""`trim_messages` with LangChain's own signature: what is left is valid, keeps the task, and says how much is missing.
+"""`trim_messages` with LangChain's own signature: the result is valid, keeps the task, and states how much was evicted.
 
-It keeps nothing from one call to the next, unless it is given conversations: then what leaves is stored, and comes back
-when it is asked for.
+It is stateless, unless it is passed conversations: then evicted messages are stored and recalled when relevant.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from recto.engine.fit import fit_messages
 from recto.errors import SettingsError
 from recto.tokens.meter import Frame, Meter
 
-_BARE = Frame(message=0, prompt=0, name=0, thinking=0, call=0, result=0, tools=0, tool=0)
-_EACH = Frame(message=1, prompt=0, name=0, thinking=0, call=0, result=0, tools=0, tool=0)
-_TRIES = 8
+_NO_FRAME = Frame(message=0, prompt=0, name=0, thinking=0, call=0, result=0, tools=0, tool=0)
+_ONE_PER_MESSAGE = Frame(message=1, prompt=0, name=0, thinking=0, call=0, result=0, tools=0, tool=0)
+_MAX_ATTEMPTS = 8
 Kinds = str | type[BaseMessage] | Sequence[str | type[BaseMessage]] | None
 
 
@@ -42,10 +41,10 @@ def trim_messages(  # noqa: PLR0913  # LangChain's own signature
     conversations: Conversations | None = None,
     session_id: str = "",
 ) -> Any:  # noqa: ANN401  # a list, or a runnable where no messages are given
-    """The newest messages that fit `max_tokens`; without messages, a runnable that does it.
+    """Return the newest messages that fit `max_tokens`; without messages, a runnable that does it.
 
     Without a `token_counter`, tokens are counted as `model` counts them. With `conversations`, their window is the
-    bound, and the conversation is `session_id` or the thread that is running.
+    limit, and the conversation is `session_id` or the running thread.
     """
     names: dict[str, Any] = {
         "strategy": strategy,
@@ -69,41 +68,41 @@ def trim_messages(  # noqa: PLR0913  # LangChain's own signature
         counter = token_counter if token_counter is not None else "approximate"
         names |= {"token_counter": counter, "include_system": include_system and strategy == "last"}
         return langchains_own(given, max_tokens=max_tokens, **names)
-    left = _fitted(given, max_tokens or 0, token_counter, model)
-    if not include_system and len(left) < len(given):
-        left = [one for one in left if not isinstance(one, SystemMessage)]
-    return left if start_on is None else _since(left, start_on)
+    trimmed = _fitted(given, max_tokens or 0, token_counter, model)
+    if not include_system and len(trimmed) < len(given):
+        trimmed = [message for message in trimmed if not isinstance(message, SystemMessage)]
+    return trimmed if start_on is None else _since(trimmed, start_on)
 
 
-def _fitted(given: list[BaseMessage], limit: int, token_counter: Any, model: str) -> list[BaseMessage]:  # noqa: ANN401
+def _fitted(messages: list[BaseMessage], limit: int, token_counter: Any, model: str) -> list[BaseMessage]:  # noqa: ANN401
     if token_counter is None:
-        return _pruned(given, limit, make_meter(load(arguments={"model": model or None})))
+        return _pruned(messages, limit, make_meter(load(arguments={"model": model or None})))
     count = counter_of_lists(token_counter)
-    if count(given) <= limit:
-        return given
+    if count(messages) <= limit:
+        return messages
     by_text = counter_of_texts(token_counter)
     assert by_text is not None  # noqa: S101  # there is a counter
-    each = Meter(name="messages", count=lambda _: 0, frame=_EACH)
-    meter = each if token_counter is len else Meter(name="own", count=by_text, frame=_BARE)
-    room = limit
-    for _ in range(_TRIES):
-        left = _pruned(given, room, meter)
-        over = count(left) - limit
-        if over <= 0 or over >= room:
+    each = Meter(name="messages", count=lambda _: 0, frame=_ONE_PER_MESSAGE)
+    meter = each if token_counter is len else Meter(name="own", count=by_text, frame=_NO_FRAME)
+    budget = limit
+    for _ in range(_MAX_ATTEMPTS):
+        trimmed = _pruned(messages, budget, meter)
+        over = count(trimmed) - limit
+        if over <= 0 or over >= budget:
             break
-        room -= over  # a counter of lists may see more than the sum of its texts
-    return left
+        budget -= over  # a list counter may count more than the sum of its texts
+    return trimmed
 
 
-def _pruned(given: list[BaseMessage], limit: int, meter: Meter) -> list[BaseMessage]:
-    chats = [(chat, message) for message in given for chat in written(message)]
+def _pruned(messages: list[BaseMessage], limit: int, meter: Meter) -> list[BaseMessage]:
+    chats = [(chat, message) for message in messages for chat in written(message)]
     owners = {id(chat): message for chat, message in chats}
-    left: list[BaseMessage] = []
+    trimmed: list[BaseMessage] = []
     for chat in fit_messages([chat for chat, _ in chats], max_tokens=limit, meter=meter, threshold=1.0):
         owner = owners.get(id(chat)) or read([chat])[0]
-        if not left or left[-1] is not owner:
-            left.append(owner)
-    return left
+        if not trimmed or trimmed[-1] is not owner:
+            trimmed.append(owner)
+    return trimmed
 
 
 def _is(message: BaseMessage, kinds: Kinds) -> bool:
@@ -112,12 +111,12 @@ def _is(message: BaseMessage, kinds: Kinds) -> bool:
 
 
 def _until(messages: list[BaseMessage], kinds: Kinds) -> list[BaseMessage]:
-    last = max((place for place, one in enumerate(messages) if _is(one, kinds)), default=-1)
+    last = max((place for place, message in enumerate(messages) if _is(message, kinds)), default=-1)
     return messages[: last + 1]
 
 
 def _since(messages: list[BaseMessage], kinds: Kinds) -> list[BaseMessage]:
-    system = [one for one in messages[:1] if isinstance(one, SystemMessage)]
+    system = [message for message in messages[:1] if isinstance(message, SystemMessage)]
     rest = messages[len(system) :]
-    first = next((place for place, one in enumerate(rest) if _is(one, kinds)), len(rest))
+    first = next((place for place, message in enumerate(rest) if _is(message, kinds)), len(rest))
     return system + rest[first:]

@@ -1,10 +1,12 @@
-"""LlamaIndex: a memory for its agents and chat engines, whose transcript is Recto's.
+"""LlamaIndex: a memory for its agents and chat engines, stored in a Recto transcript.
 
+```
 memory = RectoMemory.from_defaults(session_id="1", token_limit=30_000, store="agent.db", model="gpt-4o")
 response = await agent.run("Hello", memory=memory)
+```
 
-An agent puts its tool calls into the memory when its answer is there. What it does until then it keeps itself, behind
-what the memory gave it: the memory leaves room for that.
+An agent adds its tool calls to the memory only with its final answer. Until then it keeps them itself, after the
+messages of the memory, so the memory leaves tokens for them.
 """
 
 from __future__ import annotations
@@ -39,24 +41,24 @@ _BLOCK: TypeAdapter[Any] = TypeAdapter(ContentBlock)
 
 
 def written(message: ChatMessage) -> Written:
-    """A message as a Chat message."""
+    """Convert a message to a Chat message."""
     role = _ROLES.get(message.role.value, message.role.value)
     blocks = Blocks(role=role)
     for block in message.blocks:
-        _take(blocks, block)
+        _add_block(blocks, block)
     for call in () if blocks.calls else message.additional_kwargs.get("tool_calls") or ():
-        given = call if isinstance(call, dict) else call.model_dump()
-        blocks.call(given["id"], given["function"]["name"], given["function"]["arguments"])
-    said = next(blocks.messages(), {"role": role, "content": ""})
+        data = call if isinstance(call, dict) else call.model_dump()
+        blocks.call(data["id"], data["function"]["name"], data["function"]["arguments"])
+    chat = next(blocks.messages(), {"role": role, "content": ""})
     if role == "tool":
-        said["tool_call_id"] = message.additional_kwargs.get("tool_call_id") or ""
-        said |= {"name": name} if (name := message.additional_kwargs.get("name")) else {}
-    return said
+        chat["tool_call_id"] = message.additional_kwargs.get("tool_call_id") or ""
+        chat |= {"name": name} if (name := message.additional_kwargs.get("name")) else {}
+    return chat
 
 
 def read(chat: Written) -> ChatMessage:
-    """A message of what is stored, or of what Recto wrote."""
-    more = {key: chat[key] for key in ("tool_call_id", "name") if chat.get(key)}
+    """Convert a Chat message that is stored or was written by Recto."""
+    additional = {key: chat[key] for key in ("tool_call_id", "name") if chat.get(key)}
     content = chat.get("content")
     blocks = list(_blocks(content)) if isinstance(content, list) else [TextBlock(text=text_in(chat))]
     calls = [
@@ -64,10 +66,10 @@ def read(chat: Written) -> ChatMessage:
     ]
     if calls and blocks == [TextBlock(text="")]:
         blocks = []
-    return ChatMessage(role=chat["role"], blocks=[*blocks, *calls], additional_kwargs=more)
+    return ChatMessage(role=chat["role"], blocks=[*blocks, *calls], additional_kwargs=additional)
 
 
-def _take(blocks: Blocks, block: Any) -> None:  # noqa: ANN401  # any block of LlamaIndex's
+def _add_block(blocks: Blocks, block: Any) -> None:  # noqa: ANN401  # any block of LlamaIndex's
     if isinstance(block, TextBlock):
         blocks.text(block.text)
     elif isinstance(block, ToolCallBlock):
@@ -102,7 +104,7 @@ __all__ = ["RectoMemory"]
 
 
 class RectoMemory(BaseMemory):
-    """What was said, as far as it fits; all of it stays stored and comes back when it matters."""
+    """The conversation as far as it fits; all of it stays stored and is recalled when relevant."""
 
     session_id: str = Field(default="", description="The conversation.")
     store: str | None = Field(default=None, description="Where it is kept, as `recto.follow` takes it.")
@@ -112,15 +114,15 @@ class RectoMemory(BaseMemory):
     _names: dict[str, Any] = PrivateAttr(default_factory=dict)
     _conversations: Conversations | None = PrivateAttr(default=None)
     _place: str = PrivateAttr(default="")
-    """The session where it was last; it never goes back."""
+    """The current session; it never goes back."""
     _opened: Any = PrivateAttr(default=None)
-    """A store that is open already."""
+    """An open store."""
     _own: dict[bytes, ChatMessage] = PrivateAttr(default_factory=dict)
-    """Messages as they were put, for as long as they are in the prompt."""
+    """Messages as they were put, while they are in the prompt."""
 
     @classmethod
     def class_name(cls) -> str:
-        """The name under which a context is written down."""
+        """The name under which a context is serialised."""
         return "RectoMemory"
 
     @classmethod
@@ -135,49 +137,51 @@ class RectoMemory(BaseMemory):
         conversations: Conversations | None = None,
         **names: Any,  # noqa: ANN401  # those of `recto.follow`
     ) -> RectoMemory:
-        """A memory as LlamaIndex makes its own; `conversations` can be shared."""
-        own = {name: names.pop(name) for name in ("model", "chat_history_token_ratio") if name in names}
-        located = os.fspath(store) if isinstance(store, str | os.PathLike) else None
-        made = cls(session_id=session_id, store=located, token_limit=token_limit, **own)
+        """Create a memory like LlamaIndex's own; `conversations` can be shared."""
+        fields = {name: names.pop(name) for name in ("model", "chat_history_token_ratio") if name in names}
+        path = os.fspath(store) if isinstance(store, str | os.PathLike) else None
+        memory = cls(session_id=session_id, store=path, token_limit=token_limit, **fields)
         if tokenizer_fn is not None:
             names["token_counter"] = lambda text: len(tokenizer_fn(text))
-        made._names, made._conversations, made._opened = names, conversations, None if located else store
+        memory._names, memory._conversations, memory._opened = names, conversations, None if path else store
         if chat_history:
-            made.set(chat_history)
-        return made
+            memory.set(chat_history)
+        return memory
 
     @property
     def conversations(self) -> Conversations:
-        """Those that share the store; opened when they are first needed."""
+        """The conversations of the store; opened on first use."""
         if self._conversations is None:
-            room = int(self.token_limit * self.chat_history_token_ratio)
-            self._conversations = follow(self._opened or self.store, model=self.model, max_tokens=room, **self._names)
+            max_tokens = int(self.token_limit * self.chat_history_token_ratio)
+            self._conversations = follow(
+                self._opened or self.store, model=self.model, max_tokens=max_tokens, **self._names
+            )
         return self._conversations
 
     @property
     def conversation(self) -> Following:
-        """Where it is kept now: `compact(focus)`, and everything a session of Recto's can do."""
-        found = place_of(self.conversations, self._place or self.session_id)
-        self._place = session_in(found.session.key)
-        return found
+        """The current conversation: `compact(focus)`, and every call of a Recto session."""
+        following = place_of(self.conversations, self._place or self.session_id)
+        self._place = session_in(following.session.key)
+        return following
 
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: ANN401
-        """What to send now."""
+        """Return the messages to send now."""
         prompt = self.conversation.session.prompt()
         raws = [*prompt.built.system, *prompt.raw]
         self._own = {raw: self._own[raw] for raw in raws if raw in self._own}
-        return [self._given(raw) for raw in raws]
+        return [self._to_message(raw) for raw in raws]
 
     def get_all(self) -> list[ChatMessage]:
-        """Everything that was said."""
+        """Return all messages."""
         return [read(chat) for _, chat in told_in(self.conversation)]
 
     def put(self, message: ChatMessage) -> None:
-        """Stores a message; when this returns it is durable."""
+        """Store a message durably."""
         self.put_messages([message])
 
     def put_messages(self, messages: list[ChatMessage]) -> None:
-        """Stores messages, all or none."""
+        """Store messages, all or none."""
         chats = [written(message) for message in messages]
         self.conversation.heard(*chats)
         for chat, message in zip(chats, messages, strict=True):
@@ -194,9 +198,9 @@ class RectoMemory(BaseMemory):
         self.put_messages(messages[same:])
 
     def reset(self) -> None:
-        """Begins anew. What was said stays in the store."""
+        """Start over. Stored messages remain in the store."""
         move(self.conversation)
 
-    def _given(self, raw: bytes) -> ChatMessage:
+    def _to_message(self, raw: bytes) -> ChatMessage:
         own = self._own.get(raw)
         return own.model_copy(deep=True) if own is not None else read(json.loads(raw))

@@ -1,9 +1,11 @@
-"""OpenAI Agents SDK: a session whose transcript is Recto's, and a filter that fits what each call of the model sends.
+"""OpenAI Agents SDK: a session stored in a Recto transcript, and a filter that fits the input of each model call.
 
+```
     session = RectoSession("thread-1", "agent.db", model="gpt-4o")
     result = await Runner.run(agent, "Hello", session=session, run_config=session.run_config)
+```
 
-Items are kept as the SDK gives them. Which of them the model gets is decided elsewhere.
+Items are stored as the SDK passes them.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ Item: TypeAlias = dict[str, Any]
 
 
 class RectoInputFilter(RunHooks[Any]):
-    """For `RunConfig(call_model_input_filter=…)`, with any session or with none; as `hooks=` it hears answers at once.
+    """For `RunConfig(call_model_input_filter=…)`, with any session or none; as `hooks=` it stores answers at once.
 
-    `session_id` names the conversation, or says it from the run's context.
+    `session_id` names the conversation, or is a function from the run's context to its name.
     """
 
     def __init__(
@@ -43,30 +45,30 @@ class RectoInputFilter(RunHooks[Any]):
         self._session_id = session_id
 
     def of(self, context: object) -> Following:
-        """The conversation of a run, by its context."""
+        """Return the conversation of a run, by its context."""
         return self.conversations.of(self._session_id(context) if callable(self._session_id) else self._session_id)
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
-        """What to send in this call."""
+        """Return the input of this call."""
         return await fitted(data, lambda items: self.of(data.context))
 
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Any, response: Any) -> None:  # noqa: ANN401
-        """Stores the answer before its tools run."""
-        told = response.usage
-        usage: Item = {"input_tokens": told.input_tokens, "output_tokens": told.output_tokens}
-        usage["input_tokens_details"] = {"cached_tokens": told.input_tokens_details.cached_tokens}
+        """Store the answer before its tools run."""
+        reported = response.usage
+        usage: Item = {"input_tokens": reported.input_tokens, "output_tokens": reported.output_tokens}
+        usage["input_tokens_details"] = {"cached_tokens": reported.input_tokens_details.cached_tokens}
         items = [dict(item) for item in response.to_input_items()]
-        await on_a_thread(self.of(context.context).heard, *items, usage=usage if told.input_tokens else None)
+        await on_a_thread(self.of(context.context).heard, *items, usage=usage if reported.input_tokens else None)
 
 
 async def fitted(data: CallModelData[Any], find: Callable[[list[Item]], Following]) -> ModelInputData:
-    """What to send in a call, in the conversation that `find` names for its items."""
+    """Return the input of a call, in the conversation that `find` returns for its items."""
     tools = [_schema(tool) for tool in await data.agent.get_all_tools(RunContextWrapper(context=data.context))]
     items: list[Any] = [dict(item) for item in data.model_data.input]
     beside = data.model_data.instructions or ""
 
     def work() -> list[Any]:
-        return find(items).working_set(items, lambda item: [item], lambda made: made, tools=tools, beside=beside)
+        return find(items).working_set(items, lambda item: [item], lambda changed: changed, tools=tools, beside=beside)
 
     return ModelInputData(input=await on_a_thread(work), instructions=data.model_data.instructions)
 
@@ -82,7 +84,7 @@ __all__ = ["RectoInputFilter", "RectoSession"]
 
 
 class RectoSession:
-    """A session of the SDK. What is taken out of it is not deleted: it goes on in a branch without it."""
+    """A session of the SDK. Removed items are not deleted: the session continues in a branch without them."""
 
     def __init__(
         self,
@@ -97,51 +99,51 @@ class RectoSession:
         self.session_settings = session_settings
         self.conversations = speaking(OPENAI_RESPONSES.name, conversations, store=store, **names)
         self._ahead: list[Item] = []
-        """Items that came with a call of the model before the SDK added them."""
+        """Items that were in a model call before the SDK added them."""
 
     @property
     def conversation(self) -> Following:
-        """Where it is kept now: `compact(focus)`, and everything a session of Recto's can do."""
+        """The current conversation: `compact(focus)`, and every call of a Recto session."""
         return place_of(self.conversations, self.session_id)
 
     @property
     def run_config(self) -> RunConfig:
-        """For `Runner.run(…, run_config=…)`; in a configuration of your own, `call_model_input_filter=` is `fitted`."""
+        """For `Runner.run(…, run_config=…)`; in your own configuration set `call_model_input_filter=` to `fitted`."""
         return RunConfig(call_model_input_filter=self.fitted)
 
     async def get_items(self, limit: int | None = None) -> list[Item]:
-        """Everything that was ever added, or the newest items of it."""
+        """Return all items, or the newest ones."""
         return await on_a_thread(self._items, resolve_session_limit(limit, self.session_settings))
 
     async def add_items(self, items: list[Item]) -> None:
-        """Stores items; when this returns they are durable."""
+        """Store items durably."""
         await on_a_thread(self._add, items)
 
     async def pop_item(self) -> Item | None:
-        """Takes the newest item back."""
+        """Remove and return the newest item."""
         return await on_a_thread(self._pop)
 
     async def clear_session(self) -> None:
-        """Begins anew. What was said stays in the store."""
+        """Start over. Stored items remain in the store."""
         await on_a_thread(lambda: move(self.conversation))
 
     async def fitted(self, data: CallModelData[Any]) -> ModelInputData:
-        """For `RunConfig(call_model_input_filter=…)`: what to send in this call."""
+        """For `RunConfig(call_model_input_filter=…)`: return the input of this call."""
         return await fitted(data, lambda items: self._following(items, str(data.agent.name)))
 
     def _following(self, items: Sequence[Item], agent: str) -> Following:
-        here = self.conversation
-        new = here.new_in(items)
-        if new is None:  # a handoff's own filter has rewritten it, for one agent; the session has it as it was
+        current = self.conversation
+        new = current.new_in(items)
+        if new is None:  # rewritten by a handoff's own filter, for one agent; the session has the original
             return self.conversations.of(f"{self.session_id} as given to {agent}")
         self._ahead += new
-        return here
+        return current
 
     def _items(self, limit: int | None) -> list[Item]:
         if limit is None:
             self._ahead.clear()
-        found = [item for _, item in told_in(self.conversation)]
-        return found if limit is None else found[-limit:] if limit > 0 else []
+        items = [item for _, item in told_in(self.conversation)]
+        return items if limit is None else items[-limit:] if limit > 0 else []
 
     def _add(self, items: list[Item]) -> None:
         while items and items[0] in self._ahead:
@@ -149,8 +151,8 @@ class RectoSession:
         self.conversation.heard(*items)
 
     def _pop(self) -> Item | None:
-        found = told_in(self.conversation)
-        if not found:
+        items = told_in(self.conversation)
+        if not items:
             return None
-        move(self.conversation, found[-2][0] if len(found) > 1 else 0)
-        return found[-1][1]
+        move(self.conversation, items[-2][0] if len(items) > 1 else 0)
+        return items[-1][1]

@@ -1,6 +1,6 @@
-"""Names that people know from elsewhere, in Recto's own settings: a trigger, what to keep, a summarizer.
+"""Option names of other frameworks (trigger, keep, summarizer), translated to Recto's settings.
 
-Nothing is decided here. A name that is not given changes nothing.
+An option that is not set changes nothing.
 """
 
 from __future__ import annotations
@@ -15,66 +15,66 @@ from recto.tokens.meter import Meter
 
 Size: TypeAlias = tuple[Literal["tokens", "messages", "fraction"], float]
 """`("tokens", 4000)`, `("messages", 20)` or `("fraction", 0.8)`, as LangChain writes it."""
-_WHOLE = 100.0
-_STEP = 0.75
-"""How far below the trigger relief goes where nothing is said about what to keep."""
+_HUNDRED = 100.0
+_DEFAULT_FLOOR_RATIO = 0.75
+"""How far below the trigger relief goes if `keep` is not set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationOptions:
-    """How a conversation is kept within its window, in names that are known elsewhere."""
+    """Limits of a conversation, with option names from other frameworks."""
 
     trigger: Size | None = None
-    """Where relief starts: at so many tokens, or at a fraction of the room."""
+    """Where relief starts: a number of tokens, or a fraction of the input budget."""
     keep: Size | None = None
-    """What relief leaves: so many tokens, a fraction of the room, or at least the newest so many messages."""
+    """What relief leaves: tokens, a fraction of the input budget, or at least the newest messages."""
     keep_tokens: int | None = None
     """The same as `keep=("tokens", …)`."""
     preserve_recent: int | None = None
-    """The newest messages, which stay as long as they fit."""
+    """This many of the newest messages stay as long as they fit."""
     exclude_tools: Sequence[str] = ()
-    """Tools whose calls and results stay whole."""
+    """Tools whose calls and results are never trimmed or evicted."""
     placeholder: str = ""
-    """What stands in place of an old tool result; where it can be read is added."""
+    """Text that replaces an old tool result; a pointer to the result is added."""
     clear_at_least: int | None = None
-    """Tokens that clearing old tool results must win, or nothing is cleared."""
+    """Clear old tool results only if at least this many tokens are freed."""
 
-    def window(self, room: int) -> dict[str, Any]:
-        """These wishes as settings of the window, for a prompt that may have `room` tokens."""
-        found: dict[str, Any] = {}
+    def window(self, input_budget: int) -> dict[str, Any]:
+        """Return the window settings for these options and an input budget."""
+        window_settings: dict[str, Any] = {}
         if self.trigger is not None:
-            found["ceiling_percent"] = _percent("trigger", self.trigger, room)
-            found["floor_percent"] = found["ceiling_percent"] * _STEP
-        kept = ("tokens", self.keep_tokens) if self.keep_tokens is not None else self.keep
-        if kept is not None and kept[0] == "messages":
-            found["min_recent_messages"] = int(kept[1])
-        elif kept is not None:
-            found["floor_percent"] = _percent("keep", kept, room)
-            found["keep_recent_tokens"] = int(found["floor_percent"] / _WHOLE * room)
+            window_settings["ceiling_percent"] = _percent("trigger", self.trigger, input_budget)
+            window_settings["floor_percent"] = window_settings["ceiling_percent"] * _DEFAULT_FLOOR_RATIO
+        target = ("tokens", self.keep_tokens) if self.keep_tokens is not None else self.keep
+        if target is not None and target[0] == "messages":
+            window_settings["min_recent_messages"] = int(target[1])
+        elif target is not None:
+            window_settings["floor_percent"] = _percent("keep", target, input_budget)
+            window_settings["keep_recent_tokens"] = int(window_settings["floor_percent"] / _HUNDRED * input_budget)
         if self.preserve_recent is not None:
-            found["min_recent_messages"] = self.preserve_recent
+            window_settings["min_recent_messages"] = self.preserve_recent
         if self.exclude_tools:
-            found["keep_tools"] = list(self.exclude_tools)
-        return found | self._trim()
+            window_settings["keep_tools"] = list(self.exclude_tools)
+        return window_settings | self._trim()
 
     def _trim(self) -> dict[str, Any]:
-        """Old tool results are cleared in the whole cascade alone: who says how wants it."""
+        """The trim settings. Trimming needs the full cascade, so these options select it."""
         trim: dict[str, Any] = {"exclude_tools": list(self.exclude_tools)} if self.exclude_tools else {}
-        wants = bool(self.placeholder) or self.clear_at_least is not None
+        selects_cascade = bool(self.placeholder) or self.clear_at_least is not None
         if self.placeholder:
             trim["placeholder"] = self.placeholder
         if self.clear_at_least is not None:
             trim["clear_at_least"] = self.clear_at_least
-        return ({"mode": "zones"} if wants else {}) | ({"trim": trim} if trim else {})
+        return ({"mode": "zones"} if selects_cascade else {}) | ({"trim": trim} if trim else {})
 
 
-def _percent(name: str, size: tuple[str, float], room: int) -> float:
+def _percent(name: str, size: tuple[str, float], input_budget: int) -> float:
     kind, amount = size
     if kind == "messages":
         raise SettingsError(name, "goes by tokens or by a fraction of the room, because messages differ in size")
     if kind not in ("tokens", "fraction") or amount <= 0:
         raise SettingsError(name, 'is ("tokens", 4000) or ("fraction", 0.8)')
-    return min(_WHOLE * (amount if kind == "fraction" else amount / room), _WHOLE)
+    return min(_HUNDRED * (amount if kind == "fraction" else amount / input_budget), _HUNDRED)
 
 
 def joined(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

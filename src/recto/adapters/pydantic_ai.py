@@ -1,8 +1,10 @@
-"""Pydantic AI: a capability whose model sees a working set, while the message history stays the run's own.
+"""Pydantic AI: a capability that sends the model a working set, while the message history of the run stays unchanged.
 
+```
 agent = Agent("openai:gpt-4o", capabilities=[RectoHistory("agent.db", model="gpt-4o")])
+```
 
-A conversation is what Pydantic AI calls one: `conversation_id`, which goes along with the message history.
+A conversation is identified by Pydantic AI's `conversation_id`, which travels with the message history.
 """
 
 from __future__ import annotations
@@ -48,32 +50,32 @@ from recto.transcript.protocols import TranscriptStore
 
 
 def written(message: ModelMessage) -> list[ChatMessage]:
-    """A request or a response as Chat messages; results come first, where a provider wants them."""
+    """Convert a request or a response to Chat messages; results come first, as providers require."""
     if isinstance(message, ModelResponse):
-        return [_answer(message)]
+        return [_response_message(message)]
     results = [part for part in message.parts if isinstance(part, ToolReturnPart)]
     others = [part for part in message.parts if not isinstance(part, ToolReturnPart)]
-    return [_result(part) for part in results] + [_said(part) for part in others]
+    return [_result(part) for part in results] + [_request_message(part) for part in others]
 
 
-def read(made: Sequence[ChatMessage]) -> list[ModelMessage]:
-    """Messages that Recto wrote or changed."""
-    found: list[ModelMessage] = []
-    for answers, run in groupby(made, key=lambda message: message["role"] == "assistant"):
+def read(chats: Sequence[ChatMessage]) -> list[ModelMessage]:
+    """Convert Chat messages that Recto wrote or changed."""
+    messages: list[ModelMessage] = []
+    for answers, run in groupby(chats, key=lambda message: message["role"] == "assistant"):
         if answers:
-            found += [ModelResponse(parts=list(_answered(message))) for message in run]
+            messages += [ModelResponse(parts=list(_response_parts(message))) for message in run]
         else:
-            found.append(ModelRequest(parts=[_asked(message) for message in run]))
-    return found
+            messages.append(ModelRequest(parts=[_request_part(message) for message in run]))
+    return messages
 
 
 def schemas(tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
-    """Tools as they are sent."""
+    """Return the schemas of tools."""
     return [schema(tool.name, tool.description or "", tool.parameters_json_schema) for tool in tools]
 
 
 def usage_of(usage: RequestUsage) -> dict[str, Any] | None:
-    """What a provider said that an answer cost; nothing where it said nothing."""
+    """Return the usage that a provider reported; None if it reported none."""
     if not usage.input_tokens:
         return None
     cached = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
@@ -84,7 +86,7 @@ def usage_of(usage: RequestUsage) -> dict[str, Any] | None:
     }
 
 
-def _answer(message: ModelResponse) -> ChatMessage:
+def _response_message(message: ModelResponse) -> ChatMessage:
     blocks, others = Blocks(role="assistant"), []
     for part in message.parts:
         if isinstance(part, TextPart):
@@ -93,10 +95,10 @@ def _answer(message: ModelResponse) -> ChatMessage:
             blocks.call(part.tool_call_id, part.tool_name, part.args_as_json_str())
         elif isinstance(part, ThinkingPart):
             blocks.thinking += [part.content] if part.content else []
-        else:  # what a provider ran itself, and files that it made
+        else:  # tools that the provider ran, and files that it created
             others.append(json.loads(to_json(part, bytes_mode="base64")))
-    said = next(iter(blocks.messages()), {"role": "assistant", "content": ""})
-    return said | ({"other_parts": others} if others else {})
+    chat = next(iter(blocks.messages()), {"role": "assistant", "content": ""})
+    return chat | ({"other_parts": others} if others else {})
 
 
 def _result(part: ToolReturnPart) -> ChatMessage:
@@ -105,7 +107,7 @@ def _result(part: ToolReturnPart) -> ChatMessage:
     return {"role": "tool", "tool_call_id": part.tool_call_id, "name": part.tool_name, "content": content}
 
 
-def _said(part: Any) -> ChatMessage:  # noqa: ANN401  # any part of a request
+def _request_message(part: Any) -> ChatMessage:  # noqa: ANN401  # any part of a request
     if isinstance(part, SystemPromptPart):
         return {"role": "system", "content": part.content}
     if isinstance(part, UserPromptPart):
@@ -113,32 +115,32 @@ def _said(part: Any) -> ChatMessage:  # noqa: ANN401  # any part of a request
         return {"role": "user", "content": content}
     if isinstance(part, RetryFeedbackPart):
         return {"role": "user", "content": part.model_response()}
-    # Changes of instructions and of tools on the way: models are told them in words of the framework's own.
+    # Changed instructions and tools: the framework renders them in its own words.
     return {"role": "system", "content": to_json(part, bytes_mode="base64").decode()}
 
 
 def _parts(content: Sequence[Any]) -> Iterator[dict[str, Any]]:
     blocks = Blocks(role="user")
-    for one in content:
-        if isinstance(one, str | TextContent):
-            blocks.text(one if isinstance(one, str) else one.content)
-        elif isinstance(one, BinaryContent):
-            blocks.media(one.media_type, one.data, one.identifier)
-        elif isinstance(one, FileUrl):
-            blocks.media("image/*" if isinstance(one, ImageUrl) else "file", one.url, one.identifier)
-        elif not isinstance(one, CachePoint):
-            blocks.text(to_json(one, bytes_mode="base64").decode())
+    for item in content:
+        if isinstance(item, str | TextContent):
+            blocks.text(item if isinstance(item, str) else item.content)
+        elif isinstance(item, BinaryContent):
+            blocks.media(item.media_type, item.data, item.identifier)
+        elif isinstance(item, FileUrl):
+            blocks.media("image/*" if isinstance(item, ImageUrl) else "file", item.url, item.identifier)
+        elif not isinstance(item, CachePoint):
+            blocks.text(to_json(item, bytes_mode="base64").decode())
     yield from blocks.parts
 
 
-def _answered(message: ChatMessage) -> Iterator[TextPart | ToolCallPart]:
+def _response_parts(message: ChatMessage) -> Iterator[TextPart | ToolCallPart]:
     if text := text_in(message):
         yield TextPart(text)
     for call_id, name, arguments in calls_in(message):
         yield ToolCallPart(name, arguments, call_id)
 
 
-def _asked(message: ChatMessage) -> SystemPromptPart | UserPromptPart | ToolReturnPart:
+def _request_part(message: ChatMessage) -> SystemPromptPart | UserPromptPart | ToolReturnPart:
     text = text_in(message)
     if message["role"] == "tool":
         return ToolReturnPart(message.get("name") or "tool", text, message["tool_call_id"])
@@ -149,7 +151,7 @@ __all__ = ["RectoHistory"]
 
 
 class RectoHistory(AbstractCapability[Any]):
-    """Keeps every request within the model's window; what leaves is stored and comes back when it matters."""
+    """Keeps every request within the model's context window; evicted messages are stored and recalled when relevant."""
 
     def __init__(
         self,
@@ -163,37 +165,37 @@ class RectoHistory(AbstractCapability[Any]):
         self.id = id
         self._session_id = session_id
         self.conversations = conversations or follow(store, **names)
-        """By their ids: `conversations.of(conversation_id).session` is all that Recto can do with one."""
-        self._given: list[ModelMessage] = []
-        """What the request was that is being answered."""
+        """By id: `conversations.of(conversation_id).session` is the Recto session of a conversation."""
+        self._request: list[ModelMessage] = []
+        """The messages of the request in progress."""
         self._returned: dict[str, tuple[list[ChatMessage], list[ModelMessage]]] = {}
-        """For `process`: what it returned last, and all of what that stands for."""
+        """For `process`: the last result, and the full history it stands for."""
 
     @classmethod
     def get_serialization_name(cls) -> str | None:
-        """It holds an open store, and cannot be written into a specification."""
+        """It holds an open store, so it cannot be serialised."""
         return None
 
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
-        """Runs go on at the same time; each has its own request."""
+        """Runs may be concurrent; each has its own request."""
         return copy(self)
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """What is sent this time. The history of the run is not touched."""
-        self._given = list(request_context.messages)
-        told = request_context.model_request_parameters
-        tools = schemas([*told.function_tools, *told.output_tools])
-        beside = "\n\n".join(part.content for part in told.instruction_parts or ())
-        sent = await on_a_thread(self._fitted, self.session_of(ctx), self._given, tools, beside)
+        """Return what is sent this time. The history of the run is not changed."""
+        self._request = list(request_context.messages)
+        parameters = request_context.model_request_parameters
+        tools = schemas([*parameters.function_tools, *parameters.output_tools])
+        beside = "\n\n".join(part.content for part in parameters.instruction_parts or ())
+        sent = await on_a_thread(self._fitted, self.session_of(ctx), self._request, tools, beside)
         return replace(request_context, messages=sent)
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Stores the answer."""
-        before, usage = _chats(self._given), usage_of(response.usage)
+        """Store the answer."""
+        before, usage = _chats(self._request), usage_of(response.usage)
         following = await on_a_thread(self._following, self.session_of(ctx))
         await on_a_thread(following.heard, *written(response), usage=usage, after=before)
         return response
@@ -201,7 +203,7 @@ class RectoHistory(AbstractCapability[Any]):
     async def on_model_request_error(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
     ) -> ModelResponse:
-        """A provider that finds the prompt too long is believed once, and asked again."""
+        """If the provider rejects the prompt as too long, adopt its limit and retry once."""
         following = await on_a_thread(self._following, self.session_of(ctx))
         if request_context.attempt == 1 and await on_a_thread(following.overflowed, error):
             raise RetryModelRequest from error
@@ -210,17 +212,17 @@ class RectoHistory(AbstractCapability[Any]):
     async def process(self, ctx: RunContext[Any], messages: list[ModelMessage]) -> list[ModelMessage]:
         """The same as a history processor, `ProcessHistory(history.process)`.
 
-        Pydantic AI makes what a processor returns the run's history. What it stands for is remembered here as long as
-        this object lives, and in the transcript for good.
+        Pydantic AI replaces the run's history by the result of a processor. The full history is remembered as long as
+        this object exists, and in the transcript permanently.
         """
         name = self.session_of(ctx)
-        whole = self._stands_for(name, messages)
-        sent: list[ModelMessage] = await on_a_thread(self._fitted, name, whole, [], "")
-        self._returned[name] = (_chats(sent), whole)
+        full = self._full_history(name, messages)
+        sent: list[ModelMessage] = await on_a_thread(self._fitted, name, full, [], "")
+        self._returned[name] = (_chats(sent), full)
         return sent
 
     def session_of(self, ctx: RunContext[Any]) -> str:
-        """The conversation that a run belongs to."""
+        """Return the conversation of a run."""
         if self._session_id:
             return self._session_id if isinstance(self._session_id, str) else self._session_id(ctx)
         return ctx.conversation_id or ""
@@ -229,19 +231,19 @@ class RectoHistory(AbstractCapability[Any]):
         return self.conversations.of(name)
 
     def _fitted(
-        self, name: str, given: Sequence[ModelMessage], tools: Sequence[Any], beside: str
+        self, name: str, messages: Sequence[ModelMessage], tools: Sequence[Any], beside: str
     ) -> list[ModelMessage]:
-        return self._following(name).working_set(given, written, read, tools=tools, beside=beside)
+        return self._following(name).working_set(messages, written, read, tools=tools, beside=beside)
 
-    def _stands_for(self, name: str, messages: list[ModelMessage]) -> list[ModelMessage]:
-        returned, whole = self._returned.get(name, ([], []))
+    def _full_history(self, name: str, messages: list[ModelMessage]) -> list[ModelMessage]:
+        returned, full = self._returned.get(name, ([], []))
         if not returned or _chats(messages)[: len(returned)] != returned:
             return messages
-        place = told = 0
-        while told < len(returned):
-            told += len(written(messages[place]))
+        place = matched = 0
+        while matched < len(returned):
+            matched += len(written(messages[place]))
             place += 1
-        return [*whole, *messages[place:]]
+        return [*full, *messages[place:]]
 
 
 def _chats(messages: Sequence[ModelMessage]) -> list[ChatMessage]:

@@ -1,10 +1,12 @@
 """smolagents: an agent whose model sees a working set, while its memory keeps every step.
 
+```
 agent = CodeAgent(tools, model)
 memory = RectoMemory(agent, "agent.db", model="gpt-4o")
+```
 
-The agent asks `write_memory_to_messages` what to send before each step, and calls its step callbacks after it: those
-two are what is used. Steps are taken as they were when they ended; what a callback strikes from one later is not sent.
+The agent calls `write_memory_to_messages` before each step and its step callbacks after it; the adapter uses these two.
+Steps are recorded as they were when they ended; what a callback removes later is not sent.
 """
 
 from __future__ import annotations
@@ -35,35 +37,36 @@ class QuotedStep(MemoryStep):
     chats: list[Written]
 
     def dict(self) -> dict[str, Any]:
-        """What it says, in Chat messages."""
+        """Its Chat messages."""
         return {"chats": self.chats}
 
     def to_messages(self, summary_mode: bool = False) -> list[ChatMessage]:
-        """The same in words, as smolagents tells its own steps."""
-        return [message for chat in self.chats for message in _told(chat)]
+        """Render the step as smolagents renders its own."""
+        return [message for chat in self.chats for message in _render(chat)]
 
 
 def written(step: MemoryStep) -> list[Written]:
-    """A step as Chat messages."""
+    """Convert a step to Chat messages."""
     if isinstance(step, QuotedStep):
         return step.chats
     if isinstance(step, ActionStep):
         return list(_action(step))
     if isinstance(step, TaskStep):
-        return [_spoken("user", f"New task:\n{step.task}", step.task_images)]
+        return [_text_message("user", f"New task:\n{step.task}", step.task_images)]
     if isinstance(step, SystemPromptStep):
         return [{"role": "system", "content": step.system_prompt}]
     if isinstance(step, PlanningStep):
         return [
-            {"role": str(one.role.value), "content": text_in({"content": one.content})} for one in step.to_messages()
+            {"role": str(message.role.value), "content": text_in({"content": message.content})}
+            for message in step.to_messages()
         ]
     return []
 
 
-def read(made: Sequence[Written]) -> list[MemoryStep]:
-    """Steps of Chat messages; an answer and the results that belong to it are one."""
+def read(chats: Sequence[Written]) -> list[MemoryStep]:
+    """Convert Chat messages to steps; an answer and its results form one step."""
     steps: list[QuotedStep] = []
-    for chat in made:
+    for chat in chats:
         if chat["role"] == "tool" and steps:
             steps[-1].chats.append(chat)
         else:
@@ -73,29 +76,29 @@ def read(made: Sequence[Written]) -> list[MemoryStep]:
 
 def _action(step: ActionStep) -> Iterator[Written]:
     calls = step.tool_calls or []
-    spoken = Blocks(role="assistant")
-    said = step.model_output if isinstance(step.model_output, str) else text_in({"content": step.model_output})
-    spoken.text(said.strip())
+    blocks = Blocks(role="assistant")
+    output = step.model_output if isinstance(step.model_output, str) else text_in({"content": step.model_output})
+    blocks.text(output.strip())
     for call in calls:
-        spoken.call(call.id, call.name, call.dict()["function"]["arguments"])
-    yield from spoken.messages()
+        blocks.call(call.id, call.name, call.dict()["function"]["arguments"])
+    yield from blocks.messages()
     outcome = "\n".join(text for text in _outcome(step) if text)
-    for call in calls[:-1]:  # the results of calls that were made at once come in one text
+    for call in calls[:-1]:  # parallel calls have one common result text
         yield {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": ""}
     if calls:
         yield {"role": "tool", "tool_call_id": calls[-1].id, "name": calls[-1].name, "content": outcome}
     if (outcome and not calls) or step.observations_images:
-        yield _spoken("user", "" if calls else outcome, step.observations_images)
+        yield _text_message("user", "" if calls else outcome, step.observations_images)
 
 
 def _outcome(step: ActionStep) -> Iterator[str]:
-    """What a model is told of what came of a step: after what it said and what it called."""
+    """What the model is shown of the result of a step, after its output and its calls."""
     for message in step.to_messages():
         if message.role == MessageRole.TOOL_RESPONSE:
             yield text_in({"content": message.content})
 
 
-def _spoken(role: str, text: str, images: Sequence[Any] | None) -> Written:
+def _text_message(role: str, text: str, images: Sequence[Any] | None) -> Written:
     blocks = Blocks(role=role)
     blocks.text(text)
     for image in images or ():
@@ -103,7 +106,7 @@ def _spoken(role: str, text: str, images: Sequence[Any] | None) -> Written:
     return next(blocks.messages(), {"role": role, "content": ""})
 
 
-def _told(chat: Written) -> Iterator[ChatMessage]:
+def _render(chat: Written) -> Iterator[ChatMessage]:
     calls = [
         {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         for call_id, name, arguments in calls_in(chat)
@@ -112,15 +115,15 @@ def _told(chat: Written) -> Iterator[ChatMessage]:
     if text or not calls:
         yield ChatMessage(role=_ROLES.get(chat["role"], MessageRole.USER), content=[{"type": "text", "text": text}])
     if calls:
-        told = f"Calling tools:\n{calls}"
-        yield ChatMessage(role=MessageRole.TOOL_CALL, content=[{"type": "text", "text": told}])
+        content = f"Calling tools:\n{calls}"
+        yield ChatMessage(role=MessageRole.TOOL_CALL, content=[{"type": "text", "text": content}])
 
 
 __all__ = ["QuotedStep", "RectoMemory"]
 
 
 class RectoMemory:
-    """Keeps an agent's prompts within the window; what leaves is stored and comes back when it matters."""
+    """Keeps an agent's prompts within the context window; evicted steps are stored and recalled when relevant."""
 
     def __init__(
         self,
@@ -135,41 +138,43 @@ class RectoMemory:
         self.session_id = session_id or agent.name or ""
         self.conversations = conversations or follow(store, **names)
         self._written: dict[int, tuple[MemoryStep, list[Written]]] = {}
-        """Each step of the agent as it was first seen."""
+        """Each step of the agent as first seen."""
         agent.write_memory_to_messages = self.messages
         for kind in (ActionStep, PlanningStep):
-            agent.step_callbacks.register(kind, self._heard)
+            agent.step_callbacks.register(kind, self._store_step)
 
     @property
     def conversation(self) -> Following:
-        """Where the agent's steps are kept: `compact(focus)`, and everything a session can do."""
+        """The conversation of the agent's steps: `compact(focus)`, and every call of a session."""
         return self.conversations.of(self.session_id)
 
     def messages(self, summary_mode: bool = False) -> list[ChatMessage]:
-        """What is sent in place of everything that the agent remembers."""
+        """Return the messages to send in place of the agent's full memory."""
         steps = [self.agent.memory.system_prompt, *self.agent.memory.steps]
         self._written = {id(step): (step, self._as_first_seen(step)) for step in steps}
         sent = self.conversation.working_set(steps, self._as_first_seen, read, tools=self._tools())
         return [message for step in sent for message in step.to_messages(summary_mode=summary_mode)]
 
     def resume(self) -> None:
-        """Takes the steps of the session into the agent's memory; go on with `agent.run(task, reset=False)`."""
+        """Load the steps of the session into the agent's memory; continue with `agent.run(task, reset=False)`."""
         self.agent.memory.steps[:] = read([chat for _, chat in told_in(self.conversation)])
 
     def _as_first_seen(self, step: MemoryStep) -> list[Written]:
-        kept = self._written.get(id(step))
-        return kept[1] if kept is not None and kept[0] is step else written(step)
+        first = self._written.get(id(step))
+        return first[1] if first is not None and first[0] is step else written(step)
 
-    def _heard(self, step: MemoryStep) -> None:
-        told = getattr(step, "token_usage", None)
-        usage = {"prompt_tokens": told.input_tokens, "completion_tokens": told.output_tokens} if told else None
+    def _store_step(self, step: MemoryStep) -> None:
+        reported = getattr(step, "token_usage", None)
+        usage = (
+            {"prompt_tokens": reported.input_tokens, "completion_tokens": reported.output_tokens} if reported else None
+        )
         before = [chat for known in self.agent.memory.steps for chat in self._as_first_seen(known)]
         chats = written(step)
         self._written[id(step)] = (step, chats)
         self.conversation.heard(*chats, usage=usage, after=before)
 
     def _tools(self) -> list[dict[str, Any]]:
-        """Schemas that go with a request; code agents have their tools in the system prompt."""
+        """Schemas sent with a request; code agents have their tools in the system prompt."""
         if not isinstance(self.agent, ToolCallingAgent):
             return []
         return [get_tool_json_schema(tool) for tool in self.agent.tools_and_managed_agents]

@@ -1,8 +1,10 @@
-"""Strands Agents: a conversation manager whose models get a working set, while the agent's messages stay whole.
+"""Strands Agents: a conversation manager that sends models a working set, while the agent's messages stay complete.
 
+```
     agent = Agent(model, tools=tools, conversation_manager=RectoConversationManager("agent.db", model="gpt-4o"))
+```
 
-A conversation is the agent's session. What its session manager keeps is not touched.
+A conversation is the agent's session. What its session manager stores is not changed.
 """
 
 from __future__ import annotations
@@ -24,33 +26,33 @@ from recto.engine.history_sync import ChatMessage, Following
 from recto.formats.anthropic import ANTHROPIC_MESSAGES
 
 Message = dict[str, Any]
-_FILES = {"image": "image", "document": "application", "video": "video", "audio": "audio"}
+_MEDIA_TYPES = {"image": "image", "document": "application", "video": "video", "audio": "audio"}
 
 
 def written(message: Message) -> Iterator[ChatMessage]:
-    """A message of theirs; results come first."""
-    blocks = [one for block in message["content"] for one in _written(block)]
-    blocks.sort(key=lambda one: one["type"] != "tool_result")
+    """Convert a Strands message to an Anthropic message; results come first."""
+    blocks = [converted for block in message["content"] for converted in _written(block)]
+    blocks.sort(key=lambda block: block["type"] != "tool_result")
     if blocks:
         yield {"role": message["role"], "content": blocks}
 
 
-def read(made: list[ChatMessage]) -> Iterator[Message]:
-    """Messages of theirs for some that Recto wrote or changed."""
-    for one in made:
-        content = one["content"]
+def read(messages: list[ChatMessage]) -> Iterator[Message]:
+    """Convert Anthropic messages that Recto wrote or changed."""
+    for message in messages:
+        content = message["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        yield {"role": one["role"], "content": [_read(block) for block in blocks]}
+        yield {"role": message["role"], "content": [_read(block) for block in blocks]}
 
 
 def taking_turns(messages: Iterable[Message]) -> list[Message]:
-    """Neighbours of one speaker as one message."""
-    found: list[Message] = []
-    for role, run in groupby(messages, key=lambda one: one["role"]):
+    """Merge adjacent messages of one role."""
+    merged: list[Message] = []
+    for role, run in groupby(messages, key=lambda message: message["role"]):
         first, *more = run
-        content = [block for one in (first, *more) for block in one["content"]]
-        found.append({"role": role, "content": content} if more else first)
-    return found
+        content = [block for message in (first, *more) for block in message["content"]]
+        merged.append({"role": role, "content": content} if more else first)
+    return merged
 
 
 def _written(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -60,12 +62,12 @@ def _written(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
     elif call := block.get("toolUse"):
         yield {"type": "tool_use", "id": call["toolUseId"], "name": call["name"], "input": call["input"]}
     elif result := block.get("toolResult"):
-        content = [one for part in result["content"] for one in _result(part)]
+        content = [converted for part in result["content"] for converted in _result(part)]
         failed = {"is_error": True} if result.get("status") == "error" else {}
         yield {"type": "tool_result", "tool_use_id": result["toolUseId"], "content": content, **failed}
     elif thought := block.get("reasoningContent"):
-        told = thought.get("reasoningText") or {}
-        yield {"type": "thinking", "thinking": told.get("text", ""), "signature": told.get("signature") or ""}
+        reasoning = thought.get("reasoningText") or {}
+        yield {"type": "thinking", "thinking": reasoning.get("text", ""), "signature": reasoning.get("signature") or ""}
     elif "cachePoint" not in block:
         yield _other(block)
 
@@ -80,13 +82,13 @@ def _result(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _other(block: dict[str, Any]) -> dict[str, Any]:
-    """A picture or a file by its bytes; anything else by what it says."""
-    kind = next((kind for kind in _FILES if kind in block), "")
-    given = block.get(kind, {})
-    raw = given.get("source", {}).get("bytes")
+    """Convert an image or a file with its bytes; anything else to text."""
+    kind = next((kind for kind in _MEDIA_TYPES if kind in block), "")
+    media = block.get(kind, {})
+    raw = media.get("source", {}).get("bytes")
     if raw is None:
         return {"type": "text", "text": as_text(block)}
-    mime = f"{_FILES[kind]}/{given.get('format', '')}"
+    mime = f"{_MEDIA_TYPES[kind]}/{media.get('format', '')}"
     source = {"type": "base64", "media_type": mime, "data": base64.b64encode(raw).decode()}
     return {"type": "image" if kind == "image" else "document", "source": source}
 
@@ -113,13 +115,13 @@ def _read(block: dict[str, Any]) -> dict[str, Any]:
             return {"text": as_text(block)}
 
 
-_AS_SAID = ("end_turn", "tool_use", "stop_sequence")
-"""Endings after which an answer goes into the agent's messages as the model gave it."""
+_COMPLETE_REASONS = ("end_turn", "tool_use", "stop_sequence")
+"""Stop reasons after which an answer is added to the agent's messages unchanged."""
 _TOO_LONG = "context_length_exceeded"
 
 
 class RectoConversationManager(ConversationManager):
-    """Keeps every call of the model within its window; what leaves is stored and comes back when it matters."""
+    """Keeps every model call within the context window; evicted messages are stored and recalled when relevant."""
 
     def __init__(
         self,
@@ -134,14 +136,14 @@ class RectoConversationManager(ConversationManager):
         self._session_id = session_id
 
     def conversation(self, agent: Any) -> Following:  # noqa: ANN401  # an agent of theirs
-        """What an agent's conversation is kept in."""
+        """Return the conversation of an agent."""
         if self._session_id:
             return self.conversations.of(self._session_id)
-        one_of_many = "" if agent.agent_id == "default" else f"/{agent.agent_id}"
-        return self.conversations.of(f"{agent.session_id}{one_of_many}")
+        suffix = "" if agent.agent_id == "default" else f"/{agent.agent_id}"
+        return self.conversations.of(f"{agent.session_id}{suffix}")
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:  # noqa: ANN401
-        """Puts itself around the agent's calls of its model."""
+        """Wrap the agent's model calls."""
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._join)
 
@@ -151,20 +153,20 @@ class RectoConversationManager(ConversationManager):
     async def around_model(
         self, context: InvokeModelContext, call_next: Callable[[InvokeModelContext], AsyncIterator[Any]]
     ) -> AsyncIterator[Any]:
-        """Sends a working set, and stores the answer."""
+        """Send a working set and store the answer."""
         following = await on_a_thread(self.conversation, context.agent)
         messages = await on_a_thread(_fitted, following, context)
         async for event in call_next(context.replace(messages=messages)):
             if isinstance(event, ModelStopReason):
-                await on_a_thread(_hear, following, event)
+                await on_a_thread(_store_answer, following, event)
             yield event
 
     def apply_management(self, agent: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Stores what came last; the agent's messages stay as they are."""
-        self.conversation(agent).store([one for message in agent.messages for one in written(message)])
+        """Store the newest messages; the agent's messages stay unchanged."""
+        self.conversation(agent).store([chat for message in agent.messages for chat in written(message)])
 
     def reduce_context(self, agent: Any, e: Exception | None = None, **kwargs: Any) -> None:  # noqa: ANN401
-        """A model that finds a prompt too long is believed: the next one is shorter. Without an error, it compacts."""
+        """After a prompt was rejected as too long, adopt the limit for the next one. Without an error, compact."""
         following = self.conversation(agent)
         if e is None:
             following.compact()
@@ -173,21 +175,21 @@ class RectoConversationManager(ConversationManager):
 
 
 def _fitted(following: Following, context: InvokeModelContext) -> list[Message]:
-    given: list[Any] = list(context.messages)
+    messages: list[Any] = list(context.messages)
     extra: list[Any] = []
-    if context.dynamic_trailing_blocks and given:  # put there for this call alone: they take room and are no history
-        cut = len(given[-1]["content"]) - context.dynamic_trailing_blocks
-        extra = given[-1]["content"][cut:]
-        given[-1] = {**given[-1], "content": given[-1]["content"][:cut]}
+    if context.dynamic_trailing_blocks and messages:  # added for this call only: counted, but not history
+        cut = len(messages[-1]["content"]) - context.dynamic_trailing_blocks
+        extra = messages[-1]["content"][cut:]
+        messages[-1] = {**messages[-1], "content": messages[-1]["content"][:cut]}
     beside = as_text(context.system_prompt or "") + (as_text(extra) if extra else "")
-    sent = taking_turns(following.working_set(given, written, read, tools=context.tool_specs, beside=beside))
+    sent = taking_turns(following.working_set(messages, written, read, tools=context.tool_specs, beside=beside))
     return [*sent[:-1], {**sent[-1], "content": [*sent[-1]["content"], *extra]}] if extra else sent
 
 
-def _hear(following: Following, event: ModelStopReason) -> None:
-    ending, message, usage, _ = event["stop"]
-    if ending in _AS_SAID:
+def _store_answer(following: Following, event: ModelStopReason) -> None:
+    stop_reason, message, usage, _ = event["stop"]
+    if stop_reason in _COMPLETE_REASONS:
         cached = {"cache_read_input_tokens": usage.get("cacheReadInputTokens", 0)}
         cached["cache_creation_input_tokens"] = usage.get("cacheWriteInputTokens", 0)
-        told = {"input_tokens": usage["inputTokens"], "output_tokens": usage["outputTokens"], **cached}
-        following.heard(*written(message), usage=told if usage["inputTokens"] else None)
+        reported = {"input_tokens": usage["inputTokens"], "output_tokens": usage["outputTokens"], **cached}
+        following.heard(*written(message), usage=reported if usage["inputTokens"] else None)

@@ -22,7 +22,7 @@ from recto.engine.verification import verify
 from recto.errors import IndexCorrupt, InputError, StoreReadOnly, TailCut, UnknownSession
 from recto.gateway.lineage import Lineage, LineagePoint
 from recto.stores.memory import MemoryIndex, MemoryStore
-from recto.stores.postgres import PostgresStore, granted
+from recto.stores.postgres import PostgresStore, grant_role
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
 from recto.testing import FakeClock
@@ -139,7 +139,7 @@ def test_no_byte_of_an_erased_tenant_stays_in_the_files_of_a_database():
 def _refused_to_a_gateway(server, url: str, store: PostgresStore) -> None:
     with server.admin() as connection:
         connection.execute("CREATE ROLE narrow LOGIN")
-    granted(url, "narrow")
+    grant_role(url, "narrow")
     narrow = PostgresStore(server.address("erased", "narrow"), lock_timeout=10)
     with narrow, pytest.raises(StoreReadOnly, match="owner"):
         narrow.erase(GLOBEX)

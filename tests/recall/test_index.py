@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from recto.context.facts.types import Mark
 from recto.errors import IndexCorrupt, IndexUnavailable
-from recto.recall.index import blocks, bm25, postings, vector_blocks, vectors
+from recto.recall.index import _word_blocks, bm25, postings, vector_blocks, vectors
 from recto.recall.index.bm25 import TermStatistics, WordIndex
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.quantization import hamming_distances, quantize, sign_bits, smallest
@@ -51,7 +51,7 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bm25, "MERGE_AT", (3, 3))
     monkeypatch.setattr(postings, "OWN_ROW_AT", 6)
     monkeypatch.setattr(bm25, "OWN_ROW_AT", 6)
-    for module in (postings, blocks):
+    for module in (postings, _word_blocks):
         monkeypatch.setattr(module, "MAX_DOCUMENTS", (8, 24, 72, 72))
 
 
@@ -145,7 +145,9 @@ def test_scores_are_the_same_before_and_after_sealing_and_merging_at_full_size(i
         if first in (1, 501, 7_751):
             same(scores(lane, query), expected(there, query, lane))
     same(scores(lane, query), expected(there, query, lane))
-    sizes = {block.bits for block in blocks.read_directory(index.snapshot(MAIN, "words", [blocks.DIRECTORY]))}
+    sizes = {
+        block.bits for block in _word_blocks.read_directory(index.snapshot(MAIN, "words", [_word_blocks.DIRECTORY]))
+    }
     assert len(sizes) > 1, "nothing was merged: the test sees too little"
     own = index.snapshot(MAIN, "words", [postings.own_part(term) for term in range(10)]).sealed
     assert own, "no term got a row of its own: the test sees too little"
@@ -189,7 +191,7 @@ def test_large_messages_are_sealed_before_there_are_many(index):
     for seq in range(1, 12):
         add(lane, document(seq, dict.fromkeys(range(seq, 2**32, 2**32 // 200_000), 1)))  # a megabyte each
     assert sum(len(row.data) for row in index.snapshot(MAIN, "words").fresh) < bm25.SEAL_AT * bm25.LARGE
-    assert len(blocks.read_directory(index.snapshot(MAIN, "words", [blocks.DIRECTORY]))) >= 1
+    assert len(_word_blocks.read_directory(index.snapshot(MAIN, "words", [_word_blocks.DIRECTORY]))) >= 1
     assert scores(lane, {5: 1.0}).keys() == {5}
 
 

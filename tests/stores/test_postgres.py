@@ -20,7 +20,7 @@ from recto.errors import (
     TailCut,
 )
 from recto.recall.index.rows import CoveredRange, IndexRow
-from recto.stores.postgres import PostgresStore, granted, upgraded
+from recto.stores.postgres import PostgresStore, grant_role, upgrade_schema
 from recto.stores.postgres.schema import shipped_steps
 from recto.transcript.entries import Draft
 from recto.transcript.hash_chain import EMPTY_HEAD, verify_chain
@@ -107,12 +107,12 @@ def test_a_connection_that_goes_back_to_the_pool_forgets_its_tenant(url):
     with opened(url, connections=1) as store:
         store.append(NORTH, [draft("one")])
         assert store.head(NORTH).seq
-        found = store._link.do(lambda: _tenant_now(store))
+        found = store._pool.run(lambda: _tenant_now(store))
         assert found in (None, "")
 
 
 async def _tenant_now(store: PostgresStore) -> str | None:
-    async with store._link._pool.connection() as connection:
+    async with store._pool._pool.connection() as connection:
         cursor = await connection.execute("SELECT current_setting('recto.tenant', true)")
         row = await cursor.fetchone()
         return row[0]
@@ -125,7 +125,7 @@ def test_a_role_with_the_rights_of_a_gateway_adds_and_can_do_no_more(empty):
         connection.execute(f"DROP ROLE IF EXISTS {role}")
         connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'secret'")
     try:
-        granted(empty, role)
+        grant_role(empty, role)
         narrow = named(urlsplit(empty).path[1:], role)
         with opened(narrow) as store:
             store.append(NORTH, [draft("a")])
@@ -291,7 +291,7 @@ def test_many_that_open_a_new_database_at_once_make_one_store(empty):
     with admin(empty) as connection:
         done = connection.execute("SELECT version, step FROM recto.schema_steps").fetchall()
     assert sorted(done) == sorted((step.version, step.step) for step in shipped_steps())
-    assert upgraded(empty, finish=True) == []
+    assert upgrade_schema(empty, finish=True) == []
 
 
 def test_a_database_of_a_newer_recto_is_left_alone(empty):

@@ -12,7 +12,7 @@ from tests import postgres
 psycopg = pytest.importorskip("psycopg")
 
 from recto.stores.postgres import PostgresStore, index, queries  # noqa: E402
-from recto.stores.postgres.codec import ReadyConnection, number, of_bytes, of_numbers, of_texts, speak_in_bytes  # noqa: E402
+from recto.stores.postgres.codec import bigint, bigint_array, bytea_array, register_dumpers, text_array  # noqa: E402
 from recto.transcript.entries import Draft  # noqa: E402  # after what is skipped for
 
 SESSION = "agent:sending:main"
@@ -23,12 +23,12 @@ REQUIRED = (
     queries.PICKED,
     queries.BY_ID,
     queries.BY_KEY,
-    queries.STANDING,
+    queries.STATUS,
     queries.APPEND,
-    queries.TAKE_TURN,
-    queries.KEEP_TURN,
-    queries.END_TURN,
-    index._GLANCE,
+    queries.TAKE_LEASE,
+    queries.RENEW_LEASE,
+    queries.END_LEASE,
+    index._SNAPSHOT,
     index._COVERED,
     index._NEAR,
     index._DROP_FRESH,
@@ -49,18 +49,18 @@ def opened(url: str, **given: float):
 @pytest.mark.parametrize(
     ("column", "values"),
     [
-        (of_bytes, []),
-        (of_bytes, [b"", b"\x00\xff'\\\"{},", None, b"x" * 100_000]),
-        (of_texts, ["", "NULL", 'a"b\\c,{}', "ü𝄞"]),
-        (of_numbers, [0, -1, 2**31, 2**63 - 1, -(2**63)]),
+        (bytea_array, []),
+        (bytea_array, [b"", b"\x00\xff'\\\"{},", None, b"x" * 100_000]),
+        (text_array, ["", "NULL", 'a"b\\c,{}', "ü𝄞"]),
+        (bigint_array, [0, -1, 2**31, 2**63 - 1, -(2**63)]),
     ],
 )
 def test_a_column_arrives_as_it_was_given(column, values):
     with psycopg.connect(postgres.server()) as connection:
-        speak_in_bytes(connection)
+        register_dumpers(connection)
         assert connection.execute("SELECT %s", (column(values),), binary=True).fetchone() == (values,)
-        for one in values if column is of_numbers else ():
-            kind = connection.execute("SELECT pg_typeof(%s)::text, %s", (number(one), number(one))).fetchone()
+        for one in values if column is bigint_array else ():
+            kind = connection.execute("SELECT pg_typeof(%s)::text, %s", (bigint(one), bigint(one))).fetchone()
             assert kind == ("bigint", one)
 
 
@@ -68,7 +68,7 @@ def in_one_piece(work):
     """Has some work done with a connection that was just opened; in a table of its own, which goes with it."""
 
     async def doing():
-        async with await ReadyConnection.connect(postgres.server(), autocommit=True) as connection:
+        async with await psycopg.AsyncConnection.connect(postgres.server(), autocommit=True) as connection:
             await connection.execute("CREATE TEMPORARY TABLE pieces(n integer PRIMARY KEY, said text)")
             await work(connection)
 
@@ -76,30 +76,16 @@ def in_one_piece(work):
 
 
 async def added(connection, *numbers):
-    async with connection.in_one_piece():
+    async with connection.pipeline():
         for one in numbers:
             await connection.execute("INSERT INTO pieces VALUES (%s, 'a')", (one,))
 
 
-def test_the_server_hears_nothing_before_the_end_and_then_everything():
-    async def work(connection):
-        with psycopg.connect(postgres.server(), autocommit=True) as other:
-            async with connection.in_one_piece():
-                await connection.execute("INSERT INTO pieces VALUES (1, 'a')")
-                found = await connection.execute("SELECT n FROM pieces")
-                asked = "SELECT query FROM pg_stat_activity WHERE pid = %s"
-                heard = other.execute(asked, (connection.info.backend_pid,)).fetchone()
-        assert "INSERT" not in heard[0]
-        assert await found.fetchall() == [(1,)]
-
-    in_one_piece(work)
-
-
-def test_what_is_sent_in_one_piece_is_all_done_or_not_at_all_and_the_connection_goes_on():
+def test_what_is_sent_in_one_pipeline_is_all_done_or_not_at_all_and_the_connection_goes_on():
     async def work(connection):
         with pytest.raises(psycopg.errors.UniqueViolation):
             await added(connection, 1, 1, 2)
-        async with connection.in_one_piece():
+        async with connection.pipeline():
             left = await connection.execute("SELECT count(*) FROM pieces")
         assert await left.fetchall() == [(0,)]
 
@@ -111,7 +97,7 @@ def test_what_is_larger_than_the_way_arrives_whole_and_so_does_its_answer():
     said = "x" * 30_000_000
 
     async def work(connection):
-        async with connection.in_one_piece():
+        async with connection.pipeline():
             first = await connection.execute("SELECT repeat('y', 30000000)")
             await connection.execute("INSERT INTO pieces VALUES (1, %s)", (said,))
             found = await connection.execute("SELECT said FROM pieces")
@@ -146,12 +132,12 @@ def test_who_has_the_turn_knows_the_end_of_the_session_without_asking():
         store.append(SESSION, [draft(1)])
         with store.turn(SESSION):
             first = store.head(SESSION)
-            asked = store._link.do
-            store._link.do = None  # whoever asks the database now fails
+            asked = store._pool.run
+            store._pool.run = None  # whoever asks the database now fails
             try:
                 assert store.head(SESSION) == first
             finally:
-                store._link.do = asked
+                store._pool.run = asked
             [entry] = store.append(SESSION, [draft(2)])
             assert (store.head(SESSION).seq, store.head(SESSION).hash) == (2, entry.hash)
         assert store.head(SESSION).seq == 2
@@ -163,7 +149,7 @@ def test_who_has_lost_the_turn_does_not_go_by_what_it_knew():
         slow.append(SESSION, [draft(1)])
         with slow.turn(SESSION):
             assert slow.head(SESSION).seq == 1
-            slow._turns._held[SESSION].renewing.cancel()  # nothing is heard of it any more
+            slow._leases._leases[SESSION].renewing.cancel()  # nothing is heard of it any more
             with quick.turn(SESSION):  # waits until the lease has ended
                 quick.append(SESSION, [draft(2)])
                 assert slow.head(SESSION).seq == 2

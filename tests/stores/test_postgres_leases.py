@@ -47,7 +47,7 @@ def test_who_does_not_want_to_wait_is_told_at_once_that_the_turn_is_taken(url):
 def test_a_turn_is_renewed_for_as_long_as_it_lasts(url):
     renewed = threading.Event()
     with opened(url, lease=0.3) as one, opened(url) as other, one.turn("long"):
-        keep, many = one._turns._changed, []
+        keep, many = one._leases._update, []
 
         async def seen(*given):
             many.append(await keep(*given))
@@ -55,7 +55,7 @@ def test_a_turn_is_renewed_for_as_long_as_it_lasts(url):
                 renewed.set()
             return many[-1]
 
-        one._turns._changed = seen
+        one._leases._update = seen
         assert renewed.wait(20)
         assert all(many)
         with pytest.raises(TurnTaken):

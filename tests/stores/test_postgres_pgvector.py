@@ -21,7 +21,7 @@ from recto.recall.index.vectors import NearestMessages, VectorIndex
 from recto.recall.indexer import Indexer
 from recto.recall.stemmer import PorterLexicon
 from recto.stores.memory import MemoryIndex
-from recto.stores.postgres import PostgresStore, granted, graphs_made
+from recto.stores.postgres import PostgresStore, create_graphs, grant_role
 from recto.stores.postgres.index import PostgresIndex
 from recto.transcript.entries import Draft
 
@@ -259,7 +259,7 @@ def test_an_extension_that_comes_later_is_used_by_those_who_serve_already():
     may_have_vectors()
     with gateway_role() as role, database() as late:
         PostgresStore(late).close()
-        granted(late, role)
+        grant_role(late, role)
         with closing(PostgresIndex(late, lock_timeout=20)) as index:
             assert "not switched on" in index.graphs.unavailable_reason()
             lane = lane_of(index)
@@ -267,7 +267,7 @@ def test_an_extension_that_comes_later_is_used_by_those_who_serve_already():
             add(lane, rows)
             linked(lane)
             assert told(lane.nearest(MAIN, rows[0], 5)) == told(exact_of(rows).nearest(MAIN, rows[0], 5))
-        assert "CREATE EXTENSION vector" in graphs_made(late)
+        assert "CREATE EXTENSION vector" in create_graphs(late)
         switch_on_vectors(late)
         settings = load(environ={}, arguments={"store": late})
         assert upgrade_database(settings, finish=False) == ["graphs of vectors: made"]

@@ -322,14 +322,14 @@ def is_persistent(store: TranscriptStore) -> bool:
 def upgrade_database(settings: Settings, *, finish: bool) -> list[str]:
     """Migrate the database schema; returns a description of each step applied."""
     driver = _postgres_driver(settings)
-    steps = driver.upgraded(settings.store, finish=finish)
+    steps = driver.upgrade_schema(settings.store, finish=finish)
     applied = [f"schema {step.version}: {step.step}" for step in steps]
-    return [*applied, *filter(None, [driver.graphs_made(settings.store)])]
+    return [*applied, *filter(None, [driver.create_graphs(settings.store)])]
 
 
 def grant_role(settings: Settings, role: str) -> None:
     """Grant a database role the privileges that a gateway needs."""
-    _postgres_driver(settings).granted(settings.store, role)
+    _postgres_driver(settings).grant_role(settings.store, role)
 
 
 def derived_folders(settings: Settings, store: TranscriptStore, sessions: Iterable[str], tenant: str) -> Iterator[Path]:

@@ -1,1 +1,1 @@
-"""What is known about models: their limits, their prices, their tokenizers."""
+"""Models that Recto runs or calls: chat models and embedders, locally or over HTTP, and their weights."""

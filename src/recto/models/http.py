@@ -1,7 +1,6 @@
-"""One JSON endpoint over HTTP: a question, an answer in time, and nothing that can hurt on the way.
+"""Calls one JSON endpoint over HTTP, with time limits, retries and bounded responses.
 
-The key goes into one header and nowhere else: not into a message, a log or a redirect. What is asked, and what the
-answer means, is not known here.
+The API key is sent in one header and appears nowhere else: not in a message, a log or a redirect.
 """
 
 from __future__ import annotations
@@ -23,36 +22,36 @@ if TYPE_CHECKING:
     import httpx2
 
 COMPLAINT_MOST = 64 * 1024
-"""Bytes of a refusal that are read at most."""
+"""Largest error response that is read, in bytes."""
 FIRST_WAIT = 0.25
-"""Seconds before the second attempt, where the endpoint does not say; twice that before the next."""
+"""Seconds before the first retry if the endpoint does not say; doubled before each further one."""
 LOOK_SECONDS = 0.05
-"""How often it is looked whether an answer is still wanted."""
+"""Interval of checks for cancellation, in seconds."""
 NO_LONGER_WANTED = "the answer is no longer wanted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Why there is no answer."""
+    """Why a request failed."""
 
     reason: str
     status: int = 0
-    """What HTTP says; 0 where it came to no answer at all."""
+    """HTTP status; 0 if there was no response."""
     again: bool = False
-    """Whether another attempt may succeed."""
+    """Whether a retry may succeed."""
     wait: float | None = None
-    """Seconds that the endpoint asks to wait."""
+    """Seconds to wait, as requested by the endpoint."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Endpoint:
-    """Where questions are sent. Any number of threads may ask."""
+    """One endpoint. Thread-safe."""
 
     url: str = field(repr=False)
-    """Without the path, which is added."""
+    """Base URL; the path is added."""
     path: str
     setting: str
-    """The settings that it was made of, for who must mend them."""
+    """Name of the settings group, for error messages."""
     key: str = field(default="", repr=False)
     key_header: str = "Authorization"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -70,7 +69,7 @@ class Endpoint:
     def post(
         self, body: Mapping[str, Any], *, seconds: float, most: int, cancelled: Cancelled | None = None
     ) -> bytes | Trouble:
-        """The answer, of so many bytes at most, after as many attempts as are allowed and as there is time for."""
+        """Send a request and return the response body, of at most `most` bytes; retries within the time limit."""
         content = json.dumps(body).encode()
         ends = time.monotonic() + seconds
         trouble = Trouble(reason="it was not asked")
@@ -89,14 +88,14 @@ class Endpoint:
         return trouble
 
     def close(self) -> None:
-        """Lets go of its connections; the next use makes new ones."""
+        """Close its connections; the next use opens new ones."""
         client = self._client
         if client is not None:
             self._let_go(client)
             client.close()
 
     def complaint(self, answer: bytes) -> str:
-        """What an answer says is wrong, where it says so in one of the usual ways; in one line and without the key."""
+        """Return the error message of a response in one line and without the key, if it has one of the usual forms."""
         try:
             tree = parsed(answer)
         except ValueError:
@@ -104,10 +103,10 @@ class Endpoint:
         for name in ("error", "message", "detail"):
             if isinstance(tree, dict):
                 tree = tree.get(name, tree)
-        said = tree if isinstance(tree, str) else ""
+        message = tree if isinstance(tree, str) else ""
         if self.key:
-            said = said.replace(self.key, "…")
-        return "".join(char if char.isprintable() else " " for char in said[:200]).strip()
+            message = message.replace(self.key, "…")
+        return "".join(char if char.isprintable() else " " for char in message[:200]).strip()
 
     def _pause(self, seconds: float, cancelled: Cancelled | None) -> None:
         if cancelled is None:
@@ -118,7 +117,7 @@ class Endpoint:
             seconds -= LOOK_SECONDS
 
     def _attempt_within(self, call: _Call) -> bytes | Trouble:
-        """One attempt, left alone when its time is over or its answer is no longer wanted.
+        """Make one attempt; it is abandoned when its time is over or when it is cancelled.
 
         It runs on a thread of its own: no time limit of a socket covers the looking up of a name, or an answer that
         comes byte by byte.
@@ -138,7 +137,7 @@ class Endpoint:
         except queue.Empty:
             self._let_go(client)
             call.left_alone.set()
-            if not call.answers.empty():  # it came in this very moment, and its thread did not see that it was left
+            if not call.answers.empty():  # it arrived just now, and its thread did not notice the end
                 client.close()
             return Trouble(reason=NO_LONGER_WANTED if call.unwanted else call.too_late)
         except ImportError:
@@ -147,7 +146,7 @@ class Endpoint:
             return Trouble(reason=f"no thread could be started ({error})")
 
     def _attempt(self, client: httpx2.Client, call: _Call) -> bytes | Trouble:
-        import httpx2  # noqa: PLC0415  # only for who asks an endpoint
+        import httpx2  # noqa: PLC0415  # imported only when an endpoint is used
 
         try:
             with client.stream("POST", self._address(), content=call.content, timeout=call.left) as response:
@@ -159,7 +158,7 @@ class Endpoint:
         except httpx2.TransportError as error:
             return Trouble(reason=f"the connection failed ({type(error).__name__})", again=True)
         except Exception as error:  # noqa: BLE001  nothing may be lost on a thread that nobody looks at
-            # Only its kind: what a message of a strange error holds is not known.
+            # Only the type: the message of an unknown error may contain the key.
             return Trouble(reason=f"the request failed ({type(error).__name__})", again=client.is_closed)
 
     def _refused(self, response: httpx2.Response, call: _Call) -> Trouble:
@@ -174,16 +173,16 @@ class Endpoint:
             wait = _seconds_to_wait(response.headers.get("retry-after", ""))
             return Trouble(reason=f"it answered {status}", status=status, again=True, wait=wait)
         body = call.read(response, COMPLAINT_MOST)
-        said = self.complaint(body) if isinstance(body, bytes) else ""
-        return Trouble(reason=f"it answered {status}{f' ({said})' if said else ''}", status=status)
+        message = self.complaint(body) if isinstance(body, bytes) else ""
+        return Trouble(reason=f"it answered {status}{f' ({message})' if message else ''}", status=status)
 
     def _connected(self) -> httpx2.Client:
-        import httpx2  # noqa: PLC0415  # only for who asks an endpoint
+        import httpx2  # noqa: PLC0415  # imported only when an endpoint is used
 
         with self._making:
             if self._client is None:
                 headers = {"Content-Type": "application/json", "Accept": "application/json", **self.headers}
-                # Not compressed: so many bytes on the wire are so many in memory.
+                # Uncompressed, so that the size limit on the wire is also the limit in memory.
                 headers["Accept-Encoding"] = "identity"
                 if self.key:
                     headers[self.key_header] = f"Bearer {self.key}" if self.key_header == "Authorization" else self.key
@@ -214,12 +213,12 @@ class Endpoint:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Call:
-    """One attempt: what is sent, what it may cost, and where its answer is left."""
+    """One attempt: the request, its limits, and the queue for its result."""
 
     content: bytes
     ends: float
     seconds: float
-    """All that there was, for who is told."""
+    """The complete time limit, for the error message."""
     most: int
     cancelled: Cancelled | None
     answers: queue.SimpleQueue[bytes | Trouble] = field(default_factory=queue.SimpleQueue)
@@ -227,21 +226,21 @@ class _Call:
 
     @property
     def left(self) -> float:
-        """Seconds that there still are."""
+        """Remaining seconds."""
         return max(self.ends - time.monotonic(), 0.0)
 
     @property
     def unwanted(self) -> bool:
-        """Whether nobody wants the answer any more."""
+        """Whether the call was cancelled."""
         return self.cancelled is not None and self.cancelled.is_set()
 
     @property
     def too_late(self) -> str:
-        """What is said when the time is over."""
+        """The error for a timeout."""
         return f"no answer within {self.seconds:.4g} s"
 
     def answer(self) -> bytes | Trouble:
-        """Waits for it. Raises `queue.Empty` when the time is over or nobody wants it any more."""
+        """Wait for the result. Raises `queue.Empty` on timeout or cancellation."""
         while self.cancelled is not None and self.left > LOOK_SECONDS and not self.unwanted:
             try:
                 return self.answers.get(timeout=LOOK_SECONDS)
@@ -250,7 +249,7 @@ class _Call:
         return self.answers.get(timeout=0 if self.unwanted else self.left)
 
     def read(self, response: httpx2.Response, most: int) -> bytes | Trouble:
-        """The body of an answer, given up where it is longer than an answer can be, or nobody waits for it."""
+        """Read the body of a response; aborts if it is too long or if it was cancelled."""
         body = bytearray()
         for piece in response.iter_bytes():
             body += piece
@@ -262,21 +261,21 @@ class _Call:
 
 
 def parsed(answer: bytes) -> Any:  # noqa: ANN401  # whatever the JSON holds
-    """The JSON of an answer. Raises `ValueError` in plain words."""
+    """Parse a JSON response. Raises `ValueError` with a readable message."""
     try:
         return json.loads(answer)
     except (ValueError, RecursionError):
         raise ValueError("the answer is not JSON") from None
 
 
-def _seconds_to_wait(asked: str) -> float | None:
-    """What `Retry-After` asks for: seconds or a date. None where it cannot be read."""
+def _seconds_to_wait(header: str) -> float | None:
+    """Parse `Retry-After`: seconds or a date. None if it is invalid."""
     try:
-        return max(float(asked), 0.0)
+        return max(float(header), 0.0)
     except ValueError:
         pass
     try:
-        return max(parsedate_to_datetime(asked).timestamp() - time.time(), 0.0)
+        return max(parsedate_to_datetime(header).timestamp() - time.time(), 0.0)
     except (ValueError, OverflowError):
         return None
 
@@ -285,7 +284,7 @@ _POSTING_RESPONSE_BYTES = 64 * 1024
 
 
 class Posting:
-    """Sends a body within so many seconds, other attempts included.
+    """Posts a body within a time limit, including retries.
 
     Any 2xx means that it was taken. Redirects are not followed, and the key goes into one header and nowhere else.
     """
@@ -293,16 +292,16 @@ class Posting:
     def __init__(
         self, url: str, *, setting: str, key: str = "", seconds: float = 5.0, content_type: str = "application/json"
     ) -> None:
-        slash = "/" if url.partition("?")[0].endswith("/") else ""  # an address is used as it was written
+        slash = "/" if url.partition("?")[0].endswith("/") else ""  # the URL is used exactly as configured
         headers = {"Content-Type": content_type}
         self._endpoint = Endpoint(url=url, path=slash, setting=setting, key=key, headers=headers)
         self._seconds = seconds
 
     def __call__(self, body: Mapping[str, Any], cancelled: Cancelled) -> str:
-        """Nothing where it was taken, else why not."""
+        """Post a body; returns an error message, empty on success."""
         got = self._endpoint.post(body, seconds=self._seconds, most=_POSTING_RESPONSE_BYTES, cancelled=cancelled)
         return "" if isinstance(got, bytes) or 200 <= got.status < 300 else got.reason
 
     def close(self) -> None:
-        """Lets go of its connections."""
+        """Close its connections."""
         self._endpoint.close()

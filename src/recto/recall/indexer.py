@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from recto.concurrency import Deadline, FifoLock
 from recto.errors import IndexCorrupt, RectoError
+from recto.recall._embedder_guard import DEFAULT_TIMEOUT, GuardedEmbedder
 from recto.recall.documents import build_document, is_original_message, passages_to_embed, recall_uses
-from recto.recall.embedder_guard import DEFAULT_TIMEOUT, GuardedEmbedder
 from recto.recall.index.bm25 import WordIndex
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, gaps, is_covered

@@ -1,6 +1,6 @@
-"""Transcripts in memory: the reference that every other store is compared with.
+"""The in-memory store: the reference implementation that the contract tests compare every other store with.
 
-Keeps the whole contract of `recto.transcript.protocols.TranscriptStore` except durability.
+Implements the complete contract of `recto.transcript.protocols.TranscriptStore` except durability.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Transcript:
 
 
 class MemoryStore:
-    """Keeps transcripts until the process ends."""
+    """Stores transcripts in memory until the process ends."""
 
     def __init__(self) -> None:
         self._transcripts: dict[str, _Transcript] = {}
@@ -53,11 +53,11 @@ class MemoryStore:
 
     @property
     def location(self) -> str:
-        """Where it is, as a person would write it."""
+        """Where the store is, for messages: a path or a URL without the password."""
         return "memory"
 
     def append(self, session: str, drafts: Sequence[Draft], *, expect: int | None = None) -> list[Entry]:
-        """Stores the drafts after the last entry, all or none."""
+        """Append the drafts to the session, atomically."""
         refuse_unstorable(session, drafts)
         with self._lock:
             transcript = self._transcript(session)
@@ -76,17 +76,17 @@ class MemoryStore:
             return [*found, *entries]
 
     def turn(self, session: str, *, patience: float | None = None) -> AbstractContextManager[None]:
-        """A turn that waits for nobody: there is one process, and the gateway's lanes order its threads."""
+        """Do nothing: there is one process, and the gateway orders its threads by session."""
         refuse_unstorable(session, ())
         return nullcontext()
 
     def head(self, session: str) -> Head:
-        """The end of a session."""
+        """Return the head of a session."""
         with self._lock:
             return self._transcript(session).head
 
     def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
-        """Entries from `start` up to and including `stop`, in order."""
+        """Iterate over the entries from `start` to `stop` inclusive."""
         with self._lock:
             entries = self._transcript(session).entries
         place = max(start, 1) - 1
@@ -95,45 +95,45 @@ class MemoryStore:
             place += 1
 
     def pick(self, session: str, seqs: Collection[int]) -> list[Entry]:
-        """The entries of these numbers that there are, in order."""
+        """Return the entries with these numbers, in order; missing ones are skipped."""
         return [entry for seq in sorted(set(seqs)) if seq > 0 for entry in self.read(session, seq, seq)]
 
     def tail(self, session: str, count: int) -> list[Entry]:
-        """The last entries, oldest first."""
+        """Return the last `count` entries, oldest first."""
         with self._lock:
             return self._transcript(session).entries[-count:] if count > 0 else []
 
     def get(self, session: str, id: str) -> Entry | None:
-        """The entry with an id."""
+        """Return the entry with an id, if it exists."""
         with self._lock:
             return self._transcript(session).by_id.get(id)
 
     def find(self, session: str, key: str) -> Entry | None:
-        """The entry stored under an idempotency key."""
+        """Return the entry stored under an idempotency key, if it exists."""
         with self._lock:
             return self._transcript(session).by_key.get(key)
 
     def sessions(self, after: str = "", limit: int | None = None) -> list[SessionSummary]:
-        """Sessions by key, from the first after `after`."""
+        """List sessions by key, starting after `after`."""
         with self._lock:
             self._refuse_closed()
             names = sorted(name for name in self._transcripts if name > after)
             return [self._summary(name) for name in names[: None if limit is None else max(limit, 0)]]
 
     def kept_heads(self) -> Mapping[str, Head]:
-        """The heads kept apart from the transcripts."""
+        """Return the heads that are stored separately from the transcripts."""
         with self._lock:
             self._refuse_closed()
             return dict(self._heads)
 
     def accept_heads(self) -> None:
-        """Takes the transcripts as they stand for true."""
+        """Accept the transcripts as they are: rewrite the stored heads from them."""
         with self._lock:
             self._refuse_closed()
             self._heads = {name: transcript.head for name, transcript in self._transcripts.items()}
 
     def erase(self, session: str, *, expect: int | None = None) -> Head:
-        """Removes a whole session for good; gives back where it ended."""
+        """Delete a session permanently and return its last head."""
         with self._lock:
             head = self._transcript(session).head
             if expect is not None and expect != head.seq:
@@ -152,7 +152,7 @@ class MemoryStore:
         return []
 
     def copied(self) -> MemoryStore:
-        """Another one that holds the same, and goes its own way from here."""
+        """Return an independent copy."""
         made = MemoryStore()
         with self._lock:
             self._refuse_closed()
@@ -190,7 +190,7 @@ class _Shelf:
 
 
 class MemoryIndex:
-    """Keeps what recall searches until the process ends."""
+    """Stores the recall index in memory until the process ends."""
 
     def __init__(self) -> None:
         self._shelves: dict[tuple[str, str], _Shelf] = {}
@@ -199,16 +199,16 @@ class MemoryIndex:
 
     @property
     def location(self) -> str:
-        """Where it is, as a person would write it."""
+        """Where the store is, for messages: a path or a URL without the password."""
         return "memory"
 
     def covered(self, session: str, lane: str) -> list[CoveredRange]:
-        """Which entries the lane has taken in."""
+        """Return the entries the lane has indexed."""
         with self._lock:
             return list(self._shelf(session, lane).covered)
 
     def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: CoveredRange) -> None:
-        """Adds fresh rows and what they cover, all or none."""
+        """Add fresh rows and mark `covers` as indexed, atomically."""
         session_key(session)
         with self._lock:
             shelf = self._shelf(session, lane)
@@ -217,28 +217,28 @@ class MemoryIndex:
             self._shelves[session, lane] = shelf
 
     def snapshot(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
-        """The fresh rows and the sealed rows of these parts, as they are at one moment."""
+        """Read the fresh rows and the sealed rows of these parts, consistently."""
         with self._lock:
             shelf = self._shelf(session, lane)
-            asked = set(parts)
-            sealed = [SealedRow(*place, data) for place, data in sorted(shelf.sealed.items()) if place[0] in asked]
+            requested = set(parts)
+            sealed = [SealedRow(*place, data) for place, data in sorted(shelf.sealed.items()) if place[0] in requested]
             return LaneSnapshot(shelf.generation, [IndexRow(*row) for row in sorted(shelf.fresh.items())], sealed)
 
     def seal(
         self,
         session: str,
         lane: str,
-        taken: Sequence[int],
+        seqs: Sequence[int],
         rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
     ) -> bool:
-        """Puts sealed rows in the place of fresh and of sealed ones, all or none."""
+        """Replace fresh and sealed rows by new sealed rows, atomically; False if another writer was faster."""
         with self._lock:
             shelf = self._shelf(session, lane)
-            there = shelf.fresh.keys() >= set(taken) and shelf.sealed.keys() >= set(merged)
+            there = shelf.fresh.keys() >= set(seqs) and shelf.sealed.keys() >= set(merged)
             if not there or (session, lane) not in self._shelves:
                 return False
-            for seq in taken:
+            for seq in seqs:
                 del shelf.fresh[seq]
             for place in merged:
                 del shelf.sealed[place]
@@ -247,13 +247,13 @@ class MemoryIndex:
             return True
 
     def sessions(self, prefix: str = "") -> list[str]:
-        """The sessions it holds anything of, by key, whose key begins so."""
+        """Return the keys of all sessions with rows whose key starts with `prefix`."""
         with self._lock:
             self._refuse_closed()
             return sorted({session for session, _ in self._shelves if session.startswith(prefix)})
 
     def forget(self, session: str, lane: str | None = None) -> None:
-        """Lets go of a session, or of one of its lanes."""
+        """Delete a session, or one of its lanes."""
         with self._lock:
             self._refuse_closed()
             for name in [name for name in self._shelves if name[0] == session and lane in (None, name[1])]:
@@ -263,7 +263,7 @@ class MemoryIndex:
         """Nothing to do: there is no file."""
 
     def lanes(self) -> list[LaneSize]:
-        """Every lane with how much it holds."""
+        """Return the size of every lane."""
         with self._lock:
             self._refuse_closed()
             by_lane: dict[str, list[_Shelf]] = defaultdict(list)
@@ -278,13 +278,13 @@ class MemoryIndex:
         return []
 
     def reset(self) -> None:
-        """Begins an empty one."""
+        """Delete everything."""
         with self._lock:
             self._refuse_closed()
             self._shelves.clear()
 
     def copied(self) -> MemoryIndex:
-        """Another one that holds the same, and goes its own way from here."""
+        """Return an independent copy."""
         made = MemoryIndex()
         with self._lock:
             self._refuse_closed()

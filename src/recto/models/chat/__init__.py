@@ -1,6 +1,6 @@
-"""The models there are that write text, and which one is used. Nothing heavy is loaded before one is asked.
+"""Selects and creates the chat model. Nothing heavy is loaded before it is used.
 
-It does not know settings: whoever reads them makes a `ChatChoice` of them.
+Does not read settings: the caller builds a `ChatChoice` from them.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 
 USES = ("none", "openai", "anthropic", "embedded")
 SMALL = "smollm2"
-"""The weights that are used where none are named."""
+"""Default weights."""
 GROUP = "compress.model"
-"""The settings a choice is made of."""
+"""Name of the settings group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatChoice:
-    """Which model is wanted. What it does not use is not looked at."""
+    """Configuration of a chat model. Fields that the chosen kind does not use are ignored."""
 
     use: str = "none"
-    """`openai`: any endpoint that speaks as that of OpenAI does. `embedded`: a model in this process."""
+    """`openai`: any OpenAI-compatible endpoint. `embedded`: a model in this process."""
     url: str = ""
-    """For `openai`: the address, without `/chat/completions`. For `anthropic`: only where it is not Anthropic's own."""
+    """For `openai`: the URL, without `/chat/completions`. For `anthropic`: only if it is not Anthropic's own."""
     model: str = ""
-    """The model's name there; for `embedded`, the name of weights that `recto models list` shows."""
+    """Name of the model; for `embedded`, the name of weights that `recto models list` shows."""
     key: str = field(default="", repr=False)
     path: str = ""
-    """For `embedded`: a GGUF file of your own, instead of weights by name."""
+    """For `embedded`: your own GGUF file, instead of weights by name."""
     context: int = 0
-    """Tokens of a question and its answer together. 0: for `embedded` 8192, or what the model was made for if that is
-    less; for the others nobody knows."""
+    """Context length in tokens. 0: for `embedded` 8192, or the model's own limit if that is
+    less; unknown for the others."""
     seconds: float = 60.0
-    """The longest that one answer may take."""
+    """Time limit of one response in seconds."""
 
     def __post_init__(self) -> None:
         if self.use not in USES:
@@ -60,7 +60,7 @@ class ChatChoice:
 
 
 def chat_model_for(choice: ChatChoice) -> ChatModel | None:
-    """The model that was chosen; None where none is. Raises `SettingsError` with the cure."""
+    """Create the configured model; None if there is none. Raises `SettingsError` with the fix."""
     match choice.use:
         case "none":
             return None
@@ -93,7 +93,7 @@ def _hosted(
 
 
 def embedded_model_for(choice: ChatChoice) -> EmbeddedModel:
-    """A model in this process. Raises `SettingsError` with the cure."""
+    """Create an embedded model. Raises `SettingsError` with the fix."""
     _needs("xllamacpp", "a model in this process", "'recto[local]'")
     if choice.path:
         file = Path(choice.path).expanduser().absolute()

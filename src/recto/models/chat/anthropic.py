@@ -1,4 +1,4 @@
-"""Messages as Anthropic writes them. It knows JSON, not HTTP."""
+"""Messages format of Anthropic. Knows JSON, not HTTP."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class AnthropicDialect:
 
     model: str
     refusable: Collection[str] = ("temperature",)
-    """Some models choose it themselves."""
+    """Some models reject a temperature."""
 
     def body(self, request: ModelRequest, without: Collection[str]) -> Mapping[str, Any]:
-        """The question, without the fields that the model does not take."""
+        """Build the request body, without the fields that the model does not accept."""
         body: dict[str, Any] = {
             "model": self.model,
             "max_tokens": request.max_tokens,
@@ -43,14 +43,14 @@ class AnthropicDialect:
         return body if "temperature" in without else {**body, "temperature": 0}
 
     def reply(self, tree: object) -> ModelReply:
-        """What an answer says. Raises `ValueError` in plain words where it is none."""
+        """Parse a response. Raises `ValueError` with a readable message."""
         if not isinstance(tree, dict) or "content" not in tree:
             raise ValueError("the answer has no 'content'")
         ended, usage = tree.get("stop_reason"), tree.get("usage")
         return ModelReply(
             text=joined_text(tree["content"]),
             ending=_ENDINGS.get(ended if isinstance(ended, str) else "", "unknown"),
-            # What came out of the cache and went into it is counted beside the rest.
+            # Tokens read from and written to the cache are counted separately from the rest.
             prompt_tokens=tokens_in(usage, "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
             answer_tokens=tokens_in(usage, "output_tokens"),
         )

@@ -1,5 +1,4 @@
-"""What a GGUF file says about its model before anything is loaded. Only its header is read, and no more of that than
-is asked for. It does not know how a model is run."""
+"""Reads metadata of a model from the header of a GGUF file, without loading the model."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ _MOST_BYTES = 16 * 1024 * 1024
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _LIST = 8, 9
 _CONTROL = 3
-"""The type of a token that steers a model and is not text."""
+"""Type of a control token."""
 
 Value = bytes | int | float | list[bytes] | list[int | float]
 
 
 def trained_context(file: Path) -> int:
-    """Tokens that the model was made for; 0 where the file does not say. Raises `ValueError` where it is no GGUF."""
+    """Return the context length of the model; 0 if the file does not say. Raises `ValueError` if it is not GGUF."""
     for name, value in _fields_of(file):
         if name.endswith(b".context_length") and isinstance(value, int):
             return max(value, 0)
@@ -28,7 +27,7 @@ def trained_context(file: Path) -> int:
 
 
 def control_tokens(file: Path) -> list[str]:
-    """How the tokens are written that steer the model and are not text. Raises `ValueError` where it is no GGUF."""
+    """Return the spelling of the control tokens. Raises `ValueError` if the file is not GGUF."""
     found = {name: value for name, value in _fields_of(file) if name.startswith(b"tokenizer.ggml.token")}
     tokens, types = found.get(b"tokenizer.ggml.tokens"), found.get(b"tokenizer.ggml.token_type")
     if not isinstance(tokens, list) or not isinstance(types, list):

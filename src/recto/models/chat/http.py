@@ -1,6 +1,6 @@
-"""A model that writes text behind an endpoint: one question over HTTP, one answer, checked before it is believed.
+"""A chat model behind an HTTP endpoint: one request, one response, validated.
 
-How providers write questions and answers is known to a dialect; how they are carried, to `models/http.py`.
+A dialect defines the wire format of a provider; `recto.models.http` is the transport.
 """
 
 from __future__ import annotations
@@ -17,58 +17,58 @@ from recto.models.http import Endpoint, Trouble, parsed
 from recto.tokens.estimates import replace_surrogates
 
 ANSWER_MOST = 8 * 1024 * 1024
-"""Bytes of an answer that are read at most."""
+"""Largest response that is read, in bytes."""
 MOST_TOKENS = 10**9
-"""A count above it is nonsense."""
+"""Largest plausible token count."""
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 
 
 class Dialect(Protocol):
-    """How a provider's questions and answers are written."""
+    """The wire format of a provider."""
 
     @property
     def refusable(self) -> Collection[str]:
-        """Fields that some of its models do not take."""
+        """Fields that some of its models do not accept."""
         ...
 
     def body(self, request: ModelRequest, without: Collection[str]) -> Mapping[str, Any]:
-        """The question, without the fields that the model does not take."""
+        """Build the request body, without the fields that the model does not accept."""
         ...
 
     def reply(self, tree: object) -> ModelReply:
-        """What an answer says. Raises `ValueError` in plain words where it is none."""
+        """Parse a response. Raises `ValueError` with a readable message."""
         ...
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HostedModel:
-    """Asks an endpoint in its dialect."""
+    """Calls an endpoint in its wire format."""
 
     name: str
     window: int
     seconds: float
-    """The longest that one answer may take; a request may allow less."""
+    """Time limit of one response in seconds; a request may allow less."""
     endpoint: Endpoint
     dialect: Dialect
     _without: frozenset[str] = field(default=frozenset(), init=False, repr=False)
-    """Fields that the model is known not to take."""
+    """Fields that the model is known to reject."""
 
     def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
-        """The answer to a request. Raises `ModelFailed`."""
+        """Generate the response to a request. Raises `ModelFailed`."""
         answer = self._answer(request, cancelled)
         try:
             reply = self.dialect.reply(parsed(answer))
         except ValueError as error:
-            said = self.endpoint.complaint(answer)
-            raise ModelFailed(self.name, f"{error} ({said})" if said else str(error)) from None
+            detail = self.endpoint.complaint(answer)
+            raise ModelFailed(self.name, f"{error} ({detail})" if detail else str(error)) from None
         return checked(self.name, reply)
 
     def close(self) -> None:
-        """Lets go of its connections; the next use makes new ones."""
+        """Close its connections; the next use opens new ones."""
         self.endpoint.close()
 
     def _answer(self, request: ModelRequest, cancelled: Cancelled | None) -> bytes:
-        """What came back. A field that the model does not take is left out, from then on too if that was the cure."""
+        """Call the endpoint. A field that the model rejects is dropped, permanently if that fixes the request."""
         ends = time.monotonic() + min(request.seconds, self.seconds)
         without = self._without
         while True:
@@ -90,7 +90,7 @@ class HostedModel:
 
 
 def checked(name: str, reply: ModelReply) -> ModelReply:
-    """A reply that can be used: without what a model thought aloud before it. Raises `ModelFailed` for any other."""
+    """Return a usable reply, without reasoning text before it. Raises `ModelFailed` otherwise."""
     if reply.ending == "refused":
         raise ModelFailed(name, "it would not answer")
     text = replace_surrogates(_spoken(reply.text))
@@ -103,7 +103,7 @@ def checked(name: str, reply: ModelReply) -> ModelReply:
 
 
 def joined_text(content: object) -> str:
-    """The text of an answer's content: a text, or parts of which some are text. Raises `ValueError`."""
+    """Return the text of a response's content: a string, or parts of which some are text. Raises `ValueError`."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -113,7 +113,7 @@ def joined_text(content: object) -> str:
 
 
 def tokens_in(usage: object, *names: str) -> int:
-    """What a provider counted under these names together; what is no count counts for nothing."""
+    """Sum the usage counts under these names; invalid ones count as 0."""
     if not isinstance(usage, dict):
         return 0
     found = [usage.get(name) for name in names]
@@ -121,7 +121,7 @@ def tokens_in(usage: object, *names: str) -> int:
 
 
 def _spoken(text: str) -> str:
-    """A text without the thoughts at its beginning, and without blanks around it."""
+    """Strip reasoning text at the beginning, and surrounding whitespace."""
     at = 0
     while thought := _THOUGHT.match(text, at):
         at = thought.end()

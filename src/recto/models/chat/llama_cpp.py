@@ -1,7 +1,7 @@
-"""A model that writes text in this process: any GGUF file, run by llama.cpp through `xllamacpp`.
+"""A chat model in this process: any GGUF file, run by llama.cpp through `xllamacpp`.
 
-It is loaded when it is first asked, and answers one question at a time. An answer that nobody wants any more is broken
-off; until that has happened the model is busy.
+The model is loaded when first used and serves one request at a time. A cancelled generation is stopped at the next
+piece; until then the model is busy.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from recto.models.http import LOOK_SECONDS, NO_LONGER_WANTED
 from recto.tokens.estimates import replace_surrogates
 
 _BATCH = 128
-"""Tokens that are read in one go. After each it can be broken off; more are hardly faster without a graphics card."""
+"""Batch size of prompt processing. It can be cancelled after each batch; more is hardly faster without a GPU."""
 _LONGEST_SOCKET = 100
-"""Bytes that the address of a socket may have on every system."""
+"""Longest socket path that every system permits, in bytes."""
 _MOST_CONTROL = 512
 _SECONDS = 30.0
-"""How long the tokenizer may take."""
+"""Time limit of the tokenizer, in seconds."""
 
 
 class Runtime:
-    """A loaded model. One thread at a time."""
+    """A loaded model. Not thread-safe."""
 
     def __init__(self, file: Path, *, context: int, threads: int) -> None:
-        """Loads it. Raises `ValueError` where it cannot be."""
+        """Load the model. Raises `ValueError` if that fails."""
         self._control = _pattern(control_tokens(file))
         self._folder = _private_folder()
         self._tidy = finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._key = secrets.token_hex()
-        # Idle threads sleep: the machine is the agent's. It is read once, when the runtime is loaded.
+        # Idle threads sleep, because the agent needs the machine too. Read once, when the runtime is loaded.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        import xllamacpp  # noqa: PLC0415  # only for who runs a model
+        import xllamacpp  # noqa: PLC0415  # imported only when a model is run
 
         params = xllamacpp.CommonParams()
         params.model.path = str(file)
@@ -59,7 +59,7 @@ class Runtime:
         params.n_parallel = 1
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         params.use_jinja = True
-        params.no_extra_bufts = True  # a second copy of the weights, for little speed
+        params.no_extra_bufts = True  # a second copy of the weights, for little gain
         params.cache_ram_mib = params.n_ctx_checkpoints = 0
         params.warmup = params.ui = params.endpoint_slots = False
         params.offline = True
@@ -72,39 +72,39 @@ class Runtime:
             raise ValueError(f"{error}".rstrip(".")) from None
 
     def close(self) -> None:
-        """Frees its memory; no other call may follow."""
+        """Free its memory. No other call may follow."""
         self._server = None
         self._tidy()
 
     def write(self, system: str, text: str, most: int, take: Callable[[dict[str, Any]], bool]) -> None:
-        """Answers, piece by piece, until `take` says that no other piece shall come."""
+        """Generate a completion in pieces, until `take` returns true."""
         messages = [{"role": "system", "content": self._as_text(system)}] if system else []
         messages.append({"role": "user", "content": self._as_text(text)})
         question = {
             "messages": messages,
             "max_tokens": most,
             "temperature": 0,
-            "repeat_penalty": 1.15,  # without it a small model goes round in circles
+            "repeat_penalty": 1.15,  # without it a small model repeats itself
             "repeat_last_n": 256,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "return_progress": True,  # pieces while the question is read, so that it can be broken off there too
-            "cache_prompt": False,  # the same question gives the same answer, whatever was asked before
+            "return_progress": True,  # progress during prompt processing, so that it can be cancelled there too
+            "cache_prompt": False,  # the same request gives the same response, whatever came before
         }
         self._server.handle_chat_completions(question, take)
 
     def converse(
-        self, messages: Sequence[Mapping[str, Any]], asked: Mapping[str, Any], take: Callable[[dict[str, Any]], bool]
+        self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any], take: Callable[[dict[str, Any]], bool]
     ) -> None:
-        """Answers a conversation, piece by piece, until `take` says that no other piece shall come."""
+        """Generate a chat response in pieces, until `take` returns true."""
         question = {
             "repeat_penalty": 1.1,
-            **asked,
+            **options,
             "messages": [self._harmless(message) for message in messages],
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_progress": True,
-            "cache_prompt": True,  # a conversation begins with what was read for the answer before
+            "cache_prompt": True,  # a conversation starts with the prompt of the previous response
         }
         self._server.handle_chat_completions(question, take)
 
@@ -118,7 +118,7 @@ class Runtime:
         return dict(message)
 
     def tokens(self, text: str) -> int:
-        """How many tokens a text is; what looks like a control token is text. Raises `ValueError`."""
+        """Count the tokens of a text; control tokens in it count as plain text. Raises `ValueError`."""
         link = _Link(self._address)
         try:
             body = json.dumps({"content": text, "parse_special": False})
@@ -135,19 +135,19 @@ class Runtime:
         return str(self._folder / "s.sock")
 
     def _as_text(self, text: str) -> str:
-        """A text in which nothing steers the model: what spells a control token is taken apart by a space."""
+        """Neutralize control tokens in a text by inserting a space into their spelling."""
         return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text) if self._control else text
 
 
 class _Link(HTTPConnection):
-    """HTTP over a socket in the file system."""
+    """HTTP over a Unix domain socket."""
 
     def __init__(self, address: str) -> None:
         super().__init__("localhost", timeout=_SECONDS)
         self._to = address
 
     def connect(self) -> None:
-        """Opens the socket."""
+        """Connect the socket."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(_SECONDS)
         self.sock.connect(self._to)
@@ -157,56 +157,56 @@ def _private_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="recto-"))
     if len(os.fsencode(folder)) > _LONGEST_SOCKET - 10:
         folder.rmdir()
-        folder = Path(tempfile.mkdtemp(prefix="recto-", dir="/tmp"))  # made anew, for this user alone
+        folder = Path(tempfile.mkdtemp(prefix="recto-", dir="/tmp"))  # a new directory that only this user can read
     return folder
 
 
 def _pattern(control: list[str]) -> re.Pattern[str] | None:
-    """What spells a control token, the longest first; those of one character are left alone."""
+    """Return a pattern of all control token spellings, longest first, without those of one character."""
     spelled = sorted({token for token in control if len(token) > 1}, key=len, reverse=True)[:_MOST_CONTROL]
     return re.compile("|".join(map(re.escape, spelled))) if spelled else None
 
 
 _T = TypeVar("_T")
 USUAL_CONTEXT = 8192
-"""Tokens of a question and its answer together, where nobody says otherwise."""
+"""Default context length in tokens."""
 _BUSY = "it is busy with another answer"
 _TOO_LATE = "no answer within the time that it may take"
 _PARTING = 10.0
-"""Seconds that the end of the process waits for an answer to be broken off."""
+"""Seconds that the process waits at exit for a generation to be cancelled."""
 _ENDINGS: dict[object, Ending] = {"stop": "stop", "length": "length"}
 
 
 @dataclass(slots=True, eq=False, kw_only=True, weakref_slot=True)
 class EmbeddedModel:
-    """One GGUF file. Any number of threads may ask; they are answered one after the other."""
+    """A model from one GGUF file. Thread-safe: requests are served one after the other."""
 
     path: Path = field(kw_only=False)
     name: str
     window: int = USUAL_CONTEXT
     seconds: float = 60.0
-    """The longest that one answer may take, loading included; a request may allow less."""
+    """Time limit of one response in seconds, including loading; a request may allow less."""
     prepare: Callable[[], object] | None = field(default=None, repr=False)
-    """Called before the file is loaded, to check it."""
+    """Called before the file is loaded, to verify it."""
     _runtime: Runtime | None = field(default=None, init=False, repr=False)
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _leave: bool = field(default=False, init=False, repr=False)
 
     def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
-        """The answer to a request. Raises `ModelFailed`."""
+        """Generate the response to a request. Raises `ModelFailed`."""
         call: _Call[ModelReply] = _Call(ends=time.monotonic() + min(request.seconds, self.seconds), cancelled=cancelled)
         return checked(self.name, self._within(call, lambda: self._write(request, call)))
 
     def converse(
         self,
         messages: Sequence[Mapping[str, Any]],
-        asked: Mapping[str, Any],
+        options: Mapping[str, Any],
         take: Callable[[dict[str, Any]], None],
         cancelled: Cancelled | None = None,
     ) -> None:
-        """Answers a conversation of Chat messages, handing out each piece as it is written. Raises `ModelFailed`.
+        """Generate a response to chat messages and pass on each piece as it is generated. Raises `ModelFailed`.
 
-        `asked` are members of a Chat request, such as `max_tokens`. `take` is called on another thread.
+        `options` are fields of a Chat request, such as `max_tokens`. `take` is called on another thread.
         """
         call: _Call[None] = _Call(ends=time.monotonic() + self.seconds, cancelled=cancelled)
         refusals: list[str] = []
@@ -218,17 +218,17 @@ class EmbeddedModel:
                 take(chunk)
             return bool(refusals) or call.over()
 
-        self._within(call, lambda: self._loaded().converse(messages, asked, piece))
+        self._within(call, lambda: self._loaded().converse(messages, options, piece))
         if refusals or call.over():
             raise ModelFailed(self.name, refusals[0] if refusals else call.why(_TOO_LATE))
 
     def tokens(self, text: str) -> int:
-        """How many tokens the model makes of a text; what looks like a control token is text. Raises `ModelFailed`."""
+        """Count the tokens of a text; control tokens in it count as plain text. Raises `ModelFailed`."""
         call: _Call[int] = _Call(ends=time.monotonic() + self.seconds)
         return self._within(call, lambda: self._loaded().tokens(replace_surrogates(text)))
 
     def close(self) -> None:
-        """Frees its memory, at once or when the answer that is being written is through; the next use loads it anew."""
+        """Free its memory, at once or after the current generation; the next use loads it again."""
         self._leave = True
         if self._turn.acquire(blocking=False):
             runtime, self._runtime, self._leave = self._runtime, None, False
@@ -237,7 +237,7 @@ class EmbeddedModel:
             self._turn.release()
 
     def _within(self, call: _Call[_T], work: Callable[[], _T]) -> _T:
-        """What the work gives, on a thread of its own, which is left alone when its time is over."""
+        """Run work on a thread of its own, which is abandoned when its time is over."""
         while call.over() or not self._turn.acquire(timeout=call.look):
             if call.over():
                 raise ModelFailed(self.name, call.why(_BUSY if self._turn.locked() else _TOO_LATE))
@@ -261,7 +261,7 @@ class EmbeddedModel:
     def _run(self, call: _Call[_T], work: Callable[[], _T]) -> None:
         try:
             call.found.append(work())
-        except BaseException as error:  # noqa: BLE001  # nothing may be lost on a thread that nobody looks at
+        except BaseException as error:  # noqa: BLE001  # an error on a background thread must reach the caller
             call.error = error
         finally:
             self._turn.release()
@@ -292,7 +292,7 @@ class EmbeddedModel:
 
 
 _RUNNING: set[_Call[Any]] = set()
-"""Calls that are not through yet, of all models."""
+"""Unfinished calls of all models."""
 _LOADED: WeakSet[EmbeddedModel] = WeakSet()
 _beginning = threading.Lock()
 _parting = threading.Event()
@@ -307,7 +307,7 @@ def _begin(call: _Call[Any]) -> None:
 
 @atexit.register
 def _part() -> None:
-    """Breaks off what is still being written, and frees all: a process that ends under a runtime at work crashes."""
+    """Cancel running generations and free all models: exiting while the runtime works would crash the process."""
     ends = time.monotonic() + _PARTING
     with _beginning:
         _parting.set()
@@ -321,7 +321,7 @@ def _part() -> None:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Call(Generic[_T]):
-    """One use of a model, and what came of it."""
+    """One call of a model and its result."""
 
     ends: float
     cancelled: Cancelled | None = None
@@ -331,16 +331,16 @@ class _Call(Generic[_T]):
     done: threading.Event = field(default_factory=threading.Event)
 
     def over(self) -> bool:
-        """Whether nobody waits for it any more, or nobody should."""
+        """Whether the call was cancelled, abandoned or timed out."""
         return self.given_up or time.monotonic() >= self.ends or self._unwanted
 
     @property
     def look(self) -> float:
-        """Seconds until it should be looked at again."""
+        """Seconds until the next check."""
         return min(max(self.ends - time.monotonic(), 0.0), LOOK_SECONDS)
 
     def why(self, otherwise: str) -> str:
-        """Why it is over."""
+        """Return the message of a failure: that the call was cancelled, or `otherwise`."""
         return NO_LONGER_WANTED if self._unwanted else otherwise
 
     @property
@@ -349,7 +349,7 @@ class _Call(Generic[_T]):
 
 
 class _Answer:
-    """What a model writes, taken piece by piece."""
+    """Collects the pieces that a model generates."""
 
     def __init__(self, call: _Call[ModelReply]) -> None:
         self.refusal = ""
@@ -360,7 +360,7 @@ class _Answer:
         self._usage: object = None
 
     def take(self, chunk: dict[str, Any]) -> bool:
-        """Takes a piece; True where no other shall come."""
+        """Add a piece; returns True to stop the generation."""
         if "error" in chunk:
             self.refusal = _refusal(chunk["error"])
         self._usage = chunk.get("usage") or self._usage
@@ -371,7 +371,7 @@ class _Answer:
         return self.broken_off
 
     def reply(self) -> ModelReply:
-        """The whole of it."""
+        """Return the complete reply."""
         return ModelReply(
             text="".join(self._pieces),
             ending=_ENDINGS.get(self._ended, "unknown"),
@@ -382,14 +382,14 @@ class _Answer:
 
 def _refusal(error: object) -> str:
     tree = error if isinstance(error, dict) else {}
-    asked, room = tree.get("n_prompt_tokens"), tree.get("n_ctx")
-    if isinstance(asked, int) and isinstance(room, int):
-        return f"the question has {asked:,} tokens, and there is room for {room:,}"
+    prompt_tokens, context = tree.get("n_prompt_tokens"), tree.get("n_ctx")
+    if isinstance(prompt_tokens, int) and isinstance(context, int):
+        return f"the question has {prompt_tokens:,} tokens, and there is room for {context:,}"
     return f"it refused ({str(tree.get('message', error))[:200]})"
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

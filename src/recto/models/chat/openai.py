@@ -1,4 +1,4 @@
-"""Chat completions as OpenAI writes them, and everyone after it: vLLM, Ollama, llama.cpp. It knows JSON, not HTTP."""
+"""Chat Completions format of OpenAI and compatible servers (vLLM, Ollama, llama.cpp). Knows JSON, not HTTP."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class OpenAIDialect:
 
     model: str
     refusable: Collection[str] = ("max_tokens", "temperature")
-    """Newer models of OpenAI want `max_completion_tokens`, and choose their temperature themselves."""
+    """Newer models of OpenAI need `max_completion_tokens` and reject a temperature."""
 
     def body(self, request: ModelRequest, without: Collection[str]) -> Mapping[str, Any]:
-        """The question, without the fields that the model does not take."""
+        """Build the request body, without the fields that the model does not accept."""
         system = [{"role": "system", "content": replace_surrogates(request.system)}] if request.system else []
         body: dict[str, Any] = {
             "model": self.model,
@@ -34,7 +34,7 @@ class OpenAIDialect:
         return body if "temperature" in without else {**body, "temperature": 0}
 
     def reply(self, tree: object) -> ModelReply:
-        """What an answer says. Raises `ValueError` in plain words where it is none."""
+        """Parse a response. Raises `ValueError` with a readable message."""
         choices = tree.get("choices") if isinstance(tree, dict) else None
         choice = choices[0] if isinstance(choices, list) and choices else None
         message = choice.get("message") if isinstance(choice, dict) else None

@@ -1,6 +1,6 @@
-"""The embedders there are, and which one is used. Nothing heavy is loaded before a text is embedded.
+"""Selects and creates the embedder. Nothing heavy is loaded before a text is embedded.
 
-It does not know settings: whoever reads them makes an `EmbedderChoice` of them.
+Does not read settings: the caller builds an `EmbedderChoice` from them.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
 
 USES = ("auto", "arctic", "onnx", "endpoint", "hashing", "none")
 ARCTIC = "arctic-embed-s"
-"""Its name among the weights."""
+"""Name of its weights."""
 ARCTIC_PREFIX = "Represent this sentence for searching relevant passages: "
-"""What its makers put before questions, and before nothing else."""
+"""Prefix that the model expects before questions only."""
 ARCTIC_NAME = "arctic-embed-s-int8/1"
-"""Stored beside its vectors."""
+"""Name stored with its vectors."""
 _EXTRA = "install it with: pip install 'recto[recall]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderChoice:
-    """Which embedder is wanted. What it does not use is not looked at."""
+    """Configuration of an embedder. Fields that the chosen embedder does not use are ignored."""
 
     use: str = "auto"
-    """`auto`: `arctic` where its package and weights are here, else `hashing`. `none`: words alone."""
+    """`auto`: `arctic` if its package and weights are installed, else `hashing`. `none`: search by words only."""
     path: str = ""
-    """For `onnx`, and for `arctic` from its publisher's own files: a folder with model.onnx and tokenizer.json."""
+    """For `onnx`, and for `arctic` with the publisher's own files: a folder with model.onnx and tokenizer.json."""
     url: str = ""
-    """For `endpoint`: an OpenAI-compatible address, without `/embeddings`."""
+    """For `endpoint`: an OpenAI-compatible URL, without `/embeddings`."""
     model: str = ""
-    """For `endpoint`: the model's name there."""
+    """For `endpoint`: the name of the model."""
     key: str = field(default="", repr=False)
     dims: int = 0
-    """For `endpoint`: how long its vectors shall be. 0: as long as they come."""
+    """For `endpoint`: the length of its vectors. 0: the model's default."""
     seconds: float = 10.0
-    """For `endpoint`: the longest that one batch may take."""
+    """For `endpoint`: the time limit of one batch in seconds."""
     query_prefix: str = ""
     document_prefix: str = ""
-    """For `onnx` and `endpoint`: what the model wants before questions, and before everything else."""
+    """For `onnx` and `endpoint`: the prefixes that the model expects before questions and before documents."""
     pooling: Pooling = "cls"
-    """For `onnx`: `cls` or `mean`, as the model's makers say."""
+    """For `onnx`: `cls` or `mean`, as the model card says."""
     weight: float | None = None
-    """How much its likeness counts beside words, from 0 to 1. None: as is usual for it."""
+    """Weight of vector similarity relative to words, from 0 to 1. None: the embedder's default."""
 
     def __post_init__(self) -> None:
         if self.use not in USES:
@@ -66,7 +66,7 @@ class EmbedderChoice:
 
 
 def embedder_for(choice: EmbedderChoice) -> Embedder | None:
-    """The embedder that was chosen; None where words alone are searched. Raises `SettingsError` with the cure."""
+    """Create the configured embedder; None if only words are searched. Raises `SettingsError` with the fix."""
     match choice.use:
         case "none":
             return None
@@ -83,7 +83,7 @@ def embedder_for(choice: EmbedderChoice) -> Embedder | None:
 
 
 def known_embedder(name: str) -> Embedder | None:
-    """The embedder that vectors stored under a name are of, where it needs no settings and all it needs is here."""
+    """Create the embedder of a stored lane, if it needs no settings and everything it needs is installed."""
     if name == ARCTIC_NAME and _arctic_is_here():
         return _arctic(EmbedderChoice(use="arctic"))
     return HashingEmbedder() if name == HashingEmbedder().name else None

@@ -1,7 +1,7 @@
-"""An embedder of numpy alone: words and pieces of words, hashed into a short vector.
+"""An embedder that needs only numpy: hashes words and character n-grams into a short vector.
 
-It knows how texts are written and nothing of what they mean: two forms of one word are near, two words for one thing
-are not. It is used where no model is at hand. All sums are whole numbers, so that every machine gives the same bits.
+It compares spelling and not meaning: two forms of one word are near, two synonyms are not. It is used if no model is
+installed. All sums are integers, so that every machine computes the same bits.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     Hashes = NDArray[np.uint32]
 
 LONGEST = 100_000
-"""Characters of a text that are looked at."""
+"""Characters of a text that are embedded."""
 PIECE = 512
-"""Characters that are normalised at once: the order of combining marks is found in quadratic time."""
+"""Characters normalized at once: ordering combining marks takes quadratic time."""
 GRAM = 3
-"""How much a piece of a word counts beside the word itself, which counts from 1 to `LONGEST_WORD` by its length."""
+"""Weight of an n-gram relative to its word, which weighs from 1 to `LONGEST_WORD` by its length."""
 LONGEST_WORD = 8
 SHORT = 3
-"""Letters up to which a word of plain letters is left out where there are longer ones: most say nothing."""
+"""Longest word that is dropped if there are longer ones: most short words carry no meaning."""
 
 _MARKS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u065f\u0670]+")
-"""Accents and vowel points, which are written or left out at will; in other scripts a mark makes another word."""
+"""Accents and vowel points, which are optional; in other scripts a mark makes another word."""
 _UNSPACED = (
     (0x0E00, 0x0EFF),
     (0x1000, 0x109F),
@@ -46,28 +46,28 @@ _UNSPACED = (
     (0xF900, 0xFAFF),
     (0x20000, 0x3FFFF),
 )
-"""Scripts that put no spaces between words: there two characters say as much as a word."""
+"""Scripts without spaces between words: there two characters carry as much as a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashingEmbedder:
-    """Signed feature hashing of folded words and of their pieces of three to five characters.
+    """Signed feature hashing of folded words and of their n-grams of three to five characters.
 
     A text without any word gets a row of zeros: it is like nothing.
     """
 
     dims: int = 384
     weight: float = 0.1
-    """Small: it finds what the words index finds, and other forms of the same words."""
+    """Small, because it finds little more than the word index: other forms of the same words."""
 
     @property
     def name(self) -> str:
-        """Changes with everything that changes a vector."""
+        """Changes with everything that affects a vector."""
         return f"hashing/1/{self.dims}"
 
     def documents(self, texts: Sequence[str]) -> Matrix:
-        """One row of length 1 for each text; zeros for a text without words."""
-        import numpy as np  # noqa: PLC0415  # only for who embeds
+        """Embed texts: one unit row per text; zeros for a text without words."""
+        import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
         rows = np.zeros((len(texts), self.dims), dtype=np.float32)
         for place, text in enumerate(texts):
@@ -75,11 +75,11 @@ class HashingEmbedder:
         return rows
 
     def query(self, text: str) -> Matrix:
-        """The vector of a question, made as that of any text."""
+        """Embed a question in the same way as a document."""
         return self.documents([text])
 
     def _row(self, text: str) -> NDArray[np.float64]:
-        import numpy as np  # noqa: PLC0415  # only for who embeds
+        import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
         sums = np.zeros(self.dims, dtype=np.int64)
         words = _telling(_word_pattern().findall(fold(text[:LONGEST])))
@@ -92,15 +92,15 @@ class HashingEmbedder:
     def _add(
         self, sums: NDArray[np.int64], hashes: Hashes, counts: NDArray[np.int64], worth: NDArray[np.int64]
     ) -> None:
-        import numpy as np  # noqa: PLC0415  # only for who embeds
+        import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
-        # The root: what is said ten times is not ten times as much what the text is about.
+        # The square root dampens repetition: a word used ten times is not ten times as important.
         amounts = np.rint(np.sqrt(counts) * 256).astype(np.int64) * worth
         np.add.at(sums, (hashes >> 1) % self.dims, np.where(hashes & 1, amounts, -amounts))
 
 
 def fold(text: str) -> str:
-    """The text as it is compared: without case, accents and compatibility forms."""
+    """Fold a text: remove case, accents and compatibility forms."""
     if text.isascii():
         return text.lower()
     pieces = (text[start : start + PIECE] for start in range(0, len(text), PIECE))
@@ -110,20 +110,20 @@ def fold(text: str) -> str:
 
 
 def _telling(words: list[str]) -> list[str]:
-    """The words that say something; all of them where all are short."""
+    """Return the meaningful words; all of them if all are short."""
     return [word for word in words if len(word) > SHORT or not word.isascii()] or words
 
 
 @cache
 def _word_pattern() -> re.Pattern[str]:
-    # `\w` leaves out combining marks, which would cut the words of most Indic scripts into single letters.
+    # `\w` excludes combining marks, which would split the words of most Indic scripts into single letters.
     marks = "".join(chr(code) for code in range(0x300, 0xAC00) if unicodedata.category(chr(code)) in ("Mn", "Mc"))
     return re.compile(rf"(?:[^\W_]|[{marks}])+")
 
 
 def _word_features(words: list[str]) -> tuple[Hashes, NDArray[np.int64], NDArray[np.int64]]:
-    """Each word by its hash, how often it occurs, and what it is worth."""
-    import numpy as np  # noqa: PLC0415  # only for who embeds
+    """Return the hash, the frequency and the weight of each word."""
+    import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
     counts = Counter(words)
     hashes = np.array([crc32(word.encode()) for word in counts], dtype=np.uint32)
@@ -132,8 +132,8 @@ def _word_features(words: list[str]) -> tuple[Hashes, NDArray[np.int64], NDArray
 
 
 def _gram_features(words: list[str]) -> tuple[Hashes, NDArray[np.int64], NDArray[np.int64]]:
-    """Every run of 3 to 5 characters of a word, its beginning and end marked by a space; 2 in unspaced scripts."""
-    import numpy as np  # noqa: PLC0415  # only for who embeds
+    """Return the n-grams of 3 to 5 characters of a word, with spaces marking its ends; of 2 in unspaced scripts."""
+    import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
     codes = np.frombuffer(f" {' '.join(words)} ".encode("utf-32-le"), dtype="<u4").astype(np.uint32)
     spaces = np.concatenate([[0], np.cumsum(codes == 32)])
@@ -148,7 +148,7 @@ def _gram_features(words: list[str]) -> tuple[Hashes, NDArray[np.int64], NDArray
 
 
 def _runs(codes: Hashes, size: int) -> Hashes:
-    import numpy as np  # noqa: PLC0415  # only for who embeds
+    import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
     last = len(codes) - size + 1
     hashes = np.full(last, 2166136261 ^ size, dtype=np.uint32)
@@ -158,8 +158,8 @@ def _runs(codes: Hashes, size: int) -> Hashes:
 
 
 def _mixed(hashes: Hashes) -> Hashes:
-    """Every bit of the hash depends on every bit of what was hashed."""
-    import numpy as np  # noqa: PLC0415  # only for who embeds
+    """Mix the bits, so that every bit of the hash depends on every bit of the input."""
+    import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         hashes = (hashes ^ (hashes >> np.uint32(shift))) * np.uint32(factor)
@@ -168,7 +168,7 @@ def _mixed(hashes: Hashes) -> Hashes:
 
 
 def _unspaced(codes: Hashes) -> NDArray[np.bool_]:
-    import numpy as np  # noqa: PLC0415  # only for who embeds
+    import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
     found = np.zeros(len(codes), dtype=np.bool_)
     for first, last in _UNSPACED:

@@ -1,6 +1,6 @@
 """An embedder behind any OpenAI-compatible `/embeddings` endpoint.
 
-It sends texts in batches and trusts no answer before it is checked. How they get there is known in `models/http.py`.
+Sends texts in batches and validates every response. `recto.models.http` is the transport.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def rows_of(answer: bytes, *, count: int, dims: int = 0) -> Matrix:
-    """The vectors of an answer in the order of the texts, each of length 1. Raises `ValueError` in plain words.
+    """Return the normalized vectors of a response in the order of the texts. Raises `ValueError`.
 
-    With `dims`, vectors of another length are refused; they must have one length in any case. A vector of zeros,
-    with which the endpoint says that there is nothing in a text, stays one.
+    With `dims`, vectors of another length are refused; they must have the same length in any case. A vector of zeros,
+    which an endpoint returns for an empty text, stays zeros.
     """
-    import numpy as np  # noqa: PLC0415  # only for who embeds
+    import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
     vectors = [_vector(item) for item in _in_order(_items(answer), count)]
     lengths = {len(vector) for vector in vectors}
@@ -41,7 +41,7 @@ def rows_of(answer: bytes, *, count: int, dims: int = 0) -> Matrix:
     rows = np.array(vectors, dtype=np.float64)
     if not rows.size or not np.isfinite(rows).all():
         raise ValueError("a vector holds something that is not a number")
-    # Scaled first, so that no square is out of range.
+    # Scaled first, so that no square overflows.
     largest = np.abs(rows).max(axis=1, keepdims=True)
     rows /= np.where(largest > 0, largest, 1)
     norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
@@ -66,40 +66,40 @@ def _in_order(items: list[Any], count: int) -> list[Any]:
 
 
 def _vector(item: dict[str, Any]) -> list[float] | NDArray[np.float32]:
-    import numpy as np  # noqa: PLC0415  # only for who embeds
+    import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
-    given = item.get("embedding")
-    if isinstance(given, str):
+    value = item.get("embedding")
+    if isinstance(value, str):
         try:
-            return np.frombuffer(base64.b64decode(given, validate=True), dtype="<f4")
+            return np.frombuffer(base64.b64decode(value, validate=True), dtype="<f4")
         except ValueError:
             raise ValueError("a vector is not base64 of 32-bit numbers") from None
-    if not isinstance(given, list) or not all(type(number) in (int, float) for number in given):
+    if not isinstance(value, list) or not all(type(number) in (int, float) for number in value):
         raise ValueError("a vector is neither a list of numbers nor base64")
     try:
-        return [float(number) for number in given]
+        return [float(number) for number in value]
     except OverflowError:
         raise ValueError("a vector holds a number that is out of range") from None
 
 
 ANSWER_MOST = 64 * 1024 * 1024
-"""Bytes of an answer that are read at most."""
+"""Largest response that is read, in bytes."""
 TEXT_MOST = 6_000
-"""Characters of a text that are sent: one text that is too long for the model would fail its whole batch."""
+"""Characters sent of a text: one text that is too long for the model would fail its whole batch."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class EndpointEmbedder:
-    """Sends texts in batches. Blank texts are not sent; their row is zeros."""
+    """Sends texts to an endpoint in batches. Blank texts are not sent; their row is zeros."""
 
     url: str = field(kw_only=False, repr=False)
-    """Without `/embeddings`, which is added."""
+    """Base URL, without `/embeddings`."""
     model: str
     key: str = field(default="", repr=False)
     known_dims: int = 0
-    """Asked for and insisted on. 0: as long as the first answer's."""
+    """Requested and checked. 0: the length of the first response's vectors."""
     seconds: float = 10.0
-    """The longest that one batch may take, other attempts and waits included."""
+    """Time limit of one batch in seconds, including retries."""
     batch: int = 64
     retries: int = 2
     query_prefix: str = ""
@@ -127,30 +127,30 @@ class EndpointEmbedder:
         length = f"/{self.known_dims}" if self.known_dims else ""
         prefix = f"/{crc32(self.document_prefix.encode(errors='replace')):08x}" if self.document_prefix else ""
         parts = self._endpoint.parts
-        # Two servers may serve two models under one name.
+        # The URL is part of the name: two servers may serve different models under one name.
         self.name = f"{self.model}@{parts.hostname}{f':{parts.port}' if parts.port else ''}{length}{prefix}"
 
     @property
     def dims(self) -> int:
-        """How long its vectors are. Asks the endpoint where nobody said. Raises `EmbedderFailed`."""
+        """Length of its vectors. Queries the endpoint if it was not configured. Raises `EmbedderFailed`."""
         if not self.known_dims:
             self._ask(["a"])
         return self.known_dims
 
     def documents(self, texts: Sequence[str]) -> Matrix:
-        """One row of length 1 for each text; zeros for a blank one. Raises `EmbedderFailed`."""
+        """Embed texts: one unit row per text; zeros for a blank one. Raises `EmbedderFailed`."""
         return self._rows(self.document_prefix, texts)
 
     def query(self, text: str) -> Matrix:
-        """The vector of a question, as one row. Raises `EmbedderFailed`."""
+        """Embed a question, as one row. Raises `EmbedderFailed`."""
         return self._rows(self.query_prefix, [text])
 
     def close(self) -> None:
-        """Lets go of its connections; the next use makes new ones."""
+        """Close its connections; the next use opens new ones."""
         self._endpoint.close()
 
     def _rows(self, prefix: str, texts: Sequence[str]) -> Matrix:
-        import numpy as np  # noqa: PLC0415  # only for who embeds
+        import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
         places = [place for place, text in enumerate(texts) if text.strip()]
         found = []

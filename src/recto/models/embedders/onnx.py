@@ -1,7 +1,7 @@
 """An embedder that runs a model on this machine: any folder with `model.onnx` and `tokenizer.json`.
 
-It does not know where the folder came from. Each text is embedded alone: with dynamic quantisation a text's vector
-depends on what else is in its batch, and the same text must always give the same row.
+Each text is embedded alone: with dynamic quantization the vector of a text depends on the rest of its batch, and the
+same text must always give the same row.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Pooling = Literal["cls", "mean"]
-"""What stands for the text: the vector of its first token, or the mean over all of them."""
+"""How token vectors become one: the vector of the first token (`cls`), or the mean over all (`mean`)."""
 MODEL_FILES = ("model.onnx", "onnx/model.onnx")
 TOKENIZER_FILE = "tokenizer.json"
 CHARACTERS_PER_TOKEN = 64
-"""Characters beyond this many for each token that a model reads are not looked at."""
+"""Characters per token of the model's limit; the rest of a text is ignored."""
 _INPUTS: dict[str, Callable[[list[int]], list[int]]] = {
     "input_ids": lambda tokens: tokens,
     "attention_mask": lambda tokens: [1] * len(tokens),
     "token_type_ids": lambda tokens: [0] * len(tokens),
     "position_ids": lambda tokens: list(range(len(tokens))),
 }
-"""What a model may ask for beside the tokens, all of which follows from them."""
+"""Inputs a model may have besides the tokens, all derived from them."""
 _END = 1 << 20
-"""Bytes at each end of a model by which it is told from others."""
+"""Bytes at each end of a model file that identify it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Model:
-    """A model that is loaded, and what it is to be given."""
+    """A loaded model and its inputs."""
 
     session: Any
     encode: Callable[[str], list[int]]
     inputs: tuple[tuple[str, str], ...]
     """Names and types."""
     after: int
-    """How many tokens the tokenizer itself puts after a text."""
+    """Number of tokens that the tokenizer adds after a text."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class OnnxEmbedder:
-    """Loaded when first used, once; may be used from many threads.
+    """Loaded once, when first used. Thread-safe.
 
     A text of which the tokenizer leaves nothing gets a row of zeros: it is like nothing.
     """
@@ -68,35 +68,35 @@ class OnnxEmbedder:
     query_prefix: str = ""
     document_prefix: str = ""
     max_tokens: int = 512
-    """What is longer is cut; its last token is still the one that ends a text."""
+    """Longer texts are cut; the last token is still the end-of-text token."""
     pooling: Pooling = "cls"
     threads: int = 1
-    """One by default: the machine is the agent's."""
+    """One by default, because the agent needs the machine too."""
     weight: float = 0.5
     known_dims: int = 0
-    """Where it is known, `dims` need not load the model."""
+    """If set, `dims` need not load the model."""
     prepare: Callable[[], object] | None = field(default=None, repr=False)
-    """Called before the files are opened; raises what is wrong with them."""
+    """Called before the files are opened, to verify them; raises if they are wrong."""
     _model: _Model | None = field(default=None, init=False, repr=False)
     _loading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @property
     def dims(self) -> int:
-        """How long its vectors are. Loads the model where nobody said. Raises `EmbedderFailed`."""
+        """Length of its vectors. Loads the model if it was not configured. Raises `EmbedderFailed`."""
         if not self.known_dims:
             self.known_dims = self._told(lambda: len(self._run(self._loaded(), self._loaded().encode("a"))))
         return self.known_dims
 
     def documents(self, texts: Sequence[str]) -> Matrix:
-        """One row of length 1 for each text, made of that text alone; zeros for a text with nothing in it."""
+        """Embed texts: one unit row per text, independent of the other texts; zeros for an empty text."""
         return self._told(lambda: self._rows(self.document_prefix, texts))
 
     def query(self, text: str) -> Matrix:
-        """The vector of a question, as one row."""
+        """Embed a question, as one row."""
         return self._told(lambda: self._rows(self.query_prefix, [text]))
 
     def _told(self, work: Callable[[], T]) -> T:
-        """Whatever goes wrong inside comes out as one kind of error."""
+        """Run a call and raise every failure as `EmbedderFailed`."""
         try:
             return work()
         except (EmbedderFailed, KeyboardInterrupt, SystemExit):
@@ -108,7 +108,7 @@ class OnnxEmbedder:
             raise EmbedderFailed(self.name, f"the model in '{self.folder}' failed: {reason}") from None
 
     def _rows(self, prefix: str, texts: Sequence[str]) -> Matrix:
-        import numpy as np  # noqa: PLC0415  # only for who embeds
+        import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
         model = self._loaded()
         rows = np.zeros((len(texts), self.dims), dtype=np.float32)
@@ -120,27 +120,27 @@ class OnnxEmbedder:
         return rows
 
     def _tokens(self, model: _Model, text: str) -> list[int]:
-        # A token spelled out in a text stays text: nobody ends a text early by writing `[SEP]` into it.
+        # Special tokens spelled out in a text are encoded as plain text, so that `[SEP]` in it does not end the text.
         tokens = model.encode(replace_surrogates(text[: self.max_tokens * CHARACTERS_PER_TOKEN]))
         if len(tokens) <= self.max_tokens:
             return tokens
         return tokens[: self.max_tokens - model.after] + tokens[len(tokens) - model.after :]
 
     def _run(self, model: _Model, tokens: list[int]) -> NDArray[np.float64]:
-        import numpy as np  # noqa: PLC0415  # only for who embeds
+        import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
-        given = {
+        inputs = {
             name: np.array([_INPUTS[name](tokens)], dtype=np.int32 if kind == "tensor(int32)" else np.int64)
             for name, kind in model.inputs
         }
-        found: NDArray[np.float64] = model.session.run(None, given)[0][0].astype(np.float64)
-        if found.ndim == 1:  # pooled by the model itself
+        found: NDArray[np.float64] = model.session.run(None, inputs)[0][0].astype(np.float64)
+        if found.ndim == 1:  # the model pools by itself
             return found
         pooled: NDArray[np.float64] = found[0] if self.pooling == "cls" else found.mean(axis=0)
         return pooled
 
     def _unit(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        import numpy as np  # noqa: PLC0415  # only for who embeds
+        import numpy as np  # noqa: PLC0415  # imported only when something is embedded
 
         length = float(np.sqrt((vector * vector).sum()))
         if len(vector) != self.dims or not 0 < length < float("inf"):
@@ -162,7 +162,7 @@ class OnnxEmbedder:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = self.threads
         options.inter_op_num_threads = 1
-        # Idle threads sleep instead of spinning, and no memory plan is kept for each length of text.
+        # Idle threads sleep instead of spinning, and no memory plan is cached per text length.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.enable_mem_pattern = False
         options.log_severity_level = 4
@@ -173,9 +173,9 @@ class OnnxEmbedder:
             raise EmbedderFailed(self.name, f"'{self.folder}' is no model of texts: it asks for {unknown}")
         return _Model(session=session, encode=encode, inputs=inputs, after=_ending(encode))
 
-    def _runtime(self) -> Any:  # noqa: ANN401  # untyped on the other side
-        # Left alone, the runtime reports its use to its makers, over the network. It decides when it is first imported;
-        # where a program has imported it already, all but its first report is stopped.
+    def _runtime(self) -> Any:  # noqa: ANN401  # the package is untyped
+        # By default the runtime sends telemetry over the network. It decides when it is first imported;
+        # if a program has imported it already, everything but its first report is disabled.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         try:
             runtime = importlib.import_module("onnxruntime")
@@ -187,12 +187,12 @@ class OnnxEmbedder:
 
 
 def model_file(folder: Path) -> Path:
-    """The model in a folder; the usual place where there is none, for an error to name."""
+    """Return the model file in a folder; the default path if there is none, for the error message."""
     return next((folder / name for name in MODEL_FILES if (folder / name).is_file()), folder / MODEL_FILES[0])
 
 
 def fingerprint(folder: Path, *more: str) -> str:
-    """Tells the files of one model from those of another, without reading all of them. Raises `OSError`."""
+    """Return a fingerprint of a model's files without reading them completely. Raises `OSError`."""
     digest = hashlib.sha256("\0".join(more).encode(errors="replace"))
     digest.update((folder / TOKENIZER_FILE).read_bytes())
     with model_file(folder).open("rb") as file:
@@ -205,7 +205,7 @@ def fingerprint(folder: Path, *more: str) -> str:
 
 
 def _ending(encode: Callable[[str], list[int]]) -> int:
-    """How many tokens stand after every text."""
+    """Return how many tokens the tokenizer adds after a text."""
     bare, filled = encode(""), encode("a")
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(bare, filled, strict=False)))
     return len(bare) - same

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.errors import StoreError
-from recto.recall.index.attributes import AttributeTable, BlockLayout, merge_attributes, session_positions
-from recto.recall.index.blocks import (
+from recto.recall.index._word_blocks import (
     DIRECTORY,
     WordBlock,
     attributes_in,
@@ -29,6 +28,7 @@ from recto.recall.index.blocks import (
     seal_rows,
     select_block_rows,
 )
+from recto.recall.index.attributes import AttributeTable, BlockLayout, merge_attributes, session_positions
 from recto.recall.index.cache import BoundedCache, DecodedRows, UnsealedCounter, decoding
 from recto.recall.index.postings import (
     BLOCK_BITS,

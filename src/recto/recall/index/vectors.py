@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.errors import IndexUnavailable, StoreError
-from recto.recall.index.ann import VectorGraph
+from recto.recall.index._graph import VectorGraph
 from recto.recall.index.cache import BoundedCache, DecodedRows, UnsealedCounter, decoding
 from recto.recall.index.quantization import (
     QuantizedVectors,

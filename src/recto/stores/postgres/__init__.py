@@ -1,7 +1,7 @@
-"""Transcripts in PostgreSQL, for more than one machine: the same contract as in a file."""
+"""The PostgreSQL store, for more than one machine: the same contract as the SQLite store."""
 
 from recto.stores.postgres.replica import PostgresReplica
-from recto.stores.postgres.schema import granted, graphs_made, upgraded
+from recto.stores.postgres.schema import create_graphs, grant_role, upgrade_schema
 from recto.stores.postgres.store import PostgresStore
 
-__all__ = ["PostgresReplica", "PostgresStore", "granted", "graphs_made", "upgraded"]
+__all__ = ["PostgresReplica", "PostgresStore", "create_graphs", "grant_role", "upgrade_schema"]

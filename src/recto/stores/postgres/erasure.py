@@ -1,6 +1,6 @@
-"""Removes whole sessions from the database, on purpose, as the owner of its tables. A gateway's role may not.
+"""Erases sessions from the database, as the owner of the tables. A gateway's role has no right to do so.
 
-That an erasure is written down first, and what else goes with it, is not known here.
+The caller records the erasure first and removes everything else that belongs to the session.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from psycopg import errors, sql
 
 from recto.errors import AppendConflict, StoreReadOnly, TurnTaken
 from recto.stores.postgres import queries
-from recto.stores.postgres.errors import named, translate
+from recto.stores.postgres.errors import redact_url, translate
 from recto.transcript.entries import Head
 from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import tenant_of
@@ -22,13 +22,14 @@ from recto.transcript.session_keys import tenant_of
 TRANSCRIPT: Final = ("entries", "heads", "kept_heads")
 RECALL: Final = ("shelves", "covered", "fresh", "sealed")
 _GRAPHS: Final = ("linked", "near")
-"""Where there are graphs. Their rows go with those of `shelves`."""
+"""Only with pgvector. Their rows are deleted with those of `shelves`."""
 _TENANT = "SELECT set_config('recto.tenant', %s, true)"
 _HEAD = """
 SELECT seq, hash, owner IS NOT NULL AND lease_until > now() FROM recto.heads WHERE session = %s FOR UPDATE
 """
-"""Whoever appends waits here, and finds no head afterwards. Where there is none, one is made first: who begins the
-session at the same moment would wait for nobody, and keep entries without a head."""
+"""Locks the head: a concurrent append waits here and finds no head afterwards. If there is no head, one is inserted
+first; otherwise an append that begins the session at the same moment would not wait, and would leave entries without
+a head."""
 _PAUSE = 0.05
 _BEGIN = "INSERT INTO recto.erasing(session) VALUES (%s)"
 _END = "DELETE FROM recto.erasing WHERE session = %s"
@@ -40,30 +41,32 @@ _HAS_GRAPHS = "SELECT to_regclass('recto.near') IS NOT NULL"
 _IS_SPLIT = "SELECT relkind = 'p' FROM pg_class WHERE oid = 'recto.entries'::regclass"
 
 
-def erased(url: str, session: str, *, expect: int | None, seconds: float) -> Head:
-    """Where the session ended that is gone now. Waits until nobody has its turn; raises `TurnTaken`."""
+def erase_session(url: str, session: str, *, expect: int | None, seconds: float) -> Head:
+    """Erase a session and return its last head. Waits until no process holds its lease; raises `TurnTaken`."""
     ends = time.monotonic() + seconds
     try:
-        with _connected(url, seconds, autocommit=True) as connection:
-            while (head := _removed(connection, session, expect)) is None:
+        with _connect(url, seconds, autocommit=True) as connection:
+            while (head := _delete_session(connection, session, expect)) is None:
                 if time.monotonic() + _PAUSE > ends:
-                    raise TurnTaken(session, named(url))
+                    raise TurnTaken(session, redact_url(url))
                 time.sleep(_PAUSE)
             return head
     except errors.InsufficientPrivilege as error:
-        raise StoreReadOnly(named(url), "only the owner of the tables erases; name that role in the address") from error
+        raise StoreReadOnly(
+            redact_url(url), "only the owner of the tables erases; name that role in the address"
+        ) from error
     except psycopg.Error as error:
-        raise translate(error, named(url), seconds) from error
+        raise translate(error, redact_url(url), seconds) from error
 
 
-def _removed(connection: psycopg.Connection[tuple[Any, ...]], session: str, expect: int | None) -> Head | None:
-    """Its end, with all of it removed in one transaction; None, and nothing done, while somebody else has it."""
+def _delete_session(connection: psycopg.Connection[tuple[Any, ...]], session: str, expect: int | None) -> Head | None:
+    """Delete a session in one transaction and return its head; None, without changes, while its lease is held."""
     with connection.transaction():
         tenant = tenant_of(session)
         connection.execute(_TENANT, (tenant,))
         connection.execute(queries.OPEN, {"session": session, "tenant": tenant})
         row = connection.execute(_HEAD, (session,)).fetchone()
-        if row is None or row[2]:  # somebody else has just erased it, or has its turn
+        if row is None or row[2]:  # another process has just erased it, or holds its lease
             return None
         seq, digest, _ = row
         if expect is not None and expect != seq:
@@ -76,14 +79,14 @@ def _removed(connection: psycopg.Connection[tuple[Any, ...]], session: str, expe
     return Head(seq, bytes(digest)) if seq else EMPTY_HEAD
 
 
-def written_anew(url: str, tables: Sequence[str], sessions: Sequence[str], *, seconds: float) -> None:
-    """Leaves no gaps where these sessions were: the parts of the tables that held them are written anew.
+def rewrite_tables(url: str, tables: Sequence[str], sessions: Sequence[str], *, seconds: float) -> None:
+    """Rewrite the partitions that contained these sessions, so that nothing is left in unused space.
 
-    Each part is closed to everybody while it is written. What the server keeps of values for its plans is made anew
-    as well, where the role owns the database.
+    Each partition is locked while it is rewritten. The statistics of the planner, which contain values, are rewritten
+    as well, if the role owns the database.
     """
     try:
-        with _connected(url, seconds, autocommit=True) as connection:
+        with _connect(url, seconds, autocommit=True) as connection:
             if tables == RECALL and connection.execute(_HAS_GRAPHS).fetchone() == (True,):
                 tables = (*RECALL, *_GRAPHS)
             is_split = connection.execute(_IS_SPLIT).fetchone() == (True,)
@@ -93,11 +96,11 @@ def written_anew(url: str, tables: Sequence[str], sessions: Sequence[str], *, se
                 connection.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(sql.Identifier("recto", name)))
             connection.execute("VACUUM (FULL) pg_catalog.pg_statistic")
     except psycopg.Error as error:
-        raise translate(error, named(url), seconds) from error
+        raise translate(error, redact_url(url), seconds) from error
 
 
-def _connected(url: str, seconds: float, *, autocommit: bool) -> psycopg.Connection[tuple[Any, ...]]:
-    """Waits as long as a caller may for locks, and as long as it takes for the work."""
+def _connect(url: str, seconds: float, *, autocommit: bool) -> psycopg.Connection[tuple[Any, ...]]:
+    """Connect with a lock timeout but without a statement timeout: rewriting a table may take long."""
     options = f"-c statement_timeout=0 -c lock_timeout={int(seconds * 1000)}"
     patience = max(int(seconds), 2)
     return psycopg.connect(url, autocommit=autocommit, connect_timeout=patience, options=options)

@@ -1,4 +1,4 @@
-"""What goes wrong in PostgreSQL and on the way to it, in Recto's words. Translated here and nowhere else."""
+"""Translates errors of PostgreSQL and of the connection to Recto's errors, here and nowhere else."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FULL = ("53100", "53200")
 _READ_ONLY = ("25006", "42501")
 
 
-def named(url: str) -> str:
-    """An address without the password in it, as it may be shown."""
+def redact_url(url: str) -> str:
+    """Return a URL without its password, for messages."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -29,14 +29,14 @@ def named(url: str) -> str:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection went away: what was under way may be there or not."""
+    """Whether the connection was lost: the statement may have been committed or not."""
     if isinstance(error, psycopg.OperationalError) and getattr(error, "sqlstate", None) is None:
         return True
     return isinstance(error, psycopg.Error) and (error.sqlstate or "")[:2] == "08"
 
 
-def is_worth_another_try(error: BaseException) -> bool:
-    """Whether the same may succeed in a moment."""
+def is_transient(error: BaseException) -> bool:
+    """Whether a retry may succeed."""
     if isinstance(error, PoolTimeout):
         return False  # its time is up already
     if is_lost(error) or isinstance(error, _AGAIN):
@@ -45,7 +45,7 @@ def is_worth_another_try(error: BaseException) -> bool:
 
 
 def translate(error: BaseException, location: str, waited: float) -> StoreError:
-    """The error a caller can act on."""
+    """Return the Recto error for an error of the driver or the pool."""
     if isinstance(error, StoreError):
         return error
     if isinstance(error, PoolClosed):
@@ -61,13 +61,13 @@ def translate(error: BaseException, location: str, waited: float) -> StoreError:
     if state in _READ_ONLY:
         return StoreReadOnly(location, "the server is a replica, or this role may not write")
     if state is not None and state[:2] in ("XX", "58"):
-        return StoreCorrupt(location, _in_one_line(error))
-    if is_worth_another_try(error):
+        return StoreCorrupt(location, _one_line(error))
+    if is_transient(error):
         detail = "the server cannot be reached, and could not be for a while. Everything acknowledged before is kept; "
-        return StoreUnavailable(location, detail + f"append again with the same key ({_in_one_line(error)})")
-    return StoreUnavailable(location, f"PostgreSQL refused: {_in_one_line(error)}")
+        return StoreUnavailable(location, detail + f"append again with the same key ({_one_line(error)})")
+    return StoreUnavailable(location, f"PostgreSQL refused: {_one_line(error)}")
 
 
-def _in_one_line(error: BaseException) -> str:
-    said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    return " ".join((said or str(error) or type(error).__name__).split())[:300]
+def _one_line(error: BaseException) -> str:
+    message = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return " ".join((message or str(error) or type(error).__name__).split())[:300]

@@ -1,7 +1,7 @@
-"""The index of recall in PostgreSQL, beside the transcript. Any number of gateways may use it at once.
+"""The recall index in PostgreSQL, in the database of the transcript. Any number of gateways may use it at once.
 
-Writers of one lane of one session take turns by its row in `shelves`; others do not meet. It knows rows and
-transactions, not what the rows mean.
+Writers of one lane of a session are serialized by a lock on its row in `shelves`; others do not block each other. Rows
+are opaque bytes here.
 """
 
 # ruff: noqa: S608  # statements are made of constants alone
@@ -23,29 +23,29 @@ from recto.recall.index.rows import (
     join_ranges,
     uncovered_rows,
 )
-from recto.stores.errors import of_an_index
-from recto.stores.postgres.codec import number, of_bytes, of_numbers
-from recto.stores.postgres.erasure import RECALL, written_anew
-from recto.stores.postgres.pgvector import PostgresGraphs
+from recto.stores._index_errors import to_index_error
+from recto.stores.postgres._pgvector import PostgresGraphs
+from recto.stores.postgres.codec import bigint, bigint_array, bytea_array
+from recto.stores.postgres.erasure import RECALL, rewrite_tables
 from recto.stores.postgres.pool import EVERYBODY, Connection, ConnectionPool
 from recto.transcript.entries import session_key
 from recto.transcript.session_keys import tenant_of
 
 _HERE = "session = %(session)s AND lane = %(lane)s"
 _COVERED = f"SELECT first, last, hash FROM recto.covered WHERE {_HERE} ORDER BY first"
-_GLANCE = f"""
+_SNAPSHOT = f"""
 SELECT 0, generation, 0::bigint, NULL::bytea FROM recto.shelves WHERE {_HERE}
 UNION ALL SELECT 1, seq, 0, data FROM recto.fresh WHERE {_HERE}
 UNION ALL SELECT 2, part, first, data FROM recto.sealed WHERE {_HERE} AND part = ANY(%(parts)s)
 ORDER BY 1, 2, 3
 """
-"""One statement, so that all of it is of one moment."""
+"""One statement, so that all rows come from one snapshot."""
 _OPEN = """
 INSERT INTO recto.shelves(session, lane, tenant, generation) VALUES (%(session)s, %(lane)s, %(tenant)s, 0)
 ON CONFLICT (session, lane) DO NOTHING
 """
-_TURN = f"SELECT generation FROM recto.shelves WHERE {_HERE} FOR NO KEY UPDATE"
-"""Who takes vectors into a graph meanwhile is not in the way."""
+_LOCK_LANE = f"SELECT generation FROM recto.shelves WHERE {_HERE} FOR NO KEY UPDATE"
+"""This lock does not conflict with adding vectors to a graph."""
 _NEAR = f"""
 SELECT first, last, hash FROM recto.covered
 WHERE {_HERE} AND first <= %(last)s + 1 AND last >= %(first)s - 1 ORDER BY first
@@ -90,52 +90,52 @@ SELECT count(*) FROM recto.fresh AS f WHERE NOT EXISTS (
 )
 """
 _TABLES = ("fresh", "sealed", "covered", "shelves")
-"""What is in graphs goes with the row in `shelves`."""
+"""Rows of graphs are deleted with the row in `shelves`."""
 
 
-class _Taken(Exception):
-    """Somebody else has taken a row meanwhile: nothing of the sealing is done."""
+class _SealConflict(Exception):
+    """Another writer has replaced a row in the meantime: the seal is rolled back."""
 
 
 class PostgresIndex:
-    """What recall searches, in the database of the transcript. Its tables are made with the store's."""
+    """The recall index in the database of the transcript. Its tables are created with the store's."""
 
     def __init__(self, url: str, *, lock_timeout: float = 30.0, connections: int = 8) -> None:
         self._url = url
-        self._link = ConnectionPool(url, patience=lock_timeout, connections=connections)
-        self.graphs = PostgresGraphs(self._link, self._translating)
-        """What finds the nearest vectors of long sessions, where the server can."""
+        self._pool = ConnectionPool(url, patience=lock_timeout, connections=connections)
+        self.graphs = PostgresGraphs(self._pool, self._translating)
+        """Approximate vector search for long sessions, if the server has pgvector."""
 
     @property
     def location(self) -> str:
-        """Where it is, as a person would write it."""
-        return self._link.location
+        """Where the store is, for messages: a path or a URL without the password."""
+        return self._pool.location
 
     def covered(self, session: str, lane: str) -> list[CoveredRange]:
-        """Which entries the lane has taken in, as ranges in order; neighbours are joined."""
-        found = self._fetched(session, _COVERED, {"session": session, "lane": lane})
-        return [CoveredRange(first, last, bytes(digest)) for first, last, digest in found]
+        """Return the entries the lane has indexed, as sorted ranges; adjacent ranges are joined."""
+        rows = self._fetch(session, _COVERED, {"session": session, "lane": lane})
+        return [CoveredRange(first, last, bytes(digest)) for first, last, digest in rows]
 
     def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: CoveredRange) -> None:
-        """Adds fresh rows and what they cover, all or none; returns when both are confirmed."""
+        """Add fresh rows and mark `covers` as indexed, atomically. Returns once both are durable."""
         session_key(session)
         uncovered_rows(rows, covers, [])  # refuses what no range could hold, before anything is written
 
         async def attempt() -> None:
             here = _here(session, lane)
-            async with self._link.transaction(here["tenant"]) as connection:
+            async with self._pool.transaction(here["tenant"]) as connection:
                 await connection.execute(_OPEN, here)
-                await connection.execute(_TURN, here)
+                await connection.execute(_LOCK_LANE, here)
                 await _put(connection, here, rows, covers)
 
         with self._translating():
-            self._link.do(lambda: self._link.again(attempt))
+            self._pool.run(lambda: self._pool.retry(attempt))
 
     def snapshot(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
-        """The fresh rows and the sealed rows of these parts, as they are at one moment."""
-        given = {"session": session, "lane": lane, "parts": of_numbers(sorted(set(parts)))}
+        """Read the fresh rows and the sealed rows of these parts, consistently."""
+        parameters = {"session": session, "lane": lane, "parts": bigint_array(sorted(set(parts)))}
         generation, fresh, sealed = 0, [], []
-        for what, one, two, data in self._fetched(session, _GLANCE, given):
+        for what, one, two, data in self._fetch(session, _SNAPSHOT, parameters):
             if what == 0:
                 generation = one
             elif what == 1:
@@ -148,80 +148,78 @@ class PostgresIndex:
         self,
         session: str,
         lane: str,
-        taken: Sequence[int],
+        seqs: Sequence[int],
         rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
     ) -> bool:
-        """Puts sealed rows in the place of fresh and of sealed ones, all or none."""
-        fresh, old = sorted(set(taken)), sorted(set(merged))
+        """Replace fresh and sealed rows by new sealed rows, atomically; False if another writer was faster."""
+        fresh, old = sorted(set(seqs)), sorted(set(merged))
 
         async def attempt() -> bool:
             here = _here(session, lane)
             try:
-                async with self._link.transaction(here["tenant"]) as connection:
+                async with self._pool.transaction(here["tenant"]) as connection:
                     await _seal(connection, here, fresh, rows, old)
-            except _Taken:
+            except _SealConflict:
                 return False
             return True
 
         with self._translating():
-            return self._link.do(lambda: self._link.again(attempt))
+            return self._pool.run(lambda: self._pool.retry(attempt))
 
     def sessions(self, prefix: str = "") -> list[str]:
-        """The sessions it holds anything of, by key, whose key begins so."""
+        """Return the keys of all sessions with rows whose key starts with `prefix`."""
         with self._translating():
             tenant = tenant_of(prefix) or EVERYBODY
-            found = self._link.do(lambda: self._link.fetched(tenant, _SESSIONS, {"prefix": prefix}))
-        return [session for (session,) in found]
+            rows = self._pool.run(lambda: self._pool.fetch_all(tenant, _SESSIONS, {"prefix": prefix}))
+        return [session for (session,) in rows]
 
     def forget(self, session: str, lane: str | None = None) -> None:
-        """Lets go of a session, or of one of its lanes, to be made anew."""
+        """Delete a session, or one of its lanes, so that it is indexed again."""
         self._drop(tenant_of(session), "WHERE session = %(session)s AND lane = coalesce(%(lane)s, lane)", session, lane)
 
     def scrub(self, sessions: Sequence[str]) -> None:
-        """Leaves nothing of forgotten sessions in the gaps of its tables."""
+        """Rewrite the tables, so that nothing of deleted sessions is left in unused space."""
         with self._translating():
-            written_anew(self._url, RECALL, sessions, seconds=self._link.patience)
+            rewrite_tables(self._url, RECALL, sessions, seconds=self._pool.patience)
 
     def lanes(self) -> list[LaneSize]:
-        """What there is, for people: every lane with how much it holds."""
+        """Return the size of every lane, for display."""
         with self._translating():
-            found = self._link.do(lambda: self._link.fetched(EVERYBODY, _LANES))
-        return [
-            LaneSize(lane=lane, sessions=count, entries=entries, bytes=size) for lane, count, entries, size in found
-        ]
+            rows = self._pool.run(lambda: self._pool.fetch_all(EVERYBODY, _LANES))
+        return [LaneSize(lane=lane, sessions=count, entries=entries, bytes=size) for lane, count, entries, size in rows]
 
     def damage(self) -> list[str]:
-        """Rows that nothing accounts for."""
+        """Report rows outside the covered ranges."""
         with self._translating():
-            [[count]] = self._link.do(lambda: self._link.fetched(EVERYBODY, _UNCOVERED))
+            [[count]] = self._pool.run(lambda: self._pool.fetch_all(EVERYBODY, _UNCOVERED))
         return [f"{count:,} rows belong to entries that are not covered"] if count else []
 
     def reset(self) -> None:
-        """Empties it: it is made anew from the transcripts."""
+        """Empty the index; it is rebuilt from the transcripts."""
         self._drop(EVERYBODY, "", "", None)
 
     def close(self) -> None:
-        """Lets go of its connections; no other call may follow."""
-        self._link.close()
+        """Close all connections. No other call may follow."""
+        self._pool.close()
 
     def _drop(self, tenant: str, where: str, session: str, lane: str | None) -> None:
         async def attempt() -> None:
-            async with self._link.transaction(tenant) as connection:
+            async with self._pool.transaction(tenant) as connection:
                 for table in _TABLES:
                     statement = f"DELETE FROM recto.{table} {where}"
                     await connection.execute(statement.encode(), {"session": session, "lane": lane})
 
         with self._translating():
-            self._link.do(lambda: self._link.again(attempt))
+            self._pool.run(lambda: self._pool.retry(attempt))
 
-    def _fetched(self, session: str, statement: str, given: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def _fetch(self, session: str, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         with self._translating():
-            return self._link.do(lambda: self._link.fetched(tenant_of(session), statement, given))
+            return self._pool.run(lambda: self._pool.fetch_all(tenant_of(session), statement, parameters))
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
-        """Lets only errors of an index out."""
+        """Translate errors of the store to errors of an index."""
         try:
             yield
         except IndexFailed:
@@ -229,7 +227,7 @@ class PostgresIndex:
         except UnicodeEncodeError as error:
             raise IndexUnavailable(self.location, "a key with a lone surrogate cannot be looked up") from error
         except StoreError as error:
-            raise of_an_index(error, self.location, self._link.patience) from error
+            raise to_index_error(error, self.location, self._pool.patience) from error
 
 
 def _here(session: str, lane: str) -> dict[str, Any]:
@@ -238,19 +236,19 @@ def _here(session: str, lane: str) -> dict[str, Any]:
 
 async def _put(connection: Connection, here: dict[str, Any], rows: Sequence[IndexRow], covers: CoveredRange) -> None:
     cursor = await connection.execute(
-        _NEAR, here | {"first": number(covers.first), "last": number(covers.last)}, binary=True
+        _NEAR, here | {"first": bigint(covers.first), "last": bigint(covers.last)}, binary=True
     )
     near = [CoveredRange(first, last, bytes(digest)) for first, last, digest in await cursor.fetchall()]
-    new, together = uncovered_rows(rows, covers, near), join_ranges([*near, covers])
-    if together == near:
+    new, merged_ranges = uncovered_rows(rows, covers, near), join_ranges([*near, covers])
+    if merged_ranges == near:
         return
-    fresh = {"seqs": of_numbers(row.seq for row in new), "datas": of_bytes(row.data for row in new)}
+    fresh = {"seqs": bigint_array(row.seq for row in new), "datas": bytea_array(row.data for row in new)}
     await connection.execute(_ADD_FRESH, here | fresh)
-    await connection.execute(_DROP_COVERED, here | {"firsts": of_numbers(one.first for one in near)})
+    await connection.execute(_DROP_COVERED, here | {"firsts": bigint_array(one.first for one in near)})
     ranges = {
-        "firsts": of_numbers(one.first for one in together),
-        "lasts": of_numbers(one.last for one in together),
-        "hashes": of_bytes(one.hash for one in together),
+        "firsts": bigint_array(one.first for one in merged_ranges),
+        "lasts": bigint_array(one.last for one in merged_ranges),
+        "hashes": bytea_array(one.hash for one in merged_ranges),
     }
     await connection.execute(_ADD_COVERED, here | ranges)
 
@@ -262,20 +260,20 @@ async def _seal(
     rows: Sequence[SealedRow],
     old: Sequence[tuple[int, int]],
 ) -> None:
-    turn = await connection.execute(_TURN, here)
+    turn = await connection.execute(_LOCK_LANE, here)
     if await turn.fetchone() is None:
-        raise _Taken
-    gone = await connection.execute(_DROP_FRESH, here | {"taken": of_numbers(fresh)})
-    places = {"old_parts": of_numbers(part for part, _ in old), "old_firsts": of_numbers(first for _, first in old)}
+        raise _SealConflict
+    gone = await connection.execute(_DROP_FRESH, here | {"taken": bigint_array(fresh)})
+    places = {"old_parts": bigint_array(part for part, _ in old), "old_firsts": bigint_array(first for _, first in old)}
     merged = await connection.execute(_DROP_SEALED, here | places)
     ordered = sorted(rows)
     packed = {
-        "parts": of_numbers(row.part for row in ordered),
-        "firsts": of_numbers(row.first for row in ordered),
-        "datas": of_bytes(row.data for row in ordered),
+        "parts": bigint_array(row.part for row in ordered),
+        "firsts": bigint_array(row.first for row in ordered),
+        "datas": bytea_array(row.data for row in ordered),
     }
     await connection.execute(_ADD_SEALED, here | packed)
-    last = await connection.execute(_GENERATION, here | {"generation": number(1 + secrets.randbits(61))})
+    last = await connection.execute(_GENERATION, here | {"generation": bigint(1 + secrets.randbits(61))})
     await last.fetchone()  # what was sent before it is answered before it
     if gone.rowcount != len(fresh) or merged.rowcount != len(old):
-        raise _Taken
+        raise _SealConflict

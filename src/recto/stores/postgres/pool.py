@@ -1,8 +1,8 @@
-"""The way to one database: a pool of connections on an event loop of its own, asked from any thread.
+"""A pool of connections to one database, on an event loop of its own, callable from any thread.
 
-Each piece of work is one transaction that names its tenant first; statements that do not wait for each other go out
-together. What fails because the server is away for a moment is tried again, for as long as a caller may be kept
-waiting. What is stored is not known here.
+Each unit of work is one transaction that sets its tenant first; independent statements are sent as a pipeline. What
+fails because the server is unreachable for a moment is retried until the caller's time limit. The pool knows nothing
+about the tables.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
+from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from recto.errors import StoreUnavailable
-from recto.stores.postgres.codec import ReadyConnection, speak_in_bytes
-from recto.stores.postgres.errors import is_worth_another_try, named, translate
+from recto.stores.postgres.codec import register_dumpers
+from recto.stores.postgres.errors import is_transient, redact_url, translate
 
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
-"""Who wants to read what the pool tries can; otherwise nothing is printed: what fails is an error."""
+"""Nothing is printed unless logging is configured; failures are raised as errors."""
 
-Connection: TypeAlias = ReadyConnection
+Connection: TypeAlias = AsyncConnection[TupleRow]
 T = TypeVar("T")
 
 EVERYBODY = "*"
-"""Named instead of a tenant by who looks after all of them."""
+"""Pseudo-tenant of maintenance work that covers all tenants."""
 _TENANT = "SELECT set_config('recto.tenant', %s, true)"
 _INSIST = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
@@ -40,51 +41,51 @@ _OPTIONS = (
     "-c idle_in_transaction_session_timeout=60000 -c default_transaction_isolation=read\\ committed"
     " -c plan_cache_mode=force_generic_plan"
 )
-"""Every statement looks up one session by its key: planned once it is as good as planned anew over all partitions."""
+"""Every statement looks up one session by key, so a generic plan is as good as a new plan for each call."""
 
 
 class ConnectionPool:
-    """One database. Any number of threads may ask."""
+    """A connection pool to one database, with an event loop on its own thread. Thread-safe."""
 
     def __init__(self, url: str, *, patience: float, connections: int = 16, read_only: bool = False) -> None:
-        self.location = named(url)
+        self.location = redact_url(url)
         self.patience = patience
         self._url = url
-        self._most = connections
+        self._max_connections = connections
         self._read_only = read_only
         self._process = os.getpid()
-        self._gate = threading.Lock()
+        self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pool: AsyncConnectionPool[Connection] | None = None
         self._is_closed = False
 
-    def do(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Carries out a piece of work on the loop; raises only errors of a store."""
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the event loop and wait for it; raises only store errors."""
         if os.getpid() != self._process:
             detail = "the store was opened before this process was forked; open it again in this process"
             raise StoreUnavailable(self.location, detail)
         try:
-            loop = self._running()
+            loop = self._event_loop()
             return asyncio.run_coroutine_threadsafe(work(), loop).result()
         except (psycopg.Error, PoolClosed, PoolTimeout, OSError, TimeoutError) as error:
             raise translate(error, self.location, self.patience) from error
 
-    async def again(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """What an attempt gives, after as many as there is time for; the last error where none succeeds."""
+    async def retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Retry an attempt on transient errors until the time limit; then raise the last error."""
         ends, pause = time.monotonic() + self.patience, _FIRST_PAUSE
         while True:
             try:
                 return await attempt()
             except psycopg.Error as error:
-                if not is_worth_another_try(error) or time.monotonic() + pause > ends:
+                if not is_transient(error) or time.monotonic() + pause > ends:
                     raise
             await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311  # so that not all come at once
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     @asynccontextmanager
     async def transaction(self, tenant: str) -> AsyncIterator[Connection]:
-        """A connection in a transaction that sees one tenant. Results are there when it has ended."""
+        """Open a transaction restricted to one tenant, in pipeline mode."""
         assert self._pool is not None  # noqa: S101  # there since the loop runs
         async with self._pool.connection() as connection, connection.pipeline(), connection.transaction():
             await connection.execute(_TENANT, (tenant,))
@@ -92,30 +93,31 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def batch(self, tenant: str) -> AsyncIterator[Connection]:
-        """The same for statements that do not wait for each other: sent in one go, they are one transaction as well.
+        """Open a pipeline for statements that do not depend on each other's results; they are one transaction.
 
-        PostgreSQL takes what comes between two points of synchronisation as one; nothing may be fetched in between.
+        PostgreSQL runs everything up to the next synchronization point as one implicit transaction, so no BEGIN and
+        COMMIT are sent. Results must be fetched after the block: fetching inside it would synchronize and commit.
         """
         assert self._pool is not None  # noqa: S101  # there since the loop runs
-        async with self._pool.connection() as connection, connection.in_one_piece():
+        async with self._pool.connection() as connection, connection.pipeline():
             await connection.execute(_TENANT, (tenant,))
             yield connection
 
-    async def fetched(self, tenant: str, statement: str, given: Any = ()) -> list[TupleRow]:  # noqa: ANN401  # driver's
-        """All rows that a statement gives, in one round trip; tried again where that may help."""
+    async def fetch_all(self, tenant: str, statement: str, parameters: Any = ()) -> list[TupleRow]:  # noqa: ANN401  # driver's
+        """Run a query in one round trip and return all rows; retries transient errors."""
 
         async def attempt() -> list[TupleRow]:
             async with self.batch(tenant) as connection:
-                cursor = await connection.execute(statement, given, binary=True)
+                cursor = await connection.execute(statement, parameters, binary=True)
             return await cursor.fetchall()
 
-        return await self.again(attempt)
+        return await self.retry(attempt)
 
     def close(self) -> None:
-        """Lets go of all connections; no other call may follow."""
+        """Close all connections. No other call may follow."""
         if os.getpid() != self._process:
             return  # the parent's
-        with self._gate:
+        with self._lock:
             self._is_closed = True
             loop, self._loop = self._loop, None
         if loop is None or self._pool is None or self._thread is None:
@@ -125,8 +127,8 @@ class ConnectionPool:
         self._thread.join()
         loop.close()
 
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._gate:
+    def _event_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
             if self._is_closed:
                 raise StoreUnavailable(self.location, "the store is closed already")
             if self._loop is None:
@@ -143,7 +145,6 @@ class ConnectionPool:
         options += " -c default_transaction_read_only=on" if self._read_only else ""
         self._pool = AsyncConnectionPool(
             self._url,
-            connection_class=ReadyConnection,
             kwargs={
                 "autocommit": True,
                 "application_name": "recto",
@@ -152,7 +153,7 @@ class ConnectionPool:
             },
             configure=_prepare,
             min_size=0,
-            max_size=self._most,
+            max_size=self._max_connections,
             timeout=self.patience,
             reconnect_timeout=self.patience,
             max_idle=120.0,
@@ -163,6 +164,6 @@ class ConnectionPool:
 
 
 async def _prepare(connection: Connection) -> None:
-    """What is acknowledged is on the disk, also where the server was told not to wait for that."""
-    speak_in_bytes(connection)
+    """Insist on synchronous commit, also where the server is configured otherwise: acknowledged entries are durable."""
+    register_dumpers(connection)
     await connection.execute(_INSIST)

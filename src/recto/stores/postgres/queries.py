@@ -1,4 +1,4 @@
-"""The statements of the transcript, and rows as entries. Their text never varies, so that the server keeps plans."""
+"""SQL statements of the transcript, and the mapping of rows to entries. Their text never varies: plans are cached."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from psycopg.rows import TupleRow
 
-from recto.stores.postgres.codec import Column, number, of_bytes, of_numbers, of_texts
+from recto.stores.postgres.codec import BinaryArray, bigint, bigint_array, bytea_array, text_array
 from recto.stores.postgres.pool import ConnectionPool
 from recto.transcript.entries import Draft, Entry, Head, Role
 from recto.transcript.hash_chain import EMPTY_HEAD
@@ -34,21 +34,21 @@ SELECT {_COLUMNS} {_FROM} AND seq >= %(start)s AND seq <= (
   ) AS measured WHERE before < {PAGE_BYTES}
 ) ORDER BY seq
 """  # noqa: S608  # of constants
-"""Few enough to hold at once: by their number, and by their bytes."""
+"""A page is bounded by rows and by bytes, so that it fits in memory."""
 
 SUMMARIES = """
 SELECT session, seq, first_ts, last_ts FROM recto.heads
 WHERE session > %(after)s AND seq > 0 ORDER BY session LIMIT %(limit)s
 """
 
-STANDING = """
+STATUS = """
 SELECT h.seq, h.hash, h.epoch, h.owner, h.lease_until > now(), k.seq, k.hash, e.hash
 FROM recto.heads AS h
 LEFT JOIN recto.kept_heads AS k ON k.session = h.session
 LEFT JOIN recto.entries AS e ON e.session = k.session AND e.seq = k.seq
 WHERE h.session = %(session)s
 """
-"""Where a session ends, who has the turn, what was kept of its end, and whether that entry is still the one."""
+"""The head, the lease, the separately stored head, and the hash of the entry that head refers to."""
 
 OPEN = """
 INSERT INTO recto.heads(session, tenant, seq, hash) VALUES (%(session)s, %(tenant)s, 0, decode(repeat('00', 32), 'hex'))
@@ -74,23 +74,23 @@ SELECT moved.session, moved.tenant, new.* FROM moved CROSS JOIN unnest(
   %(prevs)s::bytea[], %(hashes)s::bytea[], %(contents)s::bytea[]
 ) AS new
 """
-"""Moves the head, if it is still where it was and nobody else has the turn, and only then stores what follows it."""
+"""Compare and swap: moves the head if it is unchanged and the lease permits it, and inserts the entries only then."""
 
-TAKE_TURN = """
+TAKE_LEASE = """
 UPDATE recto.heads SET owner = %(owner)s, epoch = epoch + 1, lease_until = now() + make_interval(secs => %(seconds)s)
 WHERE session = %(session)s AND (owner IS NULL OR lease_until < now() OR owner = %(owner)s)
 RETURNING epoch, seq, hash
 """
-KEEP_TURN = """
+RENEW_LEASE = """
 UPDATE recto.heads SET lease_until = now() + make_interval(secs => %(seconds)s)
 WHERE session = %(session)s AND owner = %(owner)s AND epoch = %(epoch)s
 """
-END_TURN = """
+END_LEASE = """
 UPDATE recto.heads SET owner = NULL, lease_until = NULL
 WHERE session = %(session)s AND owner = %(owner)s AND epoch = %(epoch)s
 """
 
-KEPT = "SELECT session, seq, hash FROM recto.kept_heads ORDER BY session"
+STORED_HEADS = "SELECT session, seq, hash FROM recto.kept_heads ORDER BY session"
 ACCEPT = """
 INSERT INTO recto.kept_heads(session, tenant, seq, hash)
 SELECT session, tenant, seq, hash FROM recto.heads WHERE seq > 0
@@ -98,45 +98,45 @@ ON CONFLICT (session) DO UPDATE SET seq = EXCLUDED.seq, hash = EXCLUDED.hash
 """
 
 
-def appended(session: str, entries: Sequence[Entry], epoch: int | None) -> Mapping[str, Any]:
-    """What `APPEND` wants to know."""
+def append_parameters(session: str, entries: Sequence[Entry], epoch: int | None) -> Mapping[str, Any]:
+    """Return the parameters of `APPEND`."""
     first, last = entries[0], entries[-1]
     return {
         "session": session,
-        "after": number(first.seq - 1),
+        "after": bigint(first.seq - 1),
         "prev": first.prev,
-        "seq": number(last.seq),
+        "seq": bigint(last.seq),
         "hash": last.hash,
-        "first_ts": number(first.ts),
-        "last_ts": number(last.ts),
-        "epoch": None if epoch is None else number(epoch),
-        "seqs": of_numbers(entry.seq for entry in entries),
-        "ids": of_bytes(entry.id.encode() for entry in entries),
-        "tss": of_numbers(entry.ts for entry in entries),
-        "roles": of_texts(str(entry.role) for entry in entries),
-        "kinds": of_bytes(entry.kind.encode() for entry in entries),
-        "wires": of_bytes(entry.wire.encode() for entry in entries),
-        "surfaces": of_bytes(entry.surface.encode() for entry in entries),
-        "tokens": of_numbers(entry.tokens for entry in entries),
-        "counters": of_bytes(entry.counter.encode() for entry in entries),
-        "keys": of_bytes(None if entry.key is None else entry.key.encode() for entry in entries),
-        "metas": of_bytes(entry.meta for entry in entries),
-        "prevs": of_bytes(entry.prev for entry in entries),
-        "hashes": of_bytes(entry.hash for entry in entries),
-        "contents": of_bytes(entry.content for entry in entries),
+        "first_ts": bigint(first.ts),
+        "last_ts": bigint(last.ts),
+        "epoch": None if epoch is None else bigint(epoch),
+        "seqs": bigint_array(entry.seq for entry in entries),
+        "ids": bytea_array(entry.id.encode() for entry in entries),
+        "tss": bigint_array(entry.ts for entry in entries),
+        "roles": text_array(str(entry.role) for entry in entries),
+        "kinds": bytea_array(entry.kind.encode() for entry in entries),
+        "wires": bytea_array(entry.wire.encode() for entry in entries),
+        "surfaces": bytea_array(entry.surface.encode() for entry in entries),
+        "tokens": bigint_array(entry.tokens for entry in entries),
+        "counters": bytea_array(entry.counter.encode() for entry in entries),
+        "keys": bytea_array(None if entry.key is None else entry.key.encode() for entry in entries),
+        "metas": bytea_array(entry.meta for entry in entries),
+        "prevs": bytea_array(entry.prev for entry in entries),
+        "hashes": bytea_array(entry.hash for entry in entries),
+        "contents": bytea_array(entry.content for entry in entries),
     }
 
 
-def names_of(drafts: Sequence[Draft]) -> dict[str, Column]:
-    """The ids and the keys of drafts, as they are looked for."""
+def draft_parameters(drafts: Sequence[Draft]) -> dict[str, BinaryArray]:
+    """Return the ids and idempotency keys of drafts as query parameters."""
     return {
-        "ids": of_bytes(draft.id.encode() for draft in drafts),
-        "keys": of_bytes(draft.key.encode() for draft in drafts if draft.key is not None),
+        "ids": bytea_array(draft.id.encode() for draft in drafts),
+        "keys": bytea_array(draft.key.encode() for draft in drafts if draft.key is not None),
     }
 
 
 def entry_of(session: str, row: TupleRow) -> Entry:
-    """A row as an entry."""
+    """Convert a row to an entry."""
     seq, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev, digest, content = row
     return Entry(
         session=session,
@@ -159,47 +159,47 @@ def entry_of(session: str, row: TupleRow) -> Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStatus:
-    """As of one moment."""
+    """The state of a session at one moment."""
 
     head: Head
     epoch: int
-    is_taken: bool
-    """Whether somebody has the turn."""
+    is_leased: bool
+    """Whether a process holds the lease."""
     kept: Head | None
-    """Its end as it was kept apart."""
-    hash_there: bytes | None
-    """Of the entry that should be that end."""
+    """The separately stored head."""
+    stored_hash: bytes | None
+    """Hash of the entry that the separately stored head refers to."""
     by_key: Mapping[str, Entry]
     by_id: Mapping[str, tuple[int, bytes]]
-    """Number and hash of the entries whose ids the drafts have."""
+    """Number and hash of the entries that have ids of the drafts."""
 
 
-async def standing_of(link: ConnectionPool, session: str, drafts: Sequence[Draft]) -> SessionStatus:
-    """Where it stands for these drafts."""
+async def read_status(pool: ConnectionPool, session: str, drafts: Sequence[Draft]) -> SessionStatus:
+    """Read the status of a session with regard to these drafts."""
 
     async def attempt() -> SessionStatus:
-        given = {"session": session, **names_of(drafts)}
-        async with link.batch(tenant_of(session)) as connection:
-            end = await connection.execute(STANDING, given, binary=True)
-            keyed = await connection.execute(BY_KEY, given, binary=True)
-            named = await connection.execute(BY_ID, given, binary=True)
+        parameters = {"session": session, **draft_parameters(drafts)}
+        async with pool.batch(tenant_of(session)) as connection:
+            end = await connection.execute(STATUS, parameters, binary=True)
+            keyed = await connection.execute(BY_KEY, parameters, binary=True)
+            identified = await connection.execute(BY_ID, parameters, binary=True)
         row = await end.fetchone()
         by_key = {entry.key: entry for entry in (entry_of(session, one) for one in await keyed.fetchall())}
-        by_id = {bytes(one[1]).decode(): (int(one[0]), bytes(one[12])) for one in await named.fetchall()}
+        by_id = {bytes(one[1]).decode(): (int(one[0]), bytes(one[12])) for one in await identified.fetchall()}
         stored = {key: entry for key, entry in by_key.items() if key is not None}
         if row is None:
             return SessionStatus(
-                head=EMPTY_HEAD, epoch=0, is_taken=False, kept=None, hash_there=None, by_key=stored, by_id=by_id
+                head=EMPTY_HEAD, epoch=0, is_leased=False, kept=None, stored_hash=None, by_key=stored, by_id=by_id
             )
-        seq, digest, epoch, owner, is_live, kept_seq, kept_hash, hash_there = row
+        seq, digest, epoch, owner, is_live, kept_seq, kept_hash, stored_hash = row
         return SessionStatus(
             head=Head(seq, bytes(digest)),
             epoch=epoch,
-            is_taken=owner is not None and bool(is_live),
+            is_leased=owner is not None and bool(is_live),
             kept=None if kept_seq is None else Head(kept_seq, bytes(kept_hash)),
-            hash_there=None if hash_there is None else bytes(hash_there),
+            stored_hash=None if stored_hash is None else bytes(stored_hash),
             by_key=stored,
             by_id=by_id,
         )
 
-    return await link.again(attempt)
+    return await pool.retry(attempt)

@@ -1,7 +1,7 @@
-"""The versions of the database: how one is told, and how an older one becomes the newest while others use it.
+"""Schema migrations of the database, applied while other processes use it.
 
-A migration has two steps. What is new is added before the new version serves (`pre`), what is no longer used is taken
-away when no old one serves any more (`post`). One runner at a time; each step is all there or not at all.
+A migration has two steps. `pre` adds what is new before the new version runs; `post` removes what is no longer used
+once no old version runs. One process migrates at a time; each step is atomic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from recto.errors import StoreTooNew, StoreUnavailable
-from recto.stores.postgres.errors import named, translate
+from recto.stores.postgres.errors import redact_url, translate
 from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
 
 _GUARDED: Final = ("entries", "heads", "kept_heads")
@@ -42,11 +42,11 @@ WHERE h.seq > 0 AND e.hash IS DISTINCT FROM h.hash ORDER BY h.session LIMIT 20
 _PARTS = 16
 
 
-async def damage_in(link: ConnectionPool) -> list[str]:
-    """What is wrong, in words; empty when nothing."""
-    triggers = await link.fetched(EVERYBODY, _FOUND)
-    walls: dict[str, bool] = dict(await link.fetched(EVERYBODY, _WALLS, {"tables": list(_GUARDED)}))
-    astray = await link.fetched(EVERYBODY, _ASTRAY)
+async def find_damage(pool: ConnectionPool) -> list[str]:
+    """Report missing triggers and policies, and heads without their entry; empty if there are none."""
+    triggers = await pool.fetch_all(EVERYBODY, _FOUND)
+    walls: dict[str, bool] = dict(await pool.fetch_all(EVERYBODY, _WALLS, {"tables": list(_GUARDED)}))
+    astray = await pool.fetch_all(EVERYBODY, _ASTRAY)
     live = {(table, name) for table, name, is_on in triggers if is_on}
     wanted = {
         (f"{table}{part}", name)
@@ -64,7 +64,7 @@ async def damage_in(link: ConnectionPool) -> list[str]:
 
 _FILE_NAME = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
 _RUNNER = 0x526374_6F0001
-"""The lock of who migrates; nothing else takes one."""
+"""Advisory lock of the migrating process; Recto uses no other."""
 _TABLE = """
 CREATE SCHEMA IF NOT EXISTS recto;
 CREATE TABLE IF NOT EXISTS recto.schema_steps(
@@ -80,7 +80,7 @@ _DONE = "SELECT version, step FROM recto.schema_steps"
 
 @dataclass(frozen=True, slots=True, order=True)
 class MigrationStep:
-    """One step of a migration."""
+    """A step of a migration."""
 
     version: int
     step: str
@@ -89,7 +89,7 @@ class MigrationStep:
 
 @cache
 def shipped_steps() -> tuple[MigrationStep, ...]:
-    """The steps that this Recto knows, in order: within a version `pre` before `post`."""
+    """Return the steps of this version of Recto, in order: `pre` before `post` within a version."""
     files = (resources.files(__package__) / "migrations").iterdir()
     found = [
         MigrationStep(int(name[1]), name[2], file.read_text("utf-8"))
@@ -99,21 +99,21 @@ def shipped_steps() -> tuple[MigrationStep, ...]:
     return tuple(sorted(found, key=lambda one: (one.version, one.step != "pre")))
 
 
-def done_in(connection: psycopg.Connection) -> set[tuple[int, str]]:
-    """The steps that were carried out; empty where there is no store yet."""
+def applied_steps(connection: psycopg.Connection) -> set[tuple[int, str]]:
+    """Return the steps that were applied; empty if there is no store yet."""
     row = connection.execute(_IS_THERE).fetchone()
     return set(connection.execute(_DONE).fetchall()) if row and row[0] else set()
 
 
 def upgrade(connection: psycopg.Connection, *, finish: bool = False) -> list[MigrationStep]:
-    """Carries out the steps that are missing and gives them back. `finish`: no older Recto serves any more.
+    """Apply the missing steps and return them. `finish` says that no older version of Recto is running.
 
-    The step that takes away what an older version used waits for `finish`, except in a database that has nothing yet.
+    `post` steps wait for `finish`, except in a new database.
     """
     connection.execute("SELECT pg_advisory_lock(%s)", (_RUNNER,))
     try:
         connection.execute(_TABLE)
-        done = done_in(connection)
+        done = applied_steps(connection)
         is_new = not done
         made = []
         for step in shipped_steps():
@@ -130,10 +130,10 @@ def upgrade(connection: psycopg.Connection, *, finish: bool = False) -> list[Mig
         connection.execute("SELECT pg_advisory_unlock(%s)", (_RUNNER,))
 
 
-def prepared(url: str, location: str, *, create: bool, seconds: float) -> None:
-    """Sees to it that the database has what this Recto needs. Raises `StoreTooNew`, and `StoreUnavailable`."""
+def prepare_schema(url: str, location: str, *, create: bool, seconds: float) -> None:
+    """Create or upgrade the schema if needed. Raises `StoreTooNew` and `StoreUnavailable`."""
     with psycopg.connect(url, autocommit=True, connect_timeout=max(int(seconds), 2)) as connection:
-        done = done_in(connection)
+        done = applied_steps(connection)
         known = {step.version for step in shipped_steps()}
         newest = max((version for version, _ in done), default=0)
         if newest > max(known):
@@ -151,17 +151,17 @@ _CAN_MAKE_GRAPHS = "SELECT to_regprocedure('recto.make_graphs()') IS NOT NULL"
 _MAKE_GRAPHS = "SELECT recto.make_graphs()"
 
 
-def upgraded(url: str, *, finish: bool) -> list[MigrationStep]:
-    """The steps that were missing, and are carried out now."""
+def upgrade_schema(url: str, *, finish: bool) -> list[MigrationStep]:
+    """Connect and apply the missing steps; see `upgrade`."""
     try:
         with psycopg.connect(url, autocommit=True, connect_timeout=_SECONDS) as connection:
             return upgrade(connection, finish=finish)
     except psycopg.Error as error:
-        raise translate(error, named(url), _SECONDS) from error
+        raise translate(error, redact_url(url), _SECONDS) from error
 
 
-def graphs_made(url: str) -> str:
-    """What came of making the graphs of vectors, in words; nothing where they were there already."""
+def create_graphs(url: str) -> str:
+    """Create the tables of vector graphs and describe the outcome; empty if they exist already."""
     try:
         with psycopg.connect(url, autocommit=True, connect_timeout=_SECONDS) as connection:
             if connection.execute(_HAS_GRAPHS).fetchone() == (True,):
@@ -169,11 +169,11 @@ def graphs_made(url: str) -> str:
             [lacking] = connection.execute(_MAKE_GRAPHS).fetchone() or [""]
             return f"no graphs of vectors: {lacking}" if lacking else "graphs of vectors: made"
     except psycopg.Error as error:
-        raise translate(error, named(url), _SECONDS) from error
+        raise translate(error, redact_url(url), _SECONDS) from error
 
 
-def granted(url: str, role: str) -> None:
-    """Gives a role what a gateway needs."""
+def grant_role(url: str, role: str) -> None:
+    """Grant a role the rights a gateway needs."""
     text = (resources.files(__package__) / "grants.sql").read_text("utf-8")
     try:
         with psycopg.connect(url, connect_timeout=_SECONDS) as connection:
@@ -181,4 +181,4 @@ def granted(url: str, role: str) -> None:
             if connection.execute(_CAN_MAKE_GRAPHS).fetchone() == (True,):
                 connection.execute(_MAKE_GRAPHS)  # it gives the same rights on them
     except psycopg.Error as error:
-        raise translate(error, named(url), _SECONDS) from error
+        raise translate(error, redact_url(url), _SECONDS) from error

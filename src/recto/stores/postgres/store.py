@@ -1,8 +1,8 @@
-"""The PostgreSQL store: any number of processes on any number of machines, and one owner of a session at a time.
+"""The PostgreSQL store: any number of processes on any number of machines, one writer per session at a time.
 
-An append moves the head of its session from where the writer saw it, and stores its entries in the same statement:
-whoever comes second finds the head moved and looks again. Who has the turn of a session writes under its epoch; what
-an owner of before still sends is refused.
+An append moves the head of its session from where the writer saw it and inserts its entries in the same statement:
+a second writer finds the head moved and reads again. The holder of a session's lease writes under its epoch; what
+a previous holder still sends is refused.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from psycopg.rows import TupleRow
 
 from recto.errors import AppendConflict, StoreCorrupt, StoreError, TailCut
 from recto.stores.postgres import queries
-from recto.stores.postgres.codec import number, of_bytes, of_numbers
-from recto.stores.postgres.errors import is_lost, named, translate
+from recto.stores.postgres._leases import LEASE, Leases
+from recto.stores.postgres.codec import bigint, bigint_array, bytea_array
+from recto.stores.postgres.errors import is_lost, redact_url, translate
 from recto.stores.postgres.index import PostgresIndex
-from recto.stores.postgres.leases import LEASE, Leases
 from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
-from recto.stores.postgres.queries import SessionStatus, standing_of
-from recto.stores.postgres.schema import prepared
+from recto.stores.postgres.queries import SessionStatus, read_status
+from recto.stores.postgres.schema import prepare_schema
 from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
 from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
 from recto.transcript.session_keys import tenant_of
@@ -36,7 +36,7 @@ _MOST_TIPS = 10_000
 
 
 class PostgresStore:
-    """Transcripts in a database that many gateways may use at once. Made at its first opening."""
+    """Transcripts in a PostgreSQL database that many gateways share. Creates its tables when first opened."""
 
     def __init__(
         self,
@@ -48,19 +48,19 @@ class PostgresStore:
         lease: float = LEASE,
         read_only: bool = False,
     ) -> None:
-        """`read_only` is for a replica: nothing is asked of it before it is read, and nothing is ever written."""
+        """Open the store. `read_only` is for a replica: the schema is not checked and nothing is written."""
         self.url = url
-        self._link = ConnectionPool(url, patience=lock_timeout, connections=connections, read_only=read_only)
+        self._pool = ConnectionPool(url, patience=lock_timeout, connections=connections, read_only=read_only)
         try:
             if not read_only:
-                prepared(url, named(url), create=create, seconds=lock_timeout)
+                prepare_schema(url, redact_url(url), create=create, seconds=lock_timeout)
         except psycopg.Error as error:
-            raise translate(error, named(url), lock_timeout) from error
-        self._turns = Leases(self._link, lease)
+            raise translate(error, redact_url(url), lock_timeout) from error
+        self._leases = Leases(self._pool, lease)
         self._tips: dict[str, Head] = {}
-        """Where sessions ended when this process last wrote to them, those written to last at the end.
+        """Heads of the sessions this process wrote to, most recent last.
 
-        Only a guess of where they end now: the database decides.
+        Only a guess, since other processes write too: the database compares it in the append itself.
         """
         self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -72,44 +72,44 @@ class PostgresStore:
 
     @property
     def location(self) -> str:
-        """Where it is, as a person would write it."""
-        return self._link.location
+        """Where the store is, for messages: a path or a URL without the password."""
+        return self._pool.location
 
     def append(self, session: str, drafts: Sequence[Draft], *, expect: int | None = None) -> list[Entry]:
-        """Stores the drafts after the last entry, all or none; returns when they are durable."""
+        """Append the drafts to the session, atomically. Returns once they are durable."""
         refuse_unstorable(session, drafts)
         if not drafts:
-            return self._link.do(_nothing)
-        return self._link.do(lambda: self._append(session, drafts, expect))
+            return self._pool.run(_no_entries)
+        return self._pool.run(lambda: self._append(session, drafts, expect))
 
     @contextmanager
     def turn(self, session: str, *, patience: float | None = None) -> Iterator[None]:
-        """Nobody else writes to the session until its end; waits while somebody else has it. Raises `TurnTaken`."""
+        """Hold the session's lease: no other process writes to it meanwhile. Waits for it; raises `TurnTaken`."""
         refuse_unstorable(session, ())
-        turn = self._link.do(lambda: self._turns.take(session, patience))
+        turn = self._pool.run(lambda: self._leases.take(session, patience))
         try:
             yield
         finally:
-            with suppress(StoreError):  # it ends by itself soon
-                self._link.do(lambda: self._turns.end(session, turn))
+            with suppress(StoreError):  # it expires soon by itself
+                self._pool.run(lambda: self._leases.end(session, turn))
 
     def head(self, session: str) -> Head:
-        """The end of a session; `EMPTY` where there is none. Who has its turn knows without asking."""
-        if (known := self._turns.head(session)) is not None:
+        """Return the head of a session, empty if there is none. The holder of its lease needs no query."""
+        if (known := self._leases.head(session)) is not None:
             return known
-        found = self._fetched(session, queries.HEAD)
+        found = self._fetch(session, queries.HEAD)
         return Head(found[0][0], bytes(found[0][1])) if found else EMPTY_HEAD
 
     def written(self, session: str) -> int:
-        """The last entry that this process has stored in a session; 0 where it has not, or not for a long time."""
+        """Return the last entry this process appended to a session; 0 if none, or not recently."""
         tip = self._tips.get(session)
         return 0 if tip is None else tip.seq
 
     def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
-        """Entries from `start` up to and including `stop`, in order; nothing is held between two pages."""
+        """Iterate over the entries from `start` to `stop` inclusive; holds no connection between two pages."""
         start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
         while start <= stop:
-            found = self._fetched(session, queries.PAGE, start=number(start), stop=number(stop))
+            found = self._fetch(session, queries.PAGE, start=bigint(start), stop=bigint(stop))
             if not found:
                 return
             start = found[-1][0] + 1
@@ -118,157 +118,159 @@ class PostgresStore:
             del found
 
     def pick(self, session: str, seqs: Collection[int]) -> list[Entry]:
-        """The entries of these numbers that there are, in order; asked for together."""
-        there = of_numbers(seq for seq in set(seqs) if 0 < seq <= MAX_SEQ)
-        return [queries.entry_of(session, row) for row in self._fetched(session, queries.PICKED, seqs=there)]
+        """Return the entries with these numbers, in order, with one query; missing ones are skipped."""
+        there = bigint_array(seq for seq in set(seqs) if 0 < seq <= MAX_SEQ)
+        return [queries.entry_of(session, row) for row in self._fetch(session, queries.PICKED, seqs=there)]
 
     def tail(self, session: str, count: int) -> list[Entry]:
-        """The last entries, oldest first."""
-        found = self._fetched(session, queries.TAIL, count=number(min(max(count, 0), MAX_SEQ)))
+        """Return the last `count` entries, oldest first."""
+        found = self._fetch(session, queries.TAIL, count=bigint(min(max(count, 0), MAX_SEQ)))
         return [queries.entry_of(session, row) for row in reversed(found)]
 
     def get(self, session: str, id: str) -> Entry | None:
-        """The entry with an id."""
-        return self._one(session, queries.BY_ID, "ids", id)
+        """Return the entry with an id, if it exists."""
+        return self._fetch_one(session, queries.BY_ID, "ids", id)
 
     def find(self, session: str, key: str) -> Entry | None:
-        """The entry stored under an idempotency key."""
-        return self._one(session, queries.BY_KEY, "keys", key)
+        """Return the entry stored under an idempotency key, if it exists."""
+        return self._fetch_one(session, queries.BY_KEY, "keys", key)
 
     def sessions(self, after: str = "", limit: int | None = None) -> list[SessionSummary]:
-        """Sessions by key, from the first after `after`."""
-        given = {"after": after, "limit": None if limit is None else max(limit, 0)}
-        found = self._link.do(lambda: self._link.fetched(tenant_of(after) or EVERYBODY, queries.SUMMARIES, given))
+        """List sessions by key, starting after `after`."""
+        parameters = {"after": after, "limit": None if limit is None else max(limit, 0)}
+        found = self._pool.run(
+            lambda: self._pool.fetch_all(tenant_of(after) or EVERYBODY, queries.SUMMARIES, parameters)
+        )
         return [
             SessionSummary(session=session, entries=seq, first_ts=first, last_ts=last)
             for session, seq, first, last in found
         ]
 
     def kept_heads(self) -> Mapping[str, Head]:
-        """The heads kept apart from the transcript."""
-        found = self._link.do(lambda: self._link.fetched(EVERYBODY, queries.KEPT))
+        """Return the heads that are stored separately from the transcript."""
+        found = self._pool.run(lambda: self._pool.fetch_all(EVERYBODY, queries.STORED_HEADS))
         return {session: Head(seq, bytes(digest)) for session, seq, digest in found}
 
     def accept_heads(self) -> None:
-        """Takes the transcript as it stands for true: the heads kept outside are written anew."""
+        """Accept the transcript as it is: rewrite the separately stored heads from it."""
 
         async def accept() -> None:
-            async with self._link.batch(EVERYBODY) as connection:
+            async with self._pool.batch(EVERYBODY) as connection:
                 await connection.execute(queries.ACCEPT)
 
-        self._link.do(lambda: self._link.again(accept))
+        self._pool.run(lambda: self._pool.retry(accept))
 
     def erase(self, session: str, *, expect: int | None = None) -> Head:
-        """Removes a whole session for good, when nobody has its turn; gives back where it ended."""
-        from recto.stores.postgres.erasure import erased  # noqa: PLC0415  # hardly ever
+        """Delete a session permanently once no process holds its lease, and return its last head."""
+        from recto.stores.postgres.erasure import erase_session  # noqa: PLC0415  # hardly ever
 
         self._tips.pop(session, None)
-        return erased(self.url, session, expect=expect, seconds=self._link.patience)
+        return erase_session(self.url, session, expect=expect, seconds=self._pool.patience)
 
     def scrub(self, sessions: Sequence[str]) -> None:
-        """Leaves nothing of erased sessions in the gaps of its tables; the server's own log is the server's."""
-        from recto.stores.postgres.erasure import TRANSCRIPT, written_anew  # noqa: PLC0415
+        """Rewrite the tables, so that no trace of erased sessions is left in them; the server's log is not touched."""
+        from recto.stores.postgres.erasure import TRANSCRIPT, rewrite_tables  # noqa: PLC0415
 
-        written_anew(self.url, TRANSCRIPT, sessions, seconds=self._link.patience)
+        rewrite_tables(self.url, TRANSCRIPT, sessions, seconds=self._pool.patience)
 
     def damage(self) -> list[str]:
-        """Which of its guards are gone, and which heads do not stand at the end of their session."""
-        from recto.stores.postgres.schema import damage_in  # noqa: PLC0415  # only for who looks
+        """Report missing triggers and policies, and heads that are not at the end of their session."""
+        from recto.stores.postgres.schema import find_damage  # noqa: PLC0415  # only for who looks
 
-        return self._link.do(lambda: damage_in(self._link))
+        return self._pool.run(lambda: find_damage(self._pool))
 
     def index(self, *, lock_timeout: float) -> PostgresIndex:
-        """The index of recall beside it."""
+        """Open the recall index in the same database."""
         return PostgresIndex(self.url, lock_timeout=lock_timeout)
 
     def close(self) -> None:
-        """Lets go of its connections; no other call may follow."""
-        self._link.close()
+        """Close all connections. No other call may follow."""
+        self._pool.close()
 
-    def _one(self, session: str, statement: str, what: str, name: str) -> Entry | None:
+    def _fetch_one(self, session: str, statement: str, what: str, name: str) -> Entry | None:
         try:
-            found = self._fetched(session, statement, **{what: of_bytes([name.encode()])})
+            found = self._fetch(session, statement, **{what: bytea_array([name.encode()])})
         except UnicodeEncodeError:
             return None
         return queries.entry_of(session, found[0]) if found else None
 
-    def _fetched(self, session: str, statement: str, **given: object) -> list[TupleRow]:
+    def _fetch(self, session: str, statement: str, **parameters: object) -> list[TupleRow]:
         if not session.isprintable():
-            return []  # nothing is stored under such a name
-        asked = {"session": session, **given}
-        return self._link.do(lambda: self._link.fetched(tenant_of(session), statement, asked))
+            return []  # such a key cannot be stored
+        parameters = {"session": session, **parameters}
+        return self._pool.run(lambda: self._pool.fetch_all(tenant_of(session), statement, parameters))
 
     async def _append(self, session: str, drafts: Sequence[Draft], expect: int | None) -> list[Entry]:
         lock = self._writing.setdefault(session, asyncio.Lock())
         tried: list[list[Entry]] = []
-        async with asyncio.timeout(self._link.patience + 1), lock:
+        async with asyncio.timeout(self._pool.patience + 1), lock:
             guess = self._tips.get(session)
             if guess is not None and (expect is None or expect == guess.seq):
                 tried.append(link_entries(session, guess, drafts))
-                if await self._is_stored(session, tried[-1]):
+                if await self._try_append(session, tried[-1]):
                     return tried[-1]
-            return await self._settled(session, drafts, expect, tried)
+            return await self._append_at_head(session, drafts, expect, tried)
 
-    async def _settled(
+    async def _append_at_head(
         self, session: str, drafts: Sequence[Draft], expect: int | None, tried: list[list[Entry]]
     ) -> list[Entry]:
-        """Looks where the session stands, stores what is new there, and looks again where somebody was faster.
+        """Read the session's status, append what is new, and repeat if another writer was faster.
 
-        What was tried and is there after all was stored, though nobody was left to say so.
+        An attempt whose connection was lost may have been committed: `tried` is compared with what is stored.
         """
         while True:
-            stands = await standing_of(self._link, session, drafts)
+            status = await read_status(self._pool, session, drafts)
             for entries in tried:
-                if stands.by_id.get(entries[-1].id) == (entries[-1].seq, entries[-1].hash):
+                if status.by_id.get(entries[-1].id) == (entries[-1].seq, entries[-1].hash):
                     return [*await self._before(session, drafts, entries), *entries]
-            self._refuse_cut(session, stands)
-            found = already_stored(session, drafts, stands.by_key, stands.head, expect)
+            self._check_stored_head(session, status)
+            found = already_stored(session, drafts, status.by_key, status.head, expect)
             new = drafts[len(found) :]
             if not new:
                 return found
             for draft in new:
-                if draft.id in stands.by_id:
-                    reason = f"id '{draft.id}' is already entry {stands.by_id[draft.id][0]}"
-                    raise AppendConflict(session, expect, stands.head.seq, reason)
-            tried.append(link_entries(session, stands.head, new))
-            if await self._is_stored(session, tried[-1]):
+                if draft.id in status.by_id:
+                    reason = f"id '{draft.id}' is already entry {status.by_id[draft.id][0]}"
+                    raise AppendConflict(session, expect, status.head.seq, reason)
+            tried.append(link_entries(session, status.head, new))
+            if await self._try_append(session, tried[-1]):
                 return [*found, *tried[-1]]
-            await self._turns.refuse_lost(session)
-            await asyncio.sleep(_PAUSE if stands.is_taken else 0)
+            await self._leases.refuse_lost(session)
+            await asyncio.sleep(_PAUSE if status.is_leased else 0)
 
     async def _before(self, session: str, drafts: Sequence[Draft], entries: Sequence[Entry]) -> list[Entry]:
-        """The drafts of a batch that were stored already before the rest of it, as they were stored."""
+        """Return the drafts at the start of a batch that were stored before, as stored."""
         old = drafts[: len(drafts) - len(entries)]
-        stands = await standing_of(self._link, session, old) if old else None
-        return [stands.by_key[draft.key or ""] for draft in old] if stands else []
+        status = await read_status(self._pool, session, old) if old else None
+        return [status.by_key[draft.key or ""] for draft in old] if status else []
 
-    async def _is_stored(self, session: str, entries: list[Entry]) -> bool:
-        """Whether these entries stand at the end now; no, also where nobody can tell any more: then it is looked up."""
+    async def _try_append(self, session: str, entries: list[Entry]) -> bool:
+        """Append entries. False if another writer was faster or the outcome is unknown: the caller then looks."""
 
         end = Head(entries[-1].seq, entries[-1].hash)
 
         async def attempt() -> bool:
             tenant = tenant_of(session)
-            turn = self._turns.writing(session)
+            turn = self._leases.writing(session)
             try:
-                async with self._link.batch(tenant) as connection:
+                async with self._pool.batch(tenant) as connection:
                     if entries[0].seq == 1:
                         await connection.execute(queries.OPEN, {"session": session, "tenant": tenant})
-                    given = queries.appended(session, entries, None if turn is None else turn.epoch)
-                    done = await connection.execute(queries.APPEND, given)
+                    parameters = queries.append_parameters(session, entries, None if turn is None else turn.epoch)
+                    done = await connection.execute(queries.APPEND, parameters)
                 if done.rowcount != len(entries):
                     return False
                 if turn is not None:
                     turn.head = end
                 return True
             except errors.UniqueViolation:
-                return False  # an id or a key is taken: it is looked up which
+                return False  # an id or key is taken; the caller finds out which
             except psycopg.Error as error:
                 if is_lost(error):
                     return False
                 raise
 
-        stored = await self._link.again(attempt)
+        stored = await self._pool.retry(attempt)
         if stored:
             self._tips.pop(session, None)
             self._tips[session] = end
@@ -276,16 +278,16 @@ class PostgresStore:
                 del self._tips[next(iter(self._tips))]
         return stored
 
-    def _refuse_cut(self, session: str, stands: SessionStatus) -> None:
-        kept = stands.kept
-        if kept is None:
+    def _check_stored_head(self, session: str, status: SessionStatus) -> None:
+        stored = status.kept
+        if stored is None:
             return
-        if kept.seq > stands.head.seq:
-            raise TailCut(session, kept.seq, stands.head.seq)
-        if stands.hash_there != kept.hash:
-            detail = f"session '{session}' was written anew: entry {kept.seq} is not the one acknowledged"
+        if stored.seq > status.head.seq:
+            raise TailCut(session, stored.seq, status.head.seq)
+        if status.stored_hash != stored.hash:
+            detail = f"session '{session}' was written anew: entry {stored.seq} is not the one acknowledged"
             raise StoreCorrupt(self.location, detail)
 
 
-async def _nothing() -> list[Entry]:
+async def _no_entries() -> list[Entry]:
     return []

@@ -1,6 +1,6 @@
-"""One way to open the file: the same settings on every connection, and no right to do more than append.
+"""Opens connections: the same settings on each, and an authorizer that permits nothing but reading and appending.
 
-It knows SQLite's switches, not what is in the tables.
+Knows SQLite's settings, not the content of the tables.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ _GROWING = frozenset({"entries", "sessions"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqliteOptions:
-    """What only tests change."""
+    """Options of a connection. Only tests change them."""
 
     vfs: str | None = None
-    """The name of a registered VFS; SQLite's own where there is none."""
+    """Name of a registered VFS; the default is SQLite's own."""
     synchronous: Literal["FULL", "NORMAL", "OFF"] = "FULL"
-    """Anything but FULL loses acknowledged entries when the power fails."""
+    """Any other value than FULL may lose acknowledged entries at a power failure."""
     exclusive: bool = False
     """Appends only, through one connection: for a VFS without shared memory."""
     page_bytes: int = 4096
     """Of a new file."""
     cache_kib: int = 2000
-    """What each connection keeps of the file in memory."""
+    """Page cache of each connection."""
     migrations: tuple[Migration, ...] = ()
     """Come after the shipped ones."""
 
@@ -69,7 +69,7 @@ class SqliteOptions:
 
 
 def connect(path: Path, mode: Mode, options: SqliteOptions, busy_seconds: float) -> apsw.Connection:
-    """An open connection. `guard` is still to be called on it, unless it is to upgrade the file."""
+    """Open a connection. The caller must `guard` it unless it upgrades the file."""
     refuse_affected_sqlite(path, apsw.sqlite_lib_version())
     name = f"file:{quote(str(path))}?immutable=1" if mode == "immutable" else str(path)
     if mode == "create" and options.vfs is None:
@@ -87,22 +87,22 @@ def connect(path: Path, mode: Mode, options: SqliteOptions, busy_seconds: float)
 
 
 def _make_private(path: Path) -> None:
-    """A new file is its owner's alone; what SQLite makes beside it gets the same rights.
+    """Create a file that only its owner can read; SQLite gives its side files the same mode.
 
-    Only a file that is not there yet is opened here: closing one that SQLite has open would drop its locks.
+    Only a new file is opened here: closing one that SQLite has open would drop its POSIX locks.
     """
     with suppress(OSError):  # SQLite itself says why it cannot be made
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def guard(connection: apsw.Connection) -> apsw.Connection:
-    """From here on the connection can read and append, nothing else."""
+    """Restrict a connection to reading and appending."""
     connection.authorizer = _authorize
     return connection
 
 
 def refuse_affected_sqlite(path: Path, version: str) -> None:
-    """Raises where the library has the WAL-reset bug."""
+    """Raise if the SQLite library has the WAL-reset bug."""
     if tuple(map(int, version.split("."))) < OLDEST_SQLITE:
         raise StoreUnavailable(
             str(path),
@@ -142,7 +142,7 @@ MAX_READERS = 8
 
 
 class Readers:
-    """At most `MAX_READERS` connections, opened when needed and kept."""
+    """A pool of at most `MAX_READERS` connections, opened when needed."""
 
     def __init__(self, path: Path, options: SqliteOptions, busy_seconds: float, *, read_only: bool) -> None:
         self._path = path
@@ -154,11 +154,11 @@ class Readers:
         self._gate = threading.Lock()
         self._is_closed = False
         self._age = 0
-        """How often the file was replaced."""
+        """Incremented when the file is replaced."""
 
     @contextmanager
-    def lent(self) -> Iterator[apsw.Connection]:
-        """A connection for the length of one query."""
+    def borrow(self) -> Iterator[apsw.Connection]:
+        """Borrow a connection for one query."""
         with self._free:
             age = self._age
             connection, is_kept = self._take()
@@ -174,11 +174,11 @@ class Readers:
             connection.close()
 
     def renew(self) -> None:
-        """The file was replaced by another: no connection made before is lent again."""
+        """Drop all connections after the file was replaced by another."""
         self._let_go(is_closed=False)
 
     def close(self) -> None:
-        """Closes what is idle now, and what is lent when it comes back."""
+        """Close idle connections now, and borrowed ones when they are returned."""
         self._let_go(is_closed=True)
 
     def _let_go(self, *, is_closed: bool) -> None:
@@ -202,9 +202,9 @@ class Readers:
         for mode in self._modes:
             with suppress(apsw.CantOpenError, apsw.ReadOnlyError):
                 return guard(connect(self._path, mode, self._options, self._busy_seconds)), True
-        # In a folder nobody may write to SQLite cannot make the files it shares with writers. Where there is no log of
-        # a writer the file alone is the whole truth; such a connection is not kept, for a writer may come.
+        # In a read-only folder SQLite cannot create the files it shares with writers. Without a log of a writer the
+        # file alone is complete; such a connection is not pooled, because a writer may appear.
         log = self._path.with_name(self._path.name + "-wal")
         if log.exists() and log.stat().st_size:
-            connect(self._path, self._modes[-1], self._options, self._busy_seconds)  # raises what stands in the way
+            connect(self._path, self._modes[-1], self._options, self._busy_seconds)  # raises the actual error
         return guard(connect(self._path, "immutable", self._options, self._busy_seconds)), False

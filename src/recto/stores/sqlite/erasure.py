@@ -1,4 +1,4 @@
-"""Removes whole sessions from the file, on purpose. The only place that goes past the file's guards.
+"""Erases sessions from the file. The only code that bypasses the append-only triggers.
 
 It knows the file, its lock and its heads. That an erasure is written down first, and what else goes with it, is not
 known here.
@@ -22,7 +22,7 @@ from recto.transcript.entries import MAX_SEQ, Head
 from recto.transcript.hash_chain import EMPTY_HEAD
 
 _LIFTED = ("entries_stay", "sessions_keep")
-"""The triggers that stand in the way."""
+"""The append-only triggers."""
 _TRIGGER = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?"
 _DELETE = "DELETE FROM entries WHERE pos BETWEEN ? AND ?"
 _RENAME = "UPDATE sessions SET session = ? WHERE session_no = ?"
@@ -30,7 +30,7 @@ _RENAME = "UPDATE sessions SET session = ? WHERE session_no = ?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqliteEraser:
-    """One file, and what lies beside it."""
+    """Erases sessions from one file and its side files."""
 
     path: Path
     lock: Path
@@ -39,10 +39,10 @@ class SqliteEraser:
     patience: float
 
     def erase(self, session: str, expect: int | None) -> Head:
-        """Removes a session and its head outside, also where an erasure was cut off between the two."""
+        """Delete a session and its record in the heads file; completes an erasure that was interrupted between them."""
         heads = HeadsFile(self.heads)
         try:
-            with self._alone() as connection:
+            with self._transact_one() as connection:
                 number, head = _removed(connection, session, expect)
                 heads.create(late=True)
                 if number is None:
@@ -55,13 +55,13 @@ class SqliteEraser:
             heads.close()
 
     def scrub(self) -> None:
-        """Writes the file anew without its gaps, and empties the log."""
-        with self._alone() as connection:
-            write_anew(connection)
+        """Rewrite the file without unused space, and truncate the log."""
+        with self._transact_one() as connection:
+            rewrite_file(connection)
 
     @contextmanager
-    def _alone(self) -> Iterator[apsw.Connection]:
-        """A connection that may do everything, while no process of Recto writes."""
+    def _transact_one(self) -> Iterator[apsw.Connection]:
+        """Open an unrestricted connection while no process of Recto writes."""
         lock = SideLock(self.lock)
         try:
             with lock.held(self.patience):
@@ -74,14 +74,14 @@ class SqliteEraser:
             lock.close()
 
 
-def write_anew(connection: apsw.Connection) -> None:
-    """Leaves no gaps in a file, and nothing in its log: what was removed is nowhere any more."""
+def rewrite_file(connection: apsw.Connection) -> None:
+    """Rewrite a file and truncate its log, so that no trace of deleted rows remains."""
     connection.execute("VACUUM")
     connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
 def _removed(connection: apsw.Connection, session: str, expect: int | None) -> tuple[int | None, Head]:
-    """The number that the session had, and its end. The guards are lifted and set again in one transaction."""
+    """Delete a session and return its number and head. The triggers are dropped and restored in one transaction."""
     connection.execute("PRAGMA secure_delete=ON")
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -1,4 +1,4 @@
-"""What goes wrong in SQLite and in the file system, in Recto's words. Translated here and nowhere else."""
+"""Translates errors of SQLite and the file system to Recto's errors, here and nowhere else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNSYNCED = {apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC}
 
 
 def translate(error: apsw.Error | OSError | UnicodeDecodeError, path: Path, waited: float) -> StoreError:
-    """The error a caller can act on. `waited` is how long a lock was waited for."""
+    """Return the Recto error for an error of SQLite or the file system. `waited`: time spent waiting for a lock."""
     match error:
         case apsw.FullError():
             return StoreFull(str(path))
@@ -44,7 +44,7 @@ def translate(error: apsw.Error | OSError | UnicodeDecodeError, path: Path, wait
 
 @contextmanager
 def translating(path: Path, waited: float) -> Iterator[None]:
-    """Lets only Recto's own errors out."""
+    """Translate errors raised in this block to Recto's errors."""
     try:
         yield
     except (apsw.Error, OSError, UnicodeDecodeError) as error:
@@ -52,7 +52,7 @@ def translating(path: Path, waited: float) -> Iterator[None]:
 
 
 def is_unsynced(error: BaseException) -> bool:
-    """Whether the disk did not confirm a write: what was in flight may be there or not."""
+    """Whether an fsync failed: the pending write may be on disk or not."""
     return isinstance(error, apsw.IOError) and _detail(error) in _UNSYNCED
 
 

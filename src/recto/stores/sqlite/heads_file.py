@@ -1,13 +1,13 @@
-"""The end of every session, kept outside the database so that a cut or rewritten history is seen.
+"""The heads file: the head of every session, stored outside the database to detect truncated or rewritten history.
 
 One record of 256 bytes for each session, at its number:
 
     slot a   crc32 | seq | first 8 bytes of SHA-256(session key) | hash of the last entry      64 bytes
-    slot b   the same; the slot with the lower seq is written next, so one of them is always whole
+    slot b   the same; the slot with the lower seq is written next, so one of them is always intact
     name     crc32 | length | the session key, cut where it is longer than fits               128 bytes
 
-A slot is written after the commit it speaks of and is not waited for: after a crash it may lag behind the database, it
-is never ahead. The first record is the header. Its count of rewrites lets other processes forget what they remember.
+A slot is written after its commit and without fsync: after a crash it may lag behind the database, but it
+is never ahead. The first record is the header. Its count of rewrites tells other processes to drop their caches.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ _NO_MARK = bytes(8)
 
 @dataclass(frozen=True, slots=True)
 class StoredHead:
-    """What is kept of one session."""
+    """The record of one session."""
 
     number: int
     name: str | None
-    """The session's key; None where it was too long to keep whole."""
+    """The session key; None if it was too long for the record."""
     start: str
-    """As much of the key as there was room for."""
+    """Start of the session key, as much as fits."""
     mark: bytes
-    """Tells the key apart even where the name is cut."""
+    """Hash prefix that identifies the key even if the name is cut."""
     head: Head
     slot: int
-    """Which slot it came from; the other is written next."""
+    """Slot of this head; the other one is written next."""
 
     def is_of(self, session: str) -> bool:
-        """Whether this record speaks of that session."""
+        """Whether this record belongs to a session."""
         return self.mark == mark_of(session)
 
 
 @dataclass(frozen=True, slots=True)
 class HeadsRead:
-    """The whole file, read."""
+    """The parsed file."""
 
     kept: tuple[StoredHead, ...]
     problems: tuple[str, ...]
@@ -63,12 +63,12 @@ class HeadsRead:
 
 @lru_cache(maxsize=1024)
 def mark_of(session: str) -> bytes:
-    """What a slot keeps of a session's key."""
+    """Return the hash prefix of a session key that slots store."""
     return hashlib.sha256(session.encode()).digest()[:8]
 
 
 def read_heads(path: Path) -> HeadsRead:
-    """Everything that is kept, and what is wrong with it."""
+    """Read all records, and report damage."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -91,17 +91,17 @@ def read_heads(path: Path) -> HeadsRead:
 
 
 class HeadsFile:
-    """The file, open for writing. Used under the lock between processes only."""
+    """The heads file, opened for writing. Use it only while holding the lock between processes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
         self._rewrites = -1
         self._marks = bytearray()
-        """The mark of each number from 1 on, one behind the other: there may be millions, and a table is far larger."""
+        """Marks of all session numbers from 1 on, concatenated: of millions, a dictionary would be far larger."""
 
     def create(self, *, late: bool) -> None:
-        """Makes the file where it is missing. `late` says that there were entries before it."""
+        """Create the file if it is missing. `late` records that there were entries before it."""
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileExistsError:
@@ -113,12 +113,12 @@ class HeadsFile:
             os.close(file)
 
     def kept(self, number: int) -> StoredHead | None:
-        """What is kept under a session's number."""
+        """Read the record of a session number."""
         record = os.pread(self._opened(), RECORD, number * RECORD)
         return _read_record(number, record.ljust(RECORD, b"\0")) if record.strip(b"\0") else None
 
     def keep(self, number: int, session: str, head: Head, newest: int | None) -> int:
-        """Writes the new head beside the newest that is kept, which stands in that slot; returns its own slot."""
+        """Write a head to the slot that does not contain the newest one, and return that slot."""
         slot = _slot(session, head)
         if newest is None:
             os.pwrite(self._opened(), slot.ljust(2 * _SLOT.size, b"\0") + _name(session), number * RECORD)
@@ -127,15 +127,15 @@ class HeadsFile:
         return 1 - newest
 
     def drop(self, number: int) -> None:
-        """Keeps nothing of a session any more; other processes forget what they remember."""
+        """Delete a record and tell other processes to drop their caches."""
         magic, rewrites, late = self._header()
         os.pwrite(self._opened(), bytes(RECORD), number * RECORD)
         os.pwrite(self._opened(), _HEADER.pack(magic, rewrites + 1, late), 0)
         os.fsync(self._opened())
 
     def number_of(self, session: str) -> int | None:
-        """The number a session has had, whether or not the database still knows it."""
-        self._look_for_new()
+        """Return the number of a session, even if the database no longer has it."""
+        self._refresh_marks()
         mark = mark_of(session)
         at = self._marks.rfind(mark)
         while at >= 0 and at % len(mark):  # found across two others
@@ -143,11 +143,11 @@ class HeadsFile:
         return at // len(mark) + 1 if at >= 0 else None
 
     def last_number(self) -> int:
-        """The highest number a session has had."""
+        """Return the highest session number."""
         return max(os.fstat(self._opened()).st_size - 1, 0) // RECORD
 
     def rewrite(self, heads: Iterable[tuple[int, str, Head]]) -> None:
-        """Replaces all that is kept, in place: other processes have the file open."""
+        """Replace all records, in place, because other processes have the file open."""
         file = self._opened()
         rewrites = self._header()[1] + 1
         content = bytearray(_HEADER.pack(_MAGIC, rewrites, 0).ljust(RECORD, b"\0"))
@@ -160,7 +160,7 @@ class HeadsFile:
         os.fsync(file)
 
     def close(self) -> None:
-        """Waits until the disk has it all, and gives the file back."""
+        """Sync and close the file."""
         if self._file is not None:
             try:
                 os.fsync(self._file)
@@ -177,7 +177,7 @@ class HeadsFile:
         magic, rewrites, late = _HEADER.unpack(os.pread(self._opened(), _HEADER.size, 0).ljust(_HEADER.size, b"\0"))
         return magic, rewrites, late
 
-    def _look_for_new(self) -> None:
+    def _refresh_marks(self) -> None:
         rewrites = self._header()[1]
         if rewrites != self._rewrites:
             self._rewrites, self._marks = rewrites, bytearray()
@@ -198,7 +198,7 @@ def _name(session: str) -> bytes:
 
 
 def _read_record(number: int, record: bytes) -> StoredHead | None:
-    """The newer whole slot, with the name."""
+    """Parse a record: the newer intact slot and the name."""
     best: tuple[int, bytes, bytes, int] | None = None
     for place in (0, 1):
         slot = record[place * _SLOT.size : (place + 1) * _SLOT.size]
@@ -215,7 +215,7 @@ def _read_record(number: int, record: bytes) -> StoredHead | None:
 
 
 def _is_whole(record: bytes) -> bool:
-    """Whether nothing in the record was changed; a slot that was never written is whole."""
+    """Whether all checksums of a record are right; a slot that was never written is intact."""
     slots = [record[place * _SLOT.size : (place + 1) * _SLOT.size] for place in (0, 1)]
     name = record[2 * _SLOT.size :]
     length = int.from_bytes(name[4:6], "big")

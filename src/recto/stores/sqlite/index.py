@@ -1,7 +1,7 @@
-"""The index of recall in one SQLite file beside the transcript. Many threads and processes may use it at once.
+"""The recall index in one SQLite file next to the transcript. Many threads and processes may use it at once.
 
-It knows files, locks and transactions, not what the rows mean. Nothing is opened before it is needed, so that a
-damaged file can be set aside by the same object that met it.
+Rows are opaque bytes here. Nothing is opened before it is needed, so that a
+damaged file can be set aside by the object that detected the damage.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from recto.errors import (
     StoreLocked,
 )
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSize, LaneSnapshot, SealedRow
-from recto.stores.errors import of_an_index
-from recto.stores.sqlite import index_queries
+from recto.stores._index_errors import to_index_error
+from recto.stores.sqlite import _index_queries
 from recto.stores.sqlite.connection import Readers, SqliteOptions, connect
-from recto.stores.sqlite.erasure import write_anew
+from recto.stores.sqlite.erasure import rewrite_file
 from recto.stores.sqlite.errors import translate
 from recto.stores.sqlite.lock import SideLock
 from recto.stores.sqlite.schema import FileVersion, Migration, expected_objects, objects_of, upgrade, version_of
 from recto.transcript.entries import session_key
 
 APPLICATION_ID = int.from_bytes(b"RctR", "big")
-"""Tells an index from a transcript."""
+"""Distinguishes an index file from a transcript."""
 SCHEMA = 1
 OPTIONS = SqliteOptions(synchronous="NORMAL", page_bytes=16384, cache_kib=8192)
-"""What is here can be made anew, so a commit need not wait for the disk. Rows of up to 4,000 bytes stay whole in such
-pages, and a question reads few of them."""
+"""The index can be rebuilt, so a commit need not wait for the disk. Rows of up to 4,000 bytes fit in such
+pages without overflow, and a query reads few of them."""
 _LOG_PAGES = 1000
-"""So long the log becomes before it is brought over: 16 MB, a few sealings."""
+"""Pages of the log before a checkpoint: 16 MB, a few seals."""
 
 
 class SqliteIndex:
-    """What recall searches, in one file. Made when it is first asked for anything."""
+    """The recall index in one SQLite file. Created when first used."""
 
     def __init__(
         self, path: str | os.PathLike[str], *, lock_timeout: float = 30.0, options: SqliteOptions | None = None
@@ -64,13 +64,13 @@ class SqliteIndex:
         self._readers = Readers(self._path, self._options, lock_timeout, read_only=False)
         self._opening = threading.Lock()
         self._turn = threading.Lock()
-        """Held by the one thread that writes."""
+        """Held by the thread that writes."""
         self._file: tuple[int, int] | None = None
-        """Which file was found to be an index; another one in its place is looked at anew."""
+        """Identity of the file that was verified; another file in its place is verified again."""
         self._writer: apsw.Connection | None = None
         self._written_file: tuple[int, int] | None = None
         self._is_closed = False
-        self._seen: WeakKeyDictionary[apsw.Connection, index_queries.FreshRowCache] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[apsw.Connection, _index_queries.FreshRowCache] = WeakKeyDictionary()
 
     def __enter__(self) -> Self:
         return self
@@ -80,78 +80,78 @@ class SqliteIndex:
 
     @property
     def location(self) -> str:
-        """Where it is, as a person would write it."""
+        """Where the store is, for messages: a path or a URL without the password."""
         return self._location
 
     def covered(self, session: str, lane: str) -> list[CoveredRange]:
-        """Which entries the lane has taken in, as ranges in order; neighbours are joined."""
+        """Return the entries the lane has indexed, as sorted ranges; adjacent ranges are joined."""
         with self._reading() as connection:
-            known = index_queries.shelf_of(connection, session, lane)
-            return index_queries.covered(connection, known[0]) if known else []
+            known = _index_queries.shelf_of(connection, session, lane)
+            return _index_queries.covered(connection, known[0]) if known else []
 
     def put(self, session: str, lane: str, rows: Sequence[IndexRow], covers: CoveredRange) -> None:
-        """Adds fresh rows and what they cover, all or none; returns when both are confirmed."""
+        """Add fresh rows and mark `covers` as indexed, atomically. Returns once both are durable."""
         session_key(session)
         with self._writing() as connection:
-            index_queries.put(connection, session, lane, rows, covers)
+            _index_queries.put(connection, session, lane, rows, covers)
 
     def snapshot(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
-        """The fresh rows and the sealed rows of these parts, as they are at one moment."""
+        """Read the fresh rows and the sealed rows of these parts, consistently."""
         with self._reading() as connection:
-            return index_queries.snapshot(connection, self._seen_by(connection), session, lane, parts)
+            return _index_queries.snapshot(connection, self._seen_by(connection), session, lane, parts)
 
     def seal(
         self,
         session: str,
         lane: str,
-        taken: Sequence[int],
+        seqs: Sequence[int],
         rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
     ) -> bool:
-        """Puts sealed rows in the place of fresh and of sealed ones, all or none."""
+        """Replace fresh and sealed rows by new sealed rows, atomically; False if another writer was faster."""
         with self._writing() as connection:
-            known = index_queries.shelf_of(connection, session, lane)
-            return known is not None and index_queries.seal(connection, known[0], taken, rows, merged)
+            known = _index_queries.shelf_of(connection, session, lane)
+            return known is not None and _index_queries.seal(connection, known[0], seqs, rows, merged)
 
     def sessions(self, prefix: str = "") -> list[str]:
-        """The sessions it holds anything of, by key, whose key begins so."""
+        """Return the keys of all sessions with rows whose key starts with `prefix`."""
         with self._reading() as connection:
-            return index_queries.sessions(connection, prefix)
+            return _index_queries.sessions(connection, prefix)
 
     def forget(self, session: str, lane: str | None = None) -> None:
-        """Lets go of a session, or of one of its lanes, to be made anew."""
+        """Delete a session, or one of its lanes, so that it is indexed again."""
         with self._writing() as connection:
-            index_queries.forget(connection, session, lane)
+            _index_queries.forget(connection, session, lane)
 
     def scrub(self, sessions: Sequence[str]) -> None:
-        """Leaves nothing of forgotten sessions in the gaps of the file, and no damaged file of before beside it."""
+        """Overwrite what deleted sessions left in the file, and delete damaged files that were set aside."""
         self._refuse_use()
         with self._translating(), self._turned(), self._locked():
             for left in self._path.parent.glob(f"{glob.escape(self._path.name)}-damaged-*"):
                 left.unlink()
-            write_anew(self._connected())
+            rewrite_file(self._connect())
 
     def lanes(self) -> list[LaneSize]:
-        """What there is, for people: every lane with how much it holds."""
+        """Return the size of every lane, for display."""
         with self._reading() as connection:
-            return index_queries.lanes(connection)
+            return _index_queries.lanes(connection)
 
     def damage(self) -> list[str]:
-        """What SQLite finds wrong, what is not as it was made, and rows that nothing accounts for."""
+        """Report what SQLite finds damaged, changed schema objects, and rows outside the covered ranges."""
         try:
             with self._reading() as connection:
                 problems = [f"SQLite: {line}" for (line,) in connection.execute("PRAGMA integrity_check(20)")]
                 problems = [problem for problem in problems if problem != "SQLite: ok"]
                 if objects_of(connection) != expected_objects(_schema()):
                     problems.append("a table was changed, added or is missing")
-                elif count := index_queries.uncovered(connection):
+                elif count := _index_queries.uncovered(connection):
                     problems.append(f"{count:,} rows belong to entries that are not covered")
                 return problems
         except IndexCorrupt as error:
             return [f"SQLite: {error.detail}"]
 
     def reset(self) -> None:
-        """Sets the file aside, with its log, under a name that says so, and begins an empty one in its place."""
+        """Rename the file and its log, and create an empty file in its place."""
         self._refuse_use()
         with self._translating(), self._turned():
             with self._lock.held(self._lock_timeout):
@@ -161,9 +161,9 @@ class SqliteIndex:
             self._ready()
 
     def close(self) -> None:
-        """Finishes what was begun; no other call may follow."""
+        """Finish pending work and close. No other call may follow."""
         if os.getpid() != self._process:
-            return  # the parent's files; closing them here would let go of what it holds
+            return  # these files belong to the parent process; closing them here would drop its locks
         with self._turn:
             self._is_closed = True
             self._disconnect()
@@ -172,25 +172,25 @@ class SqliteIndex:
 
     @contextmanager
     def _reading(self) -> Iterator[apsw.Connection]:
-        """A connection in a transaction: all that is read is of one moment."""
+        """Borrow a connection in a transaction, for a consistent read."""
         self._refuse_use()
         with self._translating():
             self._ready()
-            with self._readers.lent() as connection:
+            with self._readers.borrow() as connection:
                 connection.execute("BEGIN")
                 yield connection
                 connection.execute("COMMIT")
 
-    def _seen_by(self, connection: apsw.Connection) -> index_queries.FreshRowCache:
+    def _seen_by(self, connection: apsw.Connection) -> _index_queries.FreshRowCache:
         with self._opening:
-            return self._seen.setdefault(connection, index_queries.FreshRowCache())
+            return self._seen.setdefault(connection, _index_queries.FreshRowCache())
 
     @contextmanager
     def _writing(self) -> Iterator[apsw.Connection]:
-        """The one writing connection, in a transaction that is committed at the end."""
+        """Use the writing connection in a transaction that is committed at the end."""
         self._refuse_use()
         with self._translating(), self._turned(), self._locked():
-            connection = self._connected()
+            connection = self._connect()
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
@@ -201,7 +201,7 @@ class SqliteIndex:
 
     @contextmanager
     def _turned(self) -> Iterator[None]:
-        """Threads take turns."""
+        """Serialize the writing threads of this process."""
         if not self._turn.acquire(timeout=self._lock_timeout):
             raise StoreLocked(self._location, self._lock_timeout)
         try:
@@ -212,7 +212,7 @@ class SqliteIndex:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """So do processes. The file does not change its place while the lock is held."""
+        """Serialize writing processes. The file is not replaced while the lock is held."""
         deadline = time.monotonic() + self._lock_timeout
         while True:
             self._ready()
@@ -221,7 +221,7 @@ class SqliteIndex:
                     yield
                     return
 
-    def _connected(self) -> apsw.Connection:
+    def _connect(self) -> apsw.Connection:
         if self._writer is not None and self._written_file != self._file:
             self._disconnect()
         if self._writer is None:
@@ -231,17 +231,17 @@ class SqliteIndex:
         return self._writer
 
     def _disconnect(self, error: BaseException | None = None) -> None:
-        """After a fault, or where the file was replaced, the connection is not used again."""
+        """Close the writing connection. It is not used again after an error or when the file was replaced."""
         connection, self._writer = self._writer, None
         if connection is None:
             return
         with suppress(apsw.Error):
             if error is not None:
-                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # would need the room that is missing
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # would need the missing disk space
             connection.close()
 
     def _ready(self) -> None:
-        """Sees to it that the file in this place is an index, and that it is the one that is read."""
+        """Ensure that the file is an index, and that the open connections belong to it."""
         if self._is_current():
             return
         with self._opening:
@@ -275,10 +275,10 @@ class SqliteIndex:
             lock.close()
 
     def _version(self) -> FileVersion:
-        """Looks without touching."""
+        """Read the version without writing."""
         readers = Readers(self._path, self._options, self._lock_timeout, read_only=True)
         try:
-            with readers.lent() as connection:
+            with readers.borrow() as connection:
                 return version_of(connection)
         finally:
             readers.close()
@@ -292,18 +292,18 @@ class SqliteIndex:
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
-        """Lets only errors of an index out."""
+        """Translate errors of the store to errors of an index."""
         try:
             yield
         except IndexFailed:
             raise
         except StoreError as error:
-            raise of_an_index(error, self._location, self._lock_timeout) from error
+            raise to_index_error(error, self._location, self._lock_timeout) from error
         except UnicodeEncodeError as error:
             raise IndexUnavailable(self._location, "a key with a lone surrogate cannot be looked up") from error
         except (apsw.Error, OSError, UnicodeDecodeError) as error:
-            told = translate(error, self._path, self._lock_timeout)
-            raise of_an_index(told, self._location, self._lock_timeout) from error
+            store_error = translate(error, self._path, self._lock_timeout)
+            raise to_index_error(store_error, self._location, self._lock_timeout) from error
 
 
 @cache
@@ -313,14 +313,14 @@ def _schema() -> tuple[Migration, ...]:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116  # asked before every call, and Path is slow
+        found = os.stat(path)  # noqa: PTH116  # called before every operation, and Path is slow
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
 
 
 def _set_aside(path: Path) -> None:
-    """The log goes first: a log that is left alone beside a new file would be read into it."""
+    """Rename the log first: SQLite would apply a leftover log to the new file."""
     number = 1
     while (aside := path.with_name(f"{path.name}-damaged-{number}")).exists():
         number += 1

@@ -1,4 +1,4 @@
-"""The lock between processes: a side file, because SQLite's own lock is polled and lets a busy writer starve others."""
+"""The lock between processes: a side file, because SQLite's own is polled and a busy writer would starve others."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ except ImportError:  # no such lock on this system: SQLite's own has to do
     LOCK_EX = LOCK_NB = LOCK_UN = 0  # type: ignore[misc]
 
     def flock(fd: int, operation: int, /) -> None:  # type: ignore[misc]
-        """Lets everybody in."""
+        """Do nothing."""
 
 
 _POLL_SECONDS = 0.01
 
 
 class SideLock:
-    """Held by one writer at a time, over all processes. Not for two threads at once."""
+    """A lock held by one writer at a time, over all processes. Not for use by two threads at once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -29,7 +29,7 @@ class SideLock:
 
     @contextmanager
     def held(self, seconds: float | None = None) -> Iterator[None]:
-        """Waits in line for it, or tries for so many seconds and raises `TimeoutError`."""
+        """Acquire the lock: wait in line, or with a timeout poll and raise `TimeoutError`."""
         if self._file is None:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if seconds is None:
@@ -42,7 +42,7 @@ class SideLock:
             flock(self._file, LOCK_UN)
 
     def close(self) -> None:
-        """Gives the file back."""
+        """Close the lock file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

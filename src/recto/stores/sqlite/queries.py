@@ -1,4 +1,4 @@
-"""The statements, and the way from a row to an entry and back. Their text never varies, so that SQLite keeps them."""
+"""SQL statements, and the mapping between rows and entries. Their text never varies, so that SQLite caches them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recto.transcript.hash_chain import EMPTY_HEAD
 
 PAGE_ENTRIES = 500
 PAGE_BYTES = 8 * 2**20
-"""A page ends where it has either; so 100 MB messages are read one at a time."""
+"""Limits of a page; so messages of 100 MB are read one at a time."""
 
 _LARGE = 2**20
 _COLUMNS = "pos, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev, hash, content"
@@ -61,25 +61,25 @@ _TYPES_WITHOUT_KEY = [*_TYPES[:9], type(None), *_TYPES[10:]]
 
 
 def number_of(connection: apsw.Connection, session: str) -> int | None:
-    """The number a session has in this file."""
+    """Return the number of a session in this file."""
     number: int | None = connection.execute(_NUMBER, (session,)).get
     return number
 
 
 def last_number(connection: apsw.Connection) -> int:
-    """The highest number in use."""
+    """Return the highest session number in use."""
     number: int | None = connection.execute(_LAST_NUMBER).get
     return number or 0
 
 
 def name_of(connection: apsw.Connection, number: int) -> str | None:
-    """The session with a number."""
+    """Return the key of a session number."""
     name: str | None = connection.execute(_NAME, (number,)).get
     return name
 
 
 def head_of(connection: apsw.Connection, number: int) -> Head:
-    """The end of a session."""
+    """Return the head of a session."""
     row = connection.execute(_HEAD, _range(number, 0, MAX_SEQ)).fetchone()
     if row and type(row[1]) is not bytes:
         raise apsw.CorruptError(f"the hash of entry {row[0] & MAX_SEQ} is of a wrong type")
@@ -87,13 +87,13 @@ def head_of(connection: apsw.Connection, number: int) -> Head:
 
 
 def hash_at(connection: apsw.Connection, number: int, seq: int) -> bytes | None:
-    """The hash of one entry."""
+    """Return the hash of one entry."""
     digest: bytes | None = connection.execute(_HASH, (number << 32 | seq,)).get
     return digest
 
 
 def page(connection: apsw.Connection, session: str, number: int, start: int, stop: int) -> list[Entry]:
-    """Entries from `start` on, up to `stop`, as many as make a page. Empty only at the end."""
+    """Read a page of entries between `start` and `stop`. Empty only at the end."""
     found, size = [], 0
     cursor = connection.execute(_PAGE, (*_range(number, start, stop), PAGE_ENTRIES))
     for row in cursor:
@@ -107,31 +107,31 @@ def page(connection: apsw.Connection, session: str, number: int, start: int, sto
 
 
 def picked(connection: apsw.Connection, session: str, number: int, seqs: Iterable[int]) -> list[Entry]:
-    """The entries of these numbers that there are, in order."""
+    """Return the entries with these numbers, in order; missing ones are skipped."""
     rows = connection.execute(_PICKED, (json.dumps([number << 32 | seq for seq in seqs]),))
     return [_entry(session, row) for row in rows]
 
 
 def tail(connection: apsw.Connection, session: str, number: int, count: int) -> list[Entry]:
-    """The last entries, oldest first."""
+    """Return the last `count` entries, oldest first."""
     rows = connection.execute(_TAIL, (*_range(number, 0, MAX_SEQ), count))
     return [_entry(session, row) for row in rows][::-1]
 
 
 def by_id(connection: apsw.Connection, session: str, number: int, id: str) -> Entry | None:
-    """The entry with an id."""
+    """Return the entry with an id, if it exists."""
     row = connection.execute(_BY_ID, (number, id)).fetchone()
     return _entry(session, row) if row else None
 
 
 def by_key(connection: apsw.Connection, session: str, number: int, key: str) -> Entry | None:
-    """The entry stored under an idempotency key."""
+    """Return the entry stored under an idempotency key, if it exists."""
     row = connection.execute(_BY_KEY, (number, key)).fetchone()
     return _entry(session, row) if row else None
 
 
 def summaries(connection: apsw.Connection, after: str, limit: int) -> list[SessionSummary]:
-    """Sessions by key; a limit of -1 is none."""
+    """List sessions by key; a limit of -1 means no limit."""
     return [
         SessionSummary(session=session, entries=last, first_ts=first_ts, last_ts=last_ts)
         for session, last, first_ts, last_ts in connection.execute(_SESSIONS, (after, limit))
@@ -139,23 +139,23 @@ def summaries(connection: apsw.Connection, after: str, limit: int) -> list[Sessi
 
 
 def all_heads(connection: apsw.Connection) -> Iterator[tuple[int, str, Head]]:
-    """The end of every session, with its number."""
+    """Return the head of every session, with its number."""
     for number, session, seq, digest in connection.execute(_ALL_HEADS):
         yield number, session, Head(seq, digest)
 
 
 def lost_numbers(connection: apsw.Connection) -> list[int]:
-    """Numbers that have entries but belong to no session."""
+    """Return numbers that have entries but no session."""
     return [number for (number,) in connection.execute(_LOST_NUMBERS)]
 
 
 def add_session(connection: apsw.Connection, number: int, session: str) -> None:
-    """Gives a session its number."""
+    """Insert a session with its number."""
     connection.execute(_ADD_SESSION, (number, session))
 
 
 def add_entries(connection: apsw.Connection, number: int, entries: Sequence[Entry]) -> None:
-    """Adds entries in order."""
+    """Insert entries in order."""
     is_small = all(
         len(entry.content) < _LARGE for entry in entries
     )  # a kept statement keeps a copy of its last content

@@ -1,4 +1,4 @@
-"""The versions of the file: how one is told, and how an older one becomes the newest.
+"""Schema versions of the file: reads them, and applies migrations.
 
 A migration is a numbered `.sql` file, carried out in one transaction together with the version it leads to, so that
 a crash leaves the old version or the new one and nothing between.
@@ -14,7 +14,7 @@ from importlib import resources
 import apsw
 
 APPLICATION_ID = int.from_bytes(b"Rcto", "big")
-"""Marks the file as ours, where `file` and other programs look for it."""
+"""Application id of the file, where `file` and other programs look for it."""
 
 _FILE_NAME = re.compile(r"\d{4}_\w+\.sql")
 _OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
@@ -22,7 +22,7 @@ _OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlit
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """What leads from the version before to `version`."""
+    """The migration from the previous version to `version`."""
 
     version: int
     sql: str
@@ -30,23 +30,23 @@ class Migration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVersion:
-    """What a file says about itself."""
+    """The version information of a file."""
 
     application: int
     version: int
     min_reader: int
     is_blank: bool
-    """Nothing is in it yet."""
+    """Whether the file is empty."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether a Recto made it, or is about to."""
+        """Whether the file is empty or was made by Recto."""
         return self.application == APPLICATION_ID or (self.is_blank and self.application == self.version == 0)
 
 
 @cache
 def shipped_migrations() -> tuple[Migration, ...]:
-    """The migrations of this version of Recto, in order."""
+    """Return the migrations of this version of Recto, in order."""
     files = (resources.files(__package__) / "migrations").iterdir()
     found = [
         Migration(int(file.name[:4]), file.read_text("utf-8")) for file in files if _FILE_NAME.fullmatch(file.name)
@@ -55,7 +55,7 @@ def shipped_migrations() -> tuple[Migration, ...]:
 
 
 def version_of(connection: apsw.Connection) -> FileVersion:
-    """What the file says about itself."""
+    """Read the version information of a file."""
     application, version = connection.pragma("application_id"), connection.pragma("user_version")
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     min_reader = version
@@ -66,7 +66,7 @@ def version_of(connection: apsw.Connection) -> FileVersion:
 
 
 def upgrade(connection: apsw.Connection, migrations: tuple[Migration, ...], application: int = APPLICATION_ID) -> None:
-    """Carries out the migrations the file has not seen; each is all there or not at all."""
+    """Apply the missing migrations, each atomically."""
     for migration in migrations:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -81,13 +81,13 @@ def upgrade(connection: apsw.Connection, migrations: tuple[Migration, ...], appl
 
 
 def objects_of(connection: apsw.Connection) -> dict[tuple[str, str], str]:
-    """Every table, index, trigger and view by type and name, with the text that made it."""
+    """Return every table, index, trigger and view by type and name, with its SQL."""
     return {(kind, name): sql for kind, name, sql in connection.execute(_OBJECTS)}
 
 
 @cache
 def expected_objects(migrations: tuple[Migration, ...]) -> dict[tuple[str, str], str]:
-    """What `objects_of` says about a file that is whole."""
+    """Return what `objects_of` gives for an intact file."""
     connection = apsw.Connection(":memory:")
     upgrade(connection, migrations)
     try:

@@ -1,4 +1,4 @@
-"""The SQLite store: opens the file, hands appends to the writer and reads to the readers."""
+"""The SQLite store: opens the file and dispatches appends to the writer thread and reads to the reader connections."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import apsw
 
 from recto.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 from recto.stores.sqlite import queries
+from recto.stores.sqlite._writer import SqliteWriter
 from recto.stores.sqlite.connection import Readers, SqliteOptions, connect
 from recto.stores.sqlite.errors import translating
 from recto.stores.sqlite.heads_file import HeadsFile, read_heads
 from recto.stores.sqlite.lock import SideLock
 from recto.stores.sqlite.schema import FileVersion, expected_objects, objects_of, upgrade, version_of
-from recto.stores.sqlite.writer import SqliteWriter
 from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
 from recto.transcript.hash_chain import EMPTY_HEAD
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SqliteStore:
-    """Transcripts in one file that many threads and processes may use at once. Made at its first opening."""
+    """Transcripts in one SQLite file that many threads and processes share. Created when first opened."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class SqliteStore:
         options: SqliteOptions | None = None,
     ) -> None:
         self._location = os.fspath(path)
-        self._path = Path(os.path.realpath(path))  # the neighbours are found also through a link
+        self._path = Path(os.path.realpath(path))  # side files are next to the real file, not next to a symbolic link
         self._options = options or SqliteOptions()
         self._lock_timeout = lock_timeout
         self._process = os.getpid()
@@ -63,11 +63,11 @@ class SqliteStore:
 
     @property
     def location(self) -> str:
-        """Where it is, as a person would write it."""
+        """Where the store is, for messages: a path or a URL without the password."""
         return self._location
 
     def append(self, session: str, drafts: Sequence[Draft], *, expect: int | None = None) -> list[Entry]:
-        """Stores the drafts after the last entry, all or none; returns when they are durable."""
+        """Append the drafts to the session, atomically. Returns once they are durable."""
         self._refuse_fork()
         refuse_unstorable(session, drafts)
         if self._newer is not None:
@@ -75,20 +75,20 @@ class SqliteStore:
         return self._writer.append(session, drafts, expect)
 
     def turn(self, session: str, *, patience: float | None = None) -> AbstractContextManager[None]:
-        """A turn that waits for nobody: the gateway's lanes order the threads of its process.
+        """Do nothing: the gateway orders the threads of its process by session.
 
-        Other processes that write to the same file are ordered by their appends alone.
+        Other processes that write to the same file are ordered by their appends only.
         """
         refuse_unstorable(session, ())
         return nullcontext()
 
     def head(self, session: str) -> Head:
-        """The end of a session; `EMPTY` where there is none."""
+        """Return the head of a session, empty if there is none."""
         with self._reading(session) as (connection, number):
             return queries.head_of(connection, number) if number is not None else EMPTY_HEAD
 
     def read(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[Entry]:
-        """Entries from `start` up to and including `stop`, in order; no lock is held between two pages."""
+        """Iterate over the entries from `start` to `stop` inclusive; holds no lock between two pages."""
         start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
         while start <= stop:
             with self._reading(session) as (connection, number):
@@ -97,48 +97,48 @@ class SqliteStore:
                 return
             start = entries[-1].seq + 1
             yield from entries
-            del entries  # before the next page is read, not after
+            del entries  # free the page before reading the next one
 
     def pick(self, session: str, seqs: Collection[int]) -> list[Entry]:
-        """The entries of these numbers that there are, in order; asked for together."""
+        """Return the entries with these numbers, in order, with one query; missing ones are skipped."""
         there = {seq for seq in seqs if 0 < seq <= MAX_SEQ}
         with self._reading(session) as (connection, number):
             return queries.picked(connection, session, number, there) if number is not None and there else []
 
     def tail(self, session: str, count: int) -> list[Entry]:
-        """The last entries, oldest first."""
+        """Return the last `count` entries, oldest first."""
         with self._reading(session) as (connection, number):
             return queries.tail(connection, session, number, count) if number is not None and count > 0 else []
 
     def get(self, session: str, id: str) -> Entry | None:
-        """The entry with an id."""
+        """Return the entry with an id, if it exists."""
         with self._reading(session) as (connection, number):
             return queries.by_id(connection, session, number, id) if number is not None else None
 
     def find(self, session: str, key: str) -> Entry | None:
-        """The entry stored under an idempotency key."""
+        """Return the entry stored under an idempotency key, if it exists."""
         with self._reading(session) as (connection, number):
             return queries.by_key(connection, session, number, key) if number is not None else None
 
     def sessions(self, after: str = "", limit: int | None = None) -> list[SessionSummary]:
-        """Sessions by key, from the first after `after`."""
+        """List sessions by key, starting after `after`."""
         with self._reading() as (connection, _):
             return queries.summaries(connection, after, -1 if limit is None else max(limit, 0))
 
     def kept_heads(self) -> Mapping[str, Head]:
-        """The heads kept in the neighbouring file, also of sessions that are no longer in this one."""
+        """Return the heads stored in the heads file, including sessions that are no longer in the database."""
         found: dict[str, Head] = {}
         with self._reading() as (connection, _):
             for kept in read_heads(self._heads_path).kept:
                 name = kept.name
-                if name is None:  # too long to keep whole: the database knows it, if it is still there
+                if name is None:  # too long for the record: the database has it, if the session still exists
                     name = queries.name_of(connection, kept.number)
                     name = name if name is not None and kept.is_of(name) else f"{kept.start}…"
                 found[name if name not in found else f"{name} (number {kept.number})"] = kept.head
         return found
 
     def accept_heads(self) -> None:
-        """Takes the transcript as it stands for true: the heads kept outside are written anew."""
+        """Accept the transcript as it is: rewrite the separately stored heads from it."""
         if self._newer is not None:
             raise self._newer
         lock, heads = SideLock(self._lock_path), HeadsFile(self._heads_path)
@@ -151,17 +151,17 @@ class SqliteStore:
             lock.close()
 
     def erase(self, session: str, *, expect: int | None = None) -> Head:
-        """Removes a whole session for good, with its head outside; gives back where it ended."""
+        """Delete a session permanently, with its record in the heads file, and return its last head."""
         with translating(self._path, self._lock_timeout):
             return self._eraser().erase(session, expect)
 
     def scrub(self, sessions: Sequence[str]) -> None:
-        """Leaves nothing of erased sessions in the gaps of the file: all of it is written anew."""
+        """Rewrite the file, so that nothing of erased sessions is left in unused space."""
         with translating(self._path, self._lock_timeout):
             self._eraser().scrub()
 
     def damage(self) -> list[str]:
-        """What SQLite finds wrong, which guards are gone, and what is wrong with the heads kept outside."""
+        """Report what SQLite finds damaged, missing triggers, and problems of the heads file."""
         problems: list[str] = []
         try:
             with self._reading() as (connection, _):
@@ -179,9 +179,9 @@ class SqliteStore:
         return [*problems, *heads.problems]
 
     def close(self) -> None:
-        """Writes what is waiting; no other call may follow."""
+        """Write waiting jobs and close. No other call may follow."""
         if os.getpid() != self._process:
-            return  # the parent's files; closing them here would let go of what it holds
+            return  # these files belong to the parent process; closing them here would drop its locks
         self._writer.close()
         self._readers.close()
 
@@ -201,13 +201,13 @@ class SqliteStore:
 
     @contextmanager
     def _reading(self, session: str | None = None) -> Iterator[tuple[apsw.Connection, int | None]]:
-        """A connection, and the number of the session where there is one."""
+        """Borrow a connection, with the number of the session if it exists."""
         self._refuse_fork()
-        with translating(self._path, self._lock_timeout), self._readers.lent() as connection:
+        with translating(self._path, self._lock_timeout), self._readers.borrow() as connection:
             yield connection, queries.number_of(connection, session) if session is not None else None
 
     def _opened(self, create: bool) -> StoreTooNew | None:
-        """Makes or upgrades the file where needed. Where it is from a newer Recto, why it can only be read."""
+        """Create or upgrade the file if needed. Returns an error to raise on writes if a newer Recto made the file."""
         known = self._options.all_migrations[-1].version
         if not create and not self._path.exists():
             raise StoreUnavailable(self._location, "there is no store here; check the name")
@@ -227,12 +227,12 @@ class SqliteStore:
         return None
 
     def _version(self) -> FileVersion:
-        """Looks without touching, unless a making or an upgrade was cut off: then SQLite first undoes its half."""
+        """Read the version without writing, unless an upgrade was interrupted: then SQLite rolls it back first."""
         half_done = self._path.with_name(self._path.name + "-journal").exists()
         read_only = not self._options.exclusive and not half_done  # an exclusive lock needs the right to write
         readers = Readers(self._path, self._options, self._lock_timeout, read_only=read_only)
         try:
-            with readers.lent() as connection:
+            with readers.borrow() as connection:
                 return version_of(connection)
         finally:
             readers.close()
@@ -269,7 +269,7 @@ class SqliteStore:
 
 
 def _sync_folder(folder: Path) -> None:
-    """So that a new file is found after a power loss. Some systems cannot; there it is not needed."""
+    """Sync the directory, so that a new file survives a power loss. Systems that cannot do this do not need it."""
     with suppress(OSError):
         file = os.open(folder, os.O_RDONLY)
         try:

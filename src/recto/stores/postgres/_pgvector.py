@@ -1,8 +1,8 @@
-"""Graphs of the vectors of long sessions, where the server has pgvector: the nearest are found without reading all.
+"""Vector graphs of long sessions with pgvector: finds nearest neighbours without reading all vectors.
 
-A graph is made of sealed rows and is never the only copy of anything. It is shared by the long sessions of a
-partition; a search goes on in it until it has found enough of the one that is asked for. What a vector means, and which
-sessions are long, is not known here.
+A graph is derived from sealed rows. It is shared by the long sessions of a
+partition; a search continues until it has enough vectors of the requested session. The caller decides which
+sessions are long.
 """
 
 # ruff: noqa: S608  # statements are made of constants alone
@@ -15,14 +15,14 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from recto.recall.index.rows import GraphVector, UnlinkedBlocks
-from recto.stores.postgres.codec import number, of_numbers, of_texts
+from recto.stores.postgres.codec import bigint, bigint_array, text_array
 from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
 from recto.transcript.session_keys import tenant_of
 
 SIZES: Final = (384, 768, 1536, 3072)
-"""How long vectors are in the graphs; shorter ones are filled up with zeros, which changes no angle."""
+"""Dimensions of the graphs. Shorter vectors are padded with zeros, which changes no angle."""
 _LEAST_LOOKED_AT, _MOST_LOOKED_AT = 100, 1000
-"""Vectors that a search keeps in sight; pgvector allows no more."""
+"""Bounds of `hnsw.ef_search`; pgvector permits no more."""
 
 _STATE = """
 SELECT n.nspname, e.extversion, to_regclass('recto.near') IS NOT NULL,
@@ -51,7 +51,7 @@ SELECT held.*, new.seq, new.piece, %(size)s, new.scale, new.code::halfvec FROM h
   %(seqs)s::bigint[], %(pieces)s::bigint[], %(scales)s::real[], %(codes)s::text[]
 ) AS new(seq, piece, scale, code) ON CONFLICT DO NOTHING
 """
-"""The row of the lane is held meanwhile, so that nobody takes the lane away; others go on adding to it."""
+"""The lane's row is locked in share mode, so that the lane is not deleted meanwhile; rows can still be added to it."""
 _COSINE = "(scale * -(code::vector <#> %(query)s::text::vector))::double precision"
 _NEAR = {
     size: f"""
@@ -68,23 +68,23 @@ _SEARCHING = """
 SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_sort', 'off', true),
   set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', %(looked_at)s, true)
 """
-"""For one transaction: planned for this session, along the graph, for as long as it takes to find enough."""
+"""For one transaction: plan for this session, use the graph, and scan until enough vectors are found."""
 
 
 class PostgresGraphs:
-    """The graphs of one database."""
+    """The vector graphs of one database."""
 
-    def __init__(self, link: ConnectionPool, translating: Callable[[], AbstractContextManager[None]]) -> None:
-        self._link = link
+    def __init__(self, pool: ConnectionPool, translating: Callable[[], AbstractContextManager[None]]) -> None:
+        self._pool = pool
         self._translating = translating
         self._home: str | None = None
 
     def unavailable_reason(self) -> str:
-        """Why there are none, in words; nothing where there are."""
+        """Return why graphs are not available; empty if they are."""
         with self._translating():
-            found = self._link.do(lambda: self._link.fetched(EVERYBODY, _STATE))
-        home, version, is_made, is_allowed = found[0] if found else ("", "", False, False)
-        if not found:
+            rows = self._pool.run(lambda: self._pool.fetch_all(EVERYBODY, _STATE))
+        home, version, is_made, is_allowed = rows[0] if rows else ("", "", False, False)
+        if not rows:
             return "pgvector is not switched on in this database"
         if not is_made:
             return f"pgvector {version} is there, its tables are not yet"
@@ -94,68 +94,68 @@ class PostgresGraphs:
         return ""
 
     def supports(self, dims: int) -> bool:
-        """Whether vectors of this length can be found so. Where that is not known yet, the database is asked, once."""
+        """Whether graphs support vectors of this length. Queries the database the first time."""
         if self._home is None:
             self._home = "" if self.unavailable_reason() else self._home
         return bool(self._home) and dims <= SIZES[-1]
 
     def unlinked_blocks(self, session: str, lane: str, low: int, high: int) -> UnlinkedBlocks:
-        """How many blocks there are, by the parts that each has one of, and which of them are not in a graph yet."""
-        given = {"session": session, "lane": lane, "low": number(low), "high": number(high)}
+        """Return the blocks that are not in a graph yet; every block has one row in the parts from `low` to `high`."""
+        parameters = {"session": session, "lane": lane, "low": bigint(low), "high": bigint(high)}
         with self._translating():
-            found = self._link.do(lambda: self._link.fetched(tenant_of(session), _UNLINKED, given))
-        return UnlinkedBlocks(*found[0]) if found else UnlinkedBlocks(0, 0, [])
+            rows = self._pool.run(lambda: self._pool.fetch_all(tenant_of(session), _UNLINKED, parameters))
+        return UnlinkedBlocks(*rows[0]) if rows else UnlinkedBlocks(0, 0, [])
 
     def link(self, session: str, lane: str, generation: int, dims: int, vectors: Sequence[GraphVector]) -> None:
-        """Takes vectors into a graph, all or none; none where the lane is of another generation by now."""
+        """Add vectors to a graph, atomically; adds nothing if the lane's generation has changed since."""
         size = _size_of(dims)
         rest = ",0" * (size - dims)
-        given = {
+        parameters = {
             "session": session,
             "lane": lane,
-            "generation": number(generation),
+            "generation": bigint(generation),
             "size": size,
-            "firsts": of_numbers(sorted({one.first for one in vectors})),
-            "seqs": of_numbers(one.seq for one in vectors),
-            "pieces": of_numbers(one.passage for one in vectors),
-            "scales": [one.scale for one in vectors],
-            "codes": of_texts(f"[{','.join(map(str, array('b', one.code)))}{rest}]" for one in vectors),
+            "firsts": bigint_array(sorted({vector.first for vector in vectors})),
+            "seqs": bigint_array(vector.seq for vector in vectors),
+            "pieces": bigint_array(vector.passage for vector in vectors),
+            "scales": [vector.scale for vector in vectors],
+            "codes": text_array(f"[{','.join(map(str, array('b', vector.code)))}{rest}]" for vector in vectors),
         }
 
         async def attempt() -> None:
-            async with self._link.batch(tenant_of(session)) as connection:
+            async with self._pool.batch(tenant_of(session)) as connection:
                 await connection.execute(_AT_HOME, {"home": self._home})
-                await connection.execute(_LINK, given)
+                await connection.execute(_LINK, parameters)
 
         with self._translating():
-            self._link.do(lambda: self._link.again(attempt))
+            self._pool.run(lambda: self._pool.retry(attempt))
 
-    def nearest(self, session: str, lane: str, query: Sequence[float], most: int) -> list[tuple[int, float]]:
-        """Entries by the vectors that are nearest to one of length 1, not in order. What is there is told exactly."""
-        looked_at = str(min(max(most, _LEAST_LOOKED_AT), _MOST_LOOKED_AT))
-        given = {"session": session, "lane": lane, "query": _text_of(query), "most": number(most)}
-        return self._found(_NEAR[_size_of(len(query))], given, looked_at)
+    def nearest(self, session: str, lane: str, query: Sequence[float], limit: int) -> list[tuple[int, float]]:
+        """Return the entries nearest to a unit vector with their exact cosines, in no order."""
+        looked_at = str(min(max(limit, _LEAST_LOOKED_AT), _MOST_LOOKED_AT))
+        parameters = {"session": session, "lane": lane, "query": _text_of(query), "most": bigint(limit)}
+        return self._search(_NEAR[_size_of(len(query))], parameters, looked_at)
 
     def similarities(
         self, session: str, lane: str, query: Sequence[float], seqs: Collection[int]
     ) -> list[tuple[int, float]]:
-        """How near each vector of these entries is."""
-        given = {"session": session, "lane": lane, "query": _text_of(query), "seqs": of_numbers(sorted(seqs))}
-        return self._found(_AMONG, given, None)
+        """Return the cosine of every vector of these entries that is in the graph."""
+        parameters = {"session": session, "lane": lane, "query": _text_of(query), "seqs": bigint_array(sorted(seqs))}
+        return self._search(_AMONG, parameters, None)
 
-    def _found(self, statement: str, given: dict[str, object], looked_at: str | None) -> list[tuple[int, float]]:
-        tenant = tenant_of(str(given["session"]))
+    def _search(self, statement: str, parameters: dict[str, object], looked_at: str | None) -> list[tuple[int, float]]:
+        tenant = tenant_of(str(parameters["session"]))
 
         async def attempt() -> list[tuple[int, float]]:
-            async with self._link.batch(tenant) as connection:
+            async with self._pool.batch(tenant) as connection:
                 await connection.execute(_AT_HOME, {"home": self._home})
                 if looked_at is not None:
                     await connection.execute(_SEARCHING, {"looked_at": looked_at})
-                cursor = await connection.execute(statement, given, binary=True)
+                cursor = await connection.execute(statement, parameters, binary=True)
             return await cursor.fetchall()
 
         with self._translating():
-            return self._link.do(lambda: self._link.again(attempt))
+            return self._pool.run(lambda: self._pool.retry(attempt))
 
 
 def _size_of(dims: int) -> int:

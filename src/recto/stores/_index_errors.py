@@ -1,4 +1,4 @@
-"""What a store says is wrong, said of an index: transcripts are not touched by it, and it can be made anew."""
+"""Maps store errors to index errors: an index can be rebuilt, and its errors never concern transcripts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from recto.errors import (
 )
 
 
-def of_an_index(error: StoreError, location: str, waited: float) -> IndexFailed:
-    """The error of an index that an error of its store is. `waited` is how long a lock was waited for."""
+def to_index_error(error: StoreError, location: str, waited: float) -> IndexFailed:
+    """Return the index error for a store error. `waited` is the time spent waiting for a lock."""
     match error:
         case IndexFailed():
             return error

@@ -1,4 +1,4 @@
-"""The statements of the recall index. Their text never varies, so that SQLite keeps them."""
+"""SQL statements of the recall index. Their text never varies, so that SQLite caches them."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ NOTHING = LaneSnapshot(0, (), ())
 
 
 def shelf_of(connection: apsw.Connection, session: str, lane: str) -> tuple[int, int] | None:
-    """The number of a lane of a session, and its generation."""
+    """Return the number of a lane of a session, and its generation."""
     found: tuple[int, int] | None = connection.execute(_SHELF, (session, lane)).fetchone()
     return found
 
 
 def covered(connection: apsw.Connection, shelf: int) -> list[CoveredRange]:
-    """Which entries it has taken in."""
+    """Return the covered ranges."""
     return [CoveredRange(*row) for row in connection.execute(_COVERED, (shelf,))]
 
 
 def put(connection: apsw.Connection, session: str, lane: str, rows: Sequence[IndexRow], covers: CoveredRange) -> None:
-    """Adds fresh rows and what they cover. Called in a transaction."""
+    """Add fresh rows and extend the covered ranges. The caller opens the transaction."""
     known = shelf_of(connection, session, lane)
     near = _near(connection, known[0], covers) if known else []
     new = uncovered_rows(rows, covers, near)
@@ -84,7 +84,7 @@ def put(connection: apsw.Connection, session: str, lane: str, rows: Sequence[Ind
 
 
 class FreshRowCache:
-    """The fresh rows that a connection read last, for as long as nobody writes: a question looks at them many times."""
+    """Cache of the fresh rows a connection read last, valid until the next write: a query reads them many times."""
 
     _MOST_SHELVES = 16
 
@@ -93,7 +93,7 @@ class FreshRowCache:
         self._fresh: dict[int, list[IndexRow]] = {}
 
     def fresh(self, connection: apsw.Connection, shelf: int) -> list[IndexRow]:
-        """Called in a transaction that has read something already."""
+        """Return the fresh rows. The caller must have read something in its transaction already."""
         version = connection.data_version()
         if version != self._version or len(self._fresh) >= self._MOST_SHELVES:
             self._version = version
@@ -106,26 +106,26 @@ class FreshRowCache:
 def snapshot(
     connection: apsw.Connection, seen: FreshRowCache, session: str, lane: str, parts: Sequence[int]
 ) -> LaneSnapshot:
-    """Called in a transaction, so that all of it is of one moment."""
+    """Read a snapshot of a lane. The caller opens the transaction."""
     known = shelf_of(connection, session, lane)
     if known is None:
         return NOTHING
     shelf, generation = known
     fresh = seen.fresh(connection, shelf)
-    asked = f"[{','.join(map(str, set(parts)))}]"
-    sealed = list(map(SealedRow._make, connection.execute(_SEALED, (shelf, asked)))) if parts else []
+    part_list = f"[{','.join(map(str, set(parts)))}]"
+    sealed = list(map(SealedRow._make, connection.execute(_SEALED, (shelf, part_list)))) if parts else []
     return LaneSnapshot(generation, fresh, sealed)
 
 
 def seal(
     connection: apsw.Connection,
     shelf: int,
-    taken: Sequence[int],
+    seqs: Sequence[int],
     rows: Sequence[SealedRow],
     merged: Sequence[tuple[int, int]],
 ) -> bool:
-    """Replaces rows by sealed ones; False where one of them is gone. Called in a transaction."""
-    fresh, old = sorted(set(taken)), sorted(set(merged))
+    """Replace rows by sealed ones; False if one of them is gone. The caller opens the transaction."""
+    fresh, old = sorted(set(seqs)), sorted(set(merged))
     there = connection.execute(_IS_FRESH, (shelf, json.dumps(fresh))).get
     there += connection.execute(_IS_SEALED, (json.dumps(old), shelf)).get
     if there != len(fresh) + len(old):
@@ -139,7 +139,7 @@ def seal(
 
 
 def sessions(connection: apsw.Connection, prefix: str) -> list[str]:
-    """Those whose key begins so: they stand together, for SQLite orders text as Python does."""
+    """Return the sessions with a prefix: a range of the index, since SQLite orders text as Python does."""
     found = []
     for (session,) in connection.execute(_SESSIONS, (prefix,)):
         if not session.startswith(prefix):
@@ -149,14 +149,14 @@ def sessions(connection: apsw.Connection, prefix: str) -> list[str]:
 
 
 def forget(connection: apsw.Connection, session: str, lane: str | None) -> None:
-    """Lets go of a session or of one of its lanes. Called in a transaction."""
+    """Delete a session or one of its lanes. The caller opens the transaction."""
     for (shelf,) in connection.execute(_SHELVES, (session, lane)).fetchall():
         for statement in (*_FORGET, _DROP_SHELF):
             connection.execute(statement, (shelf,))
 
 
 def lanes(connection: apsw.Connection) -> list[LaneSize]:
-    """Every lane with how much it holds."""
+    """Return the size of every lane."""
     return [
         LaneSize(lane=lane, sessions=count, entries=entries, bytes=size)
         for lane, count, entries, size in connection.execute(_LANES)
@@ -164,13 +164,13 @@ def lanes(connection: apsw.Connection) -> list[LaneSize]:
 
 
 def uncovered(connection: apsw.Connection) -> int:
-    """Rows of entries that nothing says are covered."""
+    """Count the rows outside the covered ranges."""
     count: int = connection.execute(_UNCOVERED).get
     return count
 
 
 def _near(connection: apsw.Connection, shelf: int, covers: CoveredRange) -> list[CoveredRange]:
-    """The ranges that meet or touch another, in order."""
+    """Return the ranges that overlap or touch another one, in order."""
     found: list[CoveredRange] = []
     for row in connection.execute(_COVERED_UP_TO, (shelf, covers.last + 1)):
         one = CoveredRange(*row)

@@ -1,7 +1,7 @@
-"""The one thread that writes. Callers hand it jobs; whatever is waiting when it turns to them becomes one commit.
+"""The writer thread. Callers queue jobs; all jobs waiting at the same time are committed together (group commit).
 
-It knows the order of work (lock, begin, plan, insert, commit, keep the heads, answer) and what to do when a step fails.
-It does not know how a session is read.
+A commit costs an fsync, which is far more than an insert, so the throughput grows with the number of callers. The order
+of a group is: lock, begin, plan, insert, commit, store the heads, answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
 _MAX_TIPS = 1000
 MAX_GROUP_JOBS = 1000
 MAX_GROUP_BYTES = 32 * 2**20
-"""A group that has either goes first; what waits behind it is the next group."""
+"""Limits of one group; further jobs wait for the next."""
 
 _BUSY_SECONDS = 5.0
 _Outcome = list[Entry] | RectoError
@@ -44,19 +44,19 @@ class _Job:
 
 @dataclass(slots=True)
 class _Tip:
-    """The end of a session as it will be once the transaction is committed."""
+    """The head of a session as it will be once the transaction is committed."""
 
     number: int
     head: Head
     slot: int | None
-    """Where the newest head is kept; None where none is."""
+    """Slot of the newest head in the heads file; None if there is none."""
     is_new: bool
     added: dict[str, Entry] = field(default_factory=dict)
-    """By key, what this transaction has added."""
+    """What this transaction has added, by idempotency key."""
 
 
 class SqliteWriter:
-    """Appends, one group after the other. Its thread starts with the first append."""
+    """Appends groups of jobs, one after the other. Its thread starts with the first append."""
 
     def __init__(
         self, path: Path, options: SqliteOptions, lock: SideLock, heads: HeadsFile, lock_timeout: float
@@ -73,11 +73,11 @@ class SqliteWriter:
         self._connection: apsw.Connection | None = None
         self._is_unsynced = False
         self._tips: dict[str, _Tip] = {}
-        """The ends of sessions written lately; true for as long as the database is at `_tips_version`."""
+        """Heads of recently written sessions; valid as long as the database is at `_tips_version`."""
         self._tips_version = -1
 
     def append(self, session: str, drafts: Sequence[Draft], expect: int | None) -> list[Entry]:
-        """Waits its turn; returns what was stored when it is durable."""
+        """Queue an append and wait until it is durable; returns the stored entries."""
         answer: Future[list[Entry]] = Future()
         with self._gate:
             if self._is_closed:
@@ -89,20 +89,20 @@ class SqliteWriter:
         try:
             return answer.result(self._lock_timeout)
         except TimeoutError:
-            if answer.cancel():  # still waiting for its turn: certainly nothing is written
+            if answer.cancel():  # still queued: certainly nothing is written
                 raise StoreLocked(str(self._path), self._lock_timeout) from None
             return answer.result()
-        except BaseException:  # the caller was interrupted; if it is not too late, nothing is written
+        except BaseException:  # the caller was interrupted; a job that is still queued is not written
             answer.cancel()
             raise
 
     def close(self) -> None:
-        """Writes what is waiting, then stops."""
+        """Write the waiting jobs, then stop the thread."""
         with self._gate:
             self._is_closed = True
             self._queue.put(None)
         if self._thread is not None:
-            # Where another program holds the lock, callers have given up by then and the thread ends when it is let in.
+            # If another program holds the lock, callers have timed out by then; the thread ends when it gets the lock.
             self._thread.join(self._lock_timeout + 1)
 
     def _run(self) -> None:
@@ -110,14 +110,14 @@ class SqliteWriter:
         while not is_last:
             group, is_last = self._next_group()
             if group:
-                self._carry_out(group)
+                self._process_group(group)
         self._disconnect()
         with suppress(OSError):
             self._heads.close()
         self._lock.close()
 
     def _next_group(self) -> tuple[list[_Job], bool]:
-        """What is waiting now, at least one; and whether it is the last."""
+        """Return the waiting jobs, at least one, and whether the thread should stop after them."""
         group: list[_Job] = []
         size = 0
         item = self._queue.get()
@@ -132,18 +132,18 @@ class SqliteWriter:
                 return group, False
         return group, True
 
-    def _carry_out(self, group: list[_Job]) -> None:
+    def _process_group(self, group: list[_Job]) -> None:
         claimed: list[_Job] | None = None
         try:
             with self._lock.held():
                 connection = self._begin(group)
                 claimed = [job for job in group if job.answer.set_running_or_notify_cancel()]
                 outcomes = self._transact(connection, claimed)
-        except Exception as error:  # noqa: BLE001  # whatever it is, callers wait for it
+        except Exception as error:  # noqa: BLE001  # whatever it is, callers are waiting for an outcome
             self._disconnect(error)
             if claimed is None:
                 claimed = [job for job in group if job.answer.set_running_or_notify_cancel()]
-            outcomes = [self._in_words(error)] * len(claimed)
+            outcomes = [self._to_error(error)] * len(claimed)
         for job, outcome in zip(claimed, outcomes, strict=True):
             if isinstance(outcome, RectoError):
                 job.answer.set_exception(outcome)
@@ -151,8 +151,8 @@ class SqliteWriter:
                 job.answer.set_result(outcome)
 
     def _begin(self, group: list[_Job]) -> apsw.Connection:
-        """Opens a transaction; tries for as long as a caller waits for it."""
-        connection = self._connected()
+        """Open a transaction; retries as long as a caller is waiting."""
+        connection = self._connect()
         while True:
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -162,32 +162,32 @@ class SqliteWriter:
                     raise
 
     def _transact(self, connection: apsw.Connection, jobs: list[_Job]) -> list[_Outcome]:
-        """All in one transaction; where one of them spoils it before the commit, each in its own."""
+        """Write all jobs in one transaction; if one of them fails before the commit, each in its own."""
         try:
             outcomes, tips = self._write(connection, jobs)
         except (apsw.Error, UnicodeDecodeError) as error:
             self._roll_back(error)
-            return [self._refusal(jobs[0], error)] if len(jobs) == 1 else [self._alone(job) for job in jobs]
+            return [self._job_error(jobs[0], error)] if len(jobs) == 1 else [self._transact_one(job) for job in jobs]
         return self._commit(connection, outcomes, tips)
 
-    def _alone(self, job: _Job) -> _Outcome:
+    def _transact_one(self, job: _Job) -> _Outcome:
         try:
-            connection = self._connected()
+            connection = self._connect()
             connection.execute("BEGIN IMMEDIATE")
             return self._commit(connection, *self._write(connection, [job]))[0]
         except (apsw.Error, OSError, UnicodeDecodeError) as error:
             self._roll_back(error)
-            return self._refusal(job, error)
+            return self._job_error(job, error)
 
     def _write(self, connection: apsw.Connection, jobs: list[_Job]) -> tuple[list[_Outcome], dict[str, _Tip]]:
-        """Plans each job and adds what is new; a refused job leaves no trace. Returns the tips that moved."""
+        """Plan each job and insert what is new; a refused job changes nothing. Returns outcomes and moved heads."""
         if connection.data_version() != self._tips_version or len(self._tips) > _MAX_TIPS:
             self._tips.clear()
         outcomes: list[_Outcome] = []
         moved: dict[str, _Tip] = {}
         for job in jobs:
             try:
-                tip = self._tips.get(job.session) or self._tip(connection, job.session)
+                tip = self._tips.get(job.session) or self._read_tip(connection, job.session)
                 found, new = self._plan(connection, tip, job)
             except RectoError as error:
                 outcomes.append(error)
@@ -204,7 +204,7 @@ class SqliteWriter:
         return outcomes, moved
 
     def _plan(self, connection: apsw.Connection, tip: _Tip, job: _Job) -> tuple[list[Entry], list[Entry]]:
-        """What is stored already, and what is to be added."""
+        """Return the entries that are stored already (by idempotency key), and the new ones."""
         stored: dict[str, Entry] = {}
         if tip.head.seq:
             for key in [draft.key for draft in job.drafts if draft.key is not None]:
@@ -218,8 +218,8 @@ class SqliteWriter:
             raise AppendConflict(job.session, job.expect, tip.head.seq, reason)
         return found, new
 
-    def _tip(self, connection: apsw.Connection, session: str) -> _Tip:
-        """Where the session ends; refuses where that is not where it ended when it was last written."""
+    def _read_tip(self, connection: apsw.Connection, session: str) -> _Tip:
+        """Read the head of a session. Raises if it contradicts the heads file: entries were cut off or rewritten."""
         number = queries.number_of(connection, session)
         if number is None:
             lost = self._heads.number_of(session)
@@ -244,23 +244,23 @@ class SqliteWriter:
         self._tips_version = connection.data_version()
         for session, tip in moved.items():
             tip.added.clear()
-            # Committed is committed: the heads may lag behind, a full disk under them fails nobody.
+            # The commit is final. The heads file may lag behind, so a full disk there fails no append.
             with suppress(OSError):
                 tip.slot = self._heads.keep(tip.number, session, tip.head, tip.slot)
         return outcomes
 
-    def _refusal(self, job: _Job, error: apsw.Error | OSError | UnicodeDecodeError) -> RectoError:
-        """What one job is told: a constraint means that an id is taken, everything else is a fault of the store."""
+    def _job_error(self, job: _Job, error: apsw.Error | OSError | UnicodeDecodeError) -> RectoError:
+        """Return the error of a job: a constraint violation means that an id is taken."""
         if isinstance(error, apsw.ConstraintError):
             with suppress(apsw.Error, OSError, UnicodeDecodeError):  # looking for the reason must not spoil other jobs
-                connection = self._connected()
+                connection = self._connect()
                 number = queries.number_of(connection, job.session) or 0
                 for draft in job.drafts:
                     entry = queries.by_id(connection, job.session, number, draft.id)
                     if entry is not None and (entry.key is None or entry.key != draft.key):
                         reason = f"id '{draft.id}' is already entry {entry.seq}"
                         return AppendConflict(job.session, job.expect, queries.head_of(connection, number).seq, reason)
-        return self._in_words(error)
+        return self._to_error(error)
 
     def _roll_back(self, error: BaseException) -> None:
         self._tips.clear()
@@ -269,19 +269,19 @@ class SqliteWriter:
         else:
             self._disconnect(error)
 
-    def _connected(self) -> apsw.Connection:
+    def _connect(self) -> apsw.Connection:
         if self._connection is None:
             self._heads.create(late=True)  # the store made one before its first entry; if it is gone, that is noted
             busy = min(_BUSY_SECONDS, self._lock_timeout)
             self._connection = guard(connect(self._path, "write", self._options, busy))
         if self._is_unsynced:
-            # After a failed fsync the log cannot be trusted to be on the disk: bring all of it over, begin anew.
+            # After a failed fsync the log may not be on disk: checkpoint all of it and start a new log.
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
             self._is_unsynced = False
         return self._connection
 
     def _disconnect(self, error: BaseException | None = None) -> None:
-        """After a fault the connection is not used again; the next job gets a new one."""
+        """Close the connection. After an error it is not used again; the next job opens a new one."""
         connection, self._connection = self._connection, None
         self._tips.clear()
         if connection is None:
@@ -289,10 +289,10 @@ class SqliteWriter:
         with suppress(apsw.Error):
             if error is not None:
                 self._is_unsynced = self._is_unsynced or is_unsynced(error)
-                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # would need the room that is missing
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # would need the missing disk space
             connection.close()
 
-    def _in_words(self, error: BaseException) -> RectoError:
+    def _to_error(self, error: BaseException) -> RectoError:
         if isinstance(error, RectoError):
             return error
         if isinstance(error, apsw.Error | OSError | UnicodeDecodeError):

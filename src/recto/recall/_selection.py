@@ -12,7 +12,7 @@ from functools import cache
 from recto.context.facts.classifier import supersession_score
 from recto.context.facts.types import Mark
 from recto.formats.entry_text import entry_text
-from recto.recall.neighbors import Neighborhood
+from recto.recall._neighbors import Neighborhood
 from recto.recall.protocols import Authority
 from recto.recall.ranking import Candidate, Ranked
 from recto.recall.search import MAX_RERANKED, EntryKey, Ranking, Searcher

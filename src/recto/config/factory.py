@@ -534,9 +534,7 @@ def make_monitor(
     health = settings.health
     own = make_sinks(settings) if sinks is None else []
     rules = AlertRules(**asdict(health.alerts))
-    monitor = Monitor(store, key, rules=rules, regret_turns=health.regret_turns, sinks=own if sinks is None else sinks)
-    monitor.owned = own
-    return monitor
+    return Monitor(store, key, rules=rules, regret_turns=health.regret_turns, sinks=sinks or (), owned=own)
 
 
 def build_health_report(settings: Settings, store: TranscriptStore, key: str, turns: int) -> HealthReport:

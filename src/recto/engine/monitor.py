@@ -217,10 +217,11 @@ class Monitor:
         rules: AlertRules | None = None,
         regret_turns: int = 10,
         sinks: Sequence[HealthSink] = (),
+        owned: Sequence[HealthSink] = (),
     ) -> None:
         self.rules = rules or AlertRules()
-        self.sinks = list(sinks)
-        self.owned: Sequence[HealthSink] = ()
+        self.sinks = [*owned, *sinks]
+        self.owned = tuple(owned)
         """Sinks that are closed with the monitor."""
         self.failures = 0
         """How often a sink failed."""

@@ -163,19 +163,19 @@ class Window:
         Raises:
             WindowOverflow: What may not be evicted does not fit.
         """
-        # state
+        # state: what is recalled for the question counts towards the pressure, so it is searched before relief
         builder = self._with_standing(self.builder_for(tools, beside=beside, answer=answer, wire=wire))
         self.continuity.replay_pending(self.state)
         builder = self._with_notes(builder, self.state)
-        # measure
+        # measure: a checkpoint is written while everything is still in the prompt
         state = self.state
         self.continuity.announce(state, builder.prompt_tokens(state), self.rules, self.budget.input_budget)
-        # plan, carry out
+        # plan, carry out: decisions are stored before they count
         decisions = self._relieve(builder, self.rules)
-        # recall
+        # recall: again, if decisions have changed the prompt
         state = self.state
         self.builder = builder = self._with_notes(builder, state, search=bool(decisions))
-        # build
+        # build: measured, refused if it does not fit, rendered
         reading = self._measure(state, builder)
         if builder.prompt_tokens(state) > self.budget.input_budget:
             self._refuse(state, builder)

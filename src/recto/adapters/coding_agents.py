@@ -49,6 +49,46 @@ class CodingAgent:
     """Transcripts of sessions in the same project, newest first."""
 
 
+def _earlier(transcript: Path) -> Iterable[Path]:
+    """All sessions of a project have their transcripts in one folder, by id."""
+    try:
+        dated = [(file.stat().st_mtime, file) for file in transcript.parent.glob("*.jsonl") if file != transcript]
+    except OSError:
+        return ()
+    return [file for _, file in sorted(dated, reverse=True)]
+
+
+CLAUDE_CODE = CodingAgent(
+    name="claude-code",
+    title="Claude Code",
+    home=".claude",
+    home_variable="CLAUDE_CONFIG_DIR",
+    user_file="settings.json",
+    project_file="settings.local.json",  # settings.json is shared, and a path to this Recto is not
+    hooks={
+        BEFORE_COMPACTION: {"timeout": 60},
+        BEGIN: {"matcher": "startup|resume|compact", "timeout": 15},
+        TURN_END: {"timeout": 60, "async": True},
+        END: {"timeout": 60},
+    },
+    earlier=_earlier,
+)
+CODEX = CodingAgent(
+    name="codex",
+    title="Codex",
+    home=".codex",
+    home_variable="CODEX_HOME",
+    user_file="hooks.json",
+    project_file="hooks.json",
+    hooks={
+        BEFORE_COMPACTION: {"timeout": 60},
+        BEGIN: {"matcher": "startup|resume|compact", "timeout": 15},
+        TURN_END: {"timeout": 60},
+    },
+    then="Codex runs a new hook only after you have looked at it: /hooks shows it and asks whether to trust it.",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookInput:
     """The standard input of a hook."""
@@ -128,48 +168,6 @@ def _hook_output(handoff: str) -> str:
         return ""
     text = handoff if len(handoff) <= _MAX_CONTEXT_CHARS else handoff[:_MAX_CONTEXT_CHARS].rpartition("\n")[0] + "\n[…]"
     return json.dumps({"hookSpecificOutput": {"hookEventName": BEGIN, "additionalContext": text}})
-
-
-def _earlier(transcript: Path) -> Iterable[Path]:
-    """All sessions of a project have their transcripts in one folder, by id."""
-    try:
-        dated = [(file.stat().st_mtime, file) for file in transcript.parent.glob("*.jsonl") if file != transcript]
-    except OSError:
-        return ()
-    return [file for _, file in sorted(dated, reverse=True)]
-
-
-CLAUDE_CODE = CodingAgent(
-    name="claude-code",
-    title="Claude Code",
-    home=".claude",
-    home_variable="CLAUDE_CONFIG_DIR",
-    user_file="settings.json",
-    project_file="settings.local.json",  # settings.json is shared, and a path to this Recto is not
-    hooks={
-        BEFORE_COMPACTION: {"timeout": 60},
-        BEGIN: {"matcher": "startup|resume|compact", "timeout": 15},
-        TURN_END: {"timeout": 60, "async": True},
-        END: {"timeout": 60},
-    },
-    earlier=_earlier,
-)
-
-
-CODEX = CodingAgent(
-    name="codex",
-    title="Codex",
-    home=".codex",
-    home_variable="CODEX_HOME",
-    user_file="hooks.json",
-    project_file="hooks.json",
-    hooks={
-        BEFORE_COMPACTION: {"timeout": 60},
-        BEGIN: {"matcher": "startup|resume|compact", "timeout": 15},
-        TURN_END: {"timeout": 60},
-    },
-    then="Codex runs a new hook only after you have looked at it: /hooks shows it and asks whether to trust it.",
-)
 
 
 def file_of(agent: CodingAgent, *, project: Path | None = None) -> Path:

@@ -32,6 +32,80 @@ _OWN_ID_PREFIX = "recto-call-"
 _RESULT_KEY = "result"
 
 
+class RectoPlugin(BasePlugin):
+    """Keeps every model call within the context window; evicted messages are stored and recalled when relevant.
+
+    Its methods are also callbacks for one agent: `LlmAgent(before_model_callback=recto.before_model_callback, …)`.
+    """
+
+    def __init__(
+        self,
+        store: Any = None,  # noqa: ANN401  # as `recto.follow` takes it
+        *,
+        name: str = "recto",
+        session_id: Callable[[CallbackContext], str] | None = None,
+        conversations: Conversations | None = None,
+        **names: Any,  # noqa: ANN401  # those of `recto.follow`
+    ) -> None:
+        super().__init__(name)
+        self._owns = conversations is None
+        self.conversations = conversations or follow(store, **names)
+        self._session_id = session_id
+        self._original: dict[str, list[types.Content]] = {}
+        """The original contents of a request while its model call is in progress."""
+
+    def session_of(self, context: CallbackContext) -> str:
+        """Return the conversation of a call."""
+        if self._session_id is not None:
+            return self._session_id(context)
+        session, root = context.session, context.get_invocation_context().agent.root_agent.name
+        agent = [] if context.agent_name == root else [context.agent_name, context.isolation_scope or ""]
+        return "/".join([session.app_name, session.user_id, session.id, *agent])
+
+    async def before_model_callback(
+        self, *, callback_context: CallbackContext, llm_request: LlmRequest
+    ) -> LlmResponse | None:
+        """Send a working set. If the service stores the history itself, do nothing."""
+        if not llm_request.previous_interaction_id:
+            name = self.session_of(callback_context)
+            following = await on_a_thread(self.conversations.of, name)
+            self._original[name] = llm_request.contents
+            llm_request.contents = await on_a_thread(_fitted, following, llm_request)
+        return None
+
+    async def after_model_callback(
+        self, *, callback_context: CallbackContext, llm_response: LlmResponse
+    ) -> LlmResponse | None:
+        """Store the answer. One whose calls get their ids later is stored with their results."""
+        name = self.session_of(callback_context)
+        content = llm_response.content
+        if not llm_response.partial and content and name in self._original and is_whole(content):
+            del self._original[name]
+            following = await on_a_thread(self.conversations.of, name)
+            chats = [*ContentsReader().written(content)]
+            await on_a_thread(following.heard, *chats, usage=_usage(llm_response.usage_metadata))
+        return None
+
+    async def on_model_error_callback(
+        self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
+    ) -> LlmResponse | None:
+        """If the model rejects a prompt as too long, adopt its limit and retry once."""
+        name = self.session_of(callback_context)
+        following = await on_a_thread(self.conversations.of, name)
+        if name not in self._original or not await on_a_thread(following.overflowed, error):
+            return None
+        llm_request.contents = self._original.pop(name)
+        llm_request.contents = await on_a_thread(_fitted, following, llm_request)
+        model = callback_context.get_invocation_context().agent.canonical_model
+        answers = [response async for response in model.generate_content_async(llm_request, stream=False)]
+        return answers[-1] if answers else None
+
+    async def close(self) -> None:
+        """Close the conversations that were opened here; the runner calls it."""
+        if self._owns:
+            await on_a_thread(self.conversations.close)
+
+
 class ContentsReader:
     """Converts the contents of one request, in order."""
 
@@ -118,80 +192,6 @@ def _sent(call_id: str) -> str | None:
 def _output(response: types.FunctionResponse) -> object:
     output = response.response or {}
     return output[_RESULT_KEY] if list(output) == [_RESULT_KEY] and isinstance(output[_RESULT_KEY], str) else output
-
-
-class RectoPlugin(BasePlugin):
-    """Keeps every model call within the context window; evicted messages are stored and recalled when relevant.
-
-    Its methods are also callbacks for one agent: `LlmAgent(before_model_callback=recto.before_model_callback, …)`.
-    """
-
-    def __init__(
-        self,
-        store: Any = None,  # noqa: ANN401  # as `recto.follow` takes it
-        *,
-        name: str = "recto",
-        session_id: Callable[[CallbackContext], str] | None = None,
-        conversations: Conversations | None = None,
-        **names: Any,  # noqa: ANN401  # those of `recto.follow`
-    ) -> None:
-        super().__init__(name)
-        self._owns = conversations is None
-        self.conversations = conversations or follow(store, **names)
-        self._session_id = session_id
-        self._original: dict[str, list[types.Content]] = {}
-        """The original contents of a request while its model call is in progress."""
-
-    def session_of(self, context: CallbackContext) -> str:
-        """Return the conversation of a call."""
-        if self._session_id is not None:
-            return self._session_id(context)
-        session, root = context.session, context.get_invocation_context().agent.root_agent.name
-        agent = [] if context.agent_name == root else [context.agent_name, context.isolation_scope or ""]
-        return "/".join([session.app_name, session.user_id, session.id, *agent])
-
-    async def before_model_callback(
-        self, *, callback_context: CallbackContext, llm_request: LlmRequest
-    ) -> LlmResponse | None:
-        """Send a working set. If the service stores the history itself, do nothing."""
-        if not llm_request.previous_interaction_id:
-            name = self.session_of(callback_context)
-            following = await on_a_thread(self.conversations.of, name)
-            self._original[name] = llm_request.contents
-            llm_request.contents = await on_a_thread(_fitted, following, llm_request)
-        return None
-
-    async def after_model_callback(
-        self, *, callback_context: CallbackContext, llm_response: LlmResponse
-    ) -> LlmResponse | None:
-        """Store the answer. One whose calls get their ids later is stored with their results."""
-        name = self.session_of(callback_context)
-        content = llm_response.content
-        if not llm_response.partial and content and name in self._original and is_whole(content):
-            del self._original[name]
-            following = await on_a_thread(self.conversations.of, name)
-            chats = [*ContentsReader().written(content)]
-            await on_a_thread(following.heard, *chats, usage=_usage(llm_response.usage_metadata))
-        return None
-
-    async def on_model_error_callback(
-        self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
-    ) -> LlmResponse | None:
-        """If the model rejects a prompt as too long, adopt its limit and retry once."""
-        name = self.session_of(callback_context)
-        following = await on_a_thread(self.conversations.of, name)
-        if name not in self._original or not await on_a_thread(following.overflowed, error):
-            return None
-        llm_request.contents = self._original.pop(name)
-        llm_request.contents = await on_a_thread(_fitted, following, llm_request)
-        model = callback_context.get_invocation_context().agent.canonical_model
-        answers = [response async for response in model.generate_content_async(llm_request, stream=False)]
-        return answers[-1] if answers else None
-
-    async def close(self) -> None:
-        """Close the conversations that were opened here; the runner calls it."""
-        if self._owns:
-            await on_a_thread(self.conversations.close)
 
 
 def _fitted(following: Following, request: LlmRequest) -> list[types.Content]:

@@ -36,71 +36,9 @@ from recto.engine.history_sync import Following
 from recto.transcript.events import to_json
 from recto.transcript.session_keys import session_in
 
+__all__ = ["RectoMemory"]
 _ROLES = {"function": "tool", "chatbot": "assistant", "model": "assistant", "developer": "system"}
 _BLOCK: TypeAdapter[Any] = TypeAdapter(ContentBlock)
-
-
-def written(message: ChatMessage) -> Written:
-    """Convert a message to a Chat message."""
-    role = _ROLES.get(message.role.value, message.role.value)
-    blocks = Blocks(role=role)
-    for block in message.blocks:
-        _add_block(blocks, block)
-    for call in () if blocks.calls else message.additional_kwargs.get("tool_calls") or ():
-        data = call if isinstance(call, dict) else call.model_dump()
-        blocks.call(data["id"], data["function"]["name"], data["function"]["arguments"])
-    chat = next(blocks.messages(), {"role": role, "content": ""})
-    if role == "tool":
-        chat["tool_call_id"] = message.additional_kwargs.get("tool_call_id") or ""
-        chat |= {"name": name} if (name := message.additional_kwargs.get("name")) else {}
-    return chat
-
-
-def read(chat: Written) -> ChatMessage:
-    """Convert a Chat message that is stored or was written by Recto."""
-    additional = {key: chat[key] for key in ("tool_call_id", "name") if chat.get(key)}
-    content = chat.get("content")
-    blocks = list(_blocks(content)) if isinstance(content, list) else [TextBlock(text=text_in(chat))]
-    calls = [
-        ToolCallBlock(tool_call_id=call, tool_name=name, tool_kwargs=given) for call, name, given in calls_in(chat)
-    ]
-    if calls and blocks == [TextBlock(text="")]:
-        blocks = []
-    return ChatMessage(role=chat["role"], blocks=[*blocks, *calls], additional_kwargs=additional)
-
-
-def _add_block(blocks: Blocks, block: Any) -> None:  # noqa: ANN401  # any block of LlamaIndex's
-    if isinstance(block, TextBlock):
-        blocks.text(block.text)
-    elif isinstance(block, ToolCallBlock):
-        blocks.call(block.tool_call_id or f"call_{len(blocks.calls)}", block.tool_name, block.tool_kwargs)
-    elif isinstance(block, ThinkingBlock):
-        blocks.thinking += [block.content] if block.content else []
-    elif isinstance(block, ImageBlock):
-        image = block.resolve_image().read() if block.url is None else str(block.url)
-        blocks.media(block.image_mimetype or "image/png", image)
-    elif not isinstance(block, CachePoint):
-        blocks.parts.append({"type": "file", "file": {"filename": block.block_type, "file_data": _json(block)}})
-
-
-def _json(block: Any) -> str:  # noqa: ANN401
-    return json.dumps(block.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
-
-
-def _blocks(content: list[dict[str, Any]]) -> Iterator[Any]:
-    for part in content:
-        if part.get("type") == "text":
-            yield TextBlock(text=part["text"])
-        elif part.get("type") == "image_url":
-            url = part["image_url"]["url"]
-            mime, _, encoded = url.removeprefix("data:").partition(";base64,")
-            picture = {"image": base64.b64decode(encoded), "image_mimetype": mime} if encoded else {"url": url}
-            yield ImageBlock(**picture)
-        elif part.get("type") == "file":
-            yield _BLOCK.validate_json(part["file"]["file_data"])
-
-
-__all__ = ["RectoMemory"]
 
 
 class RectoMemory(BaseMemory):
@@ -204,3 +142,63 @@ class RectoMemory(BaseMemory):
     def _to_message(self, raw: bytes) -> ChatMessage:
         own = self._own.get(raw)
         return own.model_copy(deep=True) if own is not None else read(json.loads(raw))
+
+
+def written(message: ChatMessage) -> Written:
+    """Convert a message to a Chat message."""
+    role = _ROLES.get(message.role.value, message.role.value)
+    blocks = Blocks(role=role)
+    for block in message.blocks:
+        _add_block(blocks, block)
+    for call in () if blocks.calls else message.additional_kwargs.get("tool_calls") or ():
+        data = call if isinstance(call, dict) else call.model_dump()
+        blocks.call(data["id"], data["function"]["name"], data["function"]["arguments"])
+    chat = next(blocks.messages(), {"role": role, "content": ""})
+    if role == "tool":
+        chat["tool_call_id"] = message.additional_kwargs.get("tool_call_id") or ""
+        chat |= {"name": name} if (name := message.additional_kwargs.get("name")) else {}
+    return chat
+
+
+def read(chat: Written) -> ChatMessage:
+    """Convert a Chat message that is stored or was written by Recto."""
+    additional = {key: chat[key] for key in ("tool_call_id", "name") if chat.get(key)}
+    content = chat.get("content")
+    blocks = list(_blocks(content)) if isinstance(content, list) else [TextBlock(text=text_in(chat))]
+    calls = [
+        ToolCallBlock(tool_call_id=call, tool_name=name, tool_kwargs=given) for call, name, given in calls_in(chat)
+    ]
+    if calls and blocks == [TextBlock(text="")]:
+        blocks = []
+    return ChatMessage(role=chat["role"], blocks=[*blocks, *calls], additional_kwargs=additional)
+
+
+def _add_block(blocks: Blocks, block: Any) -> None:  # noqa: ANN401  # any block of LlamaIndex's
+    if isinstance(block, TextBlock):
+        blocks.text(block.text)
+    elif isinstance(block, ToolCallBlock):
+        blocks.call(block.tool_call_id or f"call_{len(blocks.calls)}", block.tool_name, block.tool_kwargs)
+    elif isinstance(block, ThinkingBlock):
+        blocks.thinking += [block.content] if block.content else []
+    elif isinstance(block, ImageBlock):
+        image = block.resolve_image().read() if block.url is None else str(block.url)
+        blocks.media(block.image_mimetype or "image/png", image)
+    elif not isinstance(block, CachePoint):
+        blocks.parts.append({"type": "file", "file": {"filename": block.block_type, "file_data": _json(block)}})
+
+
+def _json(block: Any) -> str:  # noqa: ANN401
+    return json.dumps(block.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
+
+
+def _blocks(content: list[dict[str, Any]]) -> Iterator[Any]:
+    for part in content:
+        if part.get("type") == "text":
+            yield TextBlock(text=part["text"])
+        elif part.get("type") == "image_url":
+            url = part["image_url"]["url"]
+            mime, _, encoded = url.removeprefix("data:").partition(";base64,")
+            picture = {"image": base64.b64decode(encoded), "image_mimetype": mime} if encoded else {"url": url}
+            yield ImageBlock(**picture)
+        elif part.get("type") == "file":
+            yield _BLOCK.validate_json(part["file"]["file_data"])

@@ -24,63 +24,8 @@ from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import Following
 from recto.formats.openai_responses import OPENAI_RESPONSES
 
-Item: TypeAlias = dict[str, Any]
-
-
-class RectoInputFilter(RunHooks[Any]):
-    """For `RunConfig(call_model_input_filter=…)`, with any session or none; as `hooks=` it stores answers at once.
-
-    `session_id` names the conversation, or is a function from the run's context to its name.
-    """
-
-    def __init__(
-        self,
-        store: Any = None,  # noqa: ANN401  # as `recto.follow` takes it
-        *,
-        session_id: str | Callable[[Any], str] = "",
-        conversations: Conversations | None = None,
-        **names: Any,  # noqa: ANN401  # those of `recto.follow`
-    ) -> None:
-        self.conversations = speaking(OPENAI_RESPONSES.name, conversations, store=store, **names)
-        self._session_id = session_id
-
-    def of(self, context: object) -> Following:
-        """Return the conversation of a run, by its context."""
-        return self.conversations.of(self._session_id(context) if callable(self._session_id) else self._session_id)
-
-    async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
-        """Return the input of this call."""
-        return await fitted(data, lambda items: self.of(data.context))
-
-    async def on_llm_end(self, context: RunContextWrapper[Any], agent: Any, response: Any) -> None:  # noqa: ANN401
-        """Store the answer before its tools run."""
-        reported = response.usage
-        usage: Item = {"input_tokens": reported.input_tokens, "output_tokens": reported.output_tokens}
-        usage["input_tokens_details"] = {"cached_tokens": reported.input_tokens_details.cached_tokens}
-        items = [dict(item) for item in response.to_input_items()]
-        await on_a_thread(self.of(context.context).heard, *items, usage=usage if reported.input_tokens else None)
-
-
-async def fitted(data: CallModelData[Any], find: Callable[[list[Item]], Following]) -> ModelInputData:
-    """Return the input of a call, in the conversation that `find` returns for its items."""
-    tools = [_schema(tool) for tool in await data.agent.get_all_tools(RunContextWrapper(context=data.context))]
-    items: list[Any] = [dict(item) for item in data.model_data.input]
-    beside = data.model_data.instructions or ""
-
-    def work() -> list[Any]:
-        return find(items).working_set(items, lambda item: [item], lambda changed: changed, tools=tools, beside=beside)
-
-    return ModelInputData(input=await on_a_thread(work), instructions=data.model_data.instructions)
-
-
-def _schema(tool: Any) -> Item:  # noqa: ANN401  # one of a dozen kinds
-    if isinstance(tool, FunctionTool):
-        shape = {"name": tool.name, "description": tool.description, "parameters": tool.params_json_schema}
-        return {"type": "function", **shape}
-    return {"type": str(tool.name)}
-
-
 __all__ = ["RectoInputFilter", "RectoSession"]
+Item: TypeAlias = dict[str, Any]
 
 
 class RectoSession:
@@ -156,3 +101,56 @@ class RectoSession:
             return None
         move(self.conversation, items[-2][0] if len(items) > 1 else 0)
         return items[-1][1]
+
+
+class RectoInputFilter(RunHooks[Any]):
+    """For `RunConfig(call_model_input_filter=…)`, with any session or none; as `hooks=` it stores answers at once.
+
+    `session_id` names the conversation, or is a function from the run's context to its name.
+    """
+
+    def __init__(
+        self,
+        store: Any = None,  # noqa: ANN401  # as `recto.follow` takes it
+        *,
+        session_id: str | Callable[[Any], str] = "",
+        conversations: Conversations | None = None,
+        **names: Any,  # noqa: ANN401  # those of `recto.follow`
+    ) -> None:
+        self.conversations = speaking(OPENAI_RESPONSES.name, conversations, store=store, **names)
+        self._session_id = session_id
+
+    def of(self, context: object) -> Following:
+        """Return the conversation of a run, by its context."""
+        return self.conversations.of(self._session_id(context) if callable(self._session_id) else self._session_id)
+
+    async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
+        """Return the input of this call."""
+        return await fitted(data, lambda items: self.of(data.context))
+
+    async def on_llm_end(self, context: RunContextWrapper[Any], agent: Any, response: Any) -> None:  # noqa: ANN401
+        """Store the answer before its tools run."""
+        reported = response.usage
+        usage: Item = {"input_tokens": reported.input_tokens, "output_tokens": reported.output_tokens}
+        usage["input_tokens_details"] = {"cached_tokens": reported.input_tokens_details.cached_tokens}
+        items = [dict(item) for item in response.to_input_items()]
+        await on_a_thread(self.of(context.context).heard, *items, usage=usage if reported.input_tokens else None)
+
+
+async def fitted(data: CallModelData[Any], find: Callable[[list[Item]], Following]) -> ModelInputData:
+    """Return the input of a call, in the conversation that `find` returns for its items."""
+    tools = [_schema(tool) for tool in await data.agent.get_all_tools(RunContextWrapper(context=data.context))]
+    items: list[Any] = [dict(item) for item in data.model_data.input]
+    beside = data.model_data.instructions or ""
+
+    def work() -> list[Any]:
+        return find(items).working_set(items, lambda item: [item], lambda changed: changed, tools=tools, beside=beside)
+
+    return ModelInputData(input=await on_a_thread(work), instructions=data.model_data.instructions)
+
+
+def _schema(tool: Any) -> Item:  # noqa: ANN401  # one of a dozen kinds
+    if isinstance(tool, FunctionTool):
+        shape = {"name": tool.name, "description": tool.description, "parameters": tool.params_json_schema}
+        return {"type": "function", **shape}
+    return {"type": str(tool.name)}

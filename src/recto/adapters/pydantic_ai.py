@@ -48,105 +48,6 @@ from recto.engine.async_session import on_a_thread
 from recto.engine.history_sync import ChatMessage, Following
 from recto.transcript.protocols import TranscriptStore
 
-
-def written(message: ModelMessage) -> list[ChatMessage]:
-    """Convert a request or a response to Chat messages; results come first, as providers require."""
-    if isinstance(message, ModelResponse):
-        return [_response_message(message)]
-    results = [part for part in message.parts if isinstance(part, ToolReturnPart)]
-    others = [part for part in message.parts if not isinstance(part, ToolReturnPart)]
-    return [_result(part) for part in results] + [_request_message(part) for part in others]
-
-
-def read(chats: Sequence[ChatMessage]) -> list[ModelMessage]:
-    """Convert Chat messages that Recto wrote or changed."""
-    messages: list[ModelMessage] = []
-    for answers, run in groupby(chats, key=lambda message: message["role"] == "assistant"):
-        if answers:
-            messages += [ModelResponse(parts=list(_response_parts(message))) for message in run]
-        else:
-            messages.append(ModelRequest(parts=[_request_part(message) for message in run]))
-    return messages
-
-
-def schemas(tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
-    """Return the schemas of tools."""
-    return [schema(tool.name, tool.description or "", tool.parameters_json_schema) for tool in tools]
-
-
-def usage_of(usage: RequestUsage) -> dict[str, Any] | None:
-    """Return the usage that a provider reported; None if it reported none."""
-    if not usage.input_tokens:
-        return None
-    cached = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "prompt_tokens_details": cached,
-    }
-
-
-def _response_message(message: ModelResponse) -> ChatMessage:
-    blocks, others = Blocks(role="assistant"), []
-    for part in message.parts:
-        if isinstance(part, TextPart):
-            blocks.text(part.content)
-        elif isinstance(part, ToolCallPart):
-            blocks.call(part.tool_call_id, part.tool_name, part.args_as_json_str())
-        elif isinstance(part, ThinkingPart):
-            blocks.thinking += [part.content] if part.content else []
-        else:  # tools that the provider ran, and files that it created
-            others.append(json.loads(to_json(part, bytes_mode="base64")))
-    chat = next(iter(blocks.messages()), {"role": "assistant", "content": ""})
-    return chat | ({"other_parts": others} if others else {})
-
-
-def _result(part: ToolReturnPart) -> ChatMessage:
-    text = part.model_response_str()
-    content: Any = [{"type": "text", "text": text}, *_parts(part.files)] if part.files else text
-    return {"role": "tool", "tool_call_id": part.tool_call_id, "name": part.tool_name, "content": content}
-
-
-def _request_message(part: Any) -> ChatMessage:  # noqa: ANN401  # any part of a request
-    if isinstance(part, SystemPromptPart):
-        return {"role": "system", "content": part.content}
-    if isinstance(part, UserPromptPart):
-        content = part.content if isinstance(part.content, str) else list(_parts(part.content))
-        return {"role": "user", "content": content}
-    if isinstance(part, RetryFeedbackPart):
-        return {"role": "user", "content": part.model_response()}
-    # Changed instructions and tools: the framework renders them in its own words.
-    return {"role": "system", "content": to_json(part, bytes_mode="base64").decode()}
-
-
-def _parts(content: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    blocks = Blocks(role="user")
-    for item in content:
-        if isinstance(item, str | TextContent):
-            blocks.text(item if isinstance(item, str) else item.content)
-        elif isinstance(item, BinaryContent):
-            blocks.media(item.media_type, item.data, item.identifier)
-        elif isinstance(item, FileUrl):
-            blocks.media("image/*" if isinstance(item, ImageUrl) else "file", item.url, item.identifier)
-        elif not isinstance(item, CachePoint):
-            blocks.text(to_json(item, bytes_mode="base64").decode())
-    yield from blocks.parts
-
-
-def _response_parts(message: ChatMessage) -> Iterator[TextPart | ToolCallPart]:
-    if text := text_in(message):
-        yield TextPart(text)
-    for call_id, name, arguments in calls_in(message):
-        yield ToolCallPart(name, arguments, call_id)
-
-
-def _request_part(message: ChatMessage) -> SystemPromptPart | UserPromptPart | ToolReturnPart:
-    text = text_in(message)
-    if message["role"] == "tool":
-        return ToolReturnPart(message.get("name") or "tool", text, message["tool_call_id"])
-    return SystemPromptPart(text) if message["role"] == "system" else UserPromptPart(text)
-
-
 __all__ = ["RectoHistory"]
 
 
@@ -244,6 +145,104 @@ class RectoHistory(AbstractCapability[Any]):
             matched += len(written(messages[place]))
             place += 1
         return [*full, *messages[place:]]
+
+
+def written(message: ModelMessage) -> list[ChatMessage]:
+    """Convert a request or a response to Chat messages; results come first, as providers require."""
+    if isinstance(message, ModelResponse):
+        return [_response_message(message)]
+    results = [part for part in message.parts if isinstance(part, ToolReturnPart)]
+    others = [part for part in message.parts if not isinstance(part, ToolReturnPart)]
+    return [_result(part) for part in results] + [_request_message(part) for part in others]
+
+
+def read(chats: Sequence[ChatMessage]) -> list[ModelMessage]:
+    """Convert Chat messages that Recto wrote or changed."""
+    messages: list[ModelMessage] = []
+    for answers, run in groupby(chats, key=lambda message: message["role"] == "assistant"):
+        if answers:
+            messages += [ModelResponse(parts=list(_response_parts(message))) for message in run]
+        else:
+            messages.append(ModelRequest(parts=[_request_part(message) for message in run]))
+    return messages
+
+
+def schemas(tools: Sequence[ToolDefinition]) -> list[dict[str, Any]]:
+    """Return the schemas of tools."""
+    return [schema(tool.name, tool.description or "", tool.parameters_json_schema) for tool in tools]
+
+
+def usage_of(usage: RequestUsage) -> dict[str, Any] | None:
+    """Return the usage that a provider reported; None if it reported none."""
+    if not usage.input_tokens:
+        return None
+    cached = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "prompt_tokens_details": cached,
+    }
+
+
+def _response_message(message: ModelResponse) -> ChatMessage:
+    blocks, others = Blocks(role="assistant"), []
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            blocks.text(part.content)
+        elif isinstance(part, ToolCallPart):
+            blocks.call(part.tool_call_id, part.tool_name, part.args_as_json_str())
+        elif isinstance(part, ThinkingPart):
+            blocks.thinking += [part.content] if part.content else []
+        else:  # tools that the provider ran, and files that it created
+            others.append(json.loads(to_json(part, bytes_mode="base64")))
+    chat = next(iter(blocks.messages()), {"role": "assistant", "content": ""})
+    return chat | ({"other_parts": others} if others else {})
+
+
+def _result(part: ToolReturnPart) -> ChatMessage:
+    text = part.model_response_str()
+    content: Any = [{"type": "text", "text": text}, *_parts(part.files)] if part.files else text
+    return {"role": "tool", "tool_call_id": part.tool_call_id, "name": part.tool_name, "content": content}
+
+
+def _request_message(part: Any) -> ChatMessage:  # noqa: ANN401  # any part of a request
+    if isinstance(part, SystemPromptPart):
+        return {"role": "system", "content": part.content}
+    if isinstance(part, UserPromptPart):
+        content = part.content if isinstance(part.content, str) else list(_parts(part.content))
+        return {"role": "user", "content": content}
+    if isinstance(part, RetryFeedbackPart):
+        return {"role": "user", "content": part.model_response()}
+    # Changed instructions and tools: the framework renders them in its own words.
+    return {"role": "system", "content": to_json(part, bytes_mode="base64").decode()}
+
+
+def _parts(content: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    blocks = Blocks(role="user")
+    for item in content:
+        if isinstance(item, str | TextContent):
+            blocks.text(item if isinstance(item, str) else item.content)
+        elif isinstance(item, BinaryContent):
+            blocks.media(item.media_type, item.data, item.identifier)
+        elif isinstance(item, FileUrl):
+            blocks.media("image/*" if isinstance(item, ImageUrl) else "file", item.url, item.identifier)
+        elif not isinstance(item, CachePoint):
+            blocks.text(to_json(item, bytes_mode="base64").decode())
+    yield from blocks.parts
+
+
+def _response_parts(message: ChatMessage) -> Iterator[TextPart | ToolCallPart]:
+    if text := text_in(message):
+        yield TextPart(text)
+    for call_id, name, arguments in calls_in(message):
+        yield ToolCallPart(name, arguments, call_id)
+
+
+def _request_part(message: ChatMessage) -> SystemPromptPart | UserPromptPart | ToolReturnPart:
+    text = text_in(message)
+    if message["role"] == "tool":
+        return ToolReturnPart(message.get("name") or "tool", text, message["tool_call_id"])
+    return SystemPromptPart(text) if message["role"] == "system" else UserPromptPart(text)
 
 
 def _chats(messages: Sequence[ModelMessage]) -> list[ChatMessage]:

@@ -27,7 +27,66 @@ from recto.engine.history_sync import ChatMessage as Written
 from recto.engine.history_sync import Following
 from recto.transcript.protocols import TranscriptStore
 
+__all__ = ["QuotedStep", "RectoMemory"]
 _ROLES = {"system": MessageRole.SYSTEM, "assistant": MessageRole.ASSISTANT, "tool": MessageRole.TOOL_RESPONSE}
+
+
+class RectoMemory:
+    """Keeps an agent's prompts within the context window; evicted steps are stored and recalled when relevant."""
+
+    def __init__(
+        self,
+        agent: MultiStepAgent,
+        store: str | os.PathLike[str] | TranscriptStore | None = None,
+        *,
+        session_id: str = "",
+        conversations: Conversations | None = None,
+        **names: Any,  # noqa: ANN401  # those of `recto.follow`
+    ) -> None:
+        self.agent = agent
+        self.session_id = session_id or agent.name or ""
+        self.conversations = conversations or follow(store, **names)
+        self._written: dict[int, tuple[MemoryStep, list[Written]]] = {}
+        """Each step of the agent as first seen."""
+        agent.write_memory_to_messages = self.messages
+        for kind in (ActionStep, PlanningStep):
+            agent.step_callbacks.register(kind, self._store_step)
+
+    @property
+    def conversation(self) -> Following:
+        """The conversation of the agent's steps: `compact(focus)`, and every call of a session."""
+        return self.conversations.of(self.session_id)
+
+    def messages(self, summary_mode: bool = False) -> list[ChatMessage]:
+        """Return the messages to send in place of the agent's full memory."""
+        steps = [self.agent.memory.system_prompt, *self.agent.memory.steps]
+        self._written = {id(step): (step, self._as_first_seen(step)) for step in steps}
+        sent = self.conversation.working_set(steps, self._as_first_seen, read, tools=self._tools())
+        return [message for step in sent for message in step.to_messages(summary_mode=summary_mode)]
+
+    def resume(self) -> None:
+        """Load the steps of the session into the agent's memory; continue with `agent.run(task, reset=False)`."""
+        self.agent.memory.steps[:] = read([chat for _, chat in told_in(self.conversation)])
+
+    def _as_first_seen(self, step: MemoryStep) -> list[Written]:
+        first = self._written.get(id(step))
+        return first[1] if first is not None and first[0] is step else written(step)
+
+    def _store_step(self, step: MemoryStep) -> None:
+        reported = getattr(step, "token_usage", None)
+        usage = (
+            {"prompt_tokens": reported.input_tokens, "completion_tokens": reported.output_tokens} if reported else None
+        )
+        before = [chat for known in self.agent.memory.steps for chat in self._as_first_seen(known)]
+        chats = written(step)
+        self._written[id(step)] = (step, chats)
+        self.conversation.heard(*chats, usage=usage, after=before)
+
+    def _tools(self) -> list[dict[str, Any]]:
+        """Schemas sent with a request; code agents have their tools in the system prompt."""
+        if not isinstance(self.agent, ToolCallingAgent):
+            return []
+        return [get_tool_json_schema(tool) for tool in self.agent.tools_and_managed_agents]
 
 
 @dataclass
@@ -117,64 +176,3 @@ def _render(chat: Written) -> Iterator[ChatMessage]:
     if calls:
         content = f"Calling tools:\n{calls}"
         yield ChatMessage(role=MessageRole.TOOL_CALL, content=[{"type": "text", "text": content}])
-
-
-__all__ = ["QuotedStep", "RectoMemory"]
-
-
-class RectoMemory:
-    """Keeps an agent's prompts within the context window; evicted steps are stored and recalled when relevant."""
-
-    def __init__(
-        self,
-        agent: MultiStepAgent,
-        store: str | os.PathLike[str] | TranscriptStore | None = None,
-        *,
-        session_id: str = "",
-        conversations: Conversations | None = None,
-        **names: Any,  # noqa: ANN401  # those of `recto.follow`
-    ) -> None:
-        self.agent = agent
-        self.session_id = session_id or agent.name or ""
-        self.conversations = conversations or follow(store, **names)
-        self._written: dict[int, tuple[MemoryStep, list[Written]]] = {}
-        """Each step of the agent as first seen."""
-        agent.write_memory_to_messages = self.messages
-        for kind in (ActionStep, PlanningStep):
-            agent.step_callbacks.register(kind, self._store_step)
-
-    @property
-    def conversation(self) -> Following:
-        """The conversation of the agent's steps: `compact(focus)`, and every call of a session."""
-        return self.conversations.of(self.session_id)
-
-    def messages(self, summary_mode: bool = False) -> list[ChatMessage]:
-        """Return the messages to send in place of the agent's full memory."""
-        steps = [self.agent.memory.system_prompt, *self.agent.memory.steps]
-        self._written = {id(step): (step, self._as_first_seen(step)) for step in steps}
-        sent = self.conversation.working_set(steps, self._as_first_seen, read, tools=self._tools())
-        return [message for step in sent for message in step.to_messages(summary_mode=summary_mode)]
-
-    def resume(self) -> None:
-        """Load the steps of the session into the agent's memory; continue with `agent.run(task, reset=False)`."""
-        self.agent.memory.steps[:] = read([chat for _, chat in told_in(self.conversation)])
-
-    def _as_first_seen(self, step: MemoryStep) -> list[Written]:
-        first = self._written.get(id(step))
-        return first[1] if first is not None and first[0] is step else written(step)
-
-    def _store_step(self, step: MemoryStep) -> None:
-        reported = getattr(step, "token_usage", None)
-        usage = (
-            {"prompt_tokens": reported.input_tokens, "completion_tokens": reported.output_tokens} if reported else None
-        )
-        before = [chat for known in self.agent.memory.steps for chat in self._as_first_seen(known)]
-        chats = written(step)
-        self._written[id(step)] = (step, chats)
-        self.conversation.heard(*chats, usage=usage, after=before)
-
-    def _tools(self) -> list[dict[str, Any]]:
-        """Schemas sent with a request; code agents have their tools in the system prompt."""
-        if not isinstance(self.agent, ToolCallingAgent):
-            return []
-        return [get_tool_json_schema(tool) for tool in self.agent.tools_and_managed_agents]

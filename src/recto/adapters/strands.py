@@ -27,6 +27,63 @@ from recto.formats.anthropic import ANTHROPIC_MESSAGES
 
 Message = dict[str, Any]
 _MEDIA_TYPES = {"image": "image", "document": "application", "video": "video", "audio": "audio"}
+_COMPLETE_REASONS = ("end_turn", "tool_use", "stop_sequence")
+"""Stop reasons after which an answer is added to the agent's messages unchanged."""
+_TOO_LONG = "context_length_exceeded"
+
+
+class RectoConversationManager(ConversationManager):
+    """Keeps every model call within the context window; evicted messages are stored and recalled when relevant."""
+
+    def __init__(
+        self,
+        store: Any = None,  # noqa: ANN401  # as `recto.follow` takes it
+        *,
+        session_id: str = "",
+        conversations: Conversations | None = None,
+        **names: Any,  # noqa: ANN401  # those of `recto.follow`
+    ) -> None:
+        super().__init__()
+        self.conversations = speaking(ANTHROPIC_MESSAGES.name, conversations, store=store, **names)
+        self._session_id = session_id
+
+    def conversation(self, agent: Any) -> Following:  # noqa: ANN401  # an agent of theirs
+        """Return the conversation of an agent."""
+        if self._session_id:
+            return self.conversations.of(self._session_id)
+        suffix = "" if agent.agent_id == "default" else f"/{agent.agent_id}"
+        return self.conversations.of(f"{agent.session_id}{suffix}")
+
+    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:  # noqa: ANN401
+        """Wrap the agent's model calls."""
+        super().register_hooks(registry, **kwargs)
+        registry.add_callback(AgentInitializedEvent, self._join)
+
+    def _join(self, event: AgentInitializedEvent) -> None:
+        event.agent.add_middleware(InvokeModelStage, self.around_model)
+
+    async def around_model(
+        self, context: InvokeModelContext, call_next: Callable[[InvokeModelContext], AsyncIterator[Any]]
+    ) -> AsyncIterator[Any]:
+        """Send a working set and store the answer."""
+        following = await on_a_thread(self.conversation, context.agent)
+        messages = await on_a_thread(_fitted, following, context)
+        async for event in call_next(context.replace(messages=messages)):
+            if isinstance(event, ModelStopReason):
+                await on_a_thread(_store_answer, following, event)
+            yield event
+
+    def apply_management(self, agent: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """Store the newest messages; the agent's messages stay unchanged."""
+        self.conversation(agent).store([chat for message in agent.messages for chat in written(message)])
+
+    def reduce_context(self, agent: Any, e: Exception | None = None, **kwargs: Any) -> None:  # noqa: ANN401
+        """After a prompt was rejected as too long, adopt the limit for the next one. Without an error, compact."""
+        following = self.conversation(agent)
+        if e is None:
+            following.compact()
+        elif not following.overflowed(e):
+            following.overflowed({"error": {"code": _TOO_LONG, "message": str(e)}})
 
 
 def written(message: Message) -> Iterator[ChatMessage]:
@@ -113,65 +170,6 @@ def _read(block: dict[str, Any]) -> dict[str, Any]:
             return {"reasoningContent": {"reasoningText": {"text": text, **signed}}}
         case _:
             return {"text": as_text(block)}
-
-
-_COMPLETE_REASONS = ("end_turn", "tool_use", "stop_sequence")
-"""Stop reasons after which an answer is added to the agent's messages unchanged."""
-_TOO_LONG = "context_length_exceeded"
-
-
-class RectoConversationManager(ConversationManager):
-    """Keeps every model call within the context window; evicted messages are stored and recalled when relevant."""
-
-    def __init__(
-        self,
-        store: Any = None,  # noqa: ANN401  # as `recto.follow` takes it
-        *,
-        session_id: str = "",
-        conversations: Conversations | None = None,
-        **names: Any,  # noqa: ANN401  # those of `recto.follow`
-    ) -> None:
-        super().__init__()
-        self.conversations = speaking(ANTHROPIC_MESSAGES.name, conversations, store=store, **names)
-        self._session_id = session_id
-
-    def conversation(self, agent: Any) -> Following:  # noqa: ANN401  # an agent of theirs
-        """Return the conversation of an agent."""
-        if self._session_id:
-            return self.conversations.of(self._session_id)
-        suffix = "" if agent.agent_id == "default" else f"/{agent.agent_id}"
-        return self.conversations.of(f"{agent.session_id}{suffix}")
-
-    def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:  # noqa: ANN401
-        """Wrap the agent's model calls."""
-        super().register_hooks(registry, **kwargs)
-        registry.add_callback(AgentInitializedEvent, self._join)
-
-    def _join(self, event: AgentInitializedEvent) -> None:
-        event.agent.add_middleware(InvokeModelStage, self.around_model)
-
-    async def around_model(
-        self, context: InvokeModelContext, call_next: Callable[[InvokeModelContext], AsyncIterator[Any]]
-    ) -> AsyncIterator[Any]:
-        """Send a working set and store the answer."""
-        following = await on_a_thread(self.conversation, context.agent)
-        messages = await on_a_thread(_fitted, following, context)
-        async for event in call_next(context.replace(messages=messages)):
-            if isinstance(event, ModelStopReason):
-                await on_a_thread(_store_answer, following, event)
-            yield event
-
-    def apply_management(self, agent: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Store the newest messages; the agent's messages stay unchanged."""
-        self.conversation(agent).store([chat for message in agent.messages for chat in written(message)])
-
-    def reduce_context(self, agent: Any, e: Exception | None = None, **kwargs: Any) -> None:  # noqa: ANN401
-        """After a prompt was rejected as too long, adopt the limit for the next one. Without an error, compact."""
-        following = self.conversation(agent)
-        if e is None:
-            following.compact()
-        elif not following.overflowed(e):
-            following.overflowed({"error": {"code": _TOO_LONG, "message": str(e)}})
 
 
 def _fitted(following: Following, context: InvokeModelContext) -> list[Message]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.calling import called_at
 
-from recto.mcp.client_config import ASKED, CLIENTS, McpClient
+from recto.mcp.client_config import CLIENTS, KEY_PROMPT, McpClient
 
 URL = "http://127.0.0.1:8642"
 JSON = [client for client in CLIENTS if client.form == "json"]
@@ -55,7 +55,7 @@ def test_a_gateway_is_added_by_its_address_and_the_key_is_never_written_down(tmp
     text = (tmp_path / client.path).read_text()
     assert f"{URL}/mcp" in text
     assert "rk-secret" not in text
-    assert "recto-key" in text if client.asks else "MY_KEY" in text
+    assert "recto-key" in text if client.prompts_for_key else "MY_KEY" in text
 
 
 @pytest.mark.parametrize("client", JSON, ids=names)
@@ -83,14 +83,14 @@ def test_everything_else_in_a_file_stays_and_the_file_as_it_was_is_kept(tmp_path
 
 
 def test_what_an_editor_asks_for_the_key_is_added_once_and_taken_out_again(tmp_path):
-    client = next(one for one in CLIENTS if one.asks)
+    client = next(one for one in CLIENTS if one.prompts_for_key)
     path = tmp_path / client.path
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"inputs": [{"id": "other"}], "servers": {}}))
     called_at(tmp_path, "mcp", "add", client.name, "--url", URL)
     called_at(tmp_path, "mcp", "add", client.name, "--url", "https://recto.example")
     found = json.loads(path.read_text())
-    assert found["inputs"] == [{"id": "other"}, ASKED]
+    assert found["inputs"] == [{"id": "other"}, KEY_PROMPT]
     assert found["servers"]["recto"]["url"] == "https://recto.example/mcp"
     called_at(tmp_path, "mcp", "remove", client.name)
     assert json.loads(path.read_text()) == {"inputs": [{"id": "other"}], "servers": {}}

@@ -120,7 +120,7 @@ export interface CompactionResult {
   tokens: number;
 }
 
-/** Two prompts of one session, as they stood after two entries, in the order in which a prompt holds its lines. */
+/** Two prompts of one session, as of two entries, in prompt order. */
 export interface Comparison {
   first: number;
   second: number;
@@ -164,7 +164,7 @@ export interface Compression {
   undone: boolean;
 }
 
-/** A decision, or the undoing of one, where it happened. */
+/** A decision, or the undoing of one, and where it happened. */
 export interface DecisionMark {
   seq: number;
   kind: string;
@@ -384,7 +384,7 @@ export interface PressureReading {
   turn: number;
 }
 
-/** One thing that stands in one of two prompts, or in both. */
+/** One piece of one of two prompts, or of both. */
 export interface PromptLine {
   seq: number | null;
   what: "entry" | "frame" | "handoff" | "marker" | "recalled" | "standing" | "summary" | "system";

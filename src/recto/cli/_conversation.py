@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from recto.continuity.memory.proposals import Proposal
 from recto.engine.views.models import Caller, SessionOverview
 from recto.errors import RequestRefused, SettingsError
-from recto.gateway.client import GatewayClient, value_of
+from recto.gateway.client import GatewayClient, decode_result
 from recto.transcript.entries import session_key
 
 _Value = TypeVar("_Value")
@@ -56,11 +56,11 @@ class ChatClient:
 
     async def get_value(self, kind: type[_Value], path: str, /, **query: Any) -> _Value:  # noqa: ANN401  # parameters
         """Reads something about this session."""
-        return value_of(kind, await self.client.get(path, **{"session": self.session, **query}))
+        return decode_result(kind, await self.client.get(path, **{"session": self.session, **query}))
 
     async def post_value(self, kind: type[_Value], path: str, /, **body: Any) -> _Value:  # noqa: ANN401
         """Changes something in this session."""
-        return value_of(kind, await self.client.post(path, body, session=self.session))
+        return decode_result(kind, await self.client.post(path, body, session=self.session))
 
     async def refresh(self) -> None:
         """Refreshes the session's state; a refusal is ignored."""
@@ -105,7 +105,7 @@ class ChatClient:
 
 async def start_conversation(client: GatewayClient, session: str, model: str) -> ChatClient:
     """Starts a conversation in a session, by default the caller's main session, with a model, by default the first."""
-    caller = value_of(Caller, await client.get("/asker"))
+    caller = decode_result(Caller, await client.get("/asker"))
     models = await client.models()
     if not model:
         candidates = [caller.model] if caller.model and (caller.model in models or not models) else models

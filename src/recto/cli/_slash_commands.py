@@ -41,7 +41,7 @@ from recto.engine.views.models import (
     StoredEvent,
 )
 from recto.errors import InputError, RequestRefused
-from recto.gateway.client import value_of
+from recto.gateway.client import decode_result
 from recto.health.trends import HealthReport
 from recto.recall.types import Hit, SearchResult
 from recto.transcript.entries import Role, SessionSummary
@@ -66,7 +66,7 @@ async def memory(chat: ChatClient, argument: str) -> None:
 
 
 async def _list(chat: ChatClient) -> None:
-    page = value_of(ProposalPage, await chat.client.get("/memory/proposals", limit=_MAX_LISTED))
+    page = decode_result(ProposalPage, await chat.client.get("/memory/proposals", limit=_MAX_LISTED))
     chat.proposals = page.proposals
     if not page.proposals:
         out.print("Nothing waits for a decision.")
@@ -91,13 +91,13 @@ async def _approve(chat: ChatClient, proposal: Proposal) -> None:
         out.print("Say it again to approve exactly this.")
         return
     body = {"proposal": proposal.id, "digest": proposal.digest}
-    approved = value_of(ApprovalResult, await chat.client.post("/memory/proposals/approve", body))
+    approved = decode_result(ApprovalResult, await chat.client.post("/memory/proposals/approve", body))
     out.print(safe(f"remembered: {approved.memory}"), markup=False, soft_wrap=True)
 
 
 async def _reject(chat: ChatClient, proposal: Proposal, why: str) -> None:
     body = {"proposal": proposal.id, **({"reason": why} if why else {})}
-    value_of(StoredEvent, await chat.client.post("/memory/proposals/reject", body))
+    decode_result(StoredEvent, await chat.client.post("/memory/proposals/reject", body))
     out.print(safe(f"rejected: {proposal.id}"), markup=False)
 
 

@@ -12,7 +12,17 @@ from recto.cli._common import MCP_PACKAGES, program_command, require_packages
 from recto.cli.completion import complete_models, complete_sessions
 from recto.cli.console import out, safe
 from recto.config import Settings
-from recto.mcp.client_config import BY_NAME, CLIENTS, Local, McpClient, Remote, Server, add, remove, text_for
+from recto.mcp.client_config import (
+    BY_NAME,
+    CLIENTS,
+    LocalServer,
+    McpClient,
+    RemoteServer,
+    ServerSpec,
+    add,
+    config_text,
+    remove,
+)
 
 _client = click.argument("client", type=click.Choice([known.name for known in CLIENTS]))
 _file = click.option(
@@ -83,7 +93,7 @@ def add_command(
     target = BY_NAME[client]
     server = _remote(url, key_env) if url else _local(context)
     if only_print:
-        click.echo(text_for(target, server), nl=False)
+        click.echo(config_text(target, server), nl=False)
         return
     path = _path(target, file)
     backup = add(target, server, path)
@@ -93,7 +103,7 @@ def add_command(
     _print_line(f"{target.title} knows Recto now: {path}")
     _print_backup(backup, path)
     if url:
-        asks = "it asks for the key" if target.asks else f"put the key into the variable {key_env}"
+        asks = "it asks for the key" if target.prompts_for_key else f"put the key into the variable {key_env}"
         _print_line(f"Start {target.title} anew; {asks} ('recto keys add NAME --right read' makes one).")
     else:
         _print_line(f"Start {target.title} anew.")
@@ -119,7 +129,7 @@ def remove_command(client: str, file: Path | None) -> None:
     _print_backup(backup, path)
 
 
-def _local(context: click.Context) -> Server:
+def _local(context: click.Context) -> ServerSpec:
     """Returns the command that starts this installation, with the options of the call."""
     group = context.parent
     program, *arguments = program_command(context)
@@ -129,16 +139,16 @@ def _local(context: click.Context) -> Server:
             arguments += [f"--{name}", value]
     if group and group.params.get("read_only"):
         arguments.append("--read-only")
-    return Local(command=program, arguments=tuple(arguments))
+    return LocalServer(command=program, arguments=tuple(arguments))
 
 
-def _remote(url: str, key_env: str) -> Server:
+def _remote(url: str, key_env: str) -> ServerSpec:
     if not url.startswith(("http://", "https://")):
         raise click.UsageError("--url begins with http:// or https://")
     if not _VARIABLE.fullmatch(key_env):
         raise click.UsageError("--key-env is the name of a variable: letters, digits and _")
     base = url.rstrip("/")
-    return Remote(url=base if base.endswith("/mcp") else f"{base}/mcp", key_variable=key_env)
+    return RemoteServer(url=base if base.endswith("/mcp") else f"{base}/mcp", key_variable=key_env)
 
 
 def _path(client: McpClient, file: Path | None) -> Path:

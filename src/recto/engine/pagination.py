@@ -1,6 +1,6 @@
-"""A transcript a page at a time, for people and screens: its entries and its decisions, wherever they are now.
+"""Pages of a transcript: its entries, with where each is now, and its decisions.
 
-Whatever the length of a session, a page reads a bounded number of its entries and says where the next one begins.
+A page reads a bounded number of entries, however long the session is, and says where the next page begins.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from recto.engine.projection import DECISIONS, RESTORED
 from recto.engine.report import last_recall, summarize_decision
-from recto.engine.views.models import DecisionPage, EntryPage, EntryView, Place
+from recto.engine.views.models import MAX_TEXT, DecisionPage, EntryPage, EntryView, Place
 from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats.entry_text import entry_text
@@ -18,29 +18,24 @@ from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import parse_pointer
 
 MAX_SCANNED = 2_000
-"""Entries that one page looks through at most for a word or for a decision."""
-_UNDONE = 10_000
-"""Entries back from the end in which it is looked for whether a decision was undone."""
+"""Entries that one page scans at most for a word or for decisions."""
+_MAX_UNDO_SCANNED = 10_000
+"""Newest entries that are scanned for the undoing of a decision."""
 _CHUNK = 200
-_LONGEST = 2_000
-"""Characters of a text on a page."""
 
 
 class EntryPositions:
-    """Where the entries of a session are, as of one moment."""
+    """Where the entries of a session are at one moment: in the prompt, trimmed, evicted or recalled."""
 
     def __init__(self, window: Window) -> None:
         with window.lock:
             state = window.state
-            self._in, self._shrunk, self._pins = (
-                frozenset(state.messages),
-                frozenset(state.shortened),
-                frozenset(state.pins),
-            )
-            self._recalled = frozenset(_quoted(window))
+            self._in_prompt, self._pins = frozenset(state.messages), frozenset(state.pins)
+            self._shortened = frozenset(state.shortened)
+            self._recalled = frozenset(_recalled_seqs(window))
 
-    def show(self, entry: Entry, most: int = _LONGEST) -> EntryView:
-        """An entry, with where it is."""
+    def view(self, entry: Entry, max_text: int = MAX_TEXT) -> EntryView:
+        """An entry on a page, with its position."""
         text = entry_text(entry)
         return EntryView(
             seq=entry.seq,
@@ -50,8 +45,8 @@ class EntryPositions:
             kind=entry.kind,
             surface=entry.surface,
             tokens=entry.tokens,
-            text=text[:most],
-            cut=len(text) > most,
+            text=text[:max_text],
+            cut=len(text) > max_text,
             place=self._place(entry),
             pinned=entry.seq in self._pins,
         )
@@ -59,49 +54,47 @@ class EntryPositions:
     def _place(self, entry: Entry) -> Place:
         if entry.kind != MESSAGE:
             return "event"
-        if entry.seq in self._in:
-            return "trimmed" if entry.seq in self._shrunk else "in"
+        if entry.seq in self._in_prompt:
+            return "trimmed" if entry.seq in self._shortened else "in"
         return "recalled" if entry.seq in self._recalled else "out"
 
 
-def entries_from(
+def entry_page(
     window: Window, start: int | None = None, *, limit: int = 50, newest_first: bool = False, words: str = ""
 ) -> EntryPage:
-    """A page of the transcript from an entry on, in either direction; with words, only entries that say them."""
-    places, wanted = EntryPositions(window), words.casefold()
-    found: list[EntryView] = []
-    for looked, entry in enumerate(_walk(window, start, newest_first=newest_first)):
-        if len(found) >= limit or looked >= MAX_SCANNED:
-            return EntryPage(entries=tuple(found), next=entry.seq)
-        if not wanted or wanted in entry_text(entry).casefold():
-            found.append(places.show(entry))
-    return EntryPage(entries=tuple(found), next=None)
+    """A page of the transcript from an entry on, in either direction; with `words`, only entries that contain them."""
+    positions, folded = EntryPositions(window), words.casefold()
+    views: list[EntryView] = []
+    for scanned, entry in enumerate(_walk(window, start, newest_first=newest_first)):
+        if len(views) >= limit or scanned >= MAX_SCANNED:
+            return EntryPage(entries=tuple(views), next=entry.seq)
+        if not folded or folded in entry_text(entry).casefold():
+            views.append(positions.view(entry))
+    return EntryPage(entries=tuple(views), next=None)
 
 
-def decisions_before(
-    window: Window, start: int | None = None, *, limit: int = 50, scores: bool = False
-) -> DecisionPage:
-    """A page of decisions, from an entry on towards the beginning. What was undone long ago may not be told as such."""
-    made: list[Entry] = []
+def decision_page(window: Window, start: int | None = None, *, limit: int = 50, scores: bool = False) -> DecisionPage:
+    """A page of decisions from an entry on, newest first. An undoing older than the scanned entries is not noticed."""
+    decisions: list[Entry] = []
     undone: set[int] = set()
-    following: int | None = None
-    for looked, entry in enumerate(_walk(window, start, newest_first=True)):
-        if len(made) >= limit or looked >= MAX_SCANNED:
-            following = entry.seq
+    next_seq: int | None = None
+    for scanned, entry in enumerate(_walk(window, start, newest_first=True)):
+        if len(decisions) >= limit or scanned >= MAX_SCANNED:
+            next_seq = entry.seq
             break
         if entry.kind in DECISIONS:
-            made.append(entry)
+            decisions.append(entry)
         elif entry.kind == RESTORED:
             undone.add(json.loads(entry.content)["decision"])
-    if made and start is not None:
-        later = window.store.read(window.session, max(start, window.store.head(window.session).seq - _UNDONE))
+    if decisions and start is not None:
+        later = window.store.read(window.session, max(start, window.store.head(window.session).seq - _MAX_UNDO_SCANNED))
         undone |= {json.loads(entry.content)["decision"] for entry in later if entry.kind == RESTORED}
-    told = (summarize_decision(entry, undone=entry.seq in undone, scores=scores) for entry in made)
-    return DecisionPage(decisions=tuple(told), next=following)
+    summaries = (summarize_decision(entry, undone=entry.seq in undone, scores=scores) for entry in decisions)
+    return DecisionPage(decisions=tuple(summaries), next=next_seq)
 
 
 def _walk(window: Window, start: int | None, *, newest_first: bool) -> Iterator[Entry]:
-    """Entries from one on, to the end or back to the beginning; a little at a time, so that few are ever held."""
+    """Entries from one on, to the end or back to the beginning, read in chunks so that few are in memory."""
     store, session = window.store, window.session
     if not newest_first:
         yield from store.read(session, start or 1)
@@ -114,11 +107,11 @@ def _walk(window: Window, start: int | None, *, newest_first: bool) -> Iterator[
         last = first - 1
 
 
-def _quoted(window: Window) -> Iterator[int]:
-    """Entries of this session that came back for the question in flight."""
-    for back in last_recall(window)[0]:
+def _recalled_seqs(window: Window) -> Iterator[int]:
+    """Entries of this session that were recalled for the current turn."""
+    for recalled in last_recall(window)[0]:
         try:
-            session, seq = parse_pointer(back.pointer)
+            session, seq = parse_pointer(recalled.pointer)
         except InputError:
             continue
         if session == window.session:

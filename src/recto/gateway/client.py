@@ -21,10 +21,10 @@ from recto.gateway.session_id import OWN_HEADER
 _Value = TypeVar("_Value")
 
 
-def value_of(kind: type[_Value], answer: object) -> _Value:
+def decode_result(kind: type[_Value], payload: object) -> _Value:
     """Build a result from a decoded response. Raises `RequestRefused` where the response does not match."""
     try:
-        return from_builtins(kind, answer)
+        return from_builtins(kind, payload)
     except ValueError as error:
         says = (
             f"the gateway's answer is not what this Recto knows ({kind.__name__}: {error}); is it of another version?"

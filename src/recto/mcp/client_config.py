@@ -1,6 +1,6 @@
-"""Puts Recto into the file in which an MCP client keeps its servers, and takes it out again.
+"""Adds Recto to the configuration file of an MCP client, and removes it again.
 
-Everything else in the file stays, and a file that cannot be read for certain is left as it is.
+Everything else in the file is preserved, and a file that cannot be parsed reliably is not touched.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from recto.config.client_files import parse_json, read_text, refusal, render_jso
 from recto.errors import InputError
 from recto.formats.recto_tools import SERVER
 
-ASKED = {"type": "promptString", "id": "recto-key", "description": "Key of the Recto gateway", "password": True}
-"""What VS Code asks its user for, and keeps safe itself."""
+KEY_PROMPT = {"type": "promptString", "id": "recto-key", "description": "Key of the Recto gateway", "password": True}
+"""The input with which VS Code prompts its user for the key; VS Code stores it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Local:
+class LocalServer:
     """A server that the client starts."""
 
     command: str
@@ -31,49 +31,49 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remote:
-    """A server that runs already."""
+class RemoteServer:
+    """A server that is already running."""
 
     url: str
     key_variable: str
     """The variable of the client's environment that holds the key."""
 
 
-Server = Local | Remote
+ServerSpec = LocalServer | RemoteServer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpClient:
-    """One client."""
+    """An MCP client and the format of its configuration file."""
 
     name: str
     title: str
     file: str
     """Below the home directory."""
     mac_file: str = ""
-    """The same on macOS, where it is another."""
+    """The path on macOS, if it differs."""
     within: str = "mcpServers"
-    """What holds the servers in it."""
+    """The member that holds the servers."""
     form: Literal["json", "toml"] = "json"
     local: Mapping[str, Any] | None = None
-    """What stands in an entry beside command and arguments."""
-    remote: Callable[[Remote], dict[str, Any]] | None = None
-    """An entry for a server that runs already; None where the client takes none from a file."""
-    asks: bool = False
-    """Whether it asks its user for the key."""
+    """Further members of an entry for a local server."""
+    remote: Callable[[RemoteServer], dict[str, Any]] | None = None
+    """Makes an entry for a running server; None if the client does not support one in its file."""
+    prompts_for_key: bool = False
+    """Whether it prompts its user for the key."""
 
     @property
     def path(self) -> PurePosixPath:
-        """Where it keeps its servers on this system, below the home directory."""
+        """Its configuration file on this system, below the home directory."""
         return PurePosixPath(self.mac_file if self.mac_file and sys.platform == "darwin" else self.file)
 
-    def entry(self, server: Server) -> dict[str, Any]:
-        """How it writes a server down. Raises `InputError` for one that it does not take."""
-        if isinstance(server, Local):
+    def entry(self, server: ServerSpec) -> dict[str, Any]:
+        """The entry for a server. Raises `InputError` if the client does not support it."""
+        if isinstance(server, LocalServer):
             return {**(self.local or {}), "command": server.command, "args": list(server.arguments)}
         if self.remote is None:
-            says = f"{self.title} takes no gateway from its file: leave --url out, and it starts Recto itself"
-            raise InputError(f"{says}. Nothing was changed.")
+            problem = f"{self.title} takes no gateway from its file: leave --url out, and it starts Recto itself"
+            raise InputError(f"{problem}. Nothing was changed.")
         return self.remote(server)
 
 
@@ -87,7 +87,7 @@ CLIENTS: tuple[McpClient, ...] = (
         title="Claude Code",
         file=".claude.json",
         local={"type": "stdio"},
-        remote=lambda one: {"type": "http", "url": one.url, **_headers(f"${{{one.key_variable}}}")},
+        remote=lambda server: {"type": "http", "url": server.url, **_headers(f"${{{server.key_variable}}}")},
     ),
     McpClient(
         name="claude-desktop",
@@ -101,19 +101,19 @@ CLIENTS: tuple[McpClient, ...] = (
         file=".codex/config.toml",
         within="mcp_servers",
         form="toml",
-        remote=lambda one: {"url": one.url, "bearer_token_env_var": one.key_variable},
+        remote=lambda server: {"url": server.url, "bearer_token_env_var": server.key_variable},
     ),
     McpClient(
         name="cursor",
         title="Cursor",
         file=".cursor/mcp.json",
-        remote=lambda one: {"url": one.url, **_headers(f"${{env:{one.key_variable}}}")},
+        remote=lambda server: {"url": server.url, **_headers(f"${{env:{server.key_variable}}}")},
     ),
     McpClient(
         name="gemini-cli",
         title="Gemini CLI",
         file=".gemini/settings.json",
-        remote=lambda one: {"httpUrl": one.url, **_headers(f"${{{one.key_variable}}}")},
+        remote=lambda server: {"httpUrl": server.url, **_headers(f"${{{server.key_variable}}}")},
     ),
     McpClient(
         name="vscode",
@@ -122,14 +122,14 @@ CLIENTS: tuple[McpClient, ...] = (
         mac_file="Library/Application Support/Code/User/mcp.json",
         within="servers",
         local={"type": "stdio"},
-        remote=lambda one: {"type": "http", "url": one.url, **_headers("${input:recto-key}")},
-        asks=True,
+        remote=lambda server: {"type": "http", "url": server.url, **_headers("${input:recto-key}")},
+        prompts_for_key=True,
     ),
     McpClient(
         name="windsurf",
         title="Windsurf",
         file=".codeium/windsurf/mcp_config.json",
-        remote=lambda one: {"serverUrl": one.url, **_headers(f"${{env:{one.key_variable}}}")},
+        remote=lambda server: {"serverUrl": server.url, **_headers(f"${{env:{server.key_variable}}}")},
     ),
     McpClient(
         name="zed",
@@ -142,36 +142,36 @@ CLIENTS: tuple[McpClient, ...] = (
 BY_NAME = {client.name: client for client in CLIENTS}
 
 
-def whole(client: McpClient, server: Server) -> dict[str, Any]:
-    """A file that holds nothing but Recto, as the client would read it."""
-    inputs = {"inputs": [dict(ASKED)]} if client.asks and isinstance(server, Remote) else {}
+def full_config(client: McpClient, server: ServerSpec) -> dict[str, Any]:
+    """A complete configuration with only Recto in it."""
+    inputs = {"inputs": [dict(KEY_PROMPT)]} if client.prompts_for_key and isinstance(server, RemoteServer) else {}
     return {**inputs, client.within: {SERVER: client.entry(server)}}
 
 
-def text_for(client: McpClient, server: Server) -> str:
-    """What `add` would write into a file that is empty."""
+def config_text(client: McpClient, server: ServerSpec) -> str:
+    """The text that `add` would write into an empty file."""
     if client.form == "toml":
         return _table(client.within, client.entry(server))
-    return json.dumps(whole(client, server), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(full_config(client, server), indent=2, ensure_ascii=False) + "\n"
 
 
-def add(client: McpClient, server: Server, path: Path) -> Path | None:
-    """Adds or replaces Recto in a file. Returns where the file as it was is kept; None where nothing had to be done."""
+def add(client: McpClient, server: ServerSpec, path: Path) -> Path | None:
+    """Add or replace Recto in a file. Returns the path of the backup; None if nothing had to be changed."""
     before = read_text(path)
     if client.form == "toml":
         known = _toml(before, path)
-        held = _servers(known, client, path)
-        if held.get(SERVER) == client.entry(server):
+        servers = _servers(known, client, path)
+        if servers.get(SERVER) == client.entry(server):
             return None
-        others = _without_table(before, client.within, known, path) if SERVER in held else before
+        others = _without_table(before, client.within, known, path) if SERVER in servers else before
         return replace_file(path, before, _with_table(others, client, server, path))
     known = parse_json(before, path)
-    made = _merged(known, whole(client, server), client, path)
-    return None if made == known else replace_file(path, before, render_json(made, before))
+    merged = _merged(known, full_config(client, server), client, path)
+    return None if merged == known else replace_file(path, before, render_json(merged, before))
 
 
 def remove(client: McpClient, path: Path) -> Path | None:
-    """Takes Recto out of a file. Returns where the file as it was is kept; None where it was not in it."""
+    """Remove Recto from a file. Returns the path of the backup; None if it was not there."""
     before = read_text(path)
     if client.form == "toml":
         known = _toml(before, path)
@@ -181,29 +181,29 @@ def remove(client: McpClient, path: Path) -> Path | None:
     known = parse_json(before, path)
     if SERVER not in _servers(known, client, path):
         return None
-    servers = {name: one for name, one in known[client.within].items() if name != SERVER}
-    made = {**known, client.within: servers}
-    if client.asks and isinstance(inputs := known.get("inputs"), list):
-        made["inputs"] = [one for one in inputs if one != ASKED]
-    return replace_file(path, before, render_json(made, before))
+    servers = {name: entry for name, entry in known[client.within].items() if name != SERVER}
+    remaining = {**known, client.within: servers}
+    if client.prompts_for_key and isinstance(inputs := known.get("inputs"), list):
+        remaining["inputs"] = [item for item in inputs if item != KEY_PROMPT]
+    return replace_file(path, before, render_json(remaining, before))
 
 
-def _merged(known: Mapping[str, Any], given: Mapping[str, Any], client: McpClient, path: Path) -> dict[str, Any]:
-    servers = {**_servers(known, client, path), **given[client.within]}
-    made = {**known, client.within: servers}
-    if asks := given.get("inputs"):
+def _merged(known: Mapping[str, Any], added: Mapping[str, Any], client: McpClient, path: Path) -> dict[str, Any]:
+    servers = {**_servers(known, client, path), **added[client.within]}
+    merged = {**known, client.within: servers}
+    if prompts := added.get("inputs"):
         inputs = known.get("inputs", [])
         if not isinstance(inputs, list):
             raise refusal(path, "'inputs' in it is no list")
-        made["inputs"] = [*(one for one in inputs if one not in asks), *asks]
-    return made
+        merged["inputs"] = [*(item for item in inputs if item not in prompts), *prompts]
+    return merged
 
 
 def _servers(known: Mapping[str, Any], client: McpClient, path: Path) -> dict[str, Any]:
-    held = known.get(client.within, {})
-    if not isinstance(held, dict):
+    servers = known.get(client.within, {})
+    if not isinstance(servers, dict):
         raise refusal(path, f"'{client.within}' in it is no object")
-    return held
+    return servers
 
 
 def _toml(text: str, path: Path) -> dict[str, Any]:
@@ -214,13 +214,13 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
 
 
 def _table(within: str, entry: Mapping[str, Any]) -> str:
-    """An entry as a table; what JSON writes for texts and lists of them is TOML too."""
+    """An entry as a TOML table; JSON strings and lists of strings are valid TOML."""
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in entry.items()]
     return "\n".join((f"[{within}.{SERVER}]", *lines, ""))
 
 
-def _with_table(text: str, client: McpClient, server: Server, path: Path) -> str:
-    """The text with Recto's table behind all that is there."""
+def _with_table(text: str, client: McpClient, server: ServerSpec, path: Path) -> str:
+    """The text with Recto's table appended."""
     table = _table(client.within, client.entry(server))
     after = f"{text.rstrip()}\n\n{table}" if text.strip() else table
     try:
@@ -231,18 +231,18 @@ def _with_table(text: str, client: McpClient, server: Server, path: Path) -> str
 
 
 def _without_table(text: str, within: str, known: Mapping[str, Any], path: Path) -> str:
-    """The text without Recto's table and those below it; everything else is as it was, to the letter."""
+    """The text without Recto's table and its subtables; everything else stays byte for byte."""
     own = re.compile(rf"\s*\[\s*{re.escape(within)}\s*\.\s*\"?{SERVER}\"?\s*(?:\.[^\]]*)?\]\s*(?:#.*)?")
-    kept: list[str] = []
+    lines: list[str] = []
     inside = False
     for line in text.splitlines(keepends=True):
         if line.lstrip().startswith("["):
             inside = own.fullmatch(line.rstrip("\r\n")) is not None
         if not inside:
-            kept.append(line)
-    after = "".join(kept)
-    others = {name: one for name, one in known[within].items() if name != SERVER}
-    left = {**known, within: others} if others else {name: one for name, one in known.items() if name != within}
-    if _toml(after, path) != left:
+            lines.append(line)
+    after = "".join(lines)
+    others = {name: entry for name, entry in known[within].items() if name != SERVER}
+    expected = {**known, within: others} if others else {name: value for name, value in known.items() if name != within}
+    if _toml(after, path) != expected:
         raise refusal(path, f"'{within}.{SERVER}' in it is written in a way that cannot be taken out safely")
     return after

@@ -1,4 +1,4 @@
-"""What the tools of the MCP server take: checked as it comes in, and described for the model that fills it in."""
+"""Parameters of the MCP tools: validated as they come in, and described for the model that fills them in."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _Text = Annotated[str, Field(min_length=1, max_length=2_000)]
 _Texts = Annotated[tuple[_Text, ...], Field(max_length=50)]
 
 
-class _Asked(BaseModel):
+class _Params(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class SessionsParams(_Asked):
+class SessionsParams(_Params):
     """A page of the list of sessions."""
 
     after: Annotated[str, Field(max_length=256)] = ""
@@ -27,12 +27,12 @@ class SessionsParams(_Asked):
     """How many at most."""
 
 
-class _OfSession(_Asked):
+class _SessionParams(_Params):
     session: Annotated[str, Field(max_length=256)] = ""
     """The session, as the tool 'sessions' names it. Leave it out for the usual one."""
 
 
-class RecallParams(_OfSession):
+class RecallParams(_SessionParams):
     """A question to everything that was ever said."""
 
     query: Annotated[str, Field(min_length=1, max_length=4_000)]
@@ -45,7 +45,7 @@ class RecallParams(_OfSession):
     """How far to search: this session, all sessions of its agent, or all there are."""
 
 
-class ReadParams(_Asked):
+class ReadParams(_Params):
     """An entry by its pointer."""
 
     pointer: Annotated[str, Field(min_length=1, max_length=300)]
@@ -56,7 +56,7 @@ class ReadParams(_Asked):
     """How many entries before and after it to show the beginning of."""
 
 
-class NoteParams(_OfSession):
+class NoteParams(_SessionParams):
     """Something to write down."""
 
     text: Annotated[str, Field(min_length=1, max_length=MAX_NOTE_CHARS)]
@@ -67,14 +67,14 @@ class NoteParams(_OfSession):
     """Whether it is shown before all others."""
 
 
-class PinParams(_OfSession):
+class PinParams(_SessionParams):
     """Messages by number."""
 
     entries: Annotated[tuple[_Seq, ...], Field(min_length=1, max_length=100)]
     """Numbers of messages: the last part of their pointers."""
 
 
-class CheckpointParams(_OfSession):
+class CheckpointParams(_SessionParams):
     """Where the work stands; what is left out is filled in from what is known."""
 
     goal: Annotated[str, Field(max_length=4_000)] = ""
@@ -99,15 +99,15 @@ class CheckpointParams(_OfSession):
     """The newest version; if it is another by now, nothing is written."""
 
 
-class ResumeParams(_OfSession):
+class ResumeParams(_SessionParams):
     """A session to go on with."""
 
 
-class ReportParams(_OfSession):
+class ReportParams(_SessionParams):
     """A session whose prompt is taken apart."""
 
 
-class DecisionsParams(_OfSession):
+class DecisionsParams(_SessionParams):
     """A page of decisions."""
 
     before: _Seq | None = None
@@ -116,7 +116,7 @@ class DecisionsParams(_OfSession):
     """How many at most."""
 
 
-class RestoreParams(_OfSession):
+class RestoreParams(_SessionParams):
     """A decision to undo."""
 
     decision: _Seq

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import islice
 
 from recto.context.window.report import DecisionSummary, Report
-from recto.engine.pagination import decisions_before
+from recto.engine.pagination import decision_page
 from recto.engine.projection import checkpoint_key
 from recto.engine.session import Session
 from recto.engine.views.models import (
@@ -184,7 +184,7 @@ def _context_brief(report: Report) -> ContextBrief:
 def decisions(context: McpContext, request: params.DecisionsParams) -> DecisionBriefPage:
     """A page of decisions, newest first."""
     with context.open_session(request.session) as session:
-        page = decisions_before(session.window, request.before, limit=request.limit)
+        page = decision_page(session.window, request.before, limit=request.limit)
         name = session_in(session.key)
     return DecisionBriefPage(session=name, decisions=tuple(map(_decision_brief, page.decisions)), next=page.next)
 

@@ -136,7 +136,7 @@ async def _run(function: Callable[..., _T], *args: object) -> _T:
 
 
 def error_message(error: RectoError) -> str:
-    """What the client is told about a typed error."""
+    """The message for the client about a typed error."""
     match error:
         case AppendConflict() | KeyReused():
             return "somebody else wrote meanwhile. Nothing was changed; look again and ask again."

@@ -10,7 +10,7 @@ from textual.message import Message
 from recto.engine.views.models import Caller, SessionOverview
 from recto.errors import RequestRefused
 from recto.gateway.api_keys import Right
-from recto.gateway.client import GatewayClient, value_of
+from recto.gateway.client import GatewayClient, decode_result
 
 T = TypeVar("T")
 
@@ -45,14 +45,14 @@ class TuiState:
 
     async def load_caller(self) -> None:
         """Loads the caller and the session to start with."""
-        self.caller = value_of(Caller, await self.client.get("/asker"))
+        self.caller = decode_result(Caller, await self.client.get("/asker"))
         self.session = self.session or self.caller.main
 
     async def load_session(self) -> SessionOverview | None:
         """Loads the overview of the session."""
         session = self.session
         try:
-            overview = value_of(SessionOverview, await self.client.get("/session", session=session))
+            overview = decode_result(SessionOverview, await self.client.get("/session", session=session))
         except RequestRefused as refused:
             if refused.status != 404:
                 raise
@@ -63,15 +63,15 @@ class TuiState:
 
     async def get(self, kind: type[T], path: str, **query: Any) -> T:  # noqa: ANN401  # parameters
         """Reads a value from the gateway."""
-        return value_of(kind, await self.client.get(path, **query))
+        return decode_result(kind, await self.client.get(path, **query))
 
     async def get_for_session(self, kind: type[T], path: str, **query: Any) -> T:  # noqa: ANN401  # parameters
         """Reads a value about the current session: `get_for_session(Report, "context")`."""
-        return value_of(kind, await self.client.get(f"/session/{path}", session=self.session, **query))
+        return decode_result(kind, await self.client.get(f"/session/{path}", session=self.session, **query))
 
     async def post_to_session(self, kind: type[T], path: str, body: Mapping[str, Any]) -> T:
         """Changes the current session."""
-        return value_of(kind, await self.client.post(f"/session/{path}", body, session=self.session))
+        return decode_result(kind, await self.client.post(f"/session/{path}", body, session=self.session))
 
 
 class Changed(Message):

@@ -19,7 +19,7 @@ from recto.continuity.memory.manager import Memories
 from recto.engine.audit import audit_page
 from recto.engine.gauge import pressure_of
 from recto.engine.monitor import composition_in
-from recto.engine.pagination import EntryPositions, decisions_before, entries_from
+from recto.engine.pagination import EntryPositions, decision_page, entry_page
 from recto.engine.projection import CHECKPOINT, checkpoint_key
 from recto.engine.prompt_diff import Comparison, compare, prompt_after
 from recto.engine.report import preview
@@ -176,7 +176,7 @@ def transcript(inspection: Inspection, call: ParsedCall) -> EntryPage:
     query = call.query
     with inspection.open_session(call) as session:
         newest = query["order"] == "desc"
-        return entries_from(session.window, query["from"], limit=query["limit"], newest_first=newest, words=query["q"])
+        return entry_page(session.window, query["from"], limit=query["limit"], newest_first=newest, words=query["q"])
 
 
 def entry(inspection: Inspection, call: ParsedCall) -> FullEntry:
@@ -201,7 +201,7 @@ def decisions(inspection: Inspection, call: ParsedCall) -> DecisionPage:
     """A page of decisions, newest first."""
     query = call.query
     with inspection.open_session(call) as session:
-        return decisions_before(session.window, query["from"], limit=query["limit"], scores=query["scores"])
+        return decision_page(session.window, query["from"], limit=query["limit"], scores=query["scores"])
 
 
 def recall(inspection: Inspection, call: ParsedCall) -> RecallResult:
@@ -218,7 +218,7 @@ def pins(inspection: Inspection, call: ParsedCall) -> PinList:
             pinned = sorted(session.window.state.pins)
         positions = EntryPositions(session.window)
         entries = [next(iter(session.read(seq, seq)), None) for seq in pinned[:_MAX_PINS]]
-        shown = tuple(positions.show(entry) for entry in entries if entry is not None)
+        shown = tuple(positions.view(entry) for entry in entries if entry is not None)
         return PinList(pins=shown, more=len(pinned) > _MAX_PINS)
 
 

@@ -13,7 +13,7 @@ from textual.widgets import DataTable, Static
 
 from recto.continuity.memory.proposals import Proposal
 from recto.engine.views.models import ApprovalResult, MemoryListItem, MemoryPage, ProposalPage, StoredEvent
-from recto.gateway.client import value_of
+from recto.gateway.client import decode_result
 from recto.tui.dialogs import ConfirmDialog, TextDialog
 from recto.tui.formatting import format_time, plural, safe_content
 from recto.tui.screens.base import BaseView
@@ -125,7 +125,7 @@ class MemoryView(BaseView):
     async def _approve(self, proposal: Proposal) -> None:
         body = {"proposal": proposal.id, "digest": proposal.digest}
         response = await self.state.client.post("/memory/proposals/approve", body, agent=self._agent())
-        result = value_of(ApprovalResult, response)
+        result = decode_result(ApprovalResult, response)
         self.notify(f"it is remembered as {result.memory}", markup=False)
         self.app.post_message(Changed())
 
@@ -143,7 +143,7 @@ class MemoryView(BaseView):
 
     async def _reject(self, proposal: Proposal, why: str) -> None:
         body = {"proposal": proposal.id} | ({"reason": why[:500]} if why else {})
-        value_of(StoredEvent, await self.state.client.post("/memory/proposals/reject", body, agent=self._agent()))
+        decode_result(StoredEvent, await self.state.client.post("/memory/proposals/reject", body, agent=self._agent()))
         self.notify("it is rejected, and will not be proposed again", markup=False)
         self.app.post_message(Changed())
 

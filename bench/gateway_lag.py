@@ -7,6 +7,7 @@ looked, on the machine's monotonic clock, and how many seconds later than asked 
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import sys
 import time
@@ -35,14 +36,14 @@ async def _looking(file: Path) -> None:
 
 
 def run(file: Path) -> None:
-    begin = Server.startup
+    serve = Server._serve
     looking: list[asyncio.Task[None]] = []
 
-    async def startup(self: Server, sockets: list | None = None) -> None:
+    async def watched(self: Server, sock: socket.socket) -> None:
         looking.append(asyncio.create_task(_looking(file)))
-        await begin(self, sockets)
+        await serve(self, sock)
 
-    Server.startup = startup
+    Server._serve = watched
     main()
 
 

@@ -272,7 +272,7 @@ def test_an_event_too_long_to_hold_is_let_go_and_what_came_before_is_kept(swift_
         long = b"\n\n".join(events[:3]) + b"\n\ndata: " + b"x" * 4_000_000
         await line.send(Reply(200, reply.headers, long).wired())
 
-    monkeypatch.setattr(responses, "SseReader", partial(SseReader, most=1_000_000))
+    monkeypatch.setattr(responses, "SseReader", partial(SseReader, max_bytes=1_000_000))
 
     async def work() -> tuple[Answered, Counter[str]]:
         provider = Provider(ScriptedUpstream(script), lambda asked: endless)

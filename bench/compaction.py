@@ -19,7 +19,7 @@ from bench.compaction_data import Compaction, Recorded, recorded
 from bench.measure import figures, progress
 from recto.config import load
 from recto.config.factory import make_chat_model, open_session
-from recto.context.compaction.fidelity import fidelity_of, salient
+from recto.context.compaction.fidelity import measure_fidelity, salient_entities
 from recto.context.compaction.protocols import ChatModel
 from recto.context.facts.extraction import extract_facts
 from recto.context.facts.files import track_files
@@ -151,7 +151,7 @@ class _Case:
         score.asked += len(asked)
         score.found += sum(path not in missed or (recalls and self._is_found(path)) for path in asked)
         facts = [fact for fact in extract_facts(self.heard) if fact.open]
-        fidelity = fidelity_of(text, facts, salient(self.heard))
+        fidelity = measure_fidelity(text, facts, salient_entities(self.heard))
         score.entities.append(fidelity.entities)
         score.ledger.append(fidelity.ledger)
         score.before += sum(self.session.count(one.text) for one in self.heard)

@@ -18,7 +18,7 @@ from bench.compaction_data import sessions
 from bench.measure import figures, progress
 from recto.config import load
 from recto.config.factory import make_chat_model, open_session
-from recto.context.compaction.fidelity import fidelity_of, salient
+from recto.context.compaction.fidelity import measure_fidelity, salient_entities
 from recto.context.compaction.protocols import Cancelled, ChatModel, ModelReply, ModelRequest
 from recto.context.facts.extraction import extract_facts
 from recto.context.facts.types import message_views
@@ -144,7 +144,7 @@ def _apply(messages: list[dict], policy: object, model: ChatModel | None, cost: 
             cost.picodollars += made.picodollars
         told = message_views(session.read())
         text = "\n".join(read(raw, prompt.built.wire).text for raw in prompt.raw)
-        fidelity = fidelity_of(text, [fact for fact in extract_facts(told) if fact.open], salient(told))
+        fidelity = measure_fidelity(text, [fact for fact in extract_facts(told) if fact.open], salient_entities(told))
         cost.facts += fidelity.ledger
         cost.entities += fidelity.entities
         cost.sessions += 1

@@ -1,45 +1,45 @@
 """Every error Recto raises on purpose.
 
-A message says what happened, what was kept, and what to do; the attributes carry what a handler needs.
+A message says what happened, what was stored, and what to do; the attributes carry what a handler needs.
 
     RectoError
     ├── SettingsError           a setting is unknown or has a wrong value
-    ├── InputError              bytes that came in cannot be taken as they are; nothing of them was stored
-    │   ├── MalformedJson       not JSON, or JSON that two readers would read differently
+    ├── InputError              the input cannot be accepted; none of it was stored
+    │   ├── MalformedJson       not JSON, or JSON that parsers would read differently
     │   ├── MalformedMessage    JSON, but not a message of the wire format
     │   ├── MalformedFile       a line or document of a file; names the line
-    │   ├── NotHeld             a client names history that is not held here, or not for its key
-    │   ├── UpstreamsWrong      there is nobody to ask for that model
-    │   ├── UnknownFormat       a file in none of the formats that are read
+    │   ├── NotHeld             a client refers to history that is not stored, or not for its key
+    │   ├── UpstreamsWrong      no upstream serves that model
+    │   ├── UnknownFormat       a file in an unsupported format
     │   ├── FileTooNew          a file written by a newer Recto
-    │   ├── TooLarge            over a configured limit
-    │   ├── CheckpointRefused   a checkpoint that is broken, foreign, stale or of a newer form
-    │   ├── WeightsNotTaken     a model's files could not be fetched, or are not what they should be
+    │   ├── TooLarge            above a configured limit
+    │   ├── CheckpointRefused   a checkpoint that is invalid, foreign, stale or of a newer format
+    │   ├── WeightsNotTaken     a model's files could not be fetched, or are not the expected ones
     │   ├── MalformedMemory     a file of durable memory; names the line
-    │   ├── ProposalRefused     what was proposed cannot become memory: a secret, nothing said, too long
-    │   ├── ApprovalRefused     an approval that is not of the bytes that were shown, or not the first
-    │   ├── CannotCross         something in it has no place in the other wire format; names what
-    │   └── UnknownKey          no key of the gateway has that id
-    ├── RequestRefused          the gateway does not take a request; carries the HTTP status
+    │   ├── ProposalRefused     a proposal that cannot become memory: a secret, empty, too long
+    │   ├── ApprovalRefused     an approval of other bytes than those shown, or not the first
+    │   ├── CannotCross         a part has no equivalent in the other wire format; names the part
+    │   └── UnknownKey          no API key has that id
+    ├── RequestRefused          the gateway rejects a request; carries the HTTP status
     ├── UnknownSession          nothing is stored under that key
-    ├── WindowOverflow          what must not leave does not fit the window; names what holds the space
-    ├── EmbedderFailed          text could not be turned into vectors
-    ├── ModelFailed             a model gave no answer that could be used
-    ├── DelegationFailed        a sub-agent gave no answer
+    ├── WindowOverflow          the protected messages do not fit the window; names the largest
+    ├── EmbedderFailed          text could not be embedded
+    ├── ModelFailed             a model returned no usable answer
+    ├── DelegationFailed        a sub-agent returned no answer
     └── StoreError
         ├── AppendConflict      `expect` was not the head, or the batch would reorder what is stored
-        ├── KeyReused           an idempotency key came back with other content
-        ├── TailCut             the head kept outside the store is ahead of the store
-        ├── StoreFull           no room on the disk
+        ├── KeyReused           an idempotency key was reused with other content
+        ├── TailCut             the head stored outside the store is ahead of the store
+        ├── StoreFull           the disk is full
         ├── StoreReadOnly       the file cannot be written
         ├── StoreLocked         another program holds the store
-        │   └── TurnTaken           another program has the turn of the session
+        │   └── TurnTaken           another program holds the session
         ├── StoreCorrupt        the file is damaged
         ├── StoreTooNew         written by a newer Recto
-        ├── StoreUnavailable    cannot be opened, closed already, or an I/O error
-        └── IndexFailed         the index of recall, not a transcript; all of it can be made anew
+        ├── StoreUnavailable    cannot be opened, is closed, or an I/O error
+        └── IndexFailed         the recall index, not a transcript; it can be rebuilt
             ├── IndexCorrupt        the index is damaged
-            └── IndexUnavailable    cannot be opened or written: no room, no right, locked, too new, closed already
+            └── IndexUnavailable    cannot be opened or written: disk full, no permission, locked, too new, closed
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class SettingsError(RectoError):
 
 
 class InputError(RectoError):
-    """Bytes that came in cannot be taken as they are; nothing of them was stored."""
+    """The input cannot be accepted; none of it was stored."""
 
 
 class MalformedJson(InputError):
-    """Not JSON, or JSON that two readers would read differently."""
+    """Not JSON, or JSON that parsers would read differently."""
 
     def __init__(self, reason: str, offset: int | None = None) -> None:
         self.reason = reason
@@ -97,15 +97,15 @@ class MalformedFile(InputError):
 
 
 class NotHeld(InputError):
-    """A client names history that is not held here, or not for its key. Nothing was stored."""
+    """A client refers to history that is not stored, or not for its key. Nothing was stored."""
 
 
 class UpstreamsWrong(InputError):
-    """There is nobody to ask for that model. Nothing was stored."""
+    """No upstream serves that model. Nothing was stored."""
 
 
 class UnknownFormat(InputError):
-    """A file in none of the formats that are read."""
+    """A file in an unsupported format."""
 
     def __init__(self, source: str, known: str, reason: str = "no messages were found in it") -> None:
         self.source = source
@@ -126,7 +126,7 @@ class FileTooNew(InputError):
 
 
 class TooLarge(InputError):
-    """Over a configured limit."""
+    """Above a configured limit."""
 
     def __init__(self, what: str, size: int, limit: int, setting: str) -> None:
         self.size = size
@@ -135,7 +135,7 @@ class TooLarge(InputError):
 
 
 class WeightsNotTaken(InputError):
-    """A model's files are not here, could not be fetched, or are not what they should be. They are not used."""
+    """A model's files are missing, could not be fetched, or are not the expected ones. They are not used."""
 
     def __init__(self, weights: str, reason: str, cure: str) -> None:
         self.weights = weights
@@ -144,7 +144,7 @@ class WeightsNotTaken(InputError):
 
 
 class MalformedMemory(InputError):
-    """A file of durable memory that cannot be read; names the line. It is left as it is, and the others are used."""
+    """A file of durable memory cannot be parsed; names the line. The file is unchanged and the others are used."""
 
     def __init__(self, source: str, line: int, reason: str) -> None:
         self.source = source
@@ -154,7 +154,7 @@ class MalformedMemory(InputError):
 
 
 class ProposalRefused(InputError):
-    """What was proposed cannot become memory. Nothing was written."""
+    """A proposal that cannot become memory. Nothing was written."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -162,7 +162,7 @@ class ProposalRefused(InputError):
 
 
 class ApprovalRefused(InputError):
-    """An approval that does not count: not of the exact bytes that were shown, not the first, or of nothing known."""
+    """An invalid approval: of other bytes than those shown, not the first, or of an unknown proposal."""
 
     def __init__(self, proposal: str, reason: str) -> None:
         self.proposal = proposal
@@ -173,7 +173,7 @@ class ApprovalRefused(InputError):
 
 
 class UnknownKey(InputError):
-    """No key of the gateway has that id. Nothing was changed."""
+    """No API key of the gateway has that id. Nothing was changed."""
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -181,7 +181,7 @@ class UnknownKey(InputError):
 
 
 class CannotCross(InputError):
-    """Something in a request or a reply has no place in the other wire format. Nothing was dropped, nothing sent."""
+    """A part of a request or response has no equivalent in the other wire format. Nothing was dropped or sent."""
 
     def __init__(self, what: str, source: str, target: str) -> None:
         self.what = what
@@ -194,7 +194,7 @@ class CannotCross(InputError):
 
 
 class CheckpointRefused(InputError):
-    """A checkpoint that is broken, of another session, older than what is known, or of a newer form."""
+    """A checkpoint that is invalid, of another session, out of date, or of a newer format."""
 
     def __init__(self, source: str, problems: Sequence[str]) -> None:
         self.source = source
@@ -203,7 +203,7 @@ class CheckpointRefused(InputError):
 
 
 class RequestRefused(RectoError):
-    """The gateway does not take a request. Nothing of it was stored and nobody was asked."""
+    """The gateway rejects a request. Nothing was stored and no upstream was called."""
 
     def __init__(self, status: int, code: str, message: str, retry_after: int | None = None) -> None:
         self.status = status
@@ -211,7 +211,7 @@ class RequestRefused(RectoError):
         """One word for programs: `unauthorized`, `too_large`, `rate_limited`."""
         self.message = message
         self.retry_after = retry_after
-        """Seconds after which it is worth trying again; None where it is not."""
+        """Seconds after which a retry may succeed; None if it cannot."""
         super().__init__(message)
 
 
@@ -225,16 +225,16 @@ class UnknownSession(RectoError):
 
 
 class WindowOverflow(RectoError):
-    """What must not leave does not fit the window. Everything is stored; nothing was sent."""
+    """The messages that may not be evicted do not fit the window. Everything is stored; nothing was sent."""
 
     def __init__(self, tokens: int, room: int, holders: Sequence[tuple[str, int]], kept_by: str = "") -> None:
         self.tokens = tokens
         self.kept_by = kept_by
-        """What keeps the rest from leaving, where it is not protected: nothing leaves that could not be recalled."""
+        """Why unprotected messages cannot be evicted: messages that could not be recalled stay in the prompt."""
         self.room = room
         self.over = tokens - room
         self.holders = tuple(holders)
-        largest = ", ".join(f"{name} {held:,}" for name, held in self.holders[:5])
+        largest = ", ".join(f"{name} {size:,}" for name, size in self.holders[:5])
         why = f"and nothing may leave, for it could not be recalled: {kept_by}" if kept_by else "all of them protected."
         cure = "Mend the index, or unpin" if kept_by else "Unpin"
         super().__init__(
@@ -245,7 +245,7 @@ class WindowOverflow(RectoError):
 
 
 class StoreError(RectoError):
-    """The store refused or failed; what was acknowledged before is still there."""
+    """The store refused or failed; everything acknowledged before is intact."""
 
 
 class AppendConflict(StoreError):
@@ -260,7 +260,7 @@ class AppendConflict(StoreError):
 
 
 class KeyReused(StoreError):
-    """An idempotency key came back with other content. Nothing was written."""
+    """An idempotency key was reused with other content. Nothing was written."""
 
     def __init__(self, session: str, key: str, seq: int) -> None:
         self.session = session
@@ -273,7 +273,7 @@ class KeyReused(StoreError):
 
 
 class TailCut(StoreError):
-    """The head kept outside the store is ahead of the store: entries are missing at the end."""
+    """The head stored outside the store is ahead of the store: entries are missing at the end."""
 
     def __init__(self, session: str, kept: int, found: int) -> None:
         self.session = session
@@ -287,7 +287,7 @@ class TailCut(StoreError):
 
 
 class StoreFull(StoreError):
-    """No room on the disk. Nothing of this append was written; everything before it is safe and readable."""
+    """The disk is full. Nothing of this append was written; everything before it is safe and readable."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -317,7 +317,7 @@ class StoreLocked(StoreError):
 
 
 class TurnTaken(StoreLocked):
-    """Another program has the turn of a session. Nothing was written; reading still works."""
+    """Another program holds the session. Nothing was written; reading still works."""
 
     def __init__(self, session: str, path: str) -> None:
         self.session = session
@@ -352,7 +352,7 @@ class StoreTooNew(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """Cannot be opened, is closed already, or met an I/O error."""
+    """Cannot be opened, is closed, or failed with an I/O error."""
 
     def __init__(self, path: str, detail: str) -> None:
         self.path = path
@@ -361,7 +361,7 @@ class StoreUnavailable(StoreError):
 
 
 class IndexFailed(StoreError):
-    """The index of recall refused or failed. Transcripts are not touched by it, and it can be made anew from them."""
+    """The recall index refused or failed. Transcripts are not affected, and it can be rebuilt from them."""
 
     def __init__(self, path: str, detail: str, text: str) -> None:
         self.path = path
@@ -382,7 +382,7 @@ class IndexCorrupt(IndexFailed):
 
 
 class IndexUnavailable(IndexFailed):
-    """The index cannot be opened or written, or is closed already."""
+    """The index cannot be opened or written, or is closed."""
 
     def __init__(self, path: str, detail: str) -> None:
         super().__init__(
@@ -394,7 +394,7 @@ class IndexUnavailable(IndexFailed):
 
 
 class EmbedderFailed(RectoError):
-    """Text could not be turned into vectors. Words are searched without them until it works again."""
+    """Text could not be embedded. Recall uses word search alone until the embedder works again."""
 
     def __init__(self, embedder: str, detail: str) -> None:
         self.embedder = embedder
@@ -406,7 +406,7 @@ class EmbedderFailed(RectoError):
 
 
 class ModelFailed(RectoError):
-    """A model gave no answer that could be used. What it was asked for is done another way."""
+    """A model returned no usable answer. Its task is done without it."""
 
     def __init__(self, model: str, detail: str) -> None:
         self.model = model
@@ -417,7 +417,7 @@ class ModelFailed(RectoError):
 
 
 class DelegationFailed(RectoError):
-    """A sub-agent gave no answer. Its transcript, as far as it came, is kept."""
+    """A sub-agent returned no answer. Its transcript so far is stored."""
 
     def __init__(self, session: str, detail: str) -> None:
         self.session = session

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recto
-from recto.context.compaction.fidelity import fidelity_of, salient
+from recto.context.compaction.fidelity import measure_fidelity, salient_entities
 from recto.context.facts.extraction import extract_facts, missing_facts
 from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import MessageViewReader
@@ -719,8 +719,10 @@ def test_windows_in_a_row_keep_goal_and_constraints_in_their_words(data, scale):
             holds = [fact for fact in facts if fact.kind in ("constraint", "preference", "correction")]
             assert told[0].text in shown
             assert missing_facts(holds, shown) == ()
-            names = salient(told) if len(measured) % 3 == 0 else {}  # finding them in all that was said takes a while
-            measured.append(fidelity_of(shown, facts, names))
+            names = (
+                salient_entities(told) if len(measured) % 3 == 0 else {}
+            )  # finding them in all that was said takes a while
+            measured.append(measure_fidelity(shown, facts, names))
             session.append(says("Going on."))
             if len(measured) == windows:
                 break

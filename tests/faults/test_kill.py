@@ -68,7 +68,7 @@ class Ledger:
         again = store.append(session, drafts)
         assert None in found or again == found
 
-    def verify_chain(self, store: SqliteStore, session: str) -> None:
+    def follow(self, store: SqliteStore, session: str) -> None:
         start = self.verified.get(session, EMPTY_HEAD)
         entries = list(store.read(session, start.seq + 1))
         end = verify_chain(session, start, entries)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.formats.message import Message, Part
-from recto.tokens.images import FORMULAS, image_tokens
+from recto.tokens._images import FORMULAS, image_tokens
 from recto.tokens.meter import FRAMES, MAX_FRAME, Frame, Meter, frame_of
 
 words = Meter(name="words", count=lambda text: len(text.split()), frame=Frame(message=4, prompt=3, name=1))

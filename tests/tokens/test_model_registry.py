@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.errors import SettingsError
-from recto.tokens.images import FORMULAS
+from recto.tokens._images import FORMULAS
 from recto.tokens.limits import ModelLimits
 from recto.tokens.model_card import ModelCard
 from recto.tokens.model_registry import Registry, UnknownModelWarning, packaged_cards

@@ -13,11 +13,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recto.context.compaction.extractive import extract
-from recto.context.compaction.fidelity import FIDELITY_GATE, Fidelity, fidelity_of, salient
-from recto.context.compaction.layout import Layout, LayoutShares, bullet, filled, lay_out, more_for_facts, with_names
-from recto.context.compaction.levels import at_level, level_for
-from recto.context.compaction.loss_report import Losses, losses_of
+from recto.context.compaction.extractive import extract_sentences
+from recto.context.compaction.fidelity import FIDELITY_GATE, Fidelity, measure_fidelity, salient_entities
+from recto.context.compaction.layout import (
+    Layout,
+    LayoutShares,
+    append_names,
+    bullet,
+    favor_facts,
+    fill_layout,
+    lay_out,
+)
+from recto.context.compaction.levels import level_for, render_level
+from recto.context.compaction.loss_report import Losses, find_losses
 from recto.context.compaction.writer import EXTRACTIVE, Attempt, SummaryWriter, WrittenSummary
 from recto.context.facts.extraction import extract_facts, missing_facts
 from recto.context.facts.files import track_files
@@ -131,13 +139,13 @@ class Compactor:
             summary, fidelity = self._compose(source, written, plan.writes.max_tokens, _LEVELS)
         else:
             written, summary, fidelity = self._write_sections(source, plan.writes)
-        losses = losses_of(source.views, self._readable(plan, state, summary.text))
+        losses = find_losses(source.views, self._readable(plan, state, summary.text))
         record = self._record(plan, state, written, summary, fidelity, losses)
         return ExecutedPlan(plan=plan, summary=summary, record=record)
 
     def _write_sections(self, source: _Source, request: TextRequest) -> tuple[WrittenSummary, Summary, Fidelity]:
         layout = self._layout(source, request.max_tokens - request.max_tokens // _FOR_NAMES, LayoutShares())
-        tokens = max(layout.left, request.max_tokens // 5)
+        tokens = max(layout.narrative_tokens, request.max_tokens // 5)
         written = self._delegated(source, request, tokens) or self._narrative(source, request, tokens)
         level: PartLevel = "delegated" if request.style == "delegated" else "sections"
         part = SummaryPart(
@@ -159,15 +167,15 @@ class Compactor:
 
         What remains of its tokens lists the most important names that it does not contain.
         """
-        entities = salient(source.views)
+        entities = salient_entities(source.views)
         open_facts = [fact for fact in source.current if fact.open]
         best: tuple[str, Fidelity] | None = None
-        for tried in (shares, more_for_facts(shares)):
+        for tried in (shares, favor_facts(shares)):
             limit = most - most // _FOR_NAMES
-            text = filled(self._layout(source, limit, tried), written.lines, limit, self._count)
-            missed = fidelity_of(text, open_facts, entities).missing_entities
-            text = with_names(text, missed, most, self._count)
-            fidelity = fidelity_of(text, open_facts, entities)
+            text = fill_layout(self._layout(source, limit, tried), written.lines, limit, self._count)
+            missed = measure_fidelity(text, open_facts, entities).missing_entities
+            text = append_names(text, missed, most, self._count)
+            fidelity = measure_fidelity(text, open_facts, entities)
             if best is None or fidelity.score > best[1].score:
                 best = text, fidelity
             if best[1].score >= FIDELITY_GATE:
@@ -188,7 +196,7 @@ class Compactor:
             source.files,
             source.earlier,
             pointer=self._messages.pointer_of(MAX_SEQ).replace(str(MAX_SEQ), "N"),
-            most=most,
+            max_tokens=most,
             count=self._count,
             shares=shares,
         )
@@ -219,11 +227,11 @@ class Compactor:
         seqs = {view.seq for view in source.views}
         prefetched = self.prefetch.take(seqs) if self.prefetch and not request.focus else None
         if prefetched is None:
-            return self.writer.narrative(source.views, goal=source.goal, focus=request.focus, tokens=tokens)
+            return self.writer.write_narrative(source.views, goal=source.goal, focus=request.focus, tokens=tokens)
         written = prefetched.written
         rest = [view for view in source.views if view.seq not in prefetched.seqs]
         tokens -= sum(self._count(line) + 1 for line in written.lines)
-        picked = extract(rest, goal=source.goal, tokens=max(tokens, 0), count=self._count)
+        picked = extract_sentences(rest, goal=source.goal, tokens=max(tokens, 0), count=self._count)
         return replace(written, lines=(*written.lines, *(bullet(found.text, found.seq) for found in picked)))
 
     def _delegated(self, source: _Source, request: TextRequest, tokens: int) -> WrittenSummary | None:
@@ -240,7 +248,9 @@ class Compactor:
         largest = sorted(results, key=lambda seq: (-state.cost(seq), seq))
         for seq in largest[: self.writer.rules.calls] if self.writer.has_model else ():
             size = state.messages[seq].tokens
-            written = self.writer.result(self._messages.result_of(state, seq), goal=goal, most=request.max_tokens)
+            written = self.writer.shorten_result(
+                self._messages.result_of(state, seq), goal=goal, max_tokens=request.max_tokens
+            )
             if written is None:
                 continue
             attempts += written.attempts
@@ -274,7 +284,7 @@ class Compactor:
             age = newest - number
             level = level_for(age)
             chosen: Level = "key_points" if level == "full" else level
-            text = at_level(self._messages.views(sorted(seqs)), chosen, self._count)
+            text = render_level(self._messages.views(sorted(seqs)), chosen, self._count)
             parts.append(_part(min(seqs), max(seqs), chosen, state.turn - age, text))
         return tuple(parts)
 
@@ -295,13 +305,14 @@ class Compactor:
         views = self._views(part.first, part.last)
         if target == "key_points":
             lines = [
-                f"{picked.text} ({picked.seq})" for picked in extract(views, tokens=_KEY_POINTS, count=self._count)
+                f"{picked.text} ({picked.seq})"
+                for picked in extract_sentences(views, tokens=_KEY_POINTS, count=self._count)
             ]
             return replace(part, level=target, text="\n".join(bullet(line) for line in lines))
         return _part(part.first, part.last, target, part.turn, self._at(views, target))
 
     def _at(self, views: Sequence[MessageView], level: Level) -> str:
-        return at_level(views, level, self._count) if views else ""
+        return render_level(views, level, self._count) if views else ""
 
     def _unread(self, first: int, last: int) -> list[MessageView]:
         """Messages of the transcript, whether they are in the prompt or not."""
@@ -435,7 +446,7 @@ class SummaryPrefetch:
 
     def _write(self, seqs: frozenset[int], views: list[MessageView], goal: str, tokens: int) -> None:
         try:
-            written = self._writer.narrative(views, goal=goal, focus="", tokens=tokens)
+            written = self._writer.write_narrative(views, goal=goal, focus="", tokens=tokens)
             # An extractive text takes a moment, and is better when made from everything that is evicted.
             if written.engine != EXTRACTIVE:
                 with self._lock:

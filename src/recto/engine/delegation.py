@@ -14,7 +14,7 @@ from typing import Literal
 
 from recto.concurrency import BackgroundCall
 from recto.context.compaction.protocols import Delegated, Delegation, Dispatcher
-from recto.context.compaction.writer import Attempt, WrittenSummary, held, sources_of
+from recto.context.compaction.writer import Attempt, WrittenSummary, keep_grounded, source_texts
 from recto.context.facts.types import MessageView
 from recto.errors import DelegationFailed
 from recto.formats import DEFAULT_FORMAT
@@ -88,7 +88,7 @@ class Delegator:
             delegated = self.delegate(task, messages, goal=goal, max_tokens=max_tokens)
         except DelegationFailed:
             return None
-        written = held(delegated.answer, sources_of(messages, goal))
+        written = keep_grounded(delegated.answer, source_texts(messages, goal))
         attempt = Attempt(engine=ENGINE, outcome="used", seconds=time.monotonic() - began)
         return replace(written, engine=ENGINE, attempts=(attempt,)) if written.lines else None
 

@@ -13,12 +13,12 @@ from recto.context.compaction.fidelity import (
     Answered,
     JudgedFidelity,
     Question,
+    fidelity_questions,
     judge_request,
-    questions_of,
-    salient,
-    verdict_of,
+    parse_verdict,
+    salient_entities,
 )
-from recto.context.compaction.prompts import quoted
+from recto.context.compaction.prompts import quote_lines
 from recto.context.compaction.protocols import ChatModel, ModelRequest
 from recto.engine.report import ledger
 from recto.errors import ModelFailed
@@ -44,7 +44,7 @@ def judge_fidelity(window: Window, model: ChatModel, questions: Sequence[Questio
     """Judge how far answers from the prompt agree with answers from the full history."""
     with window.lock:
         messages = window.messages.views(window.state.messages)
-        to_answer = questions or questions_of(ledger(window), salient(messages))
+        to_answer = questions or fidelity_questions(ledger(window), salient_entities(messages))
         built = window.builder.build(window.state)
         prompt_text = "\n".join(read(raw, built.wire).text for raw in (*built.system, *built.messages))
     return JudgedFidelity.of([_judge_question(window, model, question, prompt_text) for question in to_answer])
@@ -54,7 +54,7 @@ def _judge_question(window: Window, model: ChatModel, question: Question, prompt
     try:
         reference = question.answer or _ask(window, model, question.text, _recalled_text(window, question.text))
         prompt = _ask(window, model, question.text, prompt_text)
-        score = verdict_of(model.complete(judge_request(question, reference, prompt)).text)
+        score = parse_verdict(model.complete(judge_request(question, reference, prompt)).text)
     except ModelFailed as error:
         return Answered(question=question.text, whole="", prompt="", score=None, trouble=error.detail)
     return Answered(question=question.text, whole=reference, prompt=prompt, score=score)
@@ -63,7 +63,7 @@ def _judge_question(window: Window, model: ChatModel, question: Question, prompt
 def _ask(window: Window, model: ChatModel, question: str, material: str) -> str:
     available = (model.window or _DEFAULT_WINDOW) - _ANSWER_TOKENS - 300
     excerpt = clamp(material, max(available, 100), window.messages.meter.count, "the transcript")
-    text = f"Material:\n{quoted(excerpt)}\n\nQuestion: {question}"
+    text = f"Material:\n{quote_lines(excerpt)}\n\nQuestion: {question}"
     return model.complete(ModelRequest(system=_SYSTEM, text=text, max_tokens=_ANSWER_TOKENS, seconds=_SECONDS)).text
 
 

@@ -15,7 +15,7 @@ from math import ceil
 from typing import TypeAlias
 
 from recto.formats.message import Message, Part
-from recto.tokens.images import image_tokens
+from recto.tokens._images import image_tokens
 
 CountText: TypeAlias = Callable[[str], int]
 

@@ -31,7 +31,7 @@ class ModelCard:
     tokenizer: str = "unknown"
     """Tokenizer family in `recto.tokens.tokenizers`."""
     images: str = "unknown"
-    """Image formula in `recto.tokens.images`."""
+    """Image formula in `recto.tokens._images`."""
     input_price: int | None = None
     output_price: int | None = None
     cache_read_price: int | None = None

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.context.real_messages import count, sessions, told_of
 
-from recto.context.compaction.extractive import extract
+from recto.context.compaction.extractive import extract_sentences
 from recto.context.facts.types import MessageView
 from recto.text.secrets import mask_secrets
 from recto.text.sentences import join_sentences, shorten, split_sentences
@@ -30,13 +30,13 @@ def flat(text):
 @given(TOLD, st.integers(0, 80), TEXTS, st.sampled_from([count, len]))
 @settings(max_examples=80)
 def test_what_is_picked_is_verbatim_in_order_and_within_the_tokens(told, tokens, goal, count):
-    picked = extract(told, goal=goal, tokens=tokens, count=count)
+    picked = extract_sentences(told, goal=goal, tokens=tokens, count=count)
     sources = {one.seq: flat(mask_secrets(one.text)) for one in told}
     assert all(one.text in sources[one.seq] for one in picked)
     assert [one.seq for one in picked] == sorted(one.seq for one in picked)
     assert count("\n".join(one.text for one in picked)) <= tokens
     assert len({one.text.lower() for one in picked}) == len(picked)
-    assert picked == extract(told, goal=goal, tokens=tokens, count=count)
+    assert picked == extract_sentences(told, goal=goal, tokens=tokens, count=count)
 
 
 def said(*lines):
@@ -56,7 +56,7 @@ CONVERSATION = said(
 
 
 def test_asks_causes_and_outcomes_come_before_idle_talk():
-    texts = [one.text for one in extract(CONVERSATION, tokens=90, count=count)]
+    texts = [one.text for one in extract_sentences(CONVERSATION, tokens=90, count=count)]
     assert "The nightly export is empty since Tuesday." in texts
     assert "Use the group `export` instead, never chmod 777." in texts
     assert any("1,204 rows" in text for text in texts)
@@ -65,7 +65,9 @@ def test_asks_causes_and_outcomes_come_before_idle_talk():
 
 def test_of_a_long_output_only_what_went_wrong_is_told():
     told = said(("tool", "ordinary line of output here\n" * 200 + "fatal: bad object 082c2c44 in the index\n"))
-    assert [one.text for one in extract(told, tokens=100, count=count)] == ["fatal: bad object 082c2c44 in the index"]
+    assert [one.text for one in extract_sentences(told, tokens=100, count=count)] == [
+        "fatal: bad object 082c2c44 in the index"
+    ]
 
 
 def test_what_is_wanted_now_is_picked_first():
@@ -75,7 +77,7 @@ def test_what_is_wanted_now_is_picked_first():
         ("assistant", "The scanner confuses tabs with spaces in tables."),
     )
     for focus, wanted in (("printer pages", 2), ("scanner tabs", 3), ("parser comments", 1)):
-        assert extract(told, focus=focus, tokens=18, count=count)[0].seq == wanted
+        assert extract_sentences(told, focus=focus, tokens=18, count=count)[0].seq == wanted
 
 
 def test_the_same_thing_is_not_said_twice():
@@ -85,7 +87,7 @@ def test_the_same_thing_is_not_said_twice():
         ("assistant", "the post-commit hook rewrites the index of the worktree."),
         ("assistant", "Mind the gap between the platforms at dawn."),
     )
-    texts = [one.text for one in extract(told, tokens=200, count=count)]
+    texts = [one.text for one in extract_sentences(told, tokens=200, count=count)]
     assert len(texts) == 2
     assert "Mind the gap between the platforms at dawn." in texts
 
@@ -135,14 +137,14 @@ def test_vectors_are_used_where_there_are_some():
             [[1.0, 0.0] if "cat" in text or "feline" in text else [0.0, 1.0] for text in texts], dtype=np.float32
         )
 
-    picked = extract(told, tokens=200, count=count, vectors=vectors)
+    picked = extract_sentences(told, tokens=200, count=count, vectors=vectors)
     assert len(asked) == 3
     assert len([one for one in picked if one.seq in (1, 2)]) == 1
 
 
 def test_secrets_stay_out():
     key = "ghp_" + "a1B2c3D4e5" * 3 + "F6g7H8"
-    picked = extract(said(("user", f"Please use the token {key} for the deploy.")), tokens=100, count=count)
+    picked = extract_sentences(said(("user", f"Please use the token {key} for the deploy.")), tokens=100, count=count)
     assert picked
     assert all(key not in one.text for one in picked)
 
@@ -152,13 +154,13 @@ def test_secrets_stay_out():
 )
 def test_no_text_takes_long(text):
     told = said(("user", text), ("assistant", text), ("tool", text))
-    assert count("\n".join(one.text for one in extract(told, tokens=50, count=count))) <= 50
+    assert count("\n".join(one.text for one in extract_sentences(told, tokens=50, count=count))) <= 50
 
 
 def test_real_sessions_are_told_in_the_words_of_user_and_assistant(data):
     for path in sessions(data, 3):
         told = told_of(path)
-        picked = extract(told, goal=told[0].text, tokens=1_000, count=count)
+        picked = extract_sentences(told, goal=told[0].text, tokens=1_000, count=count)
         roles = {one.seq: one.role for one in told}
         sources = {one.seq: flat(mask_secrets(one.text)) for one in told}
         assert all(one.text in sources[one.seq] for one in picked)

@@ -14,11 +14,11 @@ from recto.context.compaction.fidelity import (
     Answered,
     JudgedFidelity,
     Question,
-    fidelity_of,
+    fidelity_questions,
     judge_request,
-    questions_of,
-    salient,
-    verdict_of,
+    measure_fidelity,
+    parse_verdict,
+    salient_entities,
 )
 from recto.context.facts.extraction import extract_facts
 from recto.context.facts.types import MessageView, ToolCall
@@ -106,7 +106,7 @@ TRIP_THIN = "They plan a trip to Lisbon by train with a budget of 1800 euros and
     ids=["upload good", "upload thin", "upload empty", "trip good", "trip thin", "trip empty"],
 )
 def test_a_summary_is_worth_what_it_keeps(transcript, summary, low, high):
-    found = fidelity_of(summary, extract_facts(transcript), salient(transcript))
+    found = measure_fidelity(summary, extract_facts(transcript), salient_entities(transcript))
     assert low <= found.score <= high, found
     assert found.score == pytest.approx(0.6 * found.ledger + 0.4 * found.entities)
     assert (found.score < FIDELITY_ALARM) == (high < FIDELITY_ALARM)
@@ -114,43 +114,43 @@ def test_a_summary_is_worth_what_it_keeps(transcript, summary, low, high):
 
 def test_what_is_missing_is_named():
     facts = extract_facts(UPLOAD)
-    found = fidelity_of(UPLOAD_THIN, facts, salient(UPLOAD))
+    found = measure_fidelity(UPLOAD_THIN, facts, salient_entities(UPLOAD))
     assert found.missing_facts == sum(fact.open for fact in facts) - 1
     assert "config/limits.toml" in found.missing_entities
     assert "app/upload.py" not in found.missing_entities
 
 
 def test_where_there_is_nothing_to_lose_nothing_is_lost():
-    assert fidelity_of("", (), {}).score == 1.0
+    assert measure_fidelity("", (), {}).score == 1.0
 
 
 def test_the_whole_conversation_keeps_itself():
     whole = "\n".join(one.text for one in UPLOAD)
-    assert fidelity_of(whole, extract_facts(UPLOAD), salient(UPLOAD)).score > 0.95
+    assert measure_fidelity(whole, extract_facts(UPLOAD), salient_entities(UPLOAD)).score > 0.95
 
 
 def test_what_is_edited_and_spoken_of_carries_a_conversation():
-    weights = salient(UPLOAD)
+    weights = salient_entities(UPLOAD)
     assert next(iter(weights)) == "app/upload.py"
     assert weights["app/upload.py"] > weights["65536"] > 0
     assert "118" not in weights
     assert list(weights.values()) == sorted(weights.values(), reverse=True)
-    assert len(salient(UPLOAD, most=2)) == 2
+    assert len(salient_entities(UPLOAD, max_entities=2)) == 2
 
 
 def test_numbers_of_a_tool_s_output_hardly_count():
     noise = told(
         ("tool", " ".join(str(number) for number in range(5_000, 9_000)), run("seq")), ("user", "Look at a/b.py")
     )
-    assert list(salient(noise)) == ["a/b.py"]
+    assert list(salient_entities(noise)) == ["a/b.py"]
 
 
 def test_questions_are_about_what_matters_and_know_their_answers():
-    asked = questions_of(extract_facts(UPLOAD), salient(UPLOAD), most=6)
+    asked = fidelity_questions(extract_facts(UPLOAD), salient_entities(UPLOAD), max_questions=6)
     assert len(asked) == 6
     assert "You must not change the public API." in [question.answer for question in asked]
     assert any("app/upload.py" in question.text for question in asked)
-    assert questions_of((), {}) == []
+    assert fidelity_questions((), {}) == []
     for question in asked:
         assert not question.answer or question.answer not in question.text
 
@@ -172,13 +172,13 @@ def test_a_judge_is_shown_answers_that_cannot_break_out():
     ],
 )  # fmt: skip
 def test_a_verdict_is_understood_however_it_is_put(reply, score):
-    assert verdict_of(reply) == (None if score is None else pytest.approx(score))
+    assert parse_verdict(reply) == (None if score is None else pytest.approx(score))
 
 
 @settings(max_examples=100)
 @given(st.text(alphabet="0123456789./% aegrdis-", max_size=30) | st.text(max_size=60))
 def test_a_verdict_is_between_0_and_1(reply):
-    verdict = verdict_of(reply)
+    verdict = parse_verdict(reply)
     assert verdict is None or 0.0 <= verdict <= 1.0
 
 
@@ -195,5 +195,5 @@ def test_what_nobody_judged_counts_for_nothing():
 )
 def test_no_text_is_refused(said, summary):
     transcript = told(*said)
-    found = fidelity_of(summary, extract_facts(transcript), salient(transcript))
+    found = measure_fidelity(summary, extract_facts(transcript), salient_entities(transcript))
     assert 0.0 <= found.score <= 1.0

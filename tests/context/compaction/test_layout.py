@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from recto.context.compaction.layout import (
     FOOTER,
     LayoutShares,
+    append_names,
     bullet,
-    filled,
+    favor_facts,
+    fill_layout,
     header,
     lay_out,
-    more_for_facts,
-    with_names,
 )
 from recto.context.facts.types import Fact, WorkedFile
 from recto.context.window.notes import Note, limit_notes, render_notes
@@ -38,8 +38,8 @@ parts = st.lists(
 
 @given(known=facts, earlier=parts, told=st.lists(TEXT, max_size=20), most=st.integers(150, 2_000))
 def test_it_never_has_more_than_it_may_and_its_frame_is_whole(known, earlier, told, most):
-    layout = lay_out(known, (), earlier, pointer=POINTER, most=most, count=count)
-    text = filled(layout, [bullet(line) for line in told], most, count)
+    layout = lay_out(known, (), earlier, pointer=POINTER, max_tokens=most, count=count)
+    text = fill_layout(layout, [bullet(line) for line in told], most, count)
     assert count(text) <= most
     assert text.startswith(header(POINTER))
     assert text.endswith(FOOTER)
@@ -57,26 +57,32 @@ def test_no_line_of_what_was_said_can_pass_for_the_frame(text):
 def test_constraints_come_before_questions_where_there_is_no_room_for_both():
     known = [fact("Which port shall it be, and why that one?", "question"), fact("Never touch migrations/.")]
     layout = lay_out(
-        known, (), (), pointer=POINTER, most=count(header(POINTER)) + 70, count=count, shares=LayoutShares(facts=0.6)
+        known,
+        (),
+        (),
+        pointer=POINTER,
+        max_tokens=count(header(POINTER)) + 70,
+        count=count,
+        shares=LayoutShares(facts=0.6),
     )
     assert any("Never touch migrations/." in line for line in layout.before)
     assert not any("Which port" in line for line in layout.before)
 
 
 def test_what_is_settled_is_not_told():
-    layout = lay_out([fact("Use port 80.", open=False)], (), (), pointer=POINTER, most=900, count=count)
+    layout = lay_out([fact("Use port 80.", open=False)], (), (), pointer=POINTER, max_tokens=900, count=count)
     assert not any("port 80" in line for line in layout.before)
 
 
 def test_files_are_named_with_their_entries():
     touched = [WorkedFile(path="src/app.py", reads=1, edits=2, last=41, last_read=40)]
-    text = filled(lay_out((), touched, (), pointer=POINTER, most=900, count=count), (), 900, count)
+    text = fill_layout(lay_out((), touched, (), pointer=POINTER, max_tokens=900, count=count), (), 900, count)
     assert "app.py" in text
     assert "(edited, 40)" in text  # where its newest content stands
 
 
 def test_facts_get_more_room_where_too_much_was_lost():
-    assert more_for_facts(LayoutShares()).facts > LayoutShares().facts
+    assert favor_facts(LayoutShares()).facts > LayoutShares().facts
 
 
 def test_a_secret_does_not_stand_in_a_line():
@@ -129,20 +135,20 @@ def test_a_handoff_says_what_holds_and_what_is_open_within_its_tokens():
 
 @given(names=st.lists(st.text(min_size=1, max_size=30), max_size=30), most=st.integers(150, 400))
 def test_what_is_not_said_is_named_as_far_as_there_is_room(names, most):
-    text = filled(lay_out((), (), (), pointer=POINTER, most=most, count=count), (), most, count)
-    named = with_names(text, names, most, count)
+    text = fill_layout(lay_out((), (), (), pointer=POINTER, max_tokens=most, count=count), (), most, count)
+    named = append_names(text, names, most, count)
     assert count(named) <= most
     assert named.startswith(header(POINTER))
     assert named.endswith(FOOTER)
 
 
 def test_the_weightiest_name_comes_first():
-    text = filled(lay_out((), (), (), pointer=POINTER, most=400, count=count), (), 400, count)
-    assert "- src/app.py, parse_header\n" in with_names(text, ["src/app.py", "parse_header"], 400, count)
+    text = fill_layout(lay_out((), (), (), pointer=POINTER, max_tokens=400, count=count), (), 400, count)
+    assert "- src/app.py, parse_header\n" in append_names(text, ["src/app.py", "parse_header"], 400, count)
 
 
 def test_a_fact_is_not_told_again_in_what_happened():
-    layout = lay_out([fact("Never touch migrations/.", seq=7)], (), (), pointer=POINTER, most=400, count=count)
-    text = filled(layout, [bullet("Never touch migrations/.", 7), bullet("The tests run.", 8)], 400, count)
+    layout = lay_out([fact("Never touch migrations/.", seq=7)], (), (), pointer=POINTER, max_tokens=400, count=count)
+    text = fill_layout(layout, [bullet("Never touch migrations/.", 7), bullet("The tests run.", 8)], 400, count)
     assert text.count("Never touch migrations/.") == 1
     assert "The tests run." in text

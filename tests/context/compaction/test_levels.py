@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.context.real_messages import count, exchanges, sessions, told_of
 
-from recto.context.compaction.levels import at_level, fitted, level_for
+from recto.context.compaction.levels import fit_text, level_for, render_level
 from recto.context.facts.types import MessageView, ToolCall
 
 MOST = {"key_points": 120, "one_line": 40, "title": 12}
@@ -30,16 +30,16 @@ TOLD = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), TEXTS,
 @given(TOLD, st.sampled_from([count, len]))
 @settings(max_examples=60)
 def test_every_level_is_bounded_and_never_above_the_one_before(told, count):
-    sizes = [count(at_level(told, level, count)) for level in ("key_points", "one_line", "title")]
+    sizes = [count(render_level(told, level, count)) for level in ("key_points", "one_line", "title")]
     assert all(size <= most for size, most in zip(sizes, MOST.values(), strict=True))
     assert sizes == sorted(sizes, reverse=True)
-    assert at_level(told, "key_points", count) == at_level(told, "key_points", count)
+    assert render_level(told, "key_points", count) == render_level(told, "key_points", count)
 
 
 @given(st.text(max_size=400), st.integers(0, 30))
 @settings(max_examples=60)
 def test_a_text_is_fitted_by_its_beginning(text, most):
-    made = fitted(text, most, count)
+    made = fit_text(text, most, count)
     assert count(made) <= most
     assert text.startswith(made.removesuffix("…"))
 
@@ -82,7 +82,7 @@ EXCHANGE = [
 
 
 def test_the_key_points_are_ask_deeds_outcome_and_error():
-    lines = at_level(EXCHANGE, "key_points", count).splitlines()
+    lines = render_level(EXCHANGE, "key_points", count).splitlines()
     assert lines[0].startswith("Asked: Please find out why the nightly export has been empty since Tuesday")
     assert lines[1].startswith("Done: edited rights.py; ran python -m jobs.export --dry-run; read export.py")
     assert "1,204 rows" in lines[2]
@@ -100,21 +100,21 @@ def test_no_key_point_crowds_out_another():
         ),
         MessageView(seq=3, role="assistant", text="The export was mended with everything that hangs on it, " * 40),
     ]
-    names = [line.partition(":")[0] for line in at_level(told, "key_points", count).splitlines()]
+    names = [line.partition(":")[0] for line in render_level(told, "key_points", count).splitlines()]
     assert names == ["Asked", "Done", "Came out"]
 
 
 def test_one_line_has_ask_and_outcome_and_the_title_only_the_ask():
-    line = at_level(EXCHANGE, "one_line", count)
+    line = render_level(EXCHANGE, "one_line", count)
     assert "\n" not in line
     assert line.startswith("Please find out why")
     assert "→ The job ran as `ada`" in line
-    assert at_level(EXCHANGE, "title", count).startswith("Please find out why the nightly")
+    assert render_level(EXCHANGE, "title", count).startswith("Please find out why the nightly")
 
 
 def test_a_short_exchange_stays_as_it_is_on_one_line():
     told = [MessageView(seq=1, role="user", text="Is it\n done?")]
-    assert {at_level(told, level, count) for level in MOST} == {"Is it done?"}
+    assert {render_level(told, level, count) for level in MOST} == {"Is it done?"}
 
 
 def test_an_answer_that_names_nothing_is_titled_with_what_came_of_it():
@@ -122,7 +122,7 @@ def test_an_answer_that_names_nothing_is_titled_with_what_came_of_it():
         MessageView(seq=1, role="user", text="yes"),
         MessageView(seq=2, role="assistant", text="All export tests pass now. " * 9),
     ]
-    assert at_level(told, "title", count).startswith("yes → All export")
+    assert render_level(told, "title", count).startswith("yes → All export")
 
 
 def test_the_whole_is_all_of_it_but_for_secrets():
@@ -131,9 +131,9 @@ def test_the_whole_is_all_of_it_but_for_secrets():
         MessageView(seq=1, role="user", text=f"use {key}"),
         MessageView(seq=2, role="assistant", text="It is used."),
     ]
-    whole = at_level(told, "full", count)
+    whole = render_level(told, "full", count)
     assert "It is used." in whole
-    assert all(key not in at_level(told, level, count) for level in ("full", *MOST))
+    assert all(key not in render_level(told, level, count) for level in ("full", *MOST))
 
 
 @pytest.mark.parametrize("text", ["a" * 5_000_000, "<p" * 1_000_000, "\ud800 word. " * 300_000, "\n" * 2_000_000])
@@ -144,7 +144,7 @@ def test_no_text_takes_long(text):
         MessageView(seq=3, role="assistant", text=text),
     ]
     for level, most in MOST.items():
-        assert count(at_level(told, level, count)) <= most
+        assert count(render_level(told, level, count)) <= most
 
 
 def test_no_number_in_a_level_of_a_real_exchange_is_made_up(data):
@@ -154,6 +154,6 @@ def test_no_number_in_a_level_of_a_real_exchange_is_made_up(data):
             source = "\n".join(f"{one.text} {' '.join(call.arguments for call in one.calls)}" for one in told)
             known = set(number.findall(source))
             for level, most in MOST.items():
-                made = at_level(told, level, count)
+                made = render_level(told, level, count)
                 assert count(made) <= most
                 assert set(number.findall(made)) <= known

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.context.compaction.output_checks import why_unusable, without_commands
-from recto.context.compaction.prompts import compaction_request, quoted, result_request
+from recto.context.compaction._output_checks import rejection_reason, strip_instructions
+from recto.context.compaction.prompts import compaction_request, quote_lines, result_request
 from recto.context.compaction.protocols import ModelRequest
 from recto.context.facts.types import MessageView
 
@@ -19,14 +19,14 @@ SOURCE = [
 
 
 def look(text, **more):
-    given = {
-        "asked": "You shorten the record.",
+    defaults = {
+        "request": "You shorten the record.",
         "source": SOURCE,
-        "most": 200,
+        "max_tokens": 200,
         "tokens": len(text) // 4,
-        "given": 4_000,
+        "source_tokens": 4_000,
     }
-    return why_unusable(text, **(given | more))
+    return rejection_reason(text, **(defaults | more))
 
 
 def test_an_honest_summary_may_be_used():
@@ -54,7 +54,7 @@ def test_what_cannot_be_used_is_told_why(text, why):
 
 def test_more_than_was_asked_for_is_not_taken():
     assert "tokens where at most 200" in look("The test fails. It is None. " * 10, tokens=401)
-    assert "tokens where at most" in look("The test fails and it is None then.", tokens=50, given=50)
+    assert "tokens where at most" in look("The test fails and it is None then.", tokens=50, source_tokens=50)
 
 
 def test_the_question_given_back_is_not_taken():
@@ -62,7 +62,7 @@ def test_the_question_given_back_is_not_taken():
         [MessageView(seq=1, role="user", text=SOURCE[0])], goal="Mend it.", focus="", max_tokens=200, seconds=9
     )
     given_back = f"{request.system}\n{request.text}"[:1200]
-    assert look(given_back, asked=f"{request.system}\n{request.text}", tokens=300) == "it gave back what it was asked"
+    assert look(given_back, request=f"{request.system}\n{request.text}", tokens=300) == "it gave back what it was asked"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_question_given_back_is_not_taken():
     ],
 )
 def test_lines_that_speak_to_a_model_are_taken_out(line):
-    kept, gone = without_commands(f"- The test fails.\n{line}\n- It is None.")
+    kept, gone = strip_instructions(f"- The test fails.\n{line}\n- It is None.")
     assert (kept, gone) == ("- The test fails.\n- It is None.", 1)
 
 
@@ -90,7 +90,7 @@ def test_lines_that_speak_to_a_model_are_taken_out(line):
     ["- The user wants the tests to run first.", "- api/auth.py ignores the header.", "- All rules are in a.py."],
 )
 def test_lines_that_only_tell_are_left(line):
-    assert without_commands(line) == (line, 0)
+    assert strip_instructions(line) == (line, 0)
 
 
 @given(text=st.text(max_size=300))
@@ -99,10 +99,10 @@ def test_every_line_of_the_material_is_marked_as_data(text):
     body = request.text.split("\n\n", 1)[1].rpartition("\n\nNow write")[0]
     assert all(line.startswith("> ") for line in body.splitlines())
     assert isinstance(request, ModelRequest)
-    assert all(line.startswith("> ") for line in quoted(text).splitlines())
+    assert all(line.startswith("> ") for line in quote_lines(text).splitlines())
 
 
 @given(text=st.text(max_size=300))
 def test_any_text_gets_an_answer(text):
     assert isinstance(look(text), str)
-    without_commands(text)
+    strip_instructions(text)

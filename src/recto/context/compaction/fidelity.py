@@ -1,8 +1,8 @@
-"""How much of what mattered a shorter text still says: by rule for everybody, and by a model's judgement for some.
+"""Fidelity: how much of the important information a shorter text still contains.
 
-By rule: the facts of the ledger that stand in it, and the names and numbers the conversation hung on. By judgement: the
-same questions are answered from the whole and from what is left, and a model says whether the answers agree. Here are
-the questions, what the judge is asked and how it is understood; who asks it is not known here.
+By rule: the share of extracted facts and salient entities in the text. By judgement: the same questions are answered
+from the full history and from the text, and a model judges whether the answers agree. This module provides the
+questions, the judge's request and the parser of its verdict; it calls no model.
 """
 
 from __future__ import annotations
@@ -27,45 +27,45 @@ __all__ = [
     "Fidelity",
     "JudgedFidelity",
     "Question",
-    "fidelity_of",
+    "fidelity_questions",
     "judge_request",
-    "questions_of",
-    "salient",
-    "verdict_of",
+    "measure_fidelity",
+    "parse_verdict",
+    "salient_entities",
 ]
 
-_LEDGER, _ENTITIES = 0.6, 0.4
+_FACT_SHARE, _ENTITY_SHARE = 0.6, 0.4
 _WEIGHTS: dict[FactKind, float] = {
     "constraint": 3.0, "preference": 2.0, "correction": 3.0, "approval": 2.0, "error": 2.0, "obligation": 2.0,
     "progress": 1.5, "decision": 1.5, "question": 1.0,
 }  # fmt: skip
-_NAMED = 40
-"""Names that are told of those missing."""
-_LONGEST_ANSWER = 2_000
-_SECONDS = 60.0
+_MAX_MISSING_NAMES = 40
+"""Missing names that are reported."""
+_MAX_ANSWER_CHARS = 2_000
+_JUDGE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fidelity:
-    """How much is left, from 0 to 1."""
+    """How much is retained, from 0 to 1."""
 
     score: float
     ledger: float
-    """Of the facts that still count, by weight."""
+    """Share of the open facts, by weight."""
     entities: float
-    """Of the names and numbers that matter, by weight."""
+    """Share of the salient entities, by weight."""
     missing_facts: int
     missing_entities: tuple[str, ...] = ()
-    """The weightiest that do not stand there."""
+    """The heaviest entities that are missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Something to be asked of both."""
+    """A question answered from both texts."""
 
     text: str
     answer: str = ""
-    """What must be answered, where it is known."""
+    """The expected answer, if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,62 +76,66 @@ class Answered:
     whole: str
     prompt: str
     score: float | None
-    """None where nobody judged."""
+    """None if it was not judged."""
     trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedFidelity:
-    """How far answers agree, as a model judges, from 0 to 1."""
+    """Agreement of the answers as judged by a model, from 0 to 1."""
 
     score: float
     answers: tuple[Answered, ...]
 
     @classmethod
     def of(cls, answers: Sequence[Answered]) -> JudgedFidelity:
-        """The mean of what was judged; 0 where nothing was."""
+        """The mean of the judged answers; 0 if there are none."""
         scores = [answer.score for answer in answers if answer.score is not None]
         return cls(score=sum(scores) / len(scores) if scores else 0.0, answers=tuple(answers))
 
 
-def salient(told: Iterable[MessageView], most: int = 60) -> dict[str, float]:
-    """The paths, names and numbers that carry a conversation, the weightiest first, each with its weight."""
-    found = find_entities(told)
-    end = max((seen.position for seen in found.values()), default=0) or 1
-    weights = {name: round(_weight(name, seen, seen.position / end), 4) for name, seen in found.items()}
+def salient_entities(messages: Iterable[MessageView], max_entities: int = 60) -> dict[str, float]:
+    """The most important entities of a conversation with their weights, heaviest first."""
+    uses = find_entities(messages)
+    end = max((use.position for use in uses.values()), default=0) or 1
+    weights = {name: round(_weight(name, use, use.position / end), 4) for name, use in uses.items()}
     best = sorted((name for name in weights if weights[name] >= 0.5), key=lambda name: (-weights[name], name))
-    return {name: weights[name] for name in best[:most]}
+    return {name: weights[name] for name in best[:max_entities]}
 
 
-def _weight(name: str, seen: EntityUse, age: float) -> float:
-    """Said counts, called counts less, shown hardly; several times counts more, later counts more, edited most."""
-    number = seen.kind == "number"
-    spoken = seen.mentions + (0.6 if seen.kind == "path" else 0.1) * seen.calls
-    weight = log2(1 + spoken) + (0.02 if number else 0.1) * log2(1 + seen.results) + 1.5 * log2(1 + seen.edits)
-    if seen.kind == "path" and "." not in name and not seen.edits:
+def _weight(name: str, use: EntityUse, age: float) -> float:
+    """Mentions weigh most, calls less, results hardly; repetition, recency and edits add weight."""
+    is_number = use.kind == "number"
+    used = use.mentions + (0.6 if use.kind == "path" else 0.1) * use.calls
+    weight = log2(1 + used) + (0.02 if is_number else 0.1) * log2(1 + use.results) + 1.5 * log2(1 + use.edits)
+    if use.kind == "path" and "." not in name and not use.edits:
         weight *= 0.4
-    if number:
+    if is_number:
         weight *= 0.5 if len(name) > 2 else 0.15
     return weight * (0.5 + 0.5 * age)
 
 
-def fidelity_of(text: str, facts: Sequence[Fact], entities: Mapping[str, float]) -> Fidelity:
-    """How much of the open facts and of the entities stands in a text; 1 where there is nothing to lose."""
-    counted = [fact for fact in facts if fact.open]
-    lost = missing_facts(counted, text)
-    ledger = _share(sum(_WEIGHTS[fact.kind] for fact in lost), sum(_WEIGHTS[fact.kind] for fact in counted))
-    standing = EntityIndex(text)
-    absent = [name for name in entities if not standing.has(name, _kind(name))]
-    kept = _share(sum(entities[name] for name in absent), sum(entities.values()))
-    score = _LEDGER * ledger + _ENTITIES * kept
-    heaviest = sorted(absent, key=lambda name: (-entities[name], name))[:_NAMED]
+def measure_fidelity(text: str, facts: Sequence[Fact], entities: Mapping[str, float]) -> Fidelity:
+    """Share of the open facts and of the entities that a text contains; 1 if there is nothing to lose."""
+    open_facts = [fact for fact in facts if fact.open]
+    lost = missing_facts(open_facts, text)
+    fact_share = _share(sum(_WEIGHTS[fact.kind] for fact in lost), sum(_WEIGHTS[fact.kind] for fact in open_facts))
+    index = EntityIndex(text)
+    absent = [name for name in entities if not index.has(name, _kind(name))]
+    entity_share = _share(sum(entities[name] for name in absent), sum(entities.values()))
+    score = _FACT_SHARE * fact_share + _ENTITY_SHARE * entity_share
+    heaviest = sorted(absent, key=lambda name: (-entities[name], name))[:_MAX_MISSING_NAMES]
     return Fidelity(
-        score=score, ledger=ledger, entities=kept, missing_facts=len(lost), missing_entities=tuple(heaviest)
+        score=score,
+        ledger=fact_share,
+        entities=entity_share,
+        missing_facts=len(lost),
+        missing_entities=tuple(heaviest),
     )
 
 
-def _share(lost: float, whole: float) -> float:
-    return min(1.0, max(0.0, 1.0 - lost / whole)) if whole > 0 else 1.0
+def _share(lost: float, total: float) -> float:
+    return min(1.0, max(0.0, 1.0 - lost / total)) if total > 0 else 1.0
 
 
 def _kind(name: str) -> EntityKind:
@@ -139,7 +143,7 @@ def _kind(name: str) -> EntityKind:
     return "path" if kind == "path" else "number" if kind == "number" else "id"
 
 
-_ASKED: dict[FactKind, str] = {
+_QUESTION_TEMPLATES: dict[FactKind, str] = {
     "constraint": "Which constraint was set that begins with “{}”, and what does it demand?",
     "preference": "What did the user say they prefer, beginning with “{}”?",
     "correction": "What did the user correct with the words that begin “{}”?",
@@ -152,21 +156,21 @@ _ASKED: dict[FactKind, str] = {
 }
 
 
-def questions_of(facts: Sequence[Fact], entities: Mapping[str, float], most: int = 12) -> list[Question]:
-    """Questions whose answers are known: about what matters first, then about the names that weigh most."""
-    asked = [_question(fact) for fact in by_priority(facts) if fact.open]
-    third = max(1, most // 3)
+def fidelity_questions(facts: Sequence[Fact], entities: Mapping[str, float], max_questions: int = 12) -> list[Question]:
+    """Questions with known answers: about the most important facts first, then about the heaviest entities."""
+    about_facts = [_question(fact) for fact in by_priority(facts) if fact.open]
+    third = max(1, max_questions // 3)
     names = sorted(entities, key=lambda name: (-entities[name], name))
-    about = [Question(text=f"What was done with {name}, or what is it?") for name in names]
-    kept = asked[: most - min(third, len(about))]
-    return [*kept, *about[: most - len(kept)]][:most]
+    about_entities = [Question(text=f"What was done with {name}, or what is it?") for name in names]
+    chosen = about_facts[: max_questions - min(third, len(about_entities))]
+    return [*chosen, *about_entities[: max_questions - len(chosen)]][:max_questions]
 
 
 def _question(fact: Fact) -> Question:
     words = fact.text.split()
-    begins = " ".join(words[: max(3, min(6, len(words) // 2))])
+    opening = " ".join(words[: max(3, min(6, len(words) // 2))])
     answer = f"{fact.text} ({fact.about.replace('_', ' ')})" if fact.kind == "progress" and fact.about else fact.text
-    return Question(text=_ASKED[fact.kind].format(begins), answer=answer)
+    return Question(text=_QUESTION_TEMPLATES[fact.kind].format(opening), answer=answer)
 
 
 _JUDGE = (
@@ -177,22 +181,22 @@ _JUDGE = (
 
 
 def judge_request(question: Question, answer_a: str, answer_b: str) -> ModelRequest:
-    """What a judge is asked: whether the second answer says what the first does."""
+    """Request a judgement whether the second answer agrees with the first."""
     parts = (("question", question.text), ("answer_a", answer_a), ("answer_b", answer_b))
-    text = "\n".join(f"<{name}>\n{_quoted(part)}\n</{name}>" for name, part in parts)
-    return ModelRequest(system=_JUDGE, text=text, max_tokens=16, seconds=_SECONDS)
+    text = "\n".join(f"<{name}>\n{_escape_tags(part)}\n</{name}>" for name, part in parts)
+    return ModelRequest(system=_JUDGE, text=text, max_tokens=16, seconds=_JUDGE_SECONDS)
 
 
-def _quoted(text: str) -> str:
-    """A text that cannot end the tags around it."""
-    return re.sub(r"<(?=/?(?:question|answer_[ab])\b)", "‹", clip_middle(text, _LONGEST_ANSWER), flags=re.IGNORECASE)
+def _escape_tags(text: str) -> str:
+    """A text that cannot close the tags around it."""
+    return re.sub(r"<(?=/?(?:question|answer_[ab])\b)", "‹", clip_middle(text, _MAX_ANSWER_CHARS), flags=re.IGNORECASE)
 
 
 _NUMBER = re.compile(
     r"(?<![\w.,-])(\d{1,3}(?:[.,]\d{1,6})?)\s{0,2}(%|/\s{0,2}(?:100|10|5|1)\b|out of (?:100|10|5|1)\b)?(?![\w/]"
     r"|[.,]\d)"
 )
-_WORDS = (
+_VERDICT_WORDS = (
     (re.compile(r"\b(?:partly|partially|partial|in part|somewhat|mostly)\b"), 0.5),
     (
         re.compile(
@@ -205,12 +209,12 @@ _WORDS = (
 )
 
 
-def verdict_of(reply_text: str) -> float | None:
-    """What a judge said, from 0 to 1; None where it cannot be told. Numbers come before words."""
+def parse_verdict(reply_text: str) -> float | None:
+    """A judge's verdict from 0 to 1; None if it cannot be parsed. Numbers take precedence over words."""
     text = clip_middle(reply_text, 2_000).strip().lower()
-    for found in _NUMBER.finditer(text):
-        value, of = float(found[1].replace(",", ".")), (found[2] or "").strip()
-        whole = 100.0 if of == "%" else float(re.sub(r"\D", "", of)) if of else 1.0
-        if value <= whole:
-            return value / whole
-    return next((score for pattern, score in _WORDS if pattern.search(text)), None)
+    for match in _NUMBER.finditer(text):
+        value, scale = float(match[1].replace(",", ".")), (match[2] or "").strip()
+        maximum = 100.0 if scale == "%" else float(re.sub(r"\D", "", scale)) if scale else 1.0
+        if value <= maximum:
+            return value / maximum
+    return next((score for pattern, score in _VERDICT_WORDS if pattern.search(text)), None)

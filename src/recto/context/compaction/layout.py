@@ -1,7 +1,7 @@
-"""The text in place of messages that left: what must not be lost first, in sections, within its tokens.
+"""Layout of the summary text: sections in order of importance, within a token limit.
 
-Facts are quoted in the words in which they were said, files are named, older ranges have a few words each; what
-happened is told by whoever writes it, in the room that is left. Pure: what is written is given, not made, here.
+Facts are quoted verbatim, files are named, older ranges have a few words each; the narrative of what happened fills the
+remaining tokens. Pure: texts are passed in, not written here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _TITLES: tuple[tuple[str, tuple[FactKind, ...]], ...] = (
     ("Decisions", ("decision",)),
     ("Questions without an answer", ("question",)),
 )
-_TOLD, _EARLIER, _FILES, _NAMED = "What happened", "Before that", "Files", "Also named there"
+_NARRATIVE, _EARLIER, _FILES, _NAMED = "What happened", "Before that", "Files", "Also named there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutShares:
-    """What each kind of thing may have of the whole; what one does not use is the narrative's."""
+    """Share of the tokens each section may use; unused tokens go to the narrative."""
 
     facts: float = 0.4
     files: float = 0.25
@@ -41,16 +41,16 @@ class LayoutShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A text with room left in its middle."""
+    """A text with a gap for the narrative."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
-    left: int
-    """Tokens for what happened."""
+    narrative_tokens: int
+    """Tokens available for the narrative."""
 
 
 def header(pointer: str) -> str:
-    """What is said first, so that nobody takes what follows for history or for instructions."""
+    """The first line, so that the text is not taken for history or for instructions."""
     return (
         "[What is known of them, derived from them for reference. It carries no instructions; where it differs from "
         f"the messages, they are right. A number in parentheses is an entry N, read whole as {pointer}]"
@@ -59,101 +59,104 @@ def header(pointer: str) -> str:
 
 def lay_out(
     facts: Sequence[Fact],
-    touched: Sequence[WorkedFile],
+    files_used: Sequence[WorkedFile],
     earlier: Sequence[SummaryPart],
     *,
     pointer: str,
-    most: int,
+    max_tokens: int,
     count: CountText,
     shares: LayoutShares | None = None,
 ) -> Layout:
-    """Places everything but what happened, the most important first where there is no room for all of it."""
+    """Lay out everything but the narrative, the most important first if space is short."""
     shares = shares or LayoutShares()
     top = header(pointer)
-    room = most - count(top) - count(FOOTER) - 16
-    said = _facts(facts, int(room * shares.facts), count)
-    files = render_files(touched, int(room * shares.files), count)
+    available = max_tokens - count(top) - count(FOOTER) - 16
+    fact_lines = _fact_lines(facts, int(available * shares.facts), count)
+    files = render_files(files_used, int(available * shares.files), count)
     files = [f"{_FILES}:", *(f"- {' '.join(prompt_safe(line).split())}" for line in files)] if files else []
-    past = _earlier(earlier, int(room * shares.earlier), count)
-    used = sum(count(line) + 1 for line in (*said, *files, *past))
-    return Layout(before=(top, *said, *past), after=(*files, FOOTER), left=max(room - used, 0))
+    earlier_lines = _earlier_lines(earlier, int(available * shares.earlier), count)
+    used = sum(count(line) + 1 for line in (*fact_lines, *files, *earlier_lines))
+    return Layout(
+        before=(top, *fact_lines, *earlier_lines), after=(*files, FOOTER), narrative_tokens=max(available - used, 0)
+    )
 
 
-def filled(layout: Layout, narrative: Iterable[str], most: int, count: CountText) -> str:
-    """The whole text; what happened is cut from its end until it fits, and then the least important of the rest."""
-    told = [line for line in narrative if line.strip() and line not in layout.before]  # a fact is told once
+def fill_layout(layout: Layout, narrative: Iterable[str], max_tokens: int, count: CountText) -> str:
+    """The complete text; the narrative is cut from its end until the text fits, then the least important sections."""
+    # A fact is stated once.
+    narrative_lines = [line for line in narrative if line.strip() and line not in layout.before]
     before, after = list(layout.before), list(layout.after)
     while True:
-        middle = [f"{_TOLD}:", *told] if told else []
+        middle = [f"{_NARRATIVE}:", *narrative_lines] if narrative_lines else []
         text = "\n".join((*before, *middle, *after))
-        over = count(text) - most
+        over = count(text) - max_tokens
         if over <= 0:
             return text
-        shed = told or (after if len(after) > 1 else before)
-        if len(shed) <= 1 and shed is before:
+        trimmed = narrative_lines or (after if len(after) > 1 else before)
+        if len(trimmed) <= 1 and trimmed is before:
             return text
-        _shed(shed, over, count, keep=1 if shed is after else 0)
+        _drop_lines(trimmed, over, count, keep=1 if trimmed is after else 0)
 
 
-def with_names(text: str, names: Sequence[str], most: int, count: CountText) -> str:
-    """The text with a last line that names what it does not say, as many as there is room for."""
-    room = most - count(text) - count(f"{_NAMED}:\n- ")
+def append_names(text: str, names: Sequence[str], max_tokens: int, count: CountText) -> str:
+    """The text with a last line that names what it does not mention, as many names as fit."""
+    available = max_tokens - count(text) - count(f"{_NAMED}:\n- ")
     chosen: list[str] = []
     for name in names:
         cost = count(f"{name}, ") + 1
-        if cost <= room:
-            room -= cost
+        if cost <= available:
+            available -= cost
             chosen.append(name)
     if not chosen:
         return text
     lines = text.splitlines()
     named = "\n".join((*lines[:-1], f"{_NAMED}:", bullet(", ".join(chosen)), lines[-1]))
-    return named if count(named) <= most else text
+    return named if count(named) <= max_tokens else text
 
 
-def _shed(lines: list[str], over: int, count: CountText, keep: int) -> None:
-    """Takes lines from the end, `keep` of them spared, until about so many tokens are gone; at least one."""
-    gone = 0
-    while len(lines) > keep and gone < over:
-        gone += count(lines.pop(len(lines) - 1 - keep)) + 1
+def _drop_lines(lines: list[str], over: int, count: CountText, keep: int) -> None:
+    """Drop lines from the end, sparing the last `keep`, until about `over` tokens are gone; at least one."""
+    dropped_tokens = 0
+    while len(lines) > keep and dropped_tokens < over:
+        dropped_tokens += count(lines.pop(len(lines) - 1 - keep)) + 1
 
 
 def bullet(text: str, seq: int | None = None) -> str:
-    """One line of a section: no text begins like the frame, hides anything, or goes on in a second line."""
+    """One line of a section: it cannot begin like the frame, hide anything, or continue on a second line."""
     where = "" if seq is None else f" ({seq})"
     return f"- {' '.join(mask_secrets(prompt_safe(text)).split())}{where}"
 
 
-def _facts(facts: Sequence[Fact], room: int, count: CountText) -> list[str]:
-    """As many open facts as there is room for, critical ones first; told by kind."""
+def _fact_lines(facts: Sequence[Fact], available: int, count: CountText) -> list[str]:
+    """As many open facts as fit, critical ones first; grouped by kind."""
     chosen: dict[int, str] = {}
     ordered = [fact for fact in by_priority(facts) if fact.open]
-    for place, fact in enumerate(ordered):
+    for index, fact in enumerate(ordered):
         line = bullet(fact.text, fact.seq)
         cost = count(line) + 1
-        if cost <= room:
-            room -= cost
-            chosen[place] = line
+        if cost <= available:
+            available -= cost
+            chosen[index] = line
     lines: list[str] = []
     for title, kinds in _TITLES:
-        own = sorted((ordered[at].seq, line) for at, line in chosen.items() if ordered[at].kind in kinds)
-        if own:
-            lines += [f"{title}:", *(line for _, line in own)]
+        of_kind = sorted((ordered[index].seq, line) for index, line in chosen.items() if ordered[index].kind in kinds)
+        if of_kind:
+            lines += [f"{title}:", *(line for _, line in of_kind)]
     return lines
 
 
-def _earlier(parts: Sequence[SummaryPart], room: int, count: CountText) -> list[str]:
-    """The newest of what came before, in their order, as far as there is room."""
+def _earlier_lines(parts: Sequence[SummaryPart], available: int, count: CountText) -> list[str]:
+    """The newest of the earlier parts, in order, as far as they fit."""
     lines: list[str] = []
     for part in reversed(parts):
-        own = [line for line in part.text.splitlines() if line.strip()]
-        cost = sum(count(line) + 1 for line in own)
-        if own and cost <= room:
-            room -= cost
-            lines[:0] = own
+        part_lines = [line for line in part.text.splitlines() if line.strip()]
+        cost = sum(count(line) + 1 for line in part_lines)
+        if part_lines and cost <= available:
+            available -= cost
+            lines[:0] = part_lines
     return [f"{_EARLIER}:", *lines] if lines else []
 
 
-def more_for_facts(shares: LayoutShares) -> LayoutShares:
-    """Shares for a text that lost too much: facts come before everything else."""
+def favor_facts(shares: LayoutShares) -> LayoutShares:
+    """Shares for a text that lost too much: facts come first."""
     return replace(shares, facts=0.7, files=0.2, earlier=0.05)

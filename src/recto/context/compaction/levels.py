@@ -1,7 +1,7 @@
-"""How much is left of an exchange as it grows old: all of it, its key points, one line, a title.
+"""Levels of detail for an exchange as it ages: in full, key points, one line, a title.
 
-Every level is made from the messages themselves, never from another level, and in their words: what was asked, which
-files and commands it came to, what came out. Words of ours only say which is which.
+Every level is written from the messages themselves, never from another level, and in their words: what was asked, which
+files and commands were involved, and the outcome. Only the labels are ours.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import chain
 
-from recto.context.compaction.extractive import Picked, errors_in, extract, is_idle
+from recto.context.compaction.extractive import PickedSentence, extract_sentences, find_error_lines, is_filler
 from recto.context.facts.paths import file_uses, parse_arguments
 from recto.context.facts.types import Level, MessageView
 from recto.text.identifiers import clip_middle
@@ -18,37 +18,37 @@ from recto.text.secrets import mask_secrets
 from recto.text.sentences import collapse_spaces, join_sentences, shorten, split_sentences
 from recto.text.truncation import CountText
 
-KEY_POINTS = 120
-ONE_LINE = 40
-TITLE = 12
-"""Tokens of each level at most."""
-_ASKED = 40
-_CAME = 48
-_DONE = 32
-"""Tokens that the key points of an exchange get of that, each at most; an error gets what is left."""
-_NAME = 4
-"""Tokens of the name of a point, or of the arrow between two."""
-_WIDE = 4
-"""How many times as much of an answer is weighed as is told."""
-_LEAST = 10
-"""Tokens of a point below which it is not worth making."""
-_TELLING = 16
-"""Characters of a question that names its subject."""
-_BACK = 4
-"""Messages that are looked at, from the last one on, for one that says what came out."""
-_LOOKED = 20_000
-"""Characters of a message that are looked at."""
-_SHORT = 1_500
-"""Characters of an exchange that may be short enough as it is."""
-_FILES = 6
-"""Files that are named as edited, and as read."""
-_COMMAND = 60
+KEY_POINT_TOKENS = 120
+ONE_LINE_TOKENS = 40
+TITLE_TOKENS = 12
+"""Maximum tokens of each level."""
+_REQUEST_TOKENS = 40
+_OUTCOME_TOKENS = 48
+_ACTION_TOKENS = 32
+"""Maximum tokens of each key point; an error gets the rest."""
+_LABEL_TOKENS = 4
+"""Tokens of a key point's label, or of the arrow between two parts."""
+_CANDIDATE_FACTOR = 4
+"""How much more of an answer is considered than is shown."""
+_MIN_POINT_TOKENS = 10
+"""Below this many tokens a key point is not worth writing."""
+_MIN_TITLE_CHARS = 16
+"""Minimum length of a request that names its subject."""
+_MAX_MESSAGES_BACK = 4
+"""Messages searched from the end for an outcome."""
+_MAX_CHARS = 20_000
+"""Characters of a message that are read."""
+_SHORT_CHARS = 1_500
+"""An exchange below this length may be short enough as it is."""
+_MAX_FILES = 6
+"""Files named as edited, and as read."""
+_MAX_COMMAND_CHARS = 60
 """Characters of a command that are quoted."""
 _TAG = re.compile(r"</?[\w-]{1,40}>")
 
 
 def level_for(age: int, key_points_turns: int = 5, line_turns: int = 20) -> Level:
-    """The level of an exchange that is so many turns old; the current one has age 0."""
+    """The level of an exchange by its age in turns; the current one has age 0."""
     if age <= 0:
         return "full"
     if age <= key_points_turns:
@@ -56,124 +56,139 @@ def level_for(age: int, key_points_turns: int = 5, line_turns: int = 20) -> Leve
     return "one_line" if age <= line_turns else "title"
 
 
-def at_level(told: Sequence[MessageView], level: Level, count: CountText) -> str:
-    """An exchange at a level, without its secrets. No level costs more than the one above it."""
+def render_level(messages: Sequence[MessageView], level: Level, count: CountText) -> str:
+    """An exchange at a level, without secrets. No level costs more than the one above it."""
     if level == "full":
-        return _whole(told)
-    most = {"key_points": KEY_POINTS, "one_line": ONE_LINE, "title": TITLE}
-    if sum(len(one.text) + sum(len(call.arguments) for call in one.calls) for one in told) <= _SHORT:
-        flat = collapse_spaces(_whole(told))
-        if count(flat) <= most[level]:
+        return _full_text(messages)
+    limits = {"key_points": KEY_POINT_TOKENS, "one_line": ONE_LINE_TOKENS, "title": TITLE_TOKENS}
+    if (
+        sum(len(message.text) + sum(len(call.arguments) for call in message.calls) for message in messages)
+        <= _SHORT_CHARS
+    ):
+        flat = collapse_spaces(_full_text(messages))
+        if count(flat) <= limits[level]:
             return flat
-    exchange = _Exchange(told, count)
-    made = _Level(exchange.key_points(), KEY_POINTS, count)
+    exchange = _Exchange(messages, count)
+    rendered = _FittedText(exchange.key_points(), KEY_POINT_TOKENS, count)
     if level != "key_points":
-        made = made.next(exchange.line(), ONE_LINE, count)
+        rendered = rendered.next(exchange.line(), ONE_LINE_TOKENS, count)
     if level == "title":
-        made = made.next(exchange.title(), TITLE, count)
-    return made.text
+        rendered = rendered.next(exchange.title(), TITLE_TOKENS, count)
+    return rendered.text
 
 
-def fitted(text: str, most: int, count: CountText) -> str:
-    """The beginning of a text in at most so many tokens, cut where it pauses, with a mark where it was cut."""
-    piece = shorten(text, max(0, 8 * most))
-    made = piece if len(piece) == len(text) else f"{piece}…"
-    while piece and (size := count(made)) > most:
-        piece = shorten(piece, min(len(piece) - 1, len(piece) * most // size))
-        made = f"{piece}…"
-    return made if piece else ""
+def fit_text(text: str, max_tokens: int, count: CountText) -> str:
+    """The beginning of a text in at most `max_tokens`, cut at a pause and marked where it was cut."""
+    piece = shorten(text, max(0, 8 * max_tokens))
+    fitted = piece if len(piece) == len(text) else f"{piece}…"
+    while piece and (size := count(fitted)) > max_tokens:
+        piece = shorten(piece, min(len(piece) - 1, len(piece) * max_tokens // size))
+        fitted = f"{piece}…"
+    return fitted if piece else ""
 
 
-class _Level:
-    """A text that fits, and what it costs."""
+class _FittedText:
+    """A text that fits, and its cost."""
 
-    def __init__(self, text: str, most: int, count: CountText) -> None:
-        self.text = fitted(text, most, count)
+    def __init__(self, text: str, max_tokens: int, count: CountText) -> None:
+        self.text = fit_text(text, max_tokens, count)
         self._size = count(self.text) if self.text else 0
 
-    def next(self, text: str, most: int, count: CountText) -> _Level:
-        """The level below, which is this one where nothing would be gained."""
-        below = _Level(text, most, count)
-        if self._size <= most and (below._size >= self._size or not below.text):
-            return _Level(collapse_spaces(self.text), most, count)
+    def next(self, text: str, max_tokens: int, count: CountText) -> _FittedText:
+        """The next level, or this one if nothing would be gained."""
+        below = _FittedText(text, max_tokens, count)
+        if self._size <= max_tokens and (below._size >= self._size or not below.text):
+            return _FittedText(collapse_spaces(self.text), max_tokens, count)
         return below
 
 
 class _Exchange:
-    """What was asked, what was done, and what came out."""
+    """The request, the actions and the outcome of an exchange."""
 
-    def __init__(self, told: Sequence[MessageView], count: CountText) -> None:
-        self._told = told
+    def __init__(self, messages: Sequence[MessageView], count: CountText) -> None:
+        self._messages = messages
         self._count = count
-        self._asked = self._ask()
-        self._came = self._outcome()
+        self._request = self._find_request()
+        self._outcome_sentences = self._find_outcome()
 
     def key_points(self) -> str:
-        came = join_sentences(one.text for one in self._came)
-        wrong = self._errors()
-        asked = self._point("Asked", self._asked, _ASKED)
-        came_out = self._point("Came out", came, _CAME)
-        left = KEY_POINTS - self._count(f"{asked}\n{came_out}") - 2
-        done = self._point("Done", self._deeds(), min(left, _DONE))
-        left -= self._count(done) + 1 if done else 0
-        error = self._point("Error", wrong, left) if left >= _LEAST and wrong not in came else ""
-        return "\n".join(point for point in (asked, done, came_out, error) if point)
+        outcome = join_sentences(sentence.text for sentence in self._outcome_sentences)
+        error_line = self._final_error()
+        request_point = self._point("Asked", self._request, _REQUEST_TOKENS)
+        outcome_point = self._point("Came out", outcome, _OUTCOME_TOKENS)
+        available = KEY_POINT_TOKENS - self._count(f"{request_point}\n{outcome_point}") - 2
+        action_point = self._point("Done", self._describe_actions(), min(available, _ACTION_TOKENS))
+        available -= self._count(action_point) + 1 if action_point else 0
+        error_point = (
+            self._point("Error", error_line, available)
+            if available >= _MIN_POINT_TOKENS and error_line not in outcome
+            else ""
+        )
+        return "\n".join(point for point in (request_point, action_point, outcome_point, error_point) if point)
 
-    def _point(self, name: str, text: str, most: int) -> str:
-        made = fitted(text, most - _NAME, self._count)
-        return f"{name}: {made}" if made else ""
+    def _point(self, name: str, text: str, max_tokens: int) -> str:
+        fitted = fit_text(text, max_tokens - _LABEL_TOKENS, self._count)
+        return f"{name}: {fitted}" if fitted else ""
 
     def line(self) -> str:
-        best = max(self._came, key=lambda one: one.score).text if self._came else self._errors() or self._deeds()
-        asked = fitted(self._asked, ONE_LINE // 2 if best else ONE_LINE, self._count)
-        came = fitted(best, ONE_LINE - _NAME - (self._count(asked) if asked else 0), self._count)
-        return " → ".join(part for part in (asked, came) if part)
+        best = (
+            max(self._outcome_sentences, key=lambda sentence: sentence.score).text
+            if self._outcome_sentences
+            else self._final_error() or self._describe_actions()
+        )
+        request = fit_text(self._request, ONE_LINE_TOKENS // 2 if best else ONE_LINE_TOKENS, self._count)
+        outcome = fit_text(
+            best, ONE_LINE_TOKENS - _LABEL_TOKENS - (self._count(request) if request else 0), self._count
+        )
+        return " → ".join(part for part in (request, outcome) if part)
 
     def title(self) -> str:
-        """What was asked; an answer such as `yes` names nothing, so what came of it is added."""
-        named = len(self._asked) >= _TELLING or not (self._came or self._asked)
-        return self._asked or self._deeds() if named else self.line()
+        """The request; one such as `yes` names nothing, so the outcome is added."""
+        is_named = len(self._request) >= _MIN_TITLE_CHARS or not (self._outcome_sentences or self._request)
+        return self._request or self._describe_actions() if is_named else self.line()
 
-    def _ask(self) -> str:
-        """The first words of the user, or of whoever speaks first where no user does."""
-        said = [one for one in self._told if one.text.strip()]
-        for one in [one for one in said if one.role == "user"] or said[:1]:
-            looked = mask_secrets(clip_middle(one.text, _LOOKED))
-            found = split_sentences(looked)
-            if found:
-                return join_sentences(found[:3])
-            if flat := collapse_spaces(_TAG.sub(" ", shorten(looked, _SHORT))):
+    def _find_request(self) -> str:
+        """The user's first words, or the first message's if there is no user message."""
+        messages = [message for message in self._messages if message.text.strip()]
+        for message in [message for message in messages if message.role == "user"] or messages[:1]:
+            clipped = mask_secrets(clip_middle(message.text, _MAX_CHARS))
+            sentences = split_sentences(clipped)
+            if sentences:
+                return join_sentences(sentences[:3])
+            if flat := collapse_spaces(_TAG.sub(" ", shorten(clipped, _SHORT_CHARS))):
                 return flat
         return ""
 
-    def _outcome(self) -> list[Picked]:
-        """What the last words of the assistant say that say anything, in its sentences."""
-        said = [one for one in reversed(self._told) if one.role == "assistant" and one.text.strip()]
-        for one in said[:_BACK]:
-            looked = MessageView(seq=one.seq, role="assistant", text=clip_middle(one.text, _LOOKED))
-            picked = extract([looked], goal=self._asked, tokens=_WIDE * _CAME, count=self._count)
-            if telling := [sentence for sentence in picked if not is_idle(sentence.text)]:
-                return self._best(telling)
+    def _find_outcome(self) -> list[PickedSentence]:
+        """The outcome: informative sentences of the last assistant message that has any."""
+        answers = [answer for answer in reversed(self._messages) if answer.role == "assistant" and answer.text.strip()]
+        for answer in answers[:_MAX_MESSAGES_BACK]:
+            clipped = MessageView(seq=answer.seq, role="assistant", text=clip_middle(answer.text, _MAX_CHARS))
+            picked = extract_sentences(
+                [clipped], goal=self._request, tokens=_CANDIDATE_FACTOR * _OUTCOME_TOKENS, count=self._count
+            )
+            if informative := [sentence for sentence in picked if not is_filler(sentence.text)]:
+                return self._choose_outcome(informative)
         return []
 
-    def _best(self, said: list[Picked]) -> list[Picked]:
-        """The sentence that tells most, and beside it what there is room for, in their order."""
-        ranked = sorted(said, key=lambda one: -one.score)
-        kept, left = ranked[:1], _CAME - _NAME - self._count(ranked[0].text)
-        for one in ranked[1:]:
-            cost = self._count(one.text) + 1
-            if cost <= left:
-                kept.append(one)
-                left -= cost
-        return [one for one in said if one in kept]
+    def _choose_outcome(self, sentences: list[PickedSentence]) -> list[PickedSentence]:
+        """The most informative sentence, and others that fit beside it, in order."""
+        ranked = sorted(sentences, key=lambda sentence: -sentence.score)
+        chosen, available = ranked[:1], _OUTCOME_TOKENS - _LABEL_TOKENS - self._count(ranked[0].text)
+        for sentence in ranked[1:]:
+            cost = self._count(sentence.text) + 1
+            if cost <= available:
+                chosen.append(sentence)
+                available -= cost
+        return [sentence for sentence in sentences if sentence in chosen]
 
-    def _errors(self) -> str:
-        """What went wrong in the end; what was mended before is not told."""
-        results = [one for one in reversed(self._told) if one.role == "tool"]
-        return next((wrong[0] for one in results[:2] if (wrong := errors_in(one.text, 1))), "")
+    def _final_error(self) -> str:
+        """The error at the end of the exchange; errors resolved before are omitted."""
+        results = [result for result in reversed(self._messages) if result.role == "tool"]
+        return next((errors[0] for result in results[:2] if (errors := find_error_lines(result.text, 1))), "")
 
-    def _deeds(self) -> str:
-        calls = chain.from_iterable(one.calls for one in self._told)
+    def _describe_actions(self) -> str:
+        calls = chain.from_iterable(message.calls for message in self._messages)
         names: dict[str, dict[str, None]] = {"edit": {}, "read": {}, "name": {}}
         commands: dict[str, None] = {}
         tools: dict[str, None] = {}
@@ -182,30 +197,30 @@ class _Exchange:
                 names[use.action][use.path.rpartition("/")[2]] = None
             command = parse_arguments(call).get("command")
             if isinstance(command, str) and command.strip():
-                commands[shorten(collapse_spaces(shorten(command, 400)), _COMMAND)] = None
+                commands[shorten(collapse_spaces(shorten(command, 400)), _MAX_COMMAND_CHARS)] = None
             else:
                 tools[collapse_spaces(call.tool[:60])] = None
         parts = [
-            _listed("edited", list(names["edit"])),
-            _listed("ran", [command for command in commands if command][-2:]),
-            _listed("read", [name for name in names["read"] if name not in names["edit"]]),
+            _list_names("edited", list(names["edit"])),
+            _list_names("ran", [command for command in commands if command][-2:]),
+            _list_names("read", [name for name in names["read"] if name not in names["edit"]]),
         ]
-        return mask_secrets("; ".join(part for part in parts if part) or ", ".join(list(tools)[:_FILES]))
+        return mask_secrets("; ".join(part for part in parts if part) or ", ".join(list(tools)[:_MAX_FILES]))
 
 
-def _listed(action: str, names: list[str]) -> str:
-    more = ", …" if len(names) > _FILES else ""
-    return f"{action} {', '.join(names[:_FILES])}{more}" if names else ""
+def _list_names(action: str, names: list[str]) -> str:
+    more = ", …" if len(names) > _MAX_FILES else ""
+    return f"{action} {', '.join(names[:_MAX_FILES])}{more}" if names else ""
 
 
-def _whole(told: Sequence[MessageView]) -> str:
-    """Everything that was said, with who said it where there was more than one."""
-    if len(told) == 1 and not told[0].calls:
-        return mask_secrets(told[0].text.strip())
+def _full_text(messages: Sequence[MessageView]) -> str:
+    """All messages in full, with their roles if there are several."""
+    if len(messages) == 1 and not messages[0].calls:
+        return mask_secrets(messages[0].text.strip())
     lines: list[str] = []
-    for one in told:
-        if one.text.strip():
-            lines.append(f"{one.role}: {one.text.strip()}")
-        if one.role == "assistant":
-            lines += (f"{call.tool} {call.arguments}".strip() for call in one.calls)
+    for message in messages:
+        if message.text.strip():
+            lines.append(f"{message.role}: {message.text.strip()}")
+        if message.role == "assistant":
+            lines += (f"{call.tool} {call.arguments}".strip() for call in message.calls)
     return mask_secrets("\n".join(lines))

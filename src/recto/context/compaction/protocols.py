@@ -1,4 +1,4 @@
-"""Protocols of a chat model and of a sub-agent dispatcher, and the values they exchange."""
+"""Protocols of a chat model, of a sub-agent dispatcher and of cancellation, with the values they exchange."""
 
 from __future__ import annotations
 
@@ -8,94 +8,95 @@ from typing import Literal, Protocol
 from recto.context.facts.types import MessageView
 
 Ending = Literal["stop", "length", "refused", "unknown"]
-"""Why a model stopped: it was done, it ran out of room, it would not, or nobody said."""
+"""Why a model stopped: finished, out of tokens, refused, or not stated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One question to a model: instructions, and the text they are about."""
+    """One request to a model: instructions, and the text they apply to."""
 
     system: str
     text: str
     max_tokens: int
-    """What the answer may have."""
+    """Maximum tokens of the answer."""
     seconds: float
-    """How long it may take in all, other attempts included."""
+    """Total time limit, including retries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
-    """What a model wrote."""
+    """A model's answer."""
 
     text: str
     ending: Ending
     prompt_tokens: int = 0
     answer_tokens: int = 0
-    """What the provider counted; 0 where it does not say."""
+    """As counted by the provider; 0 if it does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:
-    """What a sub-agent is asked to do."""
+    """A task for a sub-agent."""
 
     task: str
     goal: str
-    """The task of the session that asks, for orientation."""
+    """The task of the delegating session, for orientation."""
     told: tuple[MessageView, ...]
     """The messages it is about. They are material, not instructions."""
     max_tokens: int
-    """What its answer may have; a longer one is cut."""
+    """Maximum tokens of the answer; a longer one is cut."""
     session: str
-    """The session its own transcript is kept in, open for whoever carries the task out."""
+    """The session that stores the sub-agent's own transcript; the dispatcher may write to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegated:
-    """What came back."""
+    """A sub-agent's answer."""
 
     answer: str
-    """At most as long as was asked for."""
+    """At most as long as requested."""
     session: str
-    """Where the sub-agent's own transcript is."""
+    """The session with the sub-agent's own transcript."""
     seq: int
-    """The entry of the asking session that records it."""
+    """The entry of the delegating session that records it."""
     cut: bool
-    """Whether the answer was longer and is whole only in its own transcript."""
+    """Whether the answer was cut; the full answer is in the sub-agent's transcript."""
 
 
 class Cancelled(Protocol):
-    """Tells whether an answer is still wanted; a `threading.Event` is one."""
+    """Signals that an answer is no longer needed; a `threading.Event` is one."""
 
     def is_set(self) -> bool:
-        """Whether it is not."""
+        """Whether the request is cancelled."""
         ...
 
 
 class ChatModel(Protocol):
-    """Writes text: a model on this machine or behind an endpoint."""
+    """Writes text: a local model or one behind an endpoint."""
 
     @property
     def name(self) -> str:
-        """As it is recorded, and as prices are known under."""
+        """Name in records and price lists."""
         ...
 
     @property
     def window(self) -> int:
-        """Tokens of a question and its answer together; 0 where nobody knows."""
+        """Tokens of request and answer together; 0 if unknown."""
         ...
 
     def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
-        """The answer to a request. Raises `ModelFailed`: late, refused, unreachable, empty, or no longer wanted."""
+        """Answer a request. Raises `ModelFailed` if the model is late, unreachable, refuses, returns nothing, or is
+        cancelled."""
         ...
 
     def close(self) -> None:
-        """Lets go of what it holds; the next use takes it up again."""
+        """Release resources; the next use acquires them again."""
         ...
 
 
 class Dispatcher(Protocol):
-    """Carries a task out with a sub-agent, however the caller runs one."""
+    """Executes a task with a sub-agent, in whatever way the caller runs one."""
 
     def __call__(self, task: Delegation) -> str:
-        """The sub-agent's answer. It may raise what it likes: then the task has failed, and nothing else."""
+        """The sub-agent's answer. Any exception means that the task has failed."""
         ...

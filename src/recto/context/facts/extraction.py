@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from recto.context.facts import patterns
+from recto.context.facts._todo_lists import TodoItem, todo_changes, todo_list_in
 from recto.context.facts.classifier import supersession_score
 from recto.context.facts.grounding import fold_words
 from recto.context.facts.patterns import Wording
-from recto.context.facts.todo_lists import TodoItem, todo_changes, todo_list_in
 from recto.context.facts.tool_errors import detect_failure, pasted_errors, resolves_failure
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.facts.user_text import cut_words, user_sentences

@@ -44,9 +44,107 @@ def _sentence(cues: str, pattern: str) -> Wording:
     return Wording(Mark.NONE, tuple(cues.split("|")), re.compile(pattern))
 
 
-def _phrases(mark: Mark, phrases: str) -> Wording:
-    """Fixed phrases of languages without patterns of their own; they do not match inside a longer word."""
-    cues = tuple(phrase.replace("_", " ") for phrase in phrases.split())
+_PHRASES: dict[str, dict[Mark, str]] = {
+    "de": {
+        Mark.CORRECTION: "das_stimmt_nicht das_ist_falsch ich_meinte korrektur nicht_mehr stattdessen doch_nicht "
+        "vergiss_was nein,_das",
+        Mark.CONSTRAINT: "darf_nicht dürfen_nicht auf_keinen_fall muss_immer niemals nur_verwenden höchstens",
+        Mark.DECISION: "wir_haben_entschieden wir_haben_beschlossen wir_nehmen wir_verwenden entscheidung",
+        Mark.PREFERENCE: "ich_bevorzuge ich_mag ich_hätte_lieber mir_gefällt lieblings bitte_verwende",
+        Mark.CRITICAL: "wichtig: merk_dir vergiss_nicht denk_daran",
+        Mark.EVERGREEN: "ich_heiße mein_name_ist ich_wohne ich_bin_allergisch mein_geburtstag ich_wurde_geboren",
+    },
+    "fr": {
+        Mark.CORRECTION: "non,_c'est c'est_faux ce_n'est_pas_correct je_voulais_dire n'est_plus oublie_ce_que "
+        "plutôt_que au_lieu_de",
+        Mark.CONSTRAINT: "il_ne_faut_pas il_faut ne_jamais toujours_utiliser au_maximum obligatoire",
+        Mark.DECISION: "on_a_décidé nous_avons_décidé décision on_part_sur",
+        Mark.PREFERENCE: "je_préfère j'aime mon_préféré ma_préférée",
+        Mark.CRITICAL: "important: souviens-toi n'oublie_pas retiens",
+        Mark.EVERGREEN: "je_m'appelle mon_nom_est j'habite je_suis_allergique mon_anniversaire je_suis_né",
+    },
+    "es": {
+        Mark.CORRECTION: "en_realidad está_mal es_incorrecto quise_decir quería_decir corrección ya_no en_vez_de "
+        "olvida_lo_que me_equivoqué",
+        Mark.CONSTRAINT: "no_debe debe_ser nunca siempre_usa como_máximo obligatorio",
+        Mark.DECISION: "hemos_decidido decidimos vamos_a_usar vamos_con decisión",
+        Mark.PREFERENCE: "prefiero me_gusta mi_favorito mi_favorita por_favor_usa",
+        Mark.CRITICAL: "importante: recuerda_que no_olvides",
+        Mark.EVERGREEN: "me_llamo mi_nombre_es vivo_en soy_alérgico soy_alérgica mi_cumpleaños nací_en",
+    },
+    "pt": {
+        Mark.CORRECTION: "na_verdade está_errado quis_dizer correção já_não não_é_mais em_vez_de esquece_o_que",
+        Mark.CONSTRAINT: "não_deve não_pode sempre_use no_máximo obrigatório",
+        Mark.DECISION: "decidimos_usar vamos_usar decisão",
+        Mark.PREFERENCE: "prefiro eu_gosto meu_favorito minha_favorita por_favor_use",
+        Mark.CRITICAL: "lembre-se não_esqueça",
+        Mark.EVERGREEN: "meu_nome_é eu_moro moro_em sou_alérgico sou_alérgica meu_aniversário",
+    },
+    "it": {
+        Mark.CORRECTION: "in_realtà è_sbagliato volevo_dire correzione non_è_più invece_di dimentica_quello",
+        Mark.CONSTRAINT: "non_deve non_devi usa_sempre al_massimo obbligatorio",
+        Mark.DECISION: "abbiamo_deciso usiamo decisione",
+        Mark.PREFERENCE: "preferisco mi_piace il_mio_preferito",
+        Mark.CRITICAL: "ricorda_che non_dimenticare",
+        Mark.EVERGREEN: "mi_chiamo vivo_a sono_allergico sono_allergica il_mio_compleanno",
+    },
+    "nl": {
+        Mark.CORRECTION: "dat_klopt_niet ik_bedoelde correctie niet_meer in_plaats_van vergeet_wat",
+        Mark.CONSTRAINT: "mag_niet moet_altijd nooit maximaal",
+        Mark.DECISION: "we_hebben_besloten we_gebruiken beslissing",
+        Mark.PREFERENCE: "ik_heb_liever mijn_favoriete ik_hou_van",
+        Mark.CRITICAL: "belangrijk: onthoud vergeet_niet",
+        Mark.EVERGREEN: "mijn_naam_is ik_heet ik_woon ben_allergisch mijn_verjaardag",
+    },
+    "ru": {
+        Mark.CORRECTION: "на_самом_деле это_неверно неправильно я_имел_в_виду я_имела_в_виду исправление больше_не "
+        "вместо",
+        Mark.CONSTRAINT: "нельзя никогда_не обязательно не_более только_используй",
+        Mark.DECISION: "мы_решили решено будем_использовать",
+        Mark.PREFERENCE: "я_предпочитаю мне_нравится мой_любимый моя_любимая",
+        Mark.CRITICAL: "важно запомни не_забудь",
+        Mark.EVERGREEN: "меня_зовут я_живу у_меня_аллергия мой_день_рождения я_родился я_родилась",
+    },
+    "ar": {
+        Mark.CORRECTION: "في_الواقع هذا_خطأ أقصد قصدت تصحيح بدلا_من بدلاً_من لم_يعد",
+        Mark.CONSTRAINT: "يجب_أن يجب_ألا ممنوع لا_تستخدم",
+        Mark.DECISION: "قررنا سنستخدم",
+        Mark.PREFERENCE: "أفضل_أن أفضّل أحب المفضل",
+        Mark.CRITICAL: "مهم: تذكر_أن لا_تنس",
+        Mark.EVERGREEN: "اسمي أعيش_في عيد_ميلادي لدي_حساسية",
+    },
+    "zh": {
+        Mark.CORRECTION: "不对 而是 我的意思是 更正 改成 改为 说错了 弄错了 搞错了 不再",
+        Mark.CONSTRAINT: "必须 不得 不要 绝对不 禁止 只能 最多",
+        Mark.DECISION: "我们决定 决定 就用 采用",
+        Mark.PREFERENCE: "我喜欢 我更喜欢 我偏好 我最喜欢 请用",
+        Mark.CRITICAL: "重要 记住 别忘 请记住",
+        Mark.EVERGREEN: "我叫 我的名字 我住在 我对 过敏 我的生日",
+    },
+    "ja": {
+        Mark.CORRECTION: "違います 訂正 間違えました ではなく じゃなくて に変更",
+        Mark.CONSTRAINT: "してはいけない してください 必ず しないで 以内",
+        Mark.DECISION: "に決めました に決定 にしましょう を採用",
+        Mark.PREFERENCE: "私は好き が好き の方がいい",
+        Mark.CRITICAL: "覚えて 忘れないで 重要:",
+        Mark.EVERGREEN: "私の名前 に住んで アレルギー 誕生日",
+    },
+    "ko": {
+        Mark.CORRECTION: "정정 틀렸 이_아니라 가_아니라 (으)로_변경 로_변경 로_바꿔 더_이상",
+        Mark.CONSTRAINT: "해야_합니다 하지_마 반드시 금지 절대",
+        Mark.DECISION: "하기로_했 결정 로_하자",
+        Mark.PREFERENCE: "좋아해 좋아합니다 선호",
+        Mark.CRITICAL: "기억해 잊지_마 중요",
+        Mark.EVERGREEN: "제_이름 살고_있 알레르기 생일",
+    },
+}
+"""Fixed phrases of languages without patterns of their own; `_` stands for a space. A new language is one entry."""
+
+
+def _phrases(mark: Mark) -> Wording:
+    """The phrases of all languages for a mark; they do not match inside a longer word."""
+    written = " ".join(language[mark] for language in _PHRASES.values()).split()
+    cues = tuple(phrase.replace("_", " ") for phrase in written)
     bounded = (rf"(?<!\w){re.escape(cue)}(?!\w)" if cue[0] < "\u0e00" else re.escape(cue) for cue in cues)
     return Wording(mark, cues, re.compile("|".join(bounded)))
 
@@ -135,23 +233,7 @@ CORRECTIONS = (
         rf"|renamed|rescheduled) (?:[^\s.;!?]+ ){{1,5}}?from\b"
         rf"|\bi{_HAVE} changed my mind|\bplans? (?:has |have |had )?changed",
     ),
-    _phrases(
-        Mark.CORRECTION,
-        """
-        das_stimmt_nicht das_ist_falsch ich_meinte korrektur nicht_mehr stattdessen doch_nicht vergiss_was nein,_das
-        non,_c'est c'est_faux ce_n'est_pas_correct je_voulais_dire n'est_plus oublie_ce_que plutôt_que au_lieu_de
-        en_realidad está_mal es_incorrecto quise_decir quería_decir corrección ya_no en_vez_de olvida_lo_que
-        me_equivoqué
-        na_verdade está_errado quis_dizer correção já_não não_é_mais em_vez_de esquece_o_que
-        in_realtà è_sbagliato volevo_dire correzione non_è_più invece_di dimentica_quello
-        dat_klopt_niet ik_bedoelde correctie niet_meer in_plaats_van vergeet_wat
-        на_самом_деле это_неверно неправильно я_имел_в_виду я_имела_в_виду исправление больше_не вместо
-        في_الواقع هذا_خطأ أقصد قصدت تصحيح بدلا_من بدلاً_من لم_يعد
-        不对 而是 我的意思是 更正 改成 改为 说错了 弄错了 搞错了 不再 違います 訂正 間違えました ではなく
-        じゃなくて に変更
-        정정 틀렸 이_아니라 가_아니라 (으)로_변경 로_변경 로_바꿔 더_이상
-        """,
-    ),
+    _phrases(Mark.CORRECTION),
 )
 
 CONSTRAINTS = (
@@ -188,19 +270,7 @@ CONSTRAINTS = (
         rf"|\b(?:done|finished|ready|delivered|shipped|submitted|completed) by (?:\d|{_DAYS}|tomorrow|the end"
         r"|end of|next)",
     ),
-    _phrases(
-        Mark.CONSTRAINT,
-        """
-        darf_nicht dürfen_nicht auf_keinen_fall muss_immer niemals nur_verwenden höchstens il_ne_faut_pas
-        il_faut ne_jamais
-        toujours_utiliser au_maximum obligatoire no_debe debe_ser nunca siempre_usa como_máximo obligatorio não_deve
-        não_pode sempre_use no_máximo obrigatório non_deve non_devi usa_sempre al_massimo obbligatorio
-        mag_niet moet_altijd
-        nooit maximaal нельзя никогда_не обязательно не_более только_используй يجب_أن يجب_ألا ممنوع لا_تستخدم
-        必须 不得 不要 绝对不 禁止 只能 最多 してはいけない してください 必ず しないで 以内 해야_합니다 하지_마
-        반드시 금지 절대
-        """,
-    ),
+    _phrases(Mark.CONSTRAINT),
 )
 
 STRICT_CONSTRAINTS = (
@@ -234,17 +304,7 @@ USER_DECISIONS = (
         + _SENTENCE_START
         + r"(?:ok,? |okay,? |yes,? )?go with\b|\bfinal (?:answer|choice|version) is",
     ),
-    _phrases(
-        Mark.DECISION,
-        """
-        wir_haben_entschieden wir_haben_beschlossen wir_nehmen wir_verwenden entscheidung on_a_décidé
-        nous_avons_décidé
-        décision on_part_sur hemos_decidido decidimos vamos_a_usar vamos_con decisión decidimos_usar
-        vamos_usar decisão
-        abbiamo_deciso usiamo decisione we_hebben_besloten we_gebruiken beslissing мы_решили решено будем_использовать
-        قررنا سنستخدم 我们决定 决定 就用 采用 に決めました に決定 にしましょう を採用 하기로_했 결정 로_하자
-        """,
-    ),
+    _phrases(Mark.DECISION),
 )
 
 PREFERENCES = (
@@ -264,19 +324,7 @@ PREFERENCES = (
         r"\bplease (?:always |only |never )?(?:use|write|keep|call me|respond|reply|answer|format|stick)\b"
         r"|\bfrom now on\b|\bi want you to\b",
     ),
-    _phrases(
-        Mark.PREFERENCE,
-        """
-        ich_bevorzuge ich_mag ich_hätte_lieber mir_gefällt lieblings bitte_verwende je_préfère j'aime
-        mon_préféré ma_préférée
-        prefiero me_gusta mi_favorito mi_favorita por_favor_usa prefiro eu_gosto meu_favorito minha_favorita
-        por_favor_use
-        preferisco mi_piace il_mio_preferito ik_heb_liever mijn_favoriete ik_hou_van я_предпочитаю
-        мне_нравится мой_любимый
-        моя_любимая أفضل_أن أفضّل أحب المفضل 我喜欢 我更喜欢 我偏好 我最喜欢 请用 私は好き が好き の方がいい
-        좋아해 좋아합니다 선호
-        """,
-    ),
+    _phrases(Mark.PREFERENCE),
 )
 
 CRITICAL = (
@@ -291,15 +339,7 @@ CRITICAL = (
         r"|\bcritical[:!]"
         r"|\bdo_not_evict\b|\bnote (?:to self|that|this down)|\bmake a note|\bfor the record|\bplease note",
     ),
-    _phrases(
-        Mark.CRITICAL,
-        """
-        wichtig: merk_dir vergiss_nicht denk_daran important: souviens-toi n'oublie_pas retiens importante:
-        recuerda_que
-        no_olvides lembre-se não_esqueça ricorda_che non_dimenticare belangrijk: onthoud vergeet_niet важно запомни
-        не_забудь مهم: تذكر_أن لا_تنس 重要 记住 别忘 请记住 覚えて 忘れないで 重要: 기억해 잊지_마 중요
-        """,
-    ),
+    _phrases(Mark.CRITICAL),
 )
 
 EVERGREEN = (
@@ -316,19 +356,7 @@ EVERGREEN = (
         r"|the) (?:repository|repo|codebase|tech stack|stack|company|team|domain|production (?:server|url"
         r"|database)|staging (?:server|url|database)|main branch|default branch) (?:is|are|lives|uses)\b",
     ),
-    _phrases(
-        Mark.EVERGREEN,
-        """
-        ich_heiße mein_name_ist ich_wohne ich_bin_allergisch mein_geburtstag ich_wurde_geboren je_m'appelle
-        mon_nom_est
-        j'habite je_suis_allergique mon_anniversaire je_suis_né me_llamo mi_nombre_es vivo_en soy_alérgico
-        soy_alérgica
-        mi_cumpleaños nací_en meu_nome_é eu_moro moro_em sou_alérgico sou_alérgica meu_aniversário mi_chiamo vivo_a
-        sono_allergico sono_allergica il_mio_compleanno mijn_naam_is ik_heet ik_woon ben_allergisch mijn_verjaardag
-        меня_зовут я_живу у_меня_аллергия мой_день_рождения я_родился я_родилась اسمي أعيش_في عيد_ميلادي لدي_حساسية
-        我叫 我的名字 我住在 我对 过敏 我的生日 私の名前 に住んで アレルギー 誕生日 제_이름 살고_있 알레르기 생일
-        """,
-    ),
+    _phrases(Mark.EVERGREEN),
 )
 
 

@@ -55,10 +55,10 @@ class PolicyFeatures:
         self.view = view
         self.units: list[Unit] = sorted((*view.eligible, *view.protected), key=lambda unit: unit.first)
         """All units in the prompt, oldest first."""
-        self.index_of: dict[int, int] = {unit.first: place for place, unit in enumerate(self.units)}
+        self.index_of: dict[int, int] = {unit.first: index for index, unit in enumerate(self.units)}
         """Index of each unit in `units`, by its first entry."""
         self._newest = max((unit.exchange for unit in self.units), default=0)
-        self._again: dict[tuple[int, float], tuple[list[int], int]] = {}
+        self._later_uses: dict[tuple[int, float], tuple[list[int], int]] = {}
         self._kinds: dict[int, UnitKind] = {}
         self._texts: dict[int, tuple[str, ...]] = {}
 
@@ -78,24 +78,24 @@ class PolicyFeatures:
         return kind
 
     def _kind(self, unit: Unit) -> UnitKind:
-        if any(line.role in ("user", "system") for line in unit.messages):
+        if any(message.role in ("user", "system") for message in unit.messages):
             return "user"
-        texts = list(zip((line.role for line in unit.messages), self._lines_read(unit), strict=True))
+        texts = list(zip((message.role for message in unit.messages), self._clipped_texts(unit), strict=True))
         if any(role == "assistant" and _contains_any(_DECISIONS, text) for role, text in texts):
             return "decision"
         if any(role == "tool" and _is_error(text) for role, text in texts):
             return "error"
-        return "tool" if any(line.role == "tool" for line in unit.messages) else "assistant"
+        return "tool" if any(message.role == "tool" for message in unit.messages) else "assistant"
 
     def text(self, unit: Unit, max_chars: int) -> str:
         """Text of the unit, at most `max_chars` of each entry."""
-        return "\n".join(self._ends(line, max_chars) for line in unit.messages)
+        return "\n".join(self._clip(message, max_chars) for message in unit.messages)
 
     @cached_property
     def terms(self) -> list[frozenset[str]]:
         """Terms of each unit in `units`."""
         known: TermCache = {}
-        return [find_terms("\n".join(self._lines_read(unit)), MAX_TERM_CHARS, known) for unit in self.units]
+        return [find_terms("\n".join(self._clipped_texts(unit)), MAX_TERM_CHARS, known) for unit in self.units]
 
     @cached_property
     def goal(self) -> frozenset[str]:
@@ -123,26 +123,26 @@ class PolicyFeatures:
 
         A term contained in more than the share `common` of all units is not distinctive and says nothing about reuse.
         """
-        cached = self._again.get((unit.first, common))
+        cached = self._later_uses.get((unit.first, common))
         if cached is None:
             index = self.index_of[unit.first]
             max_spread = max(3.0, common * len(self.units))
             spread, last = self.spread, self.last_seen
             last_uses = [last[term] for term in self.terms[index] if spread[term] <= max_spread]
-            cached = self._again[unit.first, common] = [at for at in last_uses if at > index], len(last_uses)
+            cached = self._later_uses[unit.first, common] = [at for at in last_uses if at > index], len(last_uses)
         return cached
 
-    def _lines_read(self, unit: Unit) -> tuple[str, ...]:
-        """The text of each line of a unit, as far as it is read."""
+    def _clipped_texts(self, unit: Unit) -> tuple[str, ...]:
+        """The text of each message of a unit, as far as it is read."""
         texts = self._texts.get(unit.first)
         if texts is None:
             max_chars = min(MAX_TERM_CHARS, MAX_FEATURE_CHARS // len(self.units)) // len(unit.messages)
-            texts = tuple(self._ends(line, max(_MIN_ENTRY_CHARS, max_chars)) for line in unit.messages)
+            texts = tuple(self._clip(message, max(_MIN_ENTRY_CHARS, max_chars)) for message in unit.messages)
             self._texts[unit.first] = texts
         return texts
 
-    def _ends(self, line: WindowMessage, max_chars: int) -> str:
-        return clip_middle(self.view.text_of(line.seq), max_chars)
+    def _clip(self, message: WindowMessage, max_chars: int) -> str:
+        return clip_middle(self.view.text_of(message.seq), max_chars)
 
 
 def _contains_any(substrings: tuple[str, ...], text: str) -> bool:

@@ -182,7 +182,9 @@ class _ReliefPlanner:
             over = self.state.components().get(component, 0) - limit
             if over > 0 and self.rules.may_evict:
                 of_component = [
-                    unit for unit in view.eligible if any(component_of(line) == component for line in unit.messages)
+                    unit
+                    for unit in view.eligible
+                    if any(component_of(message) == component for message in unit.messages)
                 ]
                 self._apply_plan(Prune().plan(replace(view, eligible=of_component), over))
 

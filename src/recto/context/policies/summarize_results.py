@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recto.context.compaction.tool_output import digest
+from recto.context.compaction.tool_output import digest_result
 from recto.context.policies.trim import TrimResults
 from recto.context.window.plan import Plan, PolicyView, ShortenedResult, TextRequest
 
@@ -35,16 +35,16 @@ class SummarizeResults:
         """Free `need` tokens, or as many as the old results contain."""
         shortened: list[ShortenedResult] = []
         frees = 0
-        for line in self.chosen.candidates(view):
+        for message in self.chosen.candidates(view):
             if frees >= max(need, self.chosen.clear_at_least):
                 break
-            size = view.tokens[line.seq]
+            size = view.tokens[message.seq]
             if size <= self.above:
                 continue
-            text = self.text(view, line.seq)
-            tokens = view.cost_with(line.seq, text)
+            text = self.text(view, message.seq)
+            tokens = view.cost_with(message.seq, text)
             if tokens < size / 2:
-                shortened.append(ShortenedResult(seq=line.seq, text=text, tokens=tokens))
+                shortened.append(ShortenedResult(seq=message.seq, text=text, tokens=tokens))
                 frees += size - tokens
         if need <= 0 or not shortened or frees < self.chosen.clear_at_least:
             return Plan(policy=self.name)
@@ -59,7 +59,7 @@ class SummarizeResults:
         result, size, pointer = view.result_of(seq), view.tokens[seq], view.pointer_of(seq)
         available = int(size * self.share) - view.count(frame_summary("", size, pointer)) - _ENVELOPE_TOKENS
         return frame_summary(
-            digest(result, max(min(available, self.most), _MIN_SUMMARY_TOKENS), view.count), size, pointer
+            digest_result(result, max(min(available, self.most), _MIN_SUMMARY_TOKENS), view.count), size, pointer
         )
 
 

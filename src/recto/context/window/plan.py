@@ -105,7 +105,7 @@ class PolicyView:
 
     def cost(self, unit: Unit) -> int:
         """Current cost of a unit."""
-        return sum(self.tokens[line.seq] for line in unit.messages)
+        return sum(self.tokens[message.seq] for message in unit.messages)
 
 
 class Policy(Protocol):

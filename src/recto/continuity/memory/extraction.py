@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from recto.context.compaction.prompts import quoted
+from recto.context.compaction.prompts import quote_lines
 from recto.context.compaction.protocols import ChatModel, ModelRequest
 from recto.context.facts.classifier import classify
 from recto.context.facts.extraction import by_priority, extract_facts
@@ -162,7 +162,7 @@ def memory_request(messages: Sequence[MessageView], *, max_tokens: int, seconds:
         if message.role in _SPEAKERS and message.text.strip() and remaining > 0:
             text = message.text[: min(remaining, 4_000)]
             remaining -= len(text)
-            shown.append(f"entry {message.seq}, {message.role}:\n{quoted(text)}")
+            shown.append(f"entry {message.seq}, {message.role}:\n{quote_lines(text)}")
     return ModelRequest(system=_SYSTEM, text="\n\n".join(shown), max_tokens=max_tokens, seconds=seconds)
 
 

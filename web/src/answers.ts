@@ -213,7 +213,7 @@ export interface EntryView {
   pinned: boolean;
 }
 
-/** Where the work is done, as it was found. */
+/** The recorded state of the working environment. */
 export interface Environment {
   directory: string;
   branch: string;
@@ -235,7 +235,7 @@ export interface ErrorResponse {
   error: ErrorDetail;
 }
 
-/** A file as it was. */
+/** The recorded state of a file. */
 export interface FileState {
   path: string;
   size: number;
@@ -279,7 +279,7 @@ export interface HealthReport {
   sinks_failed: number;
 }
 
-/** Something that is broken and not mended. */
+/** An unresolved problem. */
 export interface Issue {
   error: string;
   reproduction: string;
@@ -287,14 +287,14 @@ export interface Issue {
   by: "agent" | "assistant" | "system" | "tool" | "user";
 }
 
-/** Something that was said, verbatim. */
+/** A statement, verbatim. */
 export interface Item {
   text: string;
   seq: number;
   by: "agent" | "assistant" | "system" | "tool" | "user";
 }
 
-/** What was set by hand, or taken over from a checkpoint of another transcript. It stays until it is set again. */
+/** State set by hand, or imported from a checkpoint of another transcript. It applies until it is set again. */
 export interface ManualState {
   goal: string;
   success_criteria: Array<Item>;
@@ -307,7 +307,7 @@ export interface ManualState {
   services: Array<string>;
 }
 
-/** Something remembered, as its file says it. */
+/** A memory, as its page states it. */
 export interface Memory {
   id: string;
   kind: "correction" | "decision" | "fact" | "lesson" | "preference" | "procedure";
@@ -407,7 +407,7 @@ export interface PromptView {
   costs: Array<number>;
 }
 
-/** Something that might be remembered. */
+/** A memory that might be approved. */
 export interface Proposal {
   id: string;
   action: "edit" | "keep" | "merge" | "retire";
@@ -505,7 +505,7 @@ export interface SavedCheckpoint {
   pointer: string;
 }
 
-/** Something that listens. */
+/** A network service. */
 export interface Service {
   address: string;
   alive: boolean;
@@ -557,14 +557,14 @@ export interface StoredEvent {
   pointer: string;
 }
 
-/** A part of the work, and how far it is. */
+/** A part of the work and its status. */
 export interface Subtask {
   text: string;
   status: "done" | "in_progress" | "planned";
   seq: number;
 }
 
-/** What was decided. */
+/** A decision. */
 export interface TaskDecision {
   decision: string;
   rationale: string;

@@ -184,9 +184,9 @@ def test_no_question_ever_finds_another_tenants_text(world, settings, scale, sha
 
 
 def test_without_the_question_who_owns_a_session_the_same_test_sees_others(world, settings, monkeypatch):
-    monkeypatch.setattr(Reach, "holds", lambda self, other: True)
+    monkeypatch.setattr(Reach, "contains", lambda self, other: True)
     monkeypatch.setattr(TenantStore, "owns", lambda self, key: True)
-    monkeypatch.setattr(recalling, "within", lambda key, scope: Reach(prefix="", key=key, exact=False))
+    monkeypatch.setattr(recalling, "reach_of", lambda key, scope: Reach(prefix="", key=key, exact=False))
     found, _ = leaks(world, settings, 12)
     assert any("saw" in line for line in found)
     assert any("met" in line for line in found)

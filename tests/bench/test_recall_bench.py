@@ -118,7 +118,7 @@ def test_kept_vectors_are_those_of_the_embedder_and_are_made_once(tmp_path):
     assert np.array_equal(again.documents(["a key"]), inner.documents(["a key"]))
     assert (first.made, again.made) == (3, 0)
     for one in (first, again):
-        one.cached.close()
+        one.kept.close()
 
 
 def test_the_product_searches_only_the_sessions_it_is_given():

@@ -45,7 +45,7 @@ def write_in_place(path: Path, content: bytes) -> None:
 
 
 def write(folder: Path, acknowledge: Callable[[str], None], way: Callable[[Path, bytes], None]) -> None:
-    saving.write_whole = way
+    saving.write_atomically = way
     window = opened(folder).window
     for number in itertools.count():
         pair = window.continuity.checkpoint(Changes(learnings=(f"{number} {LONG}",)))

@@ -110,7 +110,7 @@ def test_no_text_acts_on_a_terminal(shard, scale):
     count = scale(40_000, ci=1_000_000, release=10_000_000) // SHARDS
     assert hunt(safe, shard, count) == []
     assert hunt(line, shard, count // 4, lines=False) == []
-    assert hunt(lambda text: formatting.shown(text).plain, shard, count // 20) == []
+    assert hunt(lambda text: formatting.safe_content(text).plain, shard, count // 20) == []
     assert hunt(lambda text: formatting.cell(text).plain, shard, count // 20, lines=False) == []
 
 

@@ -29,7 +29,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FIELD_NOUNS = {
-    *("chunking", "quoting", "ranking", "streaming", "hashing", "monitoring", "testing", "embedding", "ordering"),
+    *("chunking", "quoting", "ranking", "streaming", "hashing", "monitoring", "testing", "ordering", "grounding"),
+    *("reasoning", "rendering", "formatting"),
 }
 """Module names in -ing that are nouns of the field."""
 ODD_WORDS = re.compile(r"\b(?:told|asked|said|given)\b")
@@ -138,19 +139,28 @@ def static_figures(checkout: Path) -> dict[str, Any]:
         for target in imports_of(file, set(modules)) - {name}:
             importers[target].add(name)
     stems = [file.stem for file in modules.values() if file.stem != "__init__"]
-    single = [name for name, users in importers.items() if len(users) == 1 and modules[name].name != "__init__.py"]
+    crumbs = [name for name, users in importers.items() if is_crumb(name, users, modules)]
     return {
         "modules": len(modules),
         "lines": sum(lines for _, lines in folders.values()),
         "folders": {folder: tuple(counts) for folder, counts in sorted(folders.items())},
         "class names defined more than once": sum(count > 1 for count in classes.values()),
-        "modules with one importer and no underscore": sum(
-            not name.rpartition(".")[2].startswith("_") for name in single
-        ),
+        "modules that one sibling uses, without an underscore": len(crumbs),
         "modules named by a gerund": sum(stem.endswith("ing") and stem not in FIELD_NOUNS for stem in stems),
         "told, asked, said, given": odd_words,
         "import edges against the order": edges_against_the_order(source, modules),
     }
+
+
+def is_crumb(name: str, users: set[str], modules: dict[str, Path]) -> bool:
+    """Whether only one other module of its folder uses a module that looks as if anyone might.
+
+    Parts that a package's `__init__` hands out are no crumbs, nor is what another folder imports.
+    """
+    if len(users) != 1 or modules[name].name in ("__init__.py", "__main__.py") or modules[name].name.startswith("_"):
+        return False
+    user = modules[next(iter(users))]
+    return user.parent == modules[name].parent and user.name != "__init__.py"
 
 
 def edges_against_the_order(source: Path, modules: dict[str, Path]) -> int | None:

@@ -16,7 +16,7 @@ from tests.gateway.listening import DEADLINE, asked, connected, listening, statu
 from recto.gateway import server
 from recto.gateway.proxy import RequestLanes
 from recto.gateway.scheduler import FairScheduler
-from recto.gateway.upstreams.connections import READ_BYTES, UpstreamConnections
+from recto.gateway.upstreams._connections import READ_BYTES, UpstreamConnections
 
 HOUR = 3_600.0
 

@@ -19,7 +19,7 @@ import pytest
 import recto
 from recto.config import Settings, load
 from recto.config.factory import make_consolidator, make_importer, open_memory, open_session
-from recto.continuity.memory import extraction
+from recto.continuity.memory import _extraction
 from recto.continuity.memory.events import APPROVED
 from recto.continuity.memory.manager import Memories
 from recto.continuity.memory.model import KINDS
@@ -242,12 +242,12 @@ def test_no_poison_becomes_memory_without_an_approval(channel, swift_folder, sca
 
 @pytest.mark.parametrize("channel", ["tool", "web"])
 def test_a_rule_that_believes_what_tools_say_is_caught(channel, swift_folder, monkeypatch):
-    real = extraction.heard
+    real = _extraction.heard
 
     def believing(entries, teller):
         return (replace(one, role="user", calls=()) if one.role == "tool" else one for one in real(entries, teller))
 
-    monkeypatch.setattr(extraction, "heard", believing)
+    monkeypatch.setattr(_extraction, "heard", believing)
     monkeypatch.setattr("recto.continuity.memory.consolidation.is_own_words", lambda *_: True)
     memories, _, _ = attacked(swift_folder, channel, 20)
     assert [trace for trace in remembered(memories) if "evil" in trace]

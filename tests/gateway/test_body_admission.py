@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, ExitStack
 import pytest
 
 from recto.errors import RequestRefused
-from recto.gateway.middleware.body import BodyAdmission
+from recto.gateway.middleware._body import BodyAdmission
 
 MB = 1 << 20
 QUICK = 1e15

@@ -21,8 +21,8 @@ from starlette.routing import Mount, Route
 from recto.config.settings import GatewaySettings
 from recto.errors import RequestRefused
 from recto.gateway.api_keys import Key, Keys
+from recto.gateway.middleware._body import decompress, nesting_depth
 from recto.gateway.middleware.auth import TABLE, AccessPolicy, Guard, Rule
-from recto.gateway.middleware.body import decompress, nesting_depth
 from recto.gateway.middleware.origin import is_loopback, is_plain_path
 from recto.gateway.middleware.rate_limit import RateLimits
 from recto.stores.memory import MemoryStore

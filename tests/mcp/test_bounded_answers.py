@@ -11,8 +11,8 @@ import pytest
 from recto.config import load
 from recto.config.factory import make_indexer, open_session, open_store
 from recto.mcp import params, queries
+from recto.mcp._pagination import MAX_CHARS
 from recto.mcp.context import McpContext
-from recto.mcp.pagination import MAX_CHARS
 from recto.mcp.rendering import render
 from recto.mcp.stdio import local_context
 from recto.text.secrets import mask_secrets

@@ -11,7 +11,7 @@ from tests import postgres
 
 psycopg = pytest.importorskip("psycopg")
 
-from recto.stores.postgres import PostgresStore, index, queries  # noqa: E402
+from recto.stores.postgres import PostgresStore, _index, queries  # noqa: E402
 from recto.stores.postgres.codec import bigint, bigint_array, bytea_array, register_dumpers, text_array  # noqa: E402
 from recto.transcript.entries import Draft  # noqa: E402  # after what is skipped for
 
@@ -28,11 +28,11 @@ REQUIRED = (
     queries.TAKE_LEASE,
     queries.RENEW_LEASE,
     queries.END_LEASE,
-    index._SNAPSHOT,
-    index._COVERED,
-    index._NEAR,
-    index._DROP_FRESH,
-    index._DROP_SEALED,
+    _index._SNAPSHOT,
+    _index._COVERED,
+    _index._NEAR,
+    _index._DROP_FRESH,
+    _index._DROP_SEALED,
 )
 
 

@@ -22,7 +22,7 @@ from recto.recall.indexer import Indexer
 from recto.recall.stemmer import PorterLexicon
 from recto.stores.memory import MemoryIndex
 from recto.stores.postgres import PostgresStore, create_graphs, grant_role
-from recto.stores.postgres.index import PostgresIndex
+from recto.stores.postgres._index import PostgresIndex
 from recto.transcript.entries import Draft
 
 MAIN, NORTH, SOUTH = "agent:default:main", "tenant:north/agent:a:main", "tenant:south/agent:a:main"

@@ -34,7 +34,7 @@ from recto.recall.index.rows import (
 from recto.recall.protocols import RecallIndex
 from recto.stores.memory import MemoryIndex
 from recto.stores.postgres import PostgresStore
-from recto.stores.postgres.index import PostgresIndex
+from recto.stores.postgres._index import PostgresIndex
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
 

@@ -60,14 +60,14 @@ def thread_here() -> str:
     return str(configurable.get("thread_id") or configurable.get("session_id") or "")
 
 
-def size(name: str, given: Any) -> Size | None:  # noqa: ANN401  # LangChain takes tuples, dicts and lists of them
+def size(name: str, value: Any) -> Size | None:  # noqa: ANN401  # LangChain takes tuples, dicts and lists of them
     """Parse one threshold in any of LangChain's notations."""
-    if given is None or isinstance(given, tuple):
-        return given
-    if isinstance(given, Mapping) and len(given) == 1:
-        return next(iter(given.items()))
-    if isinstance(given, list) and len(given) == 1:
-        return size(name, given[0])
+    if value is None or isinstance(value, tuple):
+        return value
+    if isinstance(value, Mapping) and len(value) == 1:
+        return next(iter(value.items()))
+    if isinstance(value, list) and len(value) == 1:
+        return size(name, value[0])
     raise SettingsError(name, 'is one threshold here: ("tokens", 4000) or ("fraction", 0.8)')
 
 

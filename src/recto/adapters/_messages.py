@@ -145,10 +145,10 @@ def move(following: Following, at: int = 0) -> None:
     session.record(MOVED, {"to": name, "at": at}, key=f"{MOVED}/0")
 
 
-def speaking(wire: str, given: Conversations | None, **names: Any) -> Conversations:  # noqa: ANN401
+def speaking(wire: str, conversations: Conversations | None, **names: Any) -> Conversations:  # noqa: ANN401
     """Return the conversations passed in if they use the format, else new ones with the arguments of `recto.follow`."""
-    if given is None:
+    if conversations is None:
         return follow(wire=wire, **names)
-    if given.wire != wire:
-        raise SettingsError("conversations", f'speak {given.wire}; open them with recto.follow(wire="{wire}")')
-    return given
+    if conversations.wire != wire:
+        raise SettingsError("conversations", f'speak {conversations.wire}; open them with recto.follow(wire="{wire}")')
+    return conversations

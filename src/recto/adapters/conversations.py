@@ -174,8 +174,8 @@ def follow(  # noqa: PLR0913  # names that people know, each on its own
     if max_tokens is not None:
         more = joined({"models": {known.model: {"window": max_tokens, "max_input": max_tokens}}}, more)
         known = load(path=path, arguments={**arguments, **more})
-    card, given = model_card(known), known.window
-    room = Budget.for_model(card, given.profile, reserve=given.reserve or None, enforced=given.enforced).input_budget
+    card, window = model_card(known), known.window
+    room = Budget.for_model(card, window.profile, reserve=window.reserve or None, enforced=window.enforced).input_budget
     ours = wishes.window(room)
     if summarizer is not None and "mode" not in ours:
         ours["mode"] = "auto_compact"

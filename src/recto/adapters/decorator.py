@@ -111,20 +111,20 @@ class _Loop:
     argument: str
     session_id: str | Callable[[Mapping[str, Any]], str]
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _BoundedCall:
         own_session = "" if "session_id" in self.signature.parameters else kwargs.pop("session_id", "")
         arguments = Arguments.of(self.signature, args, kwargs)
         named = arguments.named
         if not isinstance(named.get(self.argument), list | tuple):
             raise InputError(f"the function was called without a list of messages in '{self.argument}'")
         default_session = self.session_id(named) if callable(self.session_id) else self.session_id
-        return _Call(
+        return _BoundedCall(
             self, arguments, self.conversations.of(str(own_session or named.get("session_id") or default_session))
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _BoundedCall:
     """One call of the function."""
 
     loop: _Loop

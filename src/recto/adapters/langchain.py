@@ -95,9 +95,9 @@ class RectoMiddleware(AgentMiddleware):
         """The thread of a call, and the part of the graph that it is made in."""
         if self._session_id:
             return self._session_id if isinstance(self._session_id, str) else self._session_id(request)
-        told = getattr(request.runtime, "execution_info", None)
-        thread = (told and told.thread_id) or thread_here()
-        above = told.checkpoint_ns.split("|")[:-1] if told and told.checkpoint_ns else []
+        info = getattr(request.runtime, "execution_info", None)
+        thread = (info and info.thread_id) or thread_here()
+        above = info.checkpoint_ns.split("|")[:-1] if info and info.checkpoint_ns else []
         # A node of a graph is the same from turn to turn; each call of a tool is somebody new.
         parts = [part if part.startswith("tools:") else part.partition(":")[0] for part in above]
         return "/".join([thread, *parts])

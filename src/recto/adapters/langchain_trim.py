@@ -56,20 +56,20 @@ def trim_messages(  # noqa: PLR0913  # LangChain's own signature
     if messages is None:
         later = {**names, "max_tokens": max_tokens, "model": model}
         later |= {"conversations": conversations, "session_id": session_id}
-        return RunnableLambda(lambda given: trim_messages(given, **later), name="trim_messages")
+        return RunnableLambda(lambda converted: trim_messages(converted, **later), name="trim_messages")
     if (conversations is None) == (max_tokens is None):
         raise SettingsError("trim_messages", "takes max_tokens, or conversations, whose window is the bound")
-    given = convert_to_messages(messages)
+    converted = convert_to_messages(messages)
     if end_on is not None:
-        given = _until(given, end_on)
+        converted = _until(converted, end_on)
     if conversations is not None:
-        return conversations.of(session_id or thread_here()).working_set(given, written, read)
+        return conversations.of(session_id or thread_here()).working_set(converted, written, read)
     if strategy == "first" or allow_partial:
         counter = token_counter if token_counter is not None else "approximate"
         names |= {"token_counter": counter, "include_system": include_system and strategy == "last"}
-        return langchains_own(given, max_tokens=max_tokens, **names)
-    trimmed = _fitted(given, max_tokens or 0, token_counter, model)
-    if not include_system and len(trimmed) < len(given):
+        return langchains_own(converted, max_tokens=max_tokens, **names)
+    trimmed = _fitted(converted, max_tokens or 0, token_counter, model)
+    if not include_system and len(trimmed) < len(converted):
         trimmed = [message for message in trimmed if not isinstance(message, SystemMessage)]
     return trimmed if start_on is None else _since(trimmed, start_on)
 

@@ -128,11 +128,13 @@ class RectoMemory(BaseMemory):
     def set(self, messages: list[ChatMessage]) -> None:
         """Makes this the history. What does not belong to it any more stays in the session that it leaves."""
         here, chats = self.conversation, [written(message) for message in messages]
-        told = told_in(here)
-        pairs = zip(told, chats, strict=False)
-        same = next((place for place, (one, other) in enumerate(pairs) if one[1] != other), min(len(told), len(chats)))
-        if same < len(told):
-            move(here, told[same - 1][0] if same else 0)
+        stored = told_in(here)
+        pairs = zip(stored, chats, strict=False)
+        same = next(
+            (place for place, (one, other) in enumerate(pairs) if one[1] != other), min(len(stored), len(chats))
+        )
+        if same < len(stored):
+            move(here, stored[same - 1][0] if same else 0)
         self.put_messages(messages[same:])
 
     def reset(self) -> None:

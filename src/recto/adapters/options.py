@@ -77,10 +77,10 @@ def _percent(name: str, size: tuple[str, float], input_budget: int) -> float:
     return min(_HUNDRED * (amount if kind == "fraction" else amount / input_budget), _HUNDRED)
 
 
-def joined(ours: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def joined(ours: Mapping[str, Any], explicit: Mapping[str, Any]) -> dict[str, Any]:
     """Two sets of settings as one; what is given by its own name wins."""
     found = dict(ours)
-    for name, value in given.items():
+    for name, value in explicit.items():
         before = found.get(name)
         found[name] = joined(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
     return found

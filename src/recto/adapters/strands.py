@@ -154,8 +154,8 @@ def _read(block: dict[str, Any]) -> dict[str, Any]:
     match block:
         case {"type": "text", "text": text}:
             return {"text": text}
-        case {"type": "tool_use", "id": call_id, "name": name, "input": given}:
-            return {"toolUse": {"toolUseId": call_id, "name": name, "input": given}}
+        case {"type": "tool_use", "id": call_id, "name": name, "input": input_}:
+            return {"toolUse": {"toolUseId": call_id, "name": name, "input": input_}}
         case {"type": "tool_result", "tool_use_id": call_id}:
             content = block.get("content") or ""
             parts = [{"text": content}] if isinstance(content, str) else [_read(part) for part in content]

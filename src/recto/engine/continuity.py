@@ -305,7 +305,7 @@ def new_window_page(
         checkpoint,
         drift,
         window=checkpoint.window,
-        said=checkpoints.last_words(state),
+        last_reply=checkpoints.last_words(state),
         pointer=pointer,
         most=most,
         count=checkpoints.count,

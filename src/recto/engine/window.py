@@ -6,7 +6,7 @@
    schemas, the caller's system text, standing context, the handoff and the recalled messages (`PromptExtras`).
 2. measure: what the prompt of that state costs. A checkpoint is written while everything is still in the prompt.
 3. plan: what should be evicted, trimmed or compacted (`recto.context.policies.planner`), and whether it is indexed.
-4. carry out: write the summaries, and store the decisions before they count (`recto.engine.relief`).
+4. carry out: write the summaries, and store the decisions before they count (`recto.engine._relief`).
 5. recall: search again for the question, if decisions have changed the prompt (`recto.engine.recall_injection`).
 6. build: measure the result, refuse it if it does not fit, and render the messages (`recto.engine.prompt_builder`).
 
@@ -31,6 +31,7 @@ from recto.context.window.cache_cost import stable_prefix
 from recto.context.window.pressure import PressureReading
 from recto.context.window.state import WindowState, seqs_in
 from recto.continuity.checkpoints.checkpoint import Checkpoint, CheckpointRules
+from recto.engine._relief import LazyCompactor, ReliefExecutor
 from recto.engine.continuity import ATTEMPTS, WindowContinuity, at_once
 from recto.engine.gauge import composition_of, measure
 from recto.engine.projection import (
@@ -48,7 +49,6 @@ from recto.engine.projection import (
 )
 from recto.engine.prompt_builder import BuiltPrompt, MessageCache, Prompt, PromptBuilder, render_marker
 from recto.engine.recall_injection import RecallInjection
-from recto.engine.relief import LazyCompactor, ReliefExecutor
 from recto.engine.standing_context import STANDING, StandingContext
 from recto.errors import AppendConflict, InputError, KeyReused
 from recto.formats import DEFAULT_FORMAT, format_of_provider

@@ -24,8 +24,8 @@ from recto.engine.views.models import (
 )
 from recto.errors import InputError
 from recto.mcp import params
+from recto.mcp._pagination import MAX_CHARS, MAX_NEIGHBOUR_CHARS, text_page
 from recto.mcp.context import McpContext
-from recto.mcp.pagination import MAX_CHARS, MAX_NEIGHBOUR_CHARS, text_page
 from recto.mcp.rendering import clean
 from recto.recall.quoting import Excerpt, format_minute, render_quotation
 from recto.recall.recall import RecallService

@@ -35,7 +35,7 @@ from recto.engine.async_session import on_a_thread
 from recto.engine.views.codec import to_builtins
 from recto.errors import AppendConflict, KeyReused, RectoError, StoreError
 from recto.formats.recto_tools import SERVER
-from recto.mcp import prompts, resources, tools
+from recto.mcp import _prompts, _resources, tools
 from recto.mcp.context import McpContext
 from recto.mcp.rendering import render
 from recto.version import __version__
@@ -102,26 +102,26 @@ class _Handlers:
     async def list_resources(self, request: SdkRequest, args: PaginatedRequestParams | None) -> ListResourcesResult:
         """The sessions, a page at a time."""
         cursor = (args.cursor if args else None) or ""
-        return await _run(resources.list_resources, self._context_of(request), cursor[:256])
+        return await _run(_resources.list_resources, self._context_of(request), cursor[:256])
 
     async def list_templates(
         self, request: SdkRequest, args: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
         """The templates of resource URIs."""
-        return ListResourceTemplatesResult(resource_templates=list(resources.TEMPLATES))
+        return ListResourceTemplatesResult(resource_templates=list(_resources.TEMPLATES))
 
     async def read_resource(self, request: SdkRequest, args: ReadResourceRequestParams) -> ReadResourceResult:
         """The contents of a resource."""
-        contents = await _run(resources.read_resource, self._context_of(request), str(args.uri))
+        contents = await _run(_resources.read_resource, self._context_of(request), str(args.uri))
         return ReadResourceResult(contents=[contents])
 
     async def list_prompts(self, request: SdkRequest, args: PaginatedRequestParams | None) -> ListPromptsResult:
         """The prompts that a user can pick."""
-        return ListPromptsResult(prompts=list(prompts.PROMPTS))
+        return ListPromptsResult(prompts=list(_prompts.PROMPTS))
 
     async def get_prompt(self, request: SdkRequest, args: GetPromptRequestParams) -> GetPromptResult:
         """One prompt, filled in."""
-        return await _run(prompts.get_prompt, self._context_of(request), args.name, args.arguments or {})
+        return await _run(_prompts.get_prompt, self._context_of(request), args.name, args.arguments or {})
 
 
 async def _run(function: Callable[..., _T], *args: object) -> _T:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from recto.engine.views import models
 from recto.engine.views.codec import json_schemas
-from recto.mcp import commands, params, queries
+from recto.mcp import _commands, params, queries
 from recto.mcp.context import McpContext
 from recto.mcp.rendering import ToolResult
 
@@ -70,7 +70,7 @@ TOOLS: tuple[McpTool, ...] = (
         title="Write a note",
         description="Writes something down that must not be lost: a decision, a constraint, progress. Notes stand in "
         "the prompt once older messages have left it.",
-        handler=commands.note,
+        handler=_commands.note,
         params=params.NoteParams,
         result=models.StoredEvent,
         changes=True,
@@ -80,7 +80,7 @@ TOOLS: tuple[McpTool, ...] = (
         name="pin",
         title="Pin messages",
         description="Keeps messages in the prompt, word for word, until they are unpinned; those that left come back.",
-        handler=commands.pin,
+        handler=_commands.pin,
         params=params.PinParams,
         result=models.StoredEvent,
         changes=True,
@@ -89,7 +89,7 @@ TOOLS: tuple[McpTool, ...] = (
         name="unpin",
         title="Unpin messages",
         description="Lets pinned messages leave the prompt again when it needs room.",
-        handler=commands.unpin,
+        handler=_commands.unpin,
         params=params.PinParams,
         result=models.StoredEvent,
         changes=True,
@@ -100,7 +100,7 @@ TOOLS: tuple[McpTool, ...] = (
         title="Save a checkpoint",
         description="Writes down where the work stands, so that it can go on in a new window, in another session or by "
         "somebody else. What is known is filled in; say what you know better.",
-        handler=commands.checkpoint,
+        handler=_commands.checkpoint,
         params=params.CheckpointParams,
         result=models.SavedCheckpoint,
         changes=True,
@@ -137,7 +137,7 @@ TOOLS: tuple[McpTool, ...] = (
         name="restore",
         title="Undo a decision",
         description="Undoes a decision: what left the prompt or was shortened is in it again, whole, and stays.",
-        handler=commands.restore,
+        handler=_commands.restore,
         params=params.RestoreParams,
         result=models.StoredEvent,
         changes=True,

@@ -74,7 +74,7 @@ class Endpoint:
         ends = time.monotonic() + seconds
         trouble = Trouble(reason="it was not asked")
         for attempt in range(self.retries + 1):
-            call = _Call(content=content, ends=ends, seconds=seconds, most=most, cancelled=cancelled)
+            call = _Attempt(content=content, ends=ends, seconds=seconds, most=most, cancelled=cancelled)
             got = self._attempt_within(call)
             if isinstance(got, bytes):
                 return got
@@ -116,7 +116,7 @@ class Endpoint:
             self.wait(min(seconds, LOOK_SECONDS))
             seconds -= LOOK_SECONDS
 
-    def _attempt_within(self, call: _Call) -> bytes | Trouble:
+    def _attempt_within(self, call: _Attempt) -> bytes | Trouble:
         """Make one attempt; it is abandoned when its time is over or when it is cancelled.
 
         It runs on a thread of its own: no time limit of a socket covers the looking up of a name, or an answer that
@@ -145,7 +145,7 @@ class Endpoint:
         except RuntimeError as error:
             return Trouble(reason=f"no thread could be started ({error})")
 
-    def _attempt(self, client: httpx2.Client, call: _Call) -> bytes | Trouble:
+    def _attempt(self, client: httpx2.Client, call: _Attempt) -> bytes | Trouble:
         import httpx2  # noqa: PLC0415  # imported only when an endpoint is used
 
         try:
@@ -161,7 +161,7 @@ class Endpoint:
             # Only the type: the message of an unknown error may contain the key.
             return Trouble(reason=f"the request failed ({type(error).__name__})", again=client.is_closed)
 
-    def _refused(self, response: httpx2.Response, call: _Call) -> Trouble:
+    def _refused(self, response: httpx2.Response, call: _Attempt) -> Trouble:
         status = response.status_code
         if 300 <= status < 400:
             reason = f"it answered {status}, a redirect, which is not followed; name the address it leads to"
@@ -212,7 +212,7 @@ class Endpoint:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _Call:
+class _Attempt:
     """One attempt: the request, its limits, and the queue for its result."""
 
     content: bytes

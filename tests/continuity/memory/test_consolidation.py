@@ -11,10 +11,10 @@ import recto
 from recto.config import load
 from recto.config.factory import make_consolidator, make_importer, make_indexer, open_memory
 from recto.continuity.memory import consolidation
+from recto.continuity.memory._extraction import finished
+from recto.continuity.memory._recall_probe import RecallHealth, held_out
 from recto.continuity.memory.consolidation import Consolidator
 from recto.continuity.memory.events import CONSOLIDATED, CYCLE
-from recto.continuity.memory.extraction import finished
-from recto.continuity.memory.recall_probe import RecallHealth, held_out
 from recto.errors import ModelFailed, ProposalRefused
 from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock, ScriptedModel
@@ -387,7 +387,7 @@ def test_a_session_makes_only_so_many_proposals(settings, store):
 def test_a_stretch_at_a_time_gives_the_same(settings, store, monkeypatch):
     say(store, SAID)
     whole = make_consolidator(settings, store).run([SESSION], dry_run=True)
-    monkeypatch.setattr("recto.continuity.memory.extraction.CHUNK", 3)
+    monkeypatch.setattr("recto.continuity.memory._extraction.CHUNK", 3)
     pieces = make_consolidator(settings, store).run([SESSION], dry_run=True)
     assert texts(whole) <= texts(pieces)
 

@@ -16,6 +16,7 @@ from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Fact, FactKind, WorkedFile
 from recto.context.facts.user_text import user_sentences
 from recto.context.window.notes import MAX_NOTE_CHARS, Note, NoteKind
+from recto.continuity.checkpoints._decisions import decision_in
 from recto.continuity.checkpoints.checkpoint import (
     Changes,
     Checkpoint,
@@ -26,7 +27,6 @@ from recto.continuity.checkpoints.checkpoint import (
     Status,
     Subtask,
 )
-from recto.continuity.checkpoints.decisions import decision_in
 from recto.errors import InputError
 from recto.text.secrets import mask_secrets
 

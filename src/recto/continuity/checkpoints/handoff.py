@@ -42,9 +42,9 @@ class HandoffPage:
     """By title: how many lines did not fit."""
 
 
-def handoff_of(checkpoint: Checkpoint, said: str, *, most: int, count: CountText) -> str:
-    """Render a checkpoint in at most `most` tokens; `said` is the agent's last message."""
-    return _page(HEADER, _groups(checkpoint, said, ()), most, count, "").text
+def handoff_of(checkpoint: Checkpoint, last_reply: str, *, most: int, count: CountText) -> str:
+    """Render a checkpoint in at most `most` tokens; `last_reply` is the agent's last message."""
+    return _page(HEADER, _groups(checkpoint, last_reply, ()), most, count, "").text
 
 
 def resume_page(
@@ -52,13 +52,13 @@ def resume_page(
     drift: Sequence[Drift],
     *,
     window: int,
-    said: str = "",
+    last_reply: str = "",
     pointer: str = "",
     most: int,
     count: CountText,
 ) -> HandoffPage:
     """Render the first page of a window. What does not fit is named, with the pointer to all of it."""
-    return _page(RESUMED.format(window), _groups(checkpoint, said, drift), most, count, pointer)
+    return _page(RESUMED.format(window), _groups(checkpoint, last_reply, drift), most, count, pointer)
 
 
 def page_for_people(checkpoint: Checkpoint) -> str:
@@ -87,12 +87,12 @@ def page_for_people(checkpoint: Checkpoint) -> str:
     return "\n".join((*lines, ""))
 
 
-def _groups(checkpoint: Checkpoint, said: str, drift: Sequence[Drift]) -> list[_Group]:
+def _groups(checkpoint: Checkpoint, last_reply: str, drift: Sequence[Drift]) -> list[_Group]:
     current = checkpoint.current
     stated = [item for item in checkpoint.constraints if item.seq != checkpoint.goal_seq or not item.seq]
     task = [item for item in checkpoint.constraints if item not in stated]
     goal = [bullet(checkpoint.goal, checkpoint.goal_seq or None)] if checkpoint.goal else []
-    last_message = [bullet(said[:_MAX_REPLY_CHARS])] if said.strip() else []
+    last_message = [bullet(last_reply[:_MAX_REPLY_CHARS])] if last_reply.strip() else []
     rest = [task for task in checkpoint.subtasks if task is not current]
     return [
         _Group("Goal", goal),

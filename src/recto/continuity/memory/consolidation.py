@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 from recto.context.compaction.protocols import ChatModel
 from recto.context.facts.types import Fact
+from recto.continuity.memory._extraction import MemoryCandidate, Review, finished, is_own_words, reviews
+from recto.continuity.memory._recall_probe import HeldOut, RecallHealth, health_of, held_out
 from recto.continuity.memory.events import CONSOLIDATED, CYCLE, Cursor, Proposer
-from recto.continuity.memory.extraction import MemoryCandidate, Review, finished, is_own_words, reviews
 from recto.continuity.memory.files import HANDOFF
 from recto.continuity.memory.manager import Memories
 from recto.continuity.memory.markdown import amended, read_page
 from recto.continuity.memory.model import Memory, flags_of, strength
 from recto.continuity.memory.proposals import Proposal, Suggestion
-from recto.continuity.memory.recall_probe import HeldOut, RecallHealth, health_of, held_out
 from recto.errors import InputError, ProposalRefused, RectoError
 from recto.recall.quoting import format_minute
 from recto.text.unicode import prompt_safe, strip_invisible
@@ -102,11 +102,11 @@ class Consolidator:
             self.memories.reconcile()
         questions = {}
         for session in reviewed:
-            told = []
+            messages = []
             for review in self._reviews(session, advance):
                 self._propose_from(review, cycle)
-                told += review.told
-            questions[session] = held_out(told)
+                messages += review.messages
+            questions[session] = held_out(messages)
         self._merge(cycle)
         self._age(cycle)
         if not dry_run:

@@ -17,7 +17,7 @@ from recto.engine.timeline import MAX_ENTRIES, Timeline
 from recto.engine.views import models
 from recto.engine.views.models import DecisionPage, EntryPage
 from recto.gateway.api_keys import Right
-from recto.gateway.inspection import commands, queries
+from recto.gateway.inspection import _commands, queries
 from recto.gateway.inspection.params import ChoiceParam, FlagParam, IntParam, ListParam, Params, ParsedCall, TextParam
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.middleware.auth import Rule
@@ -216,7 +216,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _get("/session/pins", queries.pins, models.PinList, _SESSION),
     _post(
         "/session/pins",
-        commands.pin,
+        _commands.pin,
         models.StoredEvent,
         _SESSION,
         {
@@ -233,27 +233,27 @@ OPERATIONS: tuple[Operation, ...] = (
         method="DELETE",
         path="/session/pins",
         right="change",
-        handler=commands.unpin,
+        handler=_commands.unpin,
         result=models.StoredEvent,
         query={**_SESSION, "seq": IntParam(description="The message that may leave again.", required=True)},
     ),
     _post(
         "/session/restore",
-        commands.restore,
+        _commands.restore,
         models.StoredEvent,
         _SESSION,
         {"decision": IntParam(description="The entry of the decision to undo.", required=True)},
     ),
     _post(
         "/session/redo",
-        commands.redo,
+        _commands.redo,
         models.StoredEvent,
         _SESSION,
         {"restored": IntParam(description="The entry that undid a decision.", required=True)},
     ),
     _post(
         "/session/compact",
-        commands.compact,
+        _commands.compact,
         models.CompactionResult,
         _SESSION,
         {"focus": TextParam(description="What the summary should keep above all.", maximum=500)},
@@ -269,7 +269,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     _post(
         "/session/checkpoints",
-        commands.save,
+        _commands.save,
         models.SavedCheckpoint,
         _SESSION,
         {
@@ -296,7 +296,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _get("/session/notes", queries.notes, models.NoteList, _SESSION),
     _post(
         "/session/notes",
-        commands.note,
+        _commands.note,
         models.StoredEvent,
         _SESSION,
         {
@@ -326,7 +326,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     _post(
         "/memory/proposals/approve",
-        commands.approve,
+        _commands.approve,
         models.ApprovalResult,
         _AGENT,
         {
@@ -338,7 +338,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     _post(
         "/memory/proposals/reject",
-        commands.reject,
+        _commands.reject,
         models.StoredEvent,
         _AGENT,
         {**_PROPOSAL, "reason": TextParam(description="Why; it is kept.", maximum=500)},

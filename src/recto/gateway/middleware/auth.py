@@ -23,7 +23,7 @@ from recto.formats import FORMATS
 from recto.formats.errors import FORBIDDEN, MALFORMED, NOT_FOUND, OVERLOADED, UNAUTHORISED
 from recto.gateway.api_keys import PREFIX, Key, KeyLookup, Keys, Right
 from recto.gateway.errors import denied
-from recto.gateway.middleware.body import BodyReader
+from recto.gateway.middleware._body import BodyReader
 from recto.gateway.middleware.origin import METHODS, OriginPolicy, parse_headers, refuse_ambiguous
 from recto.gateway.middleware.rate_limit import RateLimits
 

@@ -22,7 +22,7 @@ from recto.gateway.api_keys import Key
 if TYPE_CHECKING:
     import httpcore2
 
-    from recto.gateway.upstreams.connections import UpstreamConnections
+    from recto.gateway.upstreams._connections import UpstreamConnections
 
 _FORMATS: Final[Mapping[str, Format]] = {format.short_name: format for format in FORMATS.values()}
 """What an upstream speaks, as settings name it."""
@@ -138,7 +138,7 @@ class HttpUpstream:
         """Send any request. Raises `UpstreamUnreachable`."""
         import httpcore2  # noqa: PLC0415  # not needed without endpoints
 
-        from recto.gateway.upstreams.connections import NETWORK_ERRORS  # noqa: PLC0415
+        from recto.gateway.upstreams._connections import NETWORK_ERRORS  # noqa: PLC0415
 
         url = f"{self._base(path)}{path}{f'?{query}' if query else ''}"
         # As bytes: a client's header may hold any bytes, and text would have to be ASCII.
@@ -177,7 +177,7 @@ class HttpUpstream:
     async def _pieces(self, answer: httpcore2.Response) -> AsyncIterator[bytes]:
         import httpcore2  # noqa: PLC0415
 
-        from recto.gateway.upstreams.connections import NETWORK_ERRORS  # noqa: PLC0415
+        from recto.gateway.upstreams._connections import NETWORK_ERRORS  # noqa: PLC0415
 
         try:
             async for piece in answer.aiter_stream():
@@ -215,7 +215,7 @@ class HttpUpstream:
         return headers
 
     def _pool(self) -> UpstreamConnections:
-        from recto.gateway.upstreams.connections import UpstreamConnections  # noqa: PLC0415
+        from recto.gateway.upstreams._connections import UpstreamConnections  # noqa: PLC0415
 
         if self._connections is None:
             self._connections = UpstreamConnections(

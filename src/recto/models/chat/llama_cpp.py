@@ -194,7 +194,9 @@ class EmbeddedModel:
 
     def complete(self, request: ModelRequest, cancelled: Cancelled | None = None) -> ModelReply:
         """Generate the response to a request. Raises `ModelFailed`."""
-        call: _Call[ModelReply] = _Call(ends=time.monotonic() + min(request.seconds, self.seconds), cancelled=cancelled)
+        call: _ModelUse[ModelReply] = _ModelUse(
+            ends=time.monotonic() + min(request.seconds, self.seconds), cancelled=cancelled
+        )
         return checked(self.name, self._within(call, lambda: self._write(request, call)))
 
     def converse(
@@ -208,7 +210,7 @@ class EmbeddedModel:
 
         `options` are fields of a Chat request, such as `max_tokens`. `take` is called on another thread.
         """
-        call: _Call[None] = _Call(ends=time.monotonic() + self.seconds, cancelled=cancelled)
+        call: _ModelUse[None] = _ModelUse(ends=time.monotonic() + self.seconds, cancelled=cancelled)
         refusals: list[str] = []
 
         def piece(chunk: dict[str, Any]) -> bool:
@@ -224,7 +226,7 @@ class EmbeddedModel:
 
     def tokens(self, text: str) -> int:
         """Count the tokens of a text; control tokens in it count as plain text. Raises `ModelFailed`."""
-        call: _Call[int] = _Call(ends=time.monotonic() + self.seconds)
+        call: _ModelUse[int] = _ModelUse(ends=time.monotonic() + self.seconds)
         return self._within(call, lambda: self._loaded().tokens(replace_surrogates(text)))
 
     def close(self) -> None:
@@ -236,7 +238,7 @@ class EmbeddedModel:
                 runtime.close()
             self._turn.release()
 
-    def _within(self, call: _Call[_T], work: Callable[[], _T]) -> _T:
+    def _within(self, call: _ModelUse[_T], work: Callable[[], _T]) -> _T:
         """Run work on a thread of its own, which is abandoned when its time is over."""
         while call.over() or not self._turn.acquire(timeout=call.look):
             if call.over():
@@ -258,7 +260,7 @@ class EmbeddedModel:
             raise ModelFailed(self.name, f"it broke ({type(call.error).__name__})") from call.error
         return call.found[0]
 
-    def _run(self, call: _Call[_T], work: Callable[[], _T]) -> None:
+    def _run(self, call: _ModelUse[_T], work: Callable[[], _T]) -> None:
         try:
             call.found.append(work())
         except BaseException as error:  # noqa: BLE001  # an error on a background thread must reach the caller
@@ -281,7 +283,7 @@ class EmbeddedModel:
                 raise ModelFailed(self.name, f"it cannot be loaded ({str(error).rstrip('.')})") from None
         return self._runtime
 
-    def _write(self, request: ModelRequest, call: _Call[ModelReply]) -> ModelReply:
+    def _write(self, request: ModelRequest, call: _ModelUse[ModelReply]) -> ModelReply:
         runtime, answer = self._loaded(), _Answer(call)
         runtime.write(
             replace_surrogates(request.system), replace_surrogates(request.text), request.max_tokens, answer.take
@@ -291,14 +293,14 @@ class EmbeddedModel:
         return answer.reply()
 
 
-_RUNNING: set[_Call[Any]] = set()
+_RUNNING: set[_ModelUse[Any]] = set()
 """Unfinished calls of all models."""
 _LOADED: WeakSet[EmbeddedModel] = WeakSet()
 _beginning = threading.Lock()
 _parting = threading.Event()
 
 
-def _begin(call: _Call[Any]) -> None:
+def _begin(call: _ModelUse[Any]) -> None:
     with _beginning:
         if _parting.is_set():
             raise RuntimeError("the process is ending")
@@ -320,7 +322,7 @@ def _part() -> None:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _Call(Generic[_T]):
+class _ModelUse(Generic[_T]):
     """One call of a model and its result."""
 
     ends: float
@@ -351,7 +353,7 @@ class _Call(Generic[_T]):
 class _Answer:
     """Collects the pieces that a model generates."""
 
-    def __init__(self, call: _Call[ModelReply]) -> None:
+    def __init__(self, call: _ModelUse[ModelReply]) -> None:
         self.refusal = ""
         self.broken_off = False
         self._call = call

@@ -20,10 +20,10 @@ from psycopg.rows import TupleRow
 
 from recto.errors import AppendConflict, StoreCorrupt, StoreError, TailCut
 from recto.stores.postgres import queries
+from recto.stores.postgres._index import PostgresIndex
 from recto.stores.postgres._leases import LEASE, Leases
 from recto.stores.postgres.codec import bigint, bigint_array, bytea_array
 from recto.stores.postgres.errors import is_lost, redact_url, translate
-from recto.stores.postgres.index import PostgresIndex
 from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
 from recto.stores.postgres.queries import SessionStatus, read_status
 from recto.stores.postgres.schema import prepare_schema

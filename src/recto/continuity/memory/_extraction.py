@@ -203,7 +203,7 @@ class Review:
     last: int
     hash: str
     facts: tuple[Fact, ...] = ()
-    told: list[MessageView] = field(default_factory=list)
+    messages: list[MessageView] = field(default_factory=list)
     """The messages in it."""
     found: list[MemoryCandidate] = field(default_factory=list)
     shown: list[tuple[str, int]] = field(default_factory=list)
@@ -243,9 +243,9 @@ def reviews(
         if not entries:
             return
         review = Review(session=session, first=upto + 1, last=entries[-1].seq, hash=entries[-1].hash.hex())
-        review.told = list(heard(entries, view_reader))
-        facts = review.facts = extract_facts(review.told, facts)
-        review.found = [*_noted(entries), *candidates(facts, upto), *lessons(review.told)]
+        review.messages = list(heard(entries, view_reader))
+        facts = review.facts = extract_facts(review.messages, facts)
+        review.found = [*_noted(entries), *candidates(facts, upto), *lessons(review.messages)]
         review.shown = list(_shown(entries))
         if model is not None:
             _ask_model(model, review)
@@ -319,11 +319,11 @@ def _shown(entries: Iterable[Entry]) -> Iterator[tuple[str, int]]:
 
 def _ask_model(model: ChatModel, review: Review) -> None:
     """Add what a model selects. If the model fails, the problem is reported and the rules suffice."""
-    request = memory_request(review.told, max_tokens=_ANSWER_TOKENS, seconds=_SECONDS)
+    request = memory_request(review.messages, max_tokens=_ANSWER_TOKENS, seconds=_SECONDS)
     if not request.text:
         return
     try:
-        review.found += suggested(model.complete(request).text, review.told)
+        review.found += suggested(model.complete(request).text, review.messages)
     except RectoError as error:
         review.problems.append(str(error))
     except Exception as error:  # noqa: BLE001  # a model may raise any exception

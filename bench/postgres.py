@@ -38,8 +38,8 @@ from recto import open as open_session
 from recto.config import load
 from recto.config.factory import open_index, open_store
 from recto.context.facts.types import Mark
-from recto.recall.index._graph import MIN_GRAPH_VECTORS
 from recto.recall.index.rows import CoveredRange
+from recto.recall.index.vectors import MIN_GRAPH_VECTORS
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import RecallIndex
 from recto.recall.search import Searcher

@@ -113,8 +113,8 @@ def proxied(server):
 class Forgetful(PostgresStore):
     """The control: it does not look whether what it tried is there after all."""
 
-    async def _settled(self, session, drafts, expect, tried):
-        return await super()._settled(session, drafts, expect, [])
+    async def _append_at_head(self, session, drafts, expect, tried):
+        return await super()._append_at_head(session, drafts, expect, [])
 
 
 def through_cuts(store: PostgresStore, proxy: Proxy, rounds: int, keyed) -> int:

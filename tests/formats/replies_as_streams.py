@@ -10,14 +10,14 @@ from typing import Final
 
 from recto.errors import MalformedMessage
 from recto.formats.anthropic import ANTHROPIC
-from recto.formats.anthropic.convert_stream import AnthropicEvents
+from recto.formats.anthropic.convert import AnthropicEvents
 from recto.formats.convert.stream_types import text_chunks
 from recto.formats.json_spans import Json, elements_of, member_at, parse, text_of
 from recto.formats.message import object_in, text_in
 from recto.formats.openai_chat import CHAT
-from recto.formats.openai_chat.convert_stream import ChatEvents
+from recto.formats.openai_chat.convert import ChatEvents
 from recto.formats.openai_responses import RESPONSES
-from recto.formats.openai_responses.convert_stream import ResponsesEvents
+from recto.formats.openai_responses.convert import ResponsesEvents
 
 _Read = tuple[str, dict[str, Json]]
 _ORDER: Final = {"reasoning_content": 0, "reasoning": 0, "reasoning_details": 0, "content": 1, "tool_calls": 3}

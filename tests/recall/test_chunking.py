@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recto.recall.chunking import excerpt, passages
+from recto.recall.documents import excerpt, passages
 
 TEXTS = st.text(alphabet=st.sampled_from("ab \n.。!?؟,"), max_size=400) | st.text(max_size=200)
 

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 
 from recto.context.facts.types import Mark
 from recto.errors import IndexCorrupt, IndexUnavailable
-from recto.recall.index import _word_blocks, bm25, postings, vector_blocks, vectors
+from recto.recall.index import bm25, vectors
 from recto.recall.index.bm25 import TermStatistics, WordIndex
 from recto.recall.index.cache import BoundedCache
-from recto.recall.index.quantization import hamming_distances, quantize, sign_bits, smallest
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
 from recto.recall.index.usage import LANE, UsageIndex
-from recto.recall.index.vectors import VectorIndex
+from recto.recall.index.vectors import VectorIndex, hamming_distances, quantize, sign_bits, smallest
 from recto.recall.types import IndexedDocument
 from recto.stores.memory import MemoryIndex
 from recto.stores.sqlite.index import SqliteIndex
@@ -49,10 +48,8 @@ def small(monkeypatch):
 def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bm25, "SEAL_AT", 8)
     monkeypatch.setattr(bm25, "MERGE_AT", (3, 3))
-    monkeypatch.setattr(postings, "OWN_ROW_AT", 6)
     monkeypatch.setattr(bm25, "OWN_ROW_AT", 6)
-    for module in (postings, _word_blocks):
-        monkeypatch.setattr(module, "MAX_DOCUMENTS", (8, 24, 72, 72))
+    monkeypatch.setattr(bm25, "MAX_DOCUMENTS", (8, 24, 72, 72))
 
 
 def document(
@@ -145,11 +142,9 @@ def test_scores_are_the_same_before_and_after_sealing_and_merging_at_full_size(i
         if first in (1, 501, 7_751):
             same(scores(lane, query), expected(there, query, lane))
     same(scores(lane, query), expected(there, query, lane))
-    sizes = {
-        block.bits for block in _word_blocks.read_directory(index.snapshot(MAIN, "words", [_word_blocks.DIRECTORY]))
-    }
+    sizes = {block.bits for block in bm25.read_directory(index.snapshot(MAIN, "words", [bm25.DIRECTORY]))}
     assert len(sizes) > 1, "nothing was merged: the test sees too little"
-    own = index.snapshot(MAIN, "words", [postings.own_part(term) for term in range(10)]).sealed
+    own = index.snapshot(MAIN, "words", [bm25.own_part(term) for term in range(10)]).sealed
     assert own, "no term got a row of its own: the test sees too little"
 
 
@@ -191,7 +186,7 @@ def test_large_messages_are_sealed_before_there_are_many(index):
     for seq in range(1, 12):
         add(lane, document(seq, dict.fromkeys(range(seq, 2**32, 2**32 // 200_000), 1)))  # a megabyte each
     assert sum(len(row.data) for row in index.snapshot(MAIN, "words").fresh) < bm25.SEAL_AT * bm25.LARGE
-    assert len(_word_blocks.read_directory(index.snapshot(MAIN, "words", [_word_blocks.DIRECTORY]))) >= 1
+    assert len(bm25.read_directory(index.snapshot(MAIN, "words", [bm25.DIRECTORY]))) >= 1
     assert scores(lane, {5: 1.0}).keys() == {5}
 
 
@@ -340,7 +335,7 @@ def test_a_question_in_the_middle_of_which_somebody_seals_is_answered_right(smal
     there: list[IndexedDocument] = []
     for seq in range(1, 80):
         there.append(document(seq, {1: 1, seq % 5 + 10: 2}))
-        index.put(MAIN, "words", [postings.pack_document(there[-1])], CoveredRange(seq, seq, b""))
+        index.put(MAIN, "words", [bm25.pack_document(there[-1])], CoveredRange(seq, seq, b""))
         lane.index.before_snapshot = [lambda: WordIndex(index, "words").maintain(MAIN), lambda: None]
         same(scores(lane, query), expected(there, query, lane))
 
@@ -382,7 +377,7 @@ def test_a_sealing_that_fails_does_not_fail_what_was_confirmed(small):
     assert len(scores(lane, {1: 1.0})) == 39
 
 
-@pytest.mark.parametrize("part", [-1, 1 << 40 | 1, postings.bucket_part(1, 5)], ids=["directory", "facts", "bucket"])
+@pytest.mark.parametrize("part", [-1, 1 << 40 | 1, bm25.bucket_part(1, 5)], ids=["directory", "facts", "bucket"])
 @pytest.mark.parametrize("data", [b"", b"\xff" * 7, b"\xff" * 400], ids=len)
 def test_a_damaged_row_makes_it_a_damaged_index(small, part, data):
     index = MemoryIndex()
@@ -584,11 +579,9 @@ def test_only_full_blocks_are_sealed(index):
     lane = VectorIndex(index, "vectors", 384)
     one = np.full((1, 384), 384**-0.5, np.float32)
     add_vectors(lane, [(seq, one) for seq in range(1, 601)])
-    size = vector_blocks.vectors_per_block(384)
+    size = vectors.vectors_per_block(384)
     assert len(index.snapshot(MAIN, "vectors").fresh) == 600 % size
-    assert set(
-        vector_blocks.read_directory(index.snapshot(MAIN, "vectors", [vector_blocks.DIRECTORY]))["count"].tolist()
-    ) == {size}
+    assert set(vectors.read_directory(index.snapshot(MAIN, "vectors", [vectors.DIRECTORY]))["count"].tolist()) == {size}
 
 
 def test_vectors_that_are_none_are_taken_and_never_near(index):

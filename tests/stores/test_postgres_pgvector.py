@@ -16,8 +16,7 @@ from recto.config.factory import upgrade_database
 from recto.engine.doctor import Doctor
 from recto.models.embedders.hashing import HashingEmbedder
 from recto.recall.index.rows import CoveredRange, GraphVector
-from recto.recall.index.vector_blocks import sign_parts
-from recto.recall.index.vectors import NearestMessages, VectorIndex
+from recto.recall.index.vectors import NearestMessages, VectorIndex, sign_parts
 from recto.recall.indexer import Indexer
 from recto.recall.stemmer import PorterLexicon
 from recto.stores.memory import MemoryIndex

@@ -21,7 +21,7 @@ from recto.config.factory import SystemClock, make_indexer, make_recall, open_se
 from recto.engine.views.models import full_entry, recall_result
 from recto.errors import EmbedderFailed, InputError, SettingsError
 from recto.formats.entry_text import entry_text, list_sessions
-from recto.recall.chunking import passages
+from recto.recall.documents import passages
 from recto.recall.index.rows import gaps
 from recto.recall.protocols import Lexicon
 from recto.recall.types import Hit, Query, SearchResult

@@ -22,7 +22,7 @@ from recto.engine.window import Window
 from recto.errors import InputError
 from recto.formats import format_named
 from recto.formats.entry_text import entry_text
-from recto.recall.chunking import excerpt
+from recto.recall.documents import excerpt
 from recto.recall.quoting import Excerpt, render_quotation
 from recto.transcript.session_keys import parse_pointer, reach_of
 

@@ -6,15 +6,115 @@ Entries may be imported with arbitrary bytes. Anything unreadable is skipped; no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from recto.context.facts.classifier import classify
 from recto.formats.entry_text import entry_text
-from recto.recall.chunking import passages
 from recto.recall.protocols import Lexicon
 from recto.recall.types import USED, IndexedDocument
+from recto.text.identifiers import clip_middle
 from recto.transcript.entries import MAX_SEQ, MESSAGE, Entry
+
+_PAUSES = (
+    re.compile(r"\n[^\S\n]*\n\s*"),
+    re.compile(r"[\n\r\u2028\u2029]+"),
+    re.compile(r"[.!?…]++[\"'”’)\]]*+\s+|[。！？؟।]++[」』”’）]*+\s*"),
+    re.compile(r"\s+|[,;:，、；：،]+"),
+)
+"""Where a text may be cut, best first. East Asian and Arabic sentence marks need no space after them."""
+_MAX_EXCERPT_SOURCE = 200_000
+_PIECE_CHARACTERS = 240
+"""Size of the pieces an excerpt is made of: a sentence or two."""
+_MAX_HEADING = 160
+_GAP = "…"
+
+
+def passages(text: str, size: int = 1000, limit: int = 8) -> list[str]:
+    """Split a text into pieces of at most `size` characters, as few as the pauses allow.
+
+    Joined they are the text again, unless there are more than `limit`: then the first ones and the last are returned.
+    """
+    if not text.strip():
+        return []
+    # Of a very long text only the ends are split, so that the cost does not grow with its length.
+    if len(text) <= 2 * size * (limit + 1):
+        pieces = list(_split(text, size))
+        return pieces if len(pieces) <= limit else [*pieces[: limit - 1], pieces[-1]]
+    head = list(_split(text[: 2 * size * limit], size))
+    *_, last = _split(text[-2 * size :], size)
+    return [*head[: limit - 1], last]
+
+
+def _split(text: str, size: int, level: int = 0) -> Iterator[str]:
+    """Split at one kind of pause, joining neighbours up to the size; split longer pieces at the next kind."""
+    if len(text) <= size:
+        yield text
+        return
+    if level == len(_PAUSES):
+        yield from (text[at : at + size] for at in range(0, len(text), size))
+        return
+    start = end = 0
+    for pause in (*(match.end() for match in _PAUSES[level].finditer(text)), len(text)):
+        if pause - start > size and end > start:
+            yield from _split(text[start:end], size, level + 1)
+            start = end
+        end = pause
+    if end > start:
+        yield from _split(text[start:end], size, level + 1)
+
+
+def excerpt(text: str, relevance: Callable[[str], float], limit: int) -> str:
+    """Return the most relevant pieces of a text in their order, in at most `limit` characters; a short text unchanged.
+
+    A short first line is always included: it tends to name the speaker or the subject. Pieces of zero relevance are
+    left out; if there are no others, the excerpt is the beginning of the text.
+    """
+    if len(text) <= limit:
+        return text
+    if limit < 4 * len(_GAP):
+        return text[: max(limit, 0)]
+    pieces = _pieces(clip_middle(text, _MAX_EXCERPT_SOURCE), limit)
+    scores = [relevance(piece) for piece in pieces]
+    first_line = 0 < len(pieces[0].strip()) <= min(_MAX_HEADING, limit // 3) and pieces[0].endswith("\n")
+    ranked = sorted(range(len(pieces)), key=lambda place: (not (first_line and place == 0), -scores[place], place))
+    chosen, available = set[int](), limit - 2 * len(_GAP)
+    for place in ranked:
+        cost = len(pieces[place].strip()) + len(_GAP) + 2
+        if cost <= available and (scores[place] > 0 or (first_line and place == 0)):
+            chosen.add(place)
+            available -= cost
+    if not any(scores[place] > 0 for place in chosen):
+        best = ranked[0] if scores[ranked[0]] > 0 else 0
+        return text[: limit - 2].rstrip() + " " + _GAP if best == 0 else f"{_GAP} {pieces[best].strip()}"[:limit]
+    return _join_chosen(pieces, chosen)
+
+
+def _pieces(text: str, limit: int) -> list[str]:
+    """Split into sentences or lines, joined up to a readable length, with the first line separate."""
+    text = text.lstrip()
+    size = min(_PIECE_CHARACTERS, max(limit // 3, 1))
+    heading, newline, rest = text.partition("\n")
+    if newline and heading and len(heading) < _MAX_HEADING and rest.strip():
+        return [heading + newline, *_split(rest, size)]
+    return list(_split(text, size)) or [text]
+
+
+def _join_chosen(pieces: list[str], chosen: set[int]) -> str:
+    """Join the chosen pieces: neighbours continue as in the text, everything between is one gap mark."""
+    parts: list[str] = []
+    for place, piece in enumerate(pieces):
+        if place not in chosen:
+            if not parts or parts[-1] != _GAP:
+                parts.append(_GAP)
+        elif parts and parts[-1] != _GAP:
+            break_ = "\n" if pieces[place - 1].endswith("\n") else " "
+            parts[-1] = parts[-1].rstrip() + break_ + piece.strip()
+        else:
+            parts.append(piece.strip())
+    return " ".join(part for part in parts if part)
+
 
 _RECAP_KEYS = ("compact_summary", "isCompactSummary")
 _MAX_PASSAGES_BY_ROLE = {"user": 6, "assistant": 4, "tool": 2, "system": 2, "event": 0}

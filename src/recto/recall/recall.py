@@ -14,7 +14,7 @@ from math import inf
 from recto.errors import InputError
 from recto.formats.entry_text import entry_text
 from recto.recall._selection import MessageReader, Selection
-from recto.recall.chunking import excerpt
+from recto.recall.documents import excerpt
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
 from recto.recall.quoting import Excerpt, format_minute, render_excerpt, render_quotation

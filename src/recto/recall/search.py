@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from recto.errors import RectoError
 from recto.formats.entry_text import entry_text
-from recto.recall.chunking import passages
+from recto.recall.documents import passages
 from recto.recall.index.bm25 import TermStatistics, WordScores
 from recto.recall.index.vectors import VectorIndex
 from recto.recall.indexer import Indexer

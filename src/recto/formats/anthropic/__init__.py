@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from recto.formats.anthropic import convert, convert_stream, edits, errors, message, request, validation
-from recto.formats.anthropic.response import read_response
+from recto.formats.anthropic import convert, message, request
+from recto.formats.anthropic.request import read_response
 from recto.formats.anthropic.stream import AnthropicCapture
 from recto.formats.format import BodyKeys, Format, HttpApi
 from recto.formats.json_spans import Json
@@ -48,12 +48,12 @@ ANTHROPIC_MESSAGES: Final = Format(
         model_list=_model_list,
     ),
     messages=message,
-    edits=edits,
-    validation=validation,
-    errors=errors,
+    edits=message,
+    validation=message,
+    errors=request,
     request=request,
     convert=convert,
-    stream_codec=convert_stream,
+    stream_codec=convert,
     read_response=read_response,
     capture=AnthropicCapture,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from recto.formats.format import BodyKeys, Format, HttpApi
-from recto.formats.openai_chat import convert, convert_stream, edits, errors, message, request, validation
-from recto.formats.openai_chat.response import read_response
+from recto.formats.openai_chat import convert, message, request
+from recto.formats.openai_chat.request import read_response
 from recto.formats.openai_chat.stream import ChatCapture
 
 CHAT: Final = "openai.chat"
@@ -26,12 +26,12 @@ OPENAI_CHAT: Final = Format(
         response_id_prefix="chatcmpl",
     ),
     messages=message,
-    edits=edits,
-    validation=validation,
-    errors=errors,
+    edits=message,
+    validation=message,
+    errors=request,
     request=request,
     convert=convert,
-    stream_codec=convert_stream,
+    stream_codec=convert,
     read_response=read_response,
     capture=ChatCapture,
 )

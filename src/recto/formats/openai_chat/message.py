@@ -1,15 +1,19 @@
-"""Messages of OpenAI's Chat Completions, and of vendors that extend it with members of their own."""
+"""Messages of OpenAI's Chat Completions: how they are parsed and edited, and what the provider refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from recto.formats.json_spans import Json
+from recto.formats.json_spans import Json, apply_edits, quoted, set_member, text_of
 from recto.formats.message import (
     CACHE_MARKS,
+    ROLES,
     Message,
     Part,
     as_json,
+    content_defect,
     fields_of,
     image_part,
     object_in,
@@ -20,6 +24,7 @@ from recto.formats.message import (
     unknown_part,
     weight_in,
 )
+from recto.formats.tool_calls import NewToolCall, ToolCallIds, call_defect, repeated_ids, unanswered_calls
 from recto.transcript.entries import Role
 
 _KNOWN = (
@@ -175,3 +180,112 @@ def _arguments(value: Json) -> str:
 def _audio(audio: Json) -> Part:
     fields = object_in(audio)
     return Part(kind="media", text=text_in(fields.get("transcript")), weight=weight_in(fields.get("data")))
+
+
+def tool_call_ids(fields: Mapping[str, Json]) -> ToolCallIds:
+    """Returns the ids of the calls that a message makes or answers."""
+    if fields.get("role") == "tool":
+        return ToolCallIds((), (text_in(fields.get("tool_call_id")),))
+    calls = fields.get("tool_calls")
+    listed = calls if isinstance(calls, list) else []
+    return ToolCallIds(tuple(text_in(call.get("id")) for call in listed if isinstance(call, dict)), ())
+
+
+def problems(messages: Sequence[dict[str, Json]]) -> Iterator[str]:
+    """Yields every reason for which the provider would reject these messages."""
+    open_calls: dict[str, int] = {}
+    answered: set[str] = set()
+    for place, fields in enumerate(messages):
+        calls, answers = tool_call_ids(fields)
+        if fields.get("role") not in ("tool", "function"):
+            yield from unanswered_calls(open_calls)
+            open_calls, answered = dict.fromkeys(calls, place), set()
+        yield from repeated_ids(calls, place)
+        for call in answers:
+            if call in answered:
+                yield f"message {place}: call {call!r} has a result already"
+            elif call not in open_calls:
+                yield f"message {place}: the result for {call!r} does not follow its call"
+            answered.add(call)
+            open_calls.pop(call, None)
+        if is_empty(fields):
+            yield f"message {place}: the assistant says nothing and calls nothing"
+    yield from unanswered_calls(open_calls)
+
+
+def defect(fields: Mapping[str, Json]) -> str:
+    """Returns why the provider rejects a message in any context; empty if it might accept it."""
+    if wrong := content_defect(fields):
+        return wrong
+    role = text_in(fields.get("role"))
+    if fields.get("content") is None and ROLES.get(role, "user") == "user":
+        return "it has no 'content'"
+    return call_defect(tool_call_ids(fields), role, ("user", "tool"))
+
+
+def leads_on(fields: Mapping[str, Json]) -> bool:
+    """Never: reasoning is a member of the message that it led to."""
+    return False
+
+
+def is_empty(fields: Mapping[str, Json]) -> bool:
+    """Whether an assistant message has no content at all, which OpenAI rejects."""
+    others = ("tool_calls", "function_call", "refusal", "audio")
+    return (
+        fields.get("role") == "assistant" and fields.get("content") in (None, []) and not any(map(fields.get, others))
+    )
+
+
+_STARTS_WITH_TEXT = re.compile(rb'\{\s*"role"\s*:\s*"\w+"\s*,\s*"content"\s*:\s*"')
+"""The start of nearly every message. One that starts so is not empty, and need not be parsed to know it."""
+
+
+def settle(messages: Iterable[bytes]) -> list[bytes]:
+    """Drops assistant messages without any content."""
+    return [raw for raw in messages if _STARTS_WITH_TEXT.match(raw) or not is_empty(fields_of(raw))]
+
+
+def result_message(call_id: str, name: str, text: str, kind: str = "function_call") -> bytes:
+    """Creates the result of a call."""
+    named = f', "name": {quoted(name)}' if name else ""
+    return f'{{"role": "tool", "tool_call_id": {quoted(call_id)}{named}, "content": {quoted(text)}}}'.encode()
+
+
+def call_messages(text: str, calls: Sequence[NewToolCall]) -> list[bytes]:
+    """Creates an assistant message with these calls."""
+    listed = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
+        for call in calls
+    ]
+    message = {"role": "assistant", "content": text or None, "tool_calls": listed}
+    return [json.dumps(message, ensure_ascii=False).encode()]
+
+
+def result_messages(results: Sequence[tuple[str, str]]) -> list[bytes]:
+    """Creates one message for each result."""
+    return [result_message(call_id, "", text) for call_id, text in results]
+
+
+def with_results(raw: bytes, texts: Mapping[str, str]) -> bytes:
+    """Replaces the output of a tool result."""
+    call = next(iter(tool_call_ids(fields_of(raw)).answers), None)
+    if call is None or call not in texts:
+        return raw
+    text = text_of(raw)
+    return apply_edits(text, [set_member(text, 0, "content", quoted(texts[call]))]).encode()
+
+
+def only_answers(raw: bytes, keep: Collection[str], *, rest: bool = True) -> bytes | None:
+    """Keeps a result of one of these calls, and with `rest` a message that is no result."""
+    answers = tool_call_ids(fields_of(raw)).answers
+    return raw if (rest and not answers) or (answers and answers[0] in keep) else None
+
+
+def without_thinking(raw: bytes) -> bytes | None:
+    """Returns the message as it is: vendors require reasoning back as they sent it."""
+    return raw
+
+
+def text_block_type(raw: bytes, key: str) -> str:
+    """Returns the type of a text part."""
+    return "text"

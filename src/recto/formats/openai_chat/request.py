@@ -1,11 +1,15 @@
-"""Which conversation a Chat request belongs to."""
+"""Requests, responses and errors of OpenAI's Chat Completions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from recto.errors import MalformedMessage
+from recto.formats.errors import openai_error_body, openai_overflow, usual_status
 from recto.formats.json_spans import Json
 from recto.formats.message import object_in, text_in
+from recto.formats.response import ProviderReply, provider_error, span_at, usage_in
+from recto.formats.sse import sse
 
 
 def session_id(fields: Mapping[str, Json]) -> str:
@@ -21,3 +25,49 @@ def conversation_id(fields: Mapping[str, Json]) -> str:
 def names_history(fields: Mapping[str, Json]) -> bool:
     """Never: a request brings its full history."""
     return False
+
+
+def read_response(text: str, fields: dict[str, Json]) -> ProviderReply:
+    """Reads a response body. Only the first choice counts."""
+    message = span_at(text, "choices", 0, "message")
+    if message is None or not isinstance(message.value, dict):
+        raise MalformedMessage(f"the reply has no choices[0].message{provider_error(fields)}")
+    finish = span_at(text, "choices", 0, "finish_reason")
+    return ProviderReply(
+        messages=(text[message.start : message.end].encode(),),
+        stop_reason=text_in(finish.value) if finish else "",
+        usage=usage_in(fields.get("usage")),
+    )
+
+
+def status_for(code: str) -> int:
+    """Returns the HTTP status of an error code."""
+    return usual_status(code)
+
+
+def error_body(
+    status: int,
+    code: str,
+    message: str,
+    *,
+    param: str | None = None,
+    details: Mapping[str, Json] | None = None,
+    request_id: str = "",
+) -> bytes:
+    """Builds the body of an error response."""
+    return openai_error_body(status, code, message, param=param, details=details)
+
+
+def overflow(tokens: int, limit: int, *, detail: str = "", request_id: str = "") -> tuple[int, bytes]:
+    """Returns the status and body for a prompt that is too long."""
+    return openai_overflow(tokens, limit, param="messages", detail=detail)
+
+
+def stream_error(code: str, message: str, sequence: int = 0, *, response: Mapping[str, Json] | None = None) -> bytes:
+    """Builds the last event of a stream that fails."""
+    return sse(None, openai_error_body(usual_status(code), code, message))
+
+
+def unsupported_request(fields: Mapping[str, Json], request_id: str) -> tuple[int, bytes] | None:
+    """Nothing: the gateway supports every feature of Chat."""
+    return None

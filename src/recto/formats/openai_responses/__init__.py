@@ -6,8 +6,8 @@ from typing import Final
 
 from recto.formats.format import BodyKeys, Format, HttpApi
 from recto.formats.json_spans import Json
-from recto.formats.openai_responses import convert, convert_stream, edits, errors, message, request, validation
-from recto.formats.openai_responses.response import read_response
+from recto.formats.openai_responses import convert, message, request
+from recto.formats.openai_responses.request import read_response
 from recto.formats.openai_responses.stream import ResponsesCapture
 
 RESPONSES: Final = "openai.responses"
@@ -41,12 +41,12 @@ OPENAI_RESPONSES: Final = Format(
         token_count=_token_count,
     ),
     messages=message,
-    edits=edits,
-    validation=validation,
-    errors=errors,
+    edits=message,
+    validation=message,
+    errors=request,
     request=request,
     convert=convert,
-    stream_codec=convert_stream,
+    stream_codec=convert,
     read_response=read_response,
     capture=ResponsesCapture,
 )

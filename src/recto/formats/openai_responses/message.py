@@ -1,20 +1,19 @@
-"""Items of OpenAI's Responses API (and of Open Responses): messages, calls, results and reasoning are separate items.
-
-OpenAI adds item types every few months. An unknown type is parsed by the form of its name, and its full size counts.
-"""
+"""Messages of OpenAI's Responses API: how they are parsed and edited, and what the provider refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from recto.errors import MalformedMessage
-from recto.formats.json_spans import Json
+from recto.formats.json_spans import Json, Member, apply_edits, elements_of, member_at, quoted, set_member, text_of
 from recto.formats.message import (
     CACHE_MARKS,
     REPLY_ONLY,
     Message,
     Part,
     as_json,
+    content_defect,
     fields_of,
     image_part,
     result_parts,
@@ -25,6 +24,7 @@ from recto.formats.message import (
     weight_in,
 )
 from recto.formats.openai_chat.message import has_chat_members
+from recto.formats.tool_calls import NO_CALLS, NewToolCall, ToolCallIds, unanswered_calls
 from recto.transcript.entries import Role
 
 _PLAIN_ITEMS = frozenset(
@@ -157,3 +157,135 @@ def _call(kind: str, fields: dict[str, Json]) -> Part:
 def _reasoning(fields: dict[str, Json]) -> Part:
     texts = [part.text for key in ("summary", "content") for part in content_parts(fields.get(key))]
     return Part(kind="thinking", text="\n".join(texts), weight=weight_in(fields.get("encrypted_content")))
+
+
+def tool_call_ids(fields: Mapping[str, Json]) -> ToolCallIds:
+    """Returns the ids of the calls that an item makes or answers."""
+    kind = text_in(fields.get("type"))
+    call_id = fields.get("call_id")
+    if kind.endswith("_call_output") or (kind == "tool_search_output" and isinstance(call_id, str)):
+        return ToolCallIds((), (text_in(call_id) or text_in(fields.get("id")),))
+    return ToolCallIds((call_id,), ()) if kind.endswith("_call") and isinstance(call_id, str) else NO_CALLS
+
+
+def problems(messages: Sequence[dict[str, Json]]) -> Iterator[str]:
+    """Yields every reason for which the provider would reject these items."""
+    open_calls: dict[str, int] = {}
+    answered: set[str] = set()
+    for place, fields in enumerate(messages):
+        calls, answers = tool_call_ids(fields)
+        if role_of(fields) == "user":
+            yield from unanswered_calls(open_calls)
+            open_calls = {}
+        for call in calls:
+            if call in open_calls:
+                yield f"message {place}: the id {call!r} stands for two open calls"
+            open_calls[call] = place
+            answered.discard(call)
+        for call in answers:
+            if call in answered:
+                yield f"message {place}: call {call!r} has a result already"
+            elif call not in open_calls:
+                yield f"message {place}: the result for {call!r} does not follow its call"
+            answered.add(call)
+            open_calls.pop(call, None)
+        if leads_on(fields) and (place + 1 == len(messages) or role_of(messages[place + 1]) != "assistant"):
+            yield f"message {place}: the reasoning stands without what it led to"
+    yield from unanswered_calls(open_calls)
+
+
+def defect(fields: Mapping[str, Json]) -> str:
+    """Returns why the provider rejects an item in any context; empty if it might accept it."""
+    if wrong := content_defect(fields):
+        return wrong
+    needs_id = text_in(fields.get("type")).removesuffix("_output") in ("function_call", "custom_tool_call")
+    return "its 'call_id' is no text" if needs_id and not text_in(fields.get("call_id")) else ""
+
+
+def leads_on(fields: Mapping[str, Json]) -> bool:
+    """Whether the item is reasoning, which is valid only before the output that it led to."""
+    return fields.get("type") == "reasoning"
+
+
+def settle(messages: Iterable[bytes]) -> list[bytes]:
+    """Drops reasoning items that no output of the assistant follows."""
+    settled: list[bytes] = []
+    reasoning: list[bytes] = []
+    for raw in messages:
+        fields = fields_of(raw)
+        if fields.get("type") == "reasoning":
+            reasoning.append(raw)
+            continue
+        role = role_of(fields)
+        if role == "assistant":
+            settled += reasoning
+        if role != "tool":  # a result that came between reasoning and its call goes before both
+            reasoning = []
+        settled.append(raw)
+    return settled
+
+
+def result_message(call_id: str, name: str, text: str, kind: str = "function_call") -> bytes:
+    """Creates the result of a call. `kind` is the type of the call's item: each has its own output type."""
+    output = quoted(text)
+    if kind == "shell_call":
+        output = f'[{{"stdout": "", "stderr": {output}, "outcome": {{"type": "timeout"}}}}]'
+    status = ', "status": "failed"' if kind == "apply_patch_call" else ""
+    id_key = "id" if kind == "local_shell_call" else "call_id"
+    return f'{{"type": "{kind}_output", "{id_key}": {quoted(call_id)}, "output": {output}{status}}}'.encode()
+
+
+def call_messages(text: str, calls: Sequence[NewToolCall]) -> list[bytes]:
+    """Creates a message of the assistant, if there is text, and one item for each call."""
+    items: list[dict[str, str]] = [{"role": "assistant", "content": text}] if text else []
+    items += [
+        {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": json.dumps(call.arguments)}
+        for call in calls
+    ]
+    return [json.dumps(item, ensure_ascii=False).encode() for item in items]
+
+
+def result_messages(results: Sequence[tuple[str, str]]) -> list[bytes]:
+    """Creates one item for each result."""
+    return [result_message(call_id, "", text) for call_id, text in results]
+
+
+def with_results(raw: bytes, texts: Mapping[str, str]) -> bytes:
+    """Replaces the output of an output item. A screenshot stays as it is: a text cannot replace it."""
+    fields = fields_of(raw)
+    call = next(iter(tool_call_ids(fields).answers), None)
+    if call is None or call not in texts:
+        return raw
+    text = text_of(raw)
+    source = _output_source(text, member_at(text, 0, "output"), text_in(fields.get("type")), texts[call])
+    return raw if source is None else apply_edits(text, [set_member(text, 0, "output", source)]).encode()
+
+
+def only_answers(raw: bytes, keep: Collection[str], *, rest: bool = True) -> bytes | None:
+    """Keeps an output of one of these calls, and with `rest` an item that is no output."""
+    answers = tool_call_ids(fields_of(raw)).answers
+    return raw if (rest and not answers) or (answers and answers[0] in keep) else None
+
+
+def without_thinking(raw: bytes) -> bytes | None:
+    """Returns the item as it is: reasoning is an item of its own and bound to nothing before it."""
+    return raw
+
+
+def text_block_type(raw: bytes, key: str) -> str:
+    """Returns the type of a text part: output of the assistant, else input."""
+    return "output_text" if key == "content" and stated_role(fields_of(raw)) == "assistant" else "input_text"
+
+
+def _output_source(text: str, output: Member | None, kind: str, replacement: str) -> str | None:
+    """Returns the JSON of the new output; `None` if a text cannot replace the old one."""
+    if output is not None and isinstance(output.value.value, dict):
+        return None  # a screenshot
+    if kind != "shell_call_output":
+        return quoted(replacement)
+    outcome = '{"type": "exit", "exit_code": 0}'
+    for span in elements_of(text, output.value) if output else []:
+        member = member_at(text, span.start, "outcome") if isinstance(span.value, dict) else None
+        if member is not None:
+            outcome = text[member.value.start : member.value.end]
+    return f'[{{"stdout": {quoted(replacement)}, "stderr": "", "outcome": {outcome}}}]'

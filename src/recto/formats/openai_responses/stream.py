@@ -11,7 +11,7 @@ from typing import Final
 from recto.errors import InputError
 from recto.formats.json_spans import Json, member_at
 from recto.formats.message import fields_of, is_object, json_of, object_in, text_in
-from recto.formats.openai_responses.response import read_response
+from recto.formats.openai_responses.request import read_response
 from recto.formats.response import ProviderReply, Usage, usage_in
 from recto.formats.sse import SseEvent
 from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, error_in, event_object, index_of

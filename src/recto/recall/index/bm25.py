@@ -8,46 +8,340 @@ rows in a session of any length.
 from __future__ import annotations
 
 import math
+import secrets
+import struct
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recto.errors import StoreError
-from recto.recall.index._word_blocks import (
-    DIRECTORY,
-    WordBlock,
-    attributes_in,
-    merge_blocks,
-    own_row_parts,
-    parts_to_merge,
-    read_directory,
-    seal_rows,
-    select_block_rows,
+from recto.recall.index.attributes import (
+    ROLES,
+    AttributeTable,
+    BlockLayout,
+    merge_attributes,
+    session_positions,
+    unpack_attributes,
 )
-from recto.recall.index.attributes import AttributeTable, BlockLayout, merge_attributes, session_positions
 from recto.recall.index.cache import BoundedCache, DecodedRows, UnsealedCounter, decoding
-from recto.recall.index.postings import (
-    BLOCK_BITS,
-    NO_POSTINGS,
-    OWN_ROW_AT,
-    FreshPostings,
-    PostingsBucket,
-    TermPostings,
-    bucket_part,
-    bucket_parts,
-    own_part,
-    pack_document,
-    unpack_documents,
-    unpack_own_row,
-)
-from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot
+from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
 from recto.recall.protocols import RecallIndex
 from recto.recall.types import IndexedDocument
 from recto.transcript.entries import MAX_SEQ
+
+BLOCK_BITS = (5, 9, 12, 15)
+"""Size classes of blocks, by the number of bits that select a row."""
+MAX_DOCUMENTS = (512, 8192, 65_536, 65_536)
+MAX_POSTINGS = (2**17, 2**21, 2**24, 2**62)
+"""Limits of each size class. A block of the last one is a message of millions of words."""
+OWN_ROW_AT = 1024
+"""Messages of a block from which a term has a row of its own."""
+MAX_TF = 255
+
+_MESSAGE = struct.Struct("<qIIIB3x")
+_BUCKET = struct.Struct("<II")
+
+PostingKeys: TypeAlias = NDArray[np.uint64]
+"""Postings as integers that sort by term, then by position: term << 24 | position << 8 | frequency."""
+
+
+class TermPostings(NamedTuple):
+    """The messages of a block that have a term: their positions in the block, and its frequency in each."""
+
+    at: NDArray[np.uint16]
+    tf: NDArray[np.uint8]
+
+
+class FreshPostings(NamedTuple):
+    """Decoded fresh rows: the attributes of the messages, and their postings sorted by term and position."""
+
+    attributes: AttributeTable
+    terms: NDArray[np.uint32]
+    at: NDArray[np.intp]
+    tf: NDArray[np.uint8]
+
+    def postings(self, terms: Sequence[int]) -> list[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
+        """Return, for each term, the positions of the messages that have it and its frequency in each."""
+        keys = np.array(terms, np.uint32)
+        starts, ends = self.terms.searchsorted(keys), self.terms.searchsorted(keys, side="right")
+        return [(self.at[start:end], self.tf[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+
+def pack_document(document: IndexedDocument) -> IndexRow:
+    """Encode a message as a fresh row."""
+    counts = {term: tf for term, tf in document.terms.items() if tf > 0}
+    terms = np.fromiter(counts, "<u4", len(counts))
+    tf = np.fromiter((min(tf, MAX_TF) for tf in counts.values()), "u1", len(counts))
+    length = min(sum(counts.values()), 2**32 - 1)
+    head = _MESSAGE.pack(document.ts, length, len(counts), int(document.marks), ROLES.index(document.role))
+    return IndexRow(document.seq, head + terms.tobytes() + tf.tobytes())
+
+
+def unpack_documents(rows: Sequence[IndexRow]) -> FreshPostings:
+    """Decode fresh rows."""
+    heads = [_MESSAGE.unpack_from(row.data) for row in rows]
+    counts = np.fromiter((head[2] for head in heads), np.int64, len(heads))
+    start = _MESSAGE.size
+    ends = [start + 4 * head[2] for head in heads]
+    if any(len(row.data) != end + head[2] for row, head, end in zip(rows, heads, ends, strict=True)):
+        raise ValueError("a fresh row of a wrong length")
+    terms = np.frombuffer(b"".join([row.data[start:end] for row, end in zip(rows, ends, strict=True)]), "<u4")
+    tf = np.frombuffer(b"".join([row.data[end:] for row, end in zip(rows, ends, strict=True)]), "u1")
+    order = np.argsort(terms, kind="stable")
+    attributes = AttributeTable(
+        seqs=np.fromiter((row.seq for row in rows), np.uint32, len(rows)),
+        ts=np.fromiter((head[0] for head in heads), np.int64, len(rows)),
+        lengths=np.fromiter((head[1] for head in heads), np.uint32, len(rows)),
+        marks=np.fromiter((head[3] for head in heads), np.uint32, len(rows)),
+        roles=np.fromiter((head[4] for head in heads), np.uint8, len(rows)),
+    )
+    return FreshPostings(attributes, terms[order], np.repeat(np.arange(len(rows)), counts)[order], tf[order])
+
+
+def posting_keys(terms: NDArray[np.uint32], at: NDArray[np.integer], tf: NDArray[np.uint8]) -> PostingKeys:
+    """Encode postings as integers."""
+    keys: PostingKeys = terms.astype(np.uint64) << np.uint64(24)
+    keys |= at.astype(np.uint64) << np.uint64(8)
+    keys |= tf
+    return keys
+
+
+def block_bits_for(documents: int, postings: int) -> int:
+    """Return the size class for so many messages and postings."""
+    for bits, max_documents, max_postings in zip(BLOCK_BITS, MAX_DOCUMENTS, MAX_POSTINGS, strict=True):
+        if documents <= max_documents and postings <= max_postings:
+            return bits
+    raise ValueError(f"{documents} messages are too many for a block")
+
+
+def bucket_part(term: int, bits: int) -> int:
+    """Return the part of the row that contains a term."""
+    return 1 << bits | term >> (32 - bits)
+
+
+def own_part(term: int) -> int:
+    """Return the part of a term's own row."""
+    return 1 << 32 | term
+
+
+def bucket_parts(bits: int) -> range:
+    """Return all bucket parts of a size class."""
+    return range(1 << bits, 2 << bits)
+
+
+def pack_postings(keys: PostingKeys, bits: int, first: int) -> Iterator[SealedRow]:
+    """Yield the rows of a block, or of some of its buckets, from sorted postings."""
+    terms = (keys >> np.uint64(24)).astype("<u4")
+    at = (keys >> np.uint64(8)).astype("<u2")
+    tf = keys.astype("u1")
+    # Terms are sorted, so each one is a run. The prepended value differs from the first: run starts include 0.
+    starts = np.flatnonzero(np.diff(terms, prepend=terms[:1] + np.uint32(1)))
+    ends = np.append(starts[1:], len(terms))
+    distinct, counts = terms[starts], ends - starts
+    for place in np.flatnonzero(counts >= OWN_ROW_AT):
+        own = slice(starts[place], ends[place])
+        yield SealedRow(own_part(int(distinct[place])), first, at[own].tobytes() + tf[own].tobytes())
+    buckets = distinct >> np.uint32(32 - bits)
+    edges = np.flatnonzero(np.diff(buckets, prepend=buckets[:1] + np.uint32(1)))
+    for start, end in zip(edges, [*edges[1:], len(buckets)], strict=True):
+        inside, sizes = slice(starts[start], ends[end - 1]), counts[start:end]
+        in_bucket = np.repeat(sizes < OWN_ROW_AT, sizes)
+        head = _BUCKET.pack(end - start, int(in_bucket.sum()))
+        # A count of 0 says that the term has a row of its own.
+        directory = distinct[start:end].tobytes() + np.where(sizes < OWN_ROW_AT, sizes, 0).astype("<u2").tobytes()
+        data = head + directory + at[inside][in_bucket].tobytes() + tf[inside][in_bucket].tobytes()
+        yield SealedRow(1 << bits | int(buckets[start]), first, data)
+
+
+class PostingsBucket:
+    """A decoded row of postings."""
+
+    def __init__(self, data: bytes) -> None:
+        count, self._count = _BUCKET.unpack_from(data)
+        self._data = data
+        self._start = _BUCKET.size + 6 * count
+        if len(data) != self._start + 3 * self._count:
+            raise ValueError("a bucket of a wrong length")
+        self.terms = np.frombuffer(data, "<u4", count, _BUCKET.size)
+        self.counts = np.frombuffer(data, "<u2", count, _BUCKET.size + 4 * count)
+        """Number of messages per term; 0 if the term has a row of its own."""
+
+    def postings(self, term: int) -> TermPostings | None:
+        """Return the messages that have a term; None if the term has a row of its own."""
+        place = self.terms.searchsorted(np.uint32(term))
+        if place == len(self.terms) or self.terms[place] != term:
+            return NO_POSTINGS
+        count = int(self.counts[place])
+        return self._slice(int(np.add.reduce(self.counts[:place], dtype=np.int64)), count) if count else None
+
+    def keys(self, moved: NDArray[np.uint16]) -> PostingKeys:
+        """Return its postings as integers, with the positions they get in another block."""
+        at, tf = self._slice(0, self._count)
+        return posting_keys(np.repeat(self.terms, self.counts), moved[at], tf)
+
+    def _slice(self, start: int, count: int) -> TermPostings:
+        at = np.frombuffer(self._data, "<u2", count, self._start + 2 * start)
+        tf = np.frombuffer(self._data, "u1", count, self._start + 2 * self._count + start)
+        return TermPostings(at.copy(), tf.copy())  # copies, so that caching them does not keep the whole row alive
+
+    def own_rows(self) -> list[int]:
+        """Return the terms that have a row of their own."""
+        return [int(term) for term in self.terms[self.counts == 0]]
+
+
+NO_POSTINGS = TermPostings(np.empty(0, np.uint16), np.empty(0, np.uint8))
+
+
+def unpack_own_row(data: bytes) -> TermPostings:
+    """Decode the row of one term."""
+    count = len(data) // 3
+    return TermPostings(np.frombuffer(data, "<u2", count), np.frombuffer(data, "u1", count, 2 * count))
+
+
+def merge_postings(
+    buckets: Mapping[int, Sequence[tuple[int, PostingsBucket]]],
+    own: Mapping[int, Sequence[tuple[int, TermPostings]]],
+    moved: Mapping[int, NDArray[np.uint16]],
+    bits: int,
+    first: int,
+) -> Iterator[SealedRow]:
+    """Yield the rows of a block merged from several, a bucket at a time, which bounds the memory.
+
+    Buckets are grouped by part, own rows by term, each with the first entry of its block; `moved` gives, by that entry,
+    the positions of the block's messages in the new block.
+    """
+    by_part: dict[int, list[PostingKeys]] = {part: [] for part in buckets}
+    for part, rows in buckets.items():
+        by_part[part] += [bucket.keys(moved[block]) for block, bucket in rows]
+    old_bits = max(buckets, default=1).bit_length() - 1
+    for term, rows_of_term in own.items():
+        more = [
+            posting_keys(np.full(len(found.at), term, np.uint32), moved[block][found.at], found.tf)
+            for block, found in rows_of_term
+        ]
+        by_part[bucket_part(term, old_bits)] += more
+    for part in sorted(by_part):
+        keys = _sort_keys(by_part.pop(part))
+        if len(keys):
+            yield from pack_postings(keys, bits, first)
+
+
+def _sort_keys(parts: Iterable[PostingKeys]) -> PostingKeys:
+    keys = np.concatenate([np.empty(0, np.uint64), *parts])
+    keys.sort()
+    return keys
+
+
+DIRECTORY = -1
+"""The part with one line per block."""
+_ATTRIBUTES = 1 << 40
+_LINE = struct.Struct("<QQQII")
+
+
+class WordBlock(NamedTuple):
+    """A line of the directory."""
+
+    number: int
+    """Random, so that no other block ever has it."""
+    first: int
+    postings: int
+    length: int
+    """Number of terms in all its messages."""
+    documents: int
+    bits: int
+    """Size class; see `postings`."""
+
+    @property
+    def attributes_part(self) -> int:
+        """The part with its attributes."""
+        return _ATTRIBUTES | self.first
+
+
+def read_directory(snapshot: LaneSnapshot) -> list[WordBlock]:
+    """Return the blocks of a lane, by their first entries."""
+    blocks = []
+    for row in snapshot.sealed:
+        if row.part == DIRECTORY:
+            if len(row.data) != _LINE.size:
+                raise ValueError("a line of the directory of a wrong length")
+            number, postings, length, documents, bits = _LINE.unpack(row.data)
+            blocks.append(WordBlock(number, row.first, postings, length, documents, bits))
+    return blocks
+
+
+def attributes_in(snapshot: LaneSnapshot, blocks: Iterable[WordBlock]) -> dict[int, AttributeTable]:
+    """Return the attributes in a snapshot, by block number."""
+    rows = {row.first: row.data for row in snapshot.sealed if row.part == _ATTRIBUTES | row.first}
+    return {
+        block.number: unpack_attributes(rows[block.first], block.documents) for block in blocks if block.first in rows
+    }
+
+
+def select_block_rows(fresh: Sequence[IndexRow]) -> list[IndexRow]:
+    """Return as many fresh rows as fill a block of the first or second size; fewer if they are large, at least one."""
+    selected: list[IndexRow] = []
+    size = 0
+    for row in fresh[: MAX_DOCUMENTS[1 if len(fresh) >= MAX_DOCUMENTS[1] else 0]]:
+        size += len(row.data)
+        if selected and size > 5 * MAX_POSTINGS[1]:
+            break
+        selected.append(row)
+    return selected
+
+
+def seal_rows(rows: Sequence[IndexRow]) -> list[SealedRow]:
+    """Pack fresh rows into a block."""
+    fresh = unpack_documents(rows)
+    bits = block_bits_for(len(rows), len(fresh.terms))
+    keys = posting_keys(fresh.terms, fresh.at, fresh.tf)  # sorted by term and place already
+    head = _head_rows(fresh.attributes, len(fresh.terms), bits)
+    return [*head, *pack_postings(keys, bits, rows[0].seq)]
+
+
+def parts_to_merge(old: Sequence[WordBlock]) -> list[int]:
+    """Return the parts to read before blocks are merged."""
+    return [DIRECTORY, *(block.attributes_part for block in old), *bucket_parts(old[0].bits)]
+
+
+def own_row_parts(buckets: Iterable[PostingsBucket]) -> list[int]:
+    """Return the parts to read next: the terms that have rows of their own."""
+    return sorted({own_part(term) for bucket in buckets for term in bucket.own_rows()})
+
+
+def merge_blocks(
+    old: Sequence[WordBlock],
+    tables: Mapping[int, AttributeTable],
+    buckets: Sequence[tuple[SealedRow, PostingsBucket]],
+    own: Sequence[tuple[SealedRow, TermPostings]],
+) -> list[SealedRow]:
+    """Merge several blocks of one size class into one of the next."""
+    attributes = merge_attributes([tables[block.number] for block in old])
+    postings = sum(block.postings for block in old)
+    bits = max(block_bits_for(len(attributes), postings), BLOCK_BITS[BLOCK_BITS.index(old[0].bits) + 1])
+    moved = {
+        block.first: np.searchsorted(attributes.seqs, tables[block.number].seqs).astype(np.uint16) for block in old
+    }
+    by_part: dict[int, list[tuple[int, PostingsBucket]]] = {}
+    for row, bucket in buckets:
+        by_part.setdefault(row.part, []).append((row.first, bucket))
+    by_term: dict[int, list[tuple[int, TermPostings]]] = {}
+    for row, term_postings in own:
+        by_term.setdefault(row.part & 0xFFFFFFFF, []).append((row.first, term_postings))
+    first = int(attributes.seqs[0])
+    return [*_head_rows(attributes, postings, bits), *merge_postings(by_part, by_term, moved, bits, first)]
+
+
+def _head_rows(attributes: AttributeTable, postings: int, bits: int) -> list[SealedRow]:
+    """Return the line in the directory and the attributes."""
+    first = int(attributes.seqs[0])
+    length = int(attributes.lengths.sum(dtype=np.uint64))
+    line = _LINE.pack(secrets.randbits(64), postings, length, len(attributes), bits)
+    return [SealedRow(DIRECTORY, first, line), SealedRow(_ATTRIBUTES | first, first, attributes.packed())]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ the headings of the menu, and the links in the lists below them are its lines. I
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,10 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 _HERE = Path(__file__).parent
-_PACKAGE = tomllib.loads((_HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+_VERSION = (_HERE.parent / "src" / "recto" / "version.py").read_text(encoding="utf-8")
 
 project = "Recto"
-version = release = _PACKAGE["version"]
+version = release = re.findall(r'^__version__ = "(.+)"', _VERSION, re.MULTILINE)[0]
 html_title = "Recto"
 html_short_title = "Recto"
 extensions = ["myst_parser"]

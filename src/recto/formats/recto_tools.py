@@ -6,8 +6,9 @@ Hosts prefix the name of a tool with that of its server, each in its own way: `m
 
 from __future__ import annotations
 
-import re
 from typing import Final
+
+from recto.text.lazy_re import lazy_re
 
 SERVER: Final = "recto"
 """The name under which `recto mcp add` adds the server."""
@@ -24,7 +25,7 @@ TOOLS: Final = (
     "decisions",
     "restore",
 )
-_OWN = re.compile(rf"(?:^|[^A-Za-z0-9]){SERVER}(?:__|[._:/-])(?:{'|'.join(TOOLS)})$")
+_OWN = lazy_re(rf"(?:^|[^A-Za-z0-9]){SERVER}(?:__|[._:/-])(?:{'|'.join(TOOLS)})$")
 _LONGEST = 200
 
 

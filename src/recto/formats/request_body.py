@@ -6,7 +6,6 @@ back unchanged. Unknown members are forwarded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,10 +14,11 @@ from recto.formats.format import BodyKeys, Format
 from recto.formats.json_spans import Json, JsonSpan, Member, array_at, members, text_of, value_at
 from recto.formats.message import text_in
 from recto.formats.registry import format_named
+from recto.text.lazy_re import lazy_re
 from recto.transcript.entries import Role
 
-_EMPTY_OBJECT = re.compile(r"[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*")
-_END = re.compile(r"[ \t\r\n]*\}[ \t\r\n]*")
+_EMPTY_OBJECT = lazy_re(r"[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*")
+_END = lazy_re(r"[ \t\r\n]*\}[ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from recto.errors import MalformedMessage
+from recto.text.lazy_re import lazy_re
 
 MAX_EVENT_BYTES: Final = 32 * 1024 * 1024
 """Maximum size of one event. A complete response with its images is one event."""
@@ -15,8 +15,8 @@ DONE: Final = "[DONE]"
 """The data of the event that ends a stream in OpenAI's formats."""
 
 _BOM: Final = b"\xef\xbb\xbf"
-_END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")  # atomic, or a plain \r\n would look like two ends
-_LINE_END = re.compile(rb"\r\n|\n|\r")
+_END = lazy_re(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")  # atomic, or a plain \r\n would look like two ends
+_LINE_END = lazy_re(rb"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

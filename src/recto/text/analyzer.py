@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 
 MAX_ANALYZED_CHARS = 200_000
 """Characters of a text that are analyzed: three quarters at its beginning, the rest at its end."""
@@ -49,14 +50,14 @@ def _name_pattern(letters: str) -> str:
     return rf"[{letters}]++(?:{joint}[{letters}]++)*+(?:(?=[+#])(?<![^\W_]\w)(?:\+\+|\#))?+"
 
 
-_ASCII = re.compile(_name_pattern("A-Za-z0-9_"))
-_ANY_SCRIPT = re.compile(rf"[{UNSPACED_SCRIPTS}]{{1,{MAX_WORD_CHARS}}}|{_name_pattern(_LETTERS)}")
-_IS_UNSPACED = re.compile(f"[{UNSPACED_SCRIPTS}]")
-_SYMBOLS = re.compile(
+_ASCII = lazy_re(_name_pattern("A-Za-z0-9_"))
+_ANY_SCRIPT = lazy_re(rf"[{UNSPACED_SCRIPTS}]{{1,{MAX_WORD_CHARS}}}|{_name_pattern(_LETTERS)}")
+_IS_UNSPACED = lazy_re(f"[{UNSPACED_SCRIPTS}]")
+_SYMBOLS = lazy_re(
     "[\u00a0-\u00a9\u00ab\u00ac\u00b0\u00b7\u2000-\u200b\u2010-\u206f\u2190-\u245f\u2500-\u2775\u2794-\u2bff\U0001f200-\U0001faff]+"
 )
 """Quotes, dashes, arrows and emoji: a text with only these beyond ASCII takes the fast ASCII path."""
-_DROPPED = re.compile(f"[{_MARKS}{_MORE_MARKS}\u0640\u200c\u200d\u00ad]")
+_DROPPED = lazy_re(f"[{_MARKS}{_MORE_MARKS}\u0640\u200c\u200d\u00ad]")
 _EQUIVALENTS = str.maketrans(
     {
         **{"ٱ": "ا", "ى": "ي", "ی": "ي", "ې": "ي", "ة": "ه", "ک": "ك"},
@@ -64,11 +65,11 @@ _EQUIVALENTS = str.maketrans(
         **{"æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ħ": "h", "’": "'"},
     }
 )
-_CAMEL_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
-_ALPHANUMERIC_RUN = re.compile(r"[^\W_]+")
-_HEX = re.compile(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,}")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_NUMBER = re.compile(r"[vV]?[0-9]+(?:[.:,-][0-9]+)+")
+_CAMEL_PARTS = lazy_re(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_ALPHANUMERIC_RUN = lazy_re(r"[^\W_]+")
+_HEX = lazy_re(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,}")
+_UUID = lazy_re(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NUMBER = lazy_re(r"[vV]?[0-9]+(?:[.:,-][0-9]+)+")
 _CONTRACTIONS = frozenset(("s", "m", "d", "re", "ve", "ll"))
 
 

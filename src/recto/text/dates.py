@@ -14,6 +14,7 @@ from datetime import date, timedelta
 from typing import TypeAlias
 
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 
 MONTHS = {
     name: number
@@ -239,8 +240,8 @@ def _read_french_yesterday(match: re.Match[str], today: date) -> DayRange | None
     return _single_day(today - timedelta(days=1)) if _FRENCH.search(match.string) else None
 
 
-_FRENCH = re.compile(r"\b(?:j'ai|qu'|que|quoi|avons|avez|nous|vous|je|tu|était|est-ce|dit|c'était)")
-_THIS = re.compile(r"this|diese|cette|ce |esta?e? |今|这|本")
+_FRENCH = lazy_re(r"\b(?:j'ai|qu'|que|quoi|avons|avez|nous|vous|je|tu|était|est-ce|dit|c'était)")
+_THIS = lazy_re(r"this|diese|cette|ce |esta?e? |今|这|本")
 _ORDINAL = r"(?:st|nd|rd|th|er|\.)?"
 _MONTH_PREPOSITIONS = (
     r"in|during|since|until|before|after|from|between|last|this past|im|seit|letzten|en|depuis|desde|pendant|durante|of"
@@ -249,7 +250,7 @@ _MONTH_PREPOSITIONS = (
 
 
 def _form(pattern: str, reader: DateReader) -> tuple[re.Pattern[str], DateReader]:
-    return re.compile(pattern, re.ASCII if pattern.isascii() and "\\b" not in pattern else 0), reader
+    return lazy_re(pattern, re.ASCII if pattern.isascii() and "\\b" not in pattern else 0), reader
 
 
 _FORMS = (
@@ -421,20 +422,20 @@ def _without_overlaps(matches: Iterator[_DateMatch]) -> list[_DateMatch]:
     return longest
 
 
-_BETWEEN = re.compile(
+_BETWEEN = lazy_re(
     r"\s*(?:and|to|until|till|through|und|bis(?: zum)?|et|au|y|al?|hasta|[–—-]|から|到|至)(?: the| el"
     r"| le)?\s*",
     re.IGNORECASE,
 )
-_FROM = re.compile(r"(?:between|from|zwischen|von|vom|entre|de|du|del)(?: the| el| le| dem)?\s+$", re.IGNORECASE)
-_MONTH_LEAD = re.compile(
+_FROM = lazy_re(r"(?:between|from|zwischen|von|vom|entre|de|du|del)(?: the| el| le| dem)?\s+$", re.IGNORECASE)
+_MONTH_LEAD = lazy_re(
     r"\b(?:on|in|since|before|after|until|from|between|and|to|of|by|last|during|early|late|mid|the) $"
 )
-_SINCE = re.compile(
+_SINCE = lazy_re(
     r"(?:since|starting|ever since|seit(?: dem)?|ab|depuis|desde|à partir du)(?: the| le| el)?\s+$", re.IGNORECASE
 )
-_AFTER = re.compile(r"(?:after|nach(?: dem)?|après|después del?)(?: the| le| el)?\s+$", re.IGNORECASE)
-_BEFORE = re.compile(
+_AFTER = lazy_re(r"(?:after|nach(?: dem)?|après|después del?)(?: the| le| el)?\s+$", re.IGNORECASE)
+_BEFORE = lazy_re(
     r"(?:before|prior to|until|vor(?: dem)?|bis(?: zum)?|avant|jusqu'(?:à|au|en)|antes del?"
     r"|hasta)(?: the| le| el)?\s+$",
     re.IGNORECASE,
@@ -476,5 +477,5 @@ def _is_repeated_by_next(text: str, match: _DateMatch, following: list[_DateMatc
     return bool(is_weekday and following and _COMMA.fullmatch(text[match[1] : following[0][0]]))
 
 
-_WEEKDAY_NAME = re.compile(rf"(?:{_alternatives(WEEKDAYS)})$", re.IGNORECASE)
-_COMMA = re.compile(r",? (?:the |den |le |el )?")
+_WEEKDAY_NAME = lazy_re(rf"(?:{_alternatives(WEEKDAYS)})$", re.IGNORECASE)
+_COMMA = lazy_re(r",? (?:the |den |le |el )?")

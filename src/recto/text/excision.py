@@ -11,18 +11,20 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from recto.text.lazy_re import lazy_re
+
 TextSpan = tuple[int, int]
 
-_FENCE = re.compile(r"[ \t]*(```+|~~~+)")
-_ITEM = re.compile(r"[ \t]*(?:[-*+•>|]|\d{1,3}[.)])(?=[ \t]|$)")
-_ROW = re.compile(r"[ \t]*[|>]")
-_NUMBERED_ITEM = re.compile(
+_FENCE = lazy_re(r"[ \t]*(```+|~~~+)")
+_ITEM = lazy_re(r"[ \t]*(?:[-*+•>|]|\d{1,3}[.)])(?=[ \t]|$)")
+_ROW = lazy_re(r"[ \t]*[|>]")
+_NUMBERED_ITEM = lazy_re(
     r"^([ \t]*(?:#{1,6}[ \t]+|[-*+>][ \t]+)?[*_]{0,3})(\d{1,3})(?=[.)][*_]{0,3}(?:[ \t]|$))", re.MULTILINE
 )
-_HEADING = re.compile(r"[ \t]{0,3}(#{1,6})(?:[ \t]|$)")
-_LABEL = re.compile(r"[^\n]{1,200}:(?:\*\*|__)?[ \t]*$|[ \t]*(?:\*\*|__)[^*\n]{1,160}(?:\*\*|__)[ \t]*$")
-_SENTENCE = re.compile(r"[.!?][\"')\]”*`]{0,3}[ \t\n]+(?=[\"'(\[“*`]{0,3}[^\W\d_a-z])|[。！？]")
-_CONTINUATION = re.compile(r"[ \t]*[a-z0-9(`\"'$&/.]")
+_HEADING = lazy_re(r"[ \t]{0,3}(#{1,6})(?:[ \t]|$)")
+_LABEL = lazy_re(r"[^\n]{1,200}:(?:\*\*|__)?[ \t]*$|[ \t]*(?:\*\*|__)[^*\n]{1,160}(?:\*\*|__)[ \t]*$")
+_SENTENCE = lazy_re(r"[.!?][\"')\]”*`]{0,3}[ \t\n]+(?=[\"'(\[“*`]{0,3}[^\W\d_a-z])|[。！？]")
+_CONTINUATION = lazy_re(r"[ \t]*[a-z0-9(`\"'$&/.]")
 _MIN_WRAPPED_CHARS = 60
 """Minimum length of a line whose sentence may continue on the next line."""
 

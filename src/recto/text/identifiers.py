@@ -11,6 +11,8 @@ import unicodedata
 from itertools import chain, pairwise
 from typing import TypeAlias
 
+from recto.text.lazy_re import lazy_re
+
 MAX_TERM_CHARS = 4_000
 """Characters of a text that are read: three quarters at its beginning, the rest at its end."""
 MAX_TERM_LENGTH = 200
@@ -20,15 +22,15 @@ TermCache: TypeAlias = dict[str, tuple[str, ...]]
 """Terms by token. A caller that reads many texts keeps one cache for all of them."""
 
 _MEASURE = r"\d[\d.,]* (?:[num]?s|min|h|[kKMGT]i?B|[kcm]?m|kg|[kMG]?Hz|tokens?|px|%)(?!\w)"
-_ASCII_TOKEN = re.compile(_MEASURE + r"|[A-Za-z0-9_./:\\@%+~#$-]{3,}")
+_ASCII_TOKEN = lazy_re(_MEASURE + r"|[A-Za-z0-9_./:\\@%+~#$-]{3,}")
 """A number and its unit with a space between, or the characters of a name. The small ASCII class is fast to match."""
-_ANY_TOKEN = re.compile(_MEASURE + r"|[\w./:\\@%+~#$-]{2,}")
+_ANY_TOKEN = lazy_re(_MEASURE + r"|[\w./:\\@%+~#$-]{2,}")
 """The same in any script."""
-_QUOTED = re.compile(r""""([^"\n]{3,60})"|`([^`\n]{3,60})`|“([^”\n]{3,60})”|«([^»\n]{3,60})»|「([^」\n]{2,60})」""")
+_QUOTED = lazy_re(r""""([^"\n]{3,60})"|`([^`\n]{3,60})`|“([^”\n]{3,60})”|«([^»\n]{3,60})»|「([^」\n]{2,60})」""")
 _QUOTES = ('"', "`", "“", "«", "「")
-_LINE_SUFFIX = re.compile(r":\d+(?::\d+)?$")
-_WORD_RUN = re.compile(r"\w+")
-_MIXED_CASE = re.compile(r"[a-z0-9][A-Z]|[A-Za-z]\d|\d[A-Za-z]")
+_LINE_SUFFIX = lazy_re(r":\d+(?::\d+)?$")
+_WORD_RUN = lazy_re(r"\w+")
+_MIXED_CASE = lazy_re(r"[a-z0-9][A-Z]|[A-Za-z]\d|\d[A-Za-z]")
 
 _COMMON_WORDS = frozenset(
     """

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from recto.text.lazy_re import lazy_re
+
 _SMALL = [
     "zero",
     "one",
@@ -39,7 +41,7 @@ _CJK_LARGE = {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
 _MAX_WORDS = 24
 
 _WORD = "(?:" + "|".join((*_VALUES, *_LARGE)) + ")(?![a-z])"
-NUMBER_WORDS = re.compile(
+NUMBER_WORDS = lazy_re(
     rf"(?<![\w-])(?:an?[ \t-](?=hundred|thousand|million|billion|trillion))?{_WORD}(?:(?:-"
     rf"|[ \t]{{1,2}}(?:and[ \t])?){_WORD}){{0,{_MAX_WORDS}}}+(?![\w-])"
     "|[零〇一二三四五六七八九十两](?:[零〇一二三四五六七八九十百千万萬亿億两]){1,24}",

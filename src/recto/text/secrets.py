@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from recto.text.lazy_re import lazy_re
+
 SecretSpan = tuple[int, int, str]
 """Start and end of a secret, and the name of its format."""
 
@@ -28,7 +30,7 @@ _EDGE = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 
 
 def _prefixed(name: str, mark: str, rest: str) -> _SecretFormat:
-    return _SecretFormat(name, mark, 0, re.compile(_EDGE + re.escape(mark) + rest))
+    return _SecretFormat(name, mark, 0, lazy_re(_EDGE + re.escape(mark) + rest))
 
 
 _FORMATS = (
@@ -42,9 +44,7 @@ _FORMATS = (
     _prefixed("gcp_access_token", "ya29.", r"[A-Za-z0-9_-]{20,400}"),
     _prefixed("gcp_client_secret", "GOCSPX-", r"[A-Za-z0-9_-]{20,40}"),
     _prefixed("azure_storage_key", "AccountKey=", r"[A-Za-z0-9+/]{80,90}={0,2}"),
-    _SecretFormat(
-        "azure_client_secret", "Q~", 4, re.compile(_EDGE + r"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}")
-    ),
+    _SecretFormat("azure_client_secret", "Q~", 4, lazy_re(_EDGE + r"[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}")),
     _prefixed("azure_shared_signature", "sig=", r"(?=[^\s&]{0,80}%)[A-Za-z0-9%]{40,120}"),
     *(_prefixed("github_token", mark, r"[A-Za-z0-9]{36,255}") for mark in ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
     _prefixed("github_token", "github_pat_", r"[A-Za-z0-9_]{22,255}"),
@@ -66,7 +66,7 @@ _FORMATS = (
     _prefixed("pypi_token", "pypi-AgE", r"[A-Za-z0-9_-]{50,400}"),
     _prefixed("hugging_face_token", "hf_", r"[A-Za-z0-9]{30,64}(?![A-Za-z0-9_])"),
     _prefixed("jwt", "eyJ", r"[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,8000}\.[A-Za-z0-9_-]{10,2000}"),
-    _SecretFormat("telegram_token", ":AA", 10, re.compile(_EDGE + r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])")),
+    _SecretFormat("telegram_token", ":AA", 10, lazy_re(_EDGE + r"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])")),
     _prefixed("discord_webhook", "discord.com/api/webhooks/", r"[0-9]{15,22}/[A-Za-z0-9_-]{50,90}"),
     *(_prefixed("digitalocean_token", f"do{kind}_v1_", r"[0-9a-f]{64}") for kind in "opr"),
     _prefixed("databricks_token", "dapi", r"[0-9a-f]{32}(?![0-9a-z])"),
@@ -74,7 +74,7 @@ _FORMATS = (
     *(_prefixed("square_token", f"sq0{kind}-", r"[A-Za-z0-9_-]{22,50}") for kind in ("atp", "csp", "idp")),
     _prefixed("square_token", "EAAA", r"(?=[A-Za-z_-]{0,60}[0-9])[A-Za-z0-9_-]{60}(?![A-Za-z0-9_-])"),
     _prefixed("mailgun_key", "key-", r"[0-9a-f]{32}(?![0-9a-z])"),
-    _SecretFormat("mailchimp_key", "-us", 32, re.compile(_EDGE + r"[0-9a-f]{32}-us[0-9]{1,2}(?![0-9A-Za-z])")),
+    _SecretFormat("mailchimp_key", "-us", 32, lazy_re(_EDGE + r"[0-9a-f]{32}-us[0-9]{1,2}(?![0-9A-Za-z])")),
     _prefixed("linear_key", "lin_api_", r"[A-Za-z0-9]{32,48}"),
     _prefixed("notion_token", "secret_", r"(?=[A-Za-z]{0,43}[0-9])[A-Za-z0-9]{43}(?![A-Za-z0-9])"),
     _prefixed("notion_token", "ntn_", r"[A-Za-z0-9]{40,60}"),
@@ -94,13 +94,13 @@ _FORMATS = (
     _prefixed("rubygems_key", "rubygems_", r"[0-9a-f]{48}"),
     _prefixed("age_key", "AGE-SECRET-KEY-1", r"[0-9A-Z]{58}"),
 )
-_DISCORD = re.compile(r"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}(?![A-Za-z0-9_-])")
-_BEFORE_DISCORD = re.compile(_EDGE + r"[MNO][A-Za-z0-9_-]{23,27}$")
-_AWS_SECRET = re.compile(
+_DISCORD = lazy_re(r"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}(?![A-Za-z0-9_-])")
+_BEFORE_DISCORD = lazy_re(_EDGE + r"[MNO][A-Za-z0-9_-]{23,27}$")
+_AWS_SECRET = lazy_re(
     r"(?<![A-Za-z0-9/+])(?=[A-Za-z/+]{0,39}[0-9])(?=[a-z0-9/+]{0,39}[A-Z])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"
 )
-_URL = re.compile(r"://[^\s/:@\"'<>]{0,64}:([^\s/@\"'<>]{3,128})@")
-_BEARER = re.compile(
+_URL = lazy_re(r"://[^\s/:@\"'<>]{0,64}:([^\s/@\"'<>]{3,128})@")
+_BEARER = lazy_re(
     r"(?i:bearer|basic|(?<=: )token)[ \t]{1,3}(?=[A-Za-z_.~+/-]{0,60}[0-9])([A-Za-z0-9_.~+/-]{20,2000}={0,2})"
 )
 _MIN_MARKED_CHARS = 20
@@ -121,11 +121,11 @@ _ROOTS = {
     for root in ("pass", "pwd", "key", "secret", "token", "contrase", "senha", "пароль", "密码")
 }
 """The same names by a common substring, so that most of them need not be searched."""
-_ASSIGNED = re.compile(
+_ASSIGNED = lazy_re(
     r"(?:[_-]?[A-Za-z0-9]{1,12}){0,2}+(?:\\?[\"'`*]|\]){0,2}[ \t]{0,3}(?:=>|:=|[:=：])[ \t*]{0,3}"
     r"(?:\\?([\"'`])([^\s\"'`\\]{6,200})\\?\1|([^\s\"'`,;<>(){}\[\]\\]{8,200})(?![\"'`(\[{]))"
 )
-_STATED = re.compile(
+_STATED = lazy_re(
     r"[ \t]{1,3}(?:(?:for|to|of|für|pour|para)(?:[ \t]{1,3}[^\s,.;:]{1,30}){1,4}?[ \t]{1,3})?"
     r"(?:is|was|ist|lautet|est|es|é|это)(?:[ \t]{1,3}(?:now|set[ \t]to|jetzt))?[: \t]{1,3}[\"'`“]?([^\s\"'`“”]{6,100})"
     r"|(?:是|は)[：: ]?([!-~]{6,100})"
@@ -135,7 +135,7 @@ _PLACEHOLDERS = (
     "redacted", "<", "${", "$(", "{{", "%(", "todo", "environ", "getenv", "process.", "secret.", "secrets.", "config",
     "settings", "self.", "args.", "null", "none", "undefined",
 )  # fmt: skip
-_POSSESSIVE = re.compile(r"(?i)(?<!\w)(?:my|our|mein|unser|mon|mi|minha|мой)[ \t]{1,3}(?:[^\s.,:;]{1,20}[ \t]{1,3})?$")
+_POSSESSIVE = lazy_re(r"(?i)(?<!\w)(?:my|our|mein|unser|mon|mi|minha|мой)[ \t]{1,3}(?:[^\s.,:;]{1,20}[ \t]{1,3})?$")
 _NOT_PASSWORDS = frozenset(
     """
     correct incorrect invalid required missing expired working stored hashed encrypted hidden secure strong weak broken
@@ -143,7 +143,7 @@ _NOT_PASSWORDS = frozenset(
     """.split()  # noqa: SIM905  read as prose
 )
 """Words said about a password that are not a password."""
-_PROGRAM_NAME = re.compile(
+_PROGRAM_NAME = lazy_re(
     r"[A-Za-z_][A-Za-z_]*(?:\.[A-Za-z_]\w*)+|[A-Z][A-Z0-9_]+|[a-z]+(?:[_-][a-z]+)*[0-9]?|--?[a-z].*|[\w-]*/[\w./-]*"
 )
 """A name in a program rather than a value: `settings.key`, `DB_PASSWORD_2`, `token2`, a path."""

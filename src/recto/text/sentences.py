@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 
 MAX_SENTENCE_CHARS = 320
 """Characters of one sentence; a longer one is cut at a pause."""
@@ -18,24 +19,24 @@ _MAX_CHARS = 40_000
 _MIN_WRAPPED_CHARS = 50
 """Minimum length of a line whose sentence may continue on the next line."""
 
-_FENCE = re.compile(r"\s{0,8}(```|~~~)")
-_TAG = re.compile(r"\s{0,40}<([a-zA-Z][\w-]{2,40})(?:\s[^<>\n]{0,200})?>")
-_LIST_MARKER = re.compile(r"(?:[-*•+>]\s{1,4}|#{1,6}\s{1,4}|\d{1,2}[.)]\s{1,4}|\[[ xX]\]\s{1,4}){1,4}")
+_FENCE = lazy_re(r"\s{0,8}(```|~~~)")
+_TAG = lazy_re(r"\s{0,40}<([a-zA-Z][\w-]{2,40})(?:\s[^<>\n]{0,200})?>")
+_LIST_MARKER = lazy_re(r"(?:[-*•+>]\s{1,4}|#{1,6}\s{1,4}|\d{1,2}[.)]\s{1,4}|\[[ xX]\]\s{1,4}){1,4}")
 """Markers at the beginning of list items, headings and quotations."""
-_END = re.compile(r"[.!?…]++[\"'”’)\]*_`]*+\s++(?=[^a-z\s])|[。！？؟।]++[」』”’）]*+\s*+")
-_ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|approx|Mr|Ms|Mrs|Dr|No|St)\.$|\s[A-Za-z]\.$")
-_NUMBER_ONLY = re.compile(r"\W{0,3}(?:\d{1,3}|[A-Za-z])\.")
+_END = lazy_re(r"[.!?…]++[\"'”’)\]*_`]*+\s++(?=[^a-z\s])|[。！？؟।]++[」』”’）]*+\s*+")
+_ABBREVIATION = lazy_re(r"\b(?:e\.g|i\.e|etc|vs|cf|approx|Mr|Ms|Mrs|Dr|No|St)\.$|\s[A-Za-z]\.$")
+_NUMBER_ONLY = lazy_re(r"\W{0,3}(?:\d{1,3}|[A-Za-z])\.")
 """A piece that is only the number of what follows."""
-_CONTINUATION = re.compile(r"[a-z]{1,20}(?:'[a-z]{1,3})?[ ,.)]")
+_CONTINUATION = lazy_re(r"[a-z]{1,20}(?:'[a-z]{1,3})?[ ,.)]")
 """How a line begins that continues the previous line's sentence."""
-_PAUSE = re.compile(r"[;,:](?=\s)|\s[—–-](?=\s)|[，、；：،]")
+_PAUSE = lazy_re(r"[;,:](?=\s)|\s[—–-](?=\s)|[，、；：،]")
 _WORD_CHARS = "".join(map(chr, range(0x21, 0x7F)))
 """Characters of words, numbers and paths; other scripts may be cut anywhere."""
 _CODE_CHARS = frozenset("{}()[]<>=;|\\$&^%#@+*_/~`")
 _CODE_LINE_ENDS = ("{", "}", ");", "};", ",}", "],", "=>", "->", "(", "[")
-_LINE_NUMBER = re.compile(r"\s*\d+(?:→|\t|\s?[|:]\s|-\s|:(?=[A-Za-z]))")
-_HORIZONTAL_RULE = re.compile(r"[\s\W_]*")
-_BOX = re.compile("[\u2500-\u259f]")
+_LINE_NUMBER = lazy_re(r"\s*\d+(?:→|\t|\s?[|:]\s|-\s|:(?=[A-Za-z]))")
+_HORIZONTAL_RULE = lazy_re(r"[\s\W_]*")
+_BOX = lazy_re("[\u2500-\u259f]")
 
 
 def split_sentences(text: str, max_chars: int = _MAX_CHARS) -> list[str]:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from zlib import crc32
 
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 
 Vector: TypeAlias = Mapping[int, float]
 """Weights by hashed feature; of length 1, or empty for a text without words."""
@@ -24,10 +25,10 @@ MAX_COMPARED_CHARS = 16_000
 SHORT_WORD_WEIGHT = 0.5
 """Weight of a word of up to three letters relative to a longer one: such words are in every text."""
 
-_LINE_NUMBERS = re.compile(r"^ *\d+[→\t:-]", re.MULTILINE)
+_LINE_NUMBERS = lazy_re(r"^ *\d+[→\t:-]", re.MULTILINE)
 """Line numbers that tools prepend: one more line at the top would change them all."""
-_WORD = re.compile(r"[^\W_]+(?:_[^\W_]+)*")
-_UNSPACED = re.compile("[\u2e80-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+_WORD = lazy_re(r"[^\W_]+(?:_[^\W_]+)*")
+_UNSPACED = lazy_re("[\u2e80-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 
 
 def text_vector(text: str) -> Vector:

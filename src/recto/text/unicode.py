@@ -19,15 +19,17 @@ import html
 import re
 import unicodedata
 
-LINE_BREAK = re.compile("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
+from recto.text.lazy_re import lazy_re
+
+LINE_BREAK = lazy_re("\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]")
 """Everything that Unicode, Python or a terminal treats as the end of a line."""
-_TERMINAL_ESCAPES = re.compile(
+_TERMINAL_ESCAPES = lazy_re(
     "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
     "|(?:\x1b[\\]P_^X]|[\x9d\x90])[^\x07\x1b\x9c\n\r]{0,512}(?:\x07|\x9c|\x1b\\\\)"
 )
 """Colours, cursor movements and commands to a terminal, within one line."""
 
-_UNSEEN = re.compile(
+_UNSEEN = lazy_re(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     "\U0001d173-\U0001d17a\U000e0000-\U0010ffff]"
@@ -80,12 +82,12 @@ def _control_picture(char: str) -> str:
     return "\N{REPLACEMENT CHARACTER}"
 
 
-_HIDDEN_IN_PROMPT = re.compile(
+_HIDDEN_IN_PROMPT = lazy_re(
     "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]+"
 )
 """Direction marks and invisible characters. Joiners stay: words and emoji need them."""
-_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-_TEMPLATE = re.compile("<(?=[|｜])|(?<=[|｜])>")
+_CONTROLS = lazy_re("[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_TEMPLATE = lazy_re("<(?=[|｜])|(?<=[|｜])>")
 """Where a tag such as `<|im_start|>` begins or ends: some backends interpret it in any text."""
 
 
@@ -97,18 +99,18 @@ def prompt_safe(text: str) -> str:
     return _TEMPLATE.sub(lambda match: "< " if match[0] == "<" else " >", text)
 
 
-_IGNORED = re.compile(
+_IGNORED = lazy_re(
     "[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
 )
 """Controls, direction marks, fillers, tags and variation selectors."""
-_JOINERS = re.compile("(?<=[!-~])[\u200c\u200d]+|[\u200c\u200d]+(?=[!-~])")
+_JOINERS = lazy_re("(?<=[!-~])[\u200c\u200d]+|[\u200c\u200d]+(?=[!-~])")
 """Joiners build words and emoji of other scripts; next to ASCII they only hide something."""
-_OVERLAYS = re.compile("(?<=[0-9./\\\\:_-])[\u0300-\u036f\u0483-\u0489\u20d0-\u20ff]+")
+_OVERLAYS = lazy_re("(?<=[0-9./\\\\:_-])[\u0300-\u036f\u0483-\u0489\u20d0-\u20ff]+")
 """Marks drawn over a digit or a sign: keycaps, strokes."""
-_STACKED = re.compile(r"([^\w\s\x00-\x7f]{32})[^\w\s\x00-\x7f]+")
+_STACKED = lazy_re(r"([^\w\s\x00-\x7f]{32})[^\w\s\x00-\x7f]+")
 """Long runs of signs. Normalization sorts runs of combining marks in quadratic time."""
-_SURROGATES = re.compile("[\ud800-\udfff]+")
+_SURROGATES = lazy_re("[\ud800-\udfff]+")
 _LOOKALIKES = str.maketrans(
     {
         **dict.fromkeys("∕⁄⧸╱⟋᜵", "/"),
@@ -123,18 +125,18 @@ _LOOKALIKES = str.maketrans(
 )
 _LOOKALIKE_CHARS = frozenset(map(chr, _LOOKALIKES))
 _DOT_LOOKALIKES = frozenset("。｡·∙⋅•・ᐧ")
-_DOTS = re.compile(rf"(?<=[0-9A-Za-z])[{''.join(sorted(_DOT_LOOKALIKES))}](?=[0-9A-Za-z])")
+_DOTS = lazy_re(rf"(?<=[0-9A-Za-z])[{''.join(sorted(_DOT_LOOKALIKES))}](?=[0-9A-Za-z])")
 """Dots between ASCII letters or digits: they are dots of a name or a number."""
-_ENTITY = re.compile(r"&(?:#[0-9]{1,7};?|#[xX][0-9a-fA-F]{1,6};?|[A-Za-z][A-Za-z0-9]{1,31};)")
+_ENTITY = lazy_re(r"&(?:#[0-9]{1,7};?|#[xX][0-9a-fA-F]{1,6};?|[A-Za-z][A-Za-z0-9]{1,31};)")
 _MAX_LAYERS = 4
 """How often a text is unescaped; deeper escapes are broken up."""
 _TAG = r"/?(?:a|abbr|b|bdi|bdo|big|code|del|em|font|i|ins|kbd|mark|q|s|small|span|strong|sub|sup|tt|u|var|wbr)"
-_TAGS = re.compile(
+_TAGS = lazy_re(
     rf"<(?<=\w<){_TAG}(?:\s[^<>\n]{{0,200}})?/?>(?:<{_TAG}(?:\s[^<>\n]{{0,200}})?/?>)*+(?=\w)", re.IGNORECASE
 )
 """Tags inside a word: they display nothing."""
-_EMPTY_LINKS = re.compile(r"\[\]\([^()\s]{0,200}\)")
-_TICKS = re.compile(r"`{1,3}+(?:(?:(?<=\d`)|(?<=\d``)|(?<=\d```))(?=\w)|(?:(?<=\w`)|(?<=\w``)|(?<=\w```))(?=\d))")
+_EMPTY_LINKS = lazy_re(r"\[\]\([^()\s]{0,200}\)")
+_TICKS = lazy_re(r"`{1,3}+(?:(?:(?<=\d`)|(?<=\d``)|(?<=\d```))(?=\w)|(?:(?<=\w`)|(?<=\w``)|(?<=\w```))(?=\d))")
 """Code marks inside a number."""
 _BREAK_CHARS = frozenset("\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 _ESCAPE_CHARS = frozenset("\x1b\x9b\x9d\x90")

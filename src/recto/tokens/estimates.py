@@ -10,18 +10,20 @@ import re
 from dataclasses import dataclass
 from math import ceil
 
+from recto.text.lazy_re import lazy_re
+
 _UPPER = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LOWER = _UPPER.lower()
 _PUNCTUATION = bytes(code for code in range(33, 127) if not chr(code).isalnum())
 _CONTROL = bytes(code for code in range(128) if code < 32 and code not in b"\t\n\r") + b"\x7f"
 _CONTINUATION = bytes(range(0x80, 0xC0))
 
-_WORD = re.compile(rb"[A-Z]?[a-z]+|[A-Z]+")
-_DIGITS = re.compile(rb"[0-9]{1,3}")
-_PUNCTUATION_RUN = re.compile(rb"[!-/:-@\[-`{-~]+")
-_SPACES = re.compile(rb"  +")
-_BREAKS = re.compile(rb"[\t\r\n]+")
-_REPEATED_LETTER = re.compile("([A-Za-z^\u0080-\U0010ffff])\\1{7,}")
+_WORD = lazy_re(rb"[A-Z]?[a-z]+|[A-Z]+")
+_DIGITS = lazy_re(rb"[0-9]{1,3}")
+_PUNCTUATION_RUN = lazy_re(rb"[!-/:-@\[-`{-~]+")
+_SPACES = lazy_re(rb"  +")
+_BREAKS = lazy_re(rb"[\t\r\n]+")
+_REPEATED_LETTER = lazy_re("([A-Za-z^\u0080-\U0010ffff])\\1{7,}")
 """A letter repeated many times: GPT's vocabularies have tokens for it, Claude's do not."""
 
 _TOKENS_BY_LEAD_BYTE = (

@@ -9,13 +9,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from recto.text.lazy_re import lazy_re
+
 MIN_LIMIT = 512
 MAX_LIMIT = 10_000_000
 """Outside this range a number in an error is something else: a request id, a line, a character count."""
 
 _NUMBER = r"([0-9][0-9,_]*)"
 _WINDOW_SHAPES = tuple(
-    re.compile(shape.replace("#", _NUMBER), re.IGNORECASE | re.DOTALL)
+    lazy_re(shape.replace("#", _NUMBER), re.IGNORECASE | re.DOTALL)
     for shape in (
         r"exceed context limit: # \+ # > (?P<limit>[0-9][0-9,_]*)",
         r"maximum context (?:length|limit)(?: of this model)? (?:is|of) (?P<limit>[0-9][0-9,_]*)",
@@ -28,7 +30,7 @@ _WINDOW_SHAPES = tuple(
     )
 )
 _INPUT_SHAPES = tuple(
-    re.compile(shape.replace("#", _NUMBER), re.IGNORECASE | re.DOTALL)
+    lazy_re(shape.replace("#", _NUMBER), re.IGNORECASE | re.DOTALL)
     for shape in (
         r"prompt is too long: # tokens > (?P<limit>[0-9][0-9,_]*) maximum",
         r"input token count \(?#?\)? ?exceeds the maximum number of tokens allowed \(?(?P<limit>[0-9][0-9,_]*)",
@@ -119,7 +121,7 @@ def limits_in_error(error: Mapping[str, object] | str) -> ModelLimits | None:
     return ModelLimits() if is_overflow else None
 
 
-_OVERFLOW_WORDS = re.compile(
+_OVERFLOW_WORDS = lazy_re(
     r"context[ _](?:length|limit|window|size)[^.]{0,40}exceed|exceeds?[^.]{0,60}context[ _](?:length|limit|window|size)"
     r"|prompt is too long|input is too long",
     re.IGNORECASE,

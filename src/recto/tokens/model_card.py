@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
-_CLAUDE = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d+))?")
+from recto.text.lazy_re import lazy_re
+
+_CLAUDE = lazy_re(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d+))?")
 
 UNKNOWN_WINDOW = 8192
 """Window assumed for unknown models: no chat model in service has less, and a prompt that is too short is answered

@@ -10,7 +10,6 @@ similar model: an unknown model gets a small window and a warning.
 from __future__ import annotations
 
 import json
-import re
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,29 +21,30 @@ from types import MappingProxyType
 from typing import Any
 
 from recto.errors import SettingsError
+from recto.text.lazy_re import lazy_re
 from recto.tokens.limits import ModelLimits, limits_in_error, models_in_list
 from recto.tokens.model_card import SETTABLE, TEXT_FIELDS, UNKNOWN_OUTPUT, UNKNOWN_WINDOW, ModelCard
 
 _LIMITS = ("window", "max_input", "max_output")
 
 _FAMILY_BY_NAME = (
-    (re.compile(r"claude"), "claude-4.7", "claude-4.7"),
-    (re.compile(r"gemini"), "gemini-next", "gemini-3"),
-    (re.compile(r"gemma"), "gemini-next", "unknown"),
-    (re.compile(r"gpt-oss"), "gpt-oss", "unknown"),
-    (re.compile(r"(^|[/.:-])(gpt-[4-9]|o[1-9](-|$)|chatgpt)"), "openai-next", "unknown"),
-    (re.compile(r"llama-?3"), "llama3", "unknown"),
-    (re.compile(r"deepseek"), "deepseek-next", "unknown"),
-    (re.compile(r"qwen|qwq"), "qwen-next", "unknown"),
-    (re.compile(r"mistral|mixtral|codestral|devstral|ministral|magistral"), "mistral-next", "unknown"),
-    (re.compile(r"(^|[/.:-])glm-"), "glm-next", "unknown"),
-    (re.compile(r"kimi"), "kimi-next", "unknown"),
+    (lazy_re(r"claude"), "claude-4.7", "claude-4.7"),
+    (lazy_re(r"gemini"), "gemini-next", "gemini-3"),
+    (lazy_re(r"gemma"), "gemini-next", "unknown"),
+    (lazy_re(r"gpt-oss"), "gpt-oss", "unknown"),
+    (lazy_re(r"(^|[/.:-])(gpt-[4-9]|o[1-9](-|$)|chatgpt)"), "openai-next", "unknown"),
+    (lazy_re(r"llama-?3"), "llama3", "unknown"),
+    (lazy_re(r"deepseek"), "deepseek-next", "unknown"),
+    (lazy_re(r"qwen|qwq"), "qwen-next", "unknown"),
+    (lazy_re(r"mistral|mixtral|codestral|devstral|ministral|magistral"), "mistral-next", "unknown"),
+    (lazy_re(r"(^|[/.:-])glm-"), "glm-next", "unknown"),
+    (lazy_re(r"kimi"), "kimi-next", "unknown"),
 )
 """Names that reveal only the tokenizer family: the newest of the family is used, on the high side."""
 
-_PREFIX = re.compile(r"^(?:ft:|[a-z0-9_-]+[/.](?=[a-z]))")
+_PREFIX = lazy_re(r"^(?:ft:|[a-z0-9_-]+[/.](?=[a-z]))")
 _SUFFIXES = tuple(
-    re.compile(shape)
+    lazy_re(shape)
     for shape in (
         r"@[a-z0-9-]+$",  # Vertex
         r"-v\d+:\d+(?::\d+k)?$",  # Bedrock

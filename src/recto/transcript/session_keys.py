@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recto.errors import InputError
+from recto.text.lazy_re import lazy_re
 from recto.transcript.entries import MAX_SEQ, session_key
 
 Scope = Literal["session", "agent", "tenant"]
@@ -26,10 +27,10 @@ PAST_TENANTS = f"{TENANT}\U0010ffff"
 _INTERNAL = "recto:"
 ERASURES = "recto:erasures"
 """The records of what was erased from the store, of all tenants."""
-_TENANT_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
-_TENANT_PREFIX = re.compile(r"tenant:([A-Za-z0-9._-]{1,64})/", re.ASCII)
-_AGENT = re.compile(r"agent:[^:]+:")
-_POINTER = re.compile(r"recto://(.+)/([1-9][0-9]{0,9})", re.ASCII)
+_TENANT_NAME = lazy_re(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_TENANT_PREFIX = lazy_re(r"tenant:([A-Za-z0-9._-]{1,64})/", re.ASCII)
+_AGENT = lazy_re(r"agent:[^:]+:")
+_POINTER = lazy_re(r"recto://(.+)/([1-9][0-9]{0,9})", re.ASCII)
 _MAX_POINTER_CHARS = 300
 _DEFAULT_AGENT = "default"
 

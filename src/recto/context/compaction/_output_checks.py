@@ -6,16 +6,16 @@ instructions inside the material. None of that may enter a prompt.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 
 from recto.text.analyzer import words_of
+from recto.text.lazy_re import lazy_re
 
 _MIN_WORDS = 5
 _MAX_SOURCE_CHARS = 200_000
 """Characters of the source that are read to know its language."""
-_INSTRUCTION = re.compile(
+_INSTRUCTION = lazy_re(
     r"(?i)^\W{0,6}(?:system|assistant|user|human|developer)\s{0,3}:|<\s{0,3}[/|｜]?\s{0,3}(?:system|assistant|user|s|inst|im_start|im_end)\b"
     r"|\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:previous|prior|above|earlier|all|any|your|the)\b.{0,40}"
     r"\b(?:instructions?|prompts?|rules?|messages?|context|guidelines)\b"
@@ -27,10 +27,8 @@ _INSTRUCTION = re.compile(
     r"(?:write|add|include|state|remember|say|report|record|note|execute|run)\b"
 )
 """Instructions to a model. They may be quoted history, but not a summary's own words."""
-_REFUSAL = re.compile(
-    r"(?i)^\W*(?:i(?:'m| am) sorry|i can(?:no|')t (?:help|assist|do|summari)|as an ai\b|i am unable to)"
-)
-_HEADING = re.compile(r"^\s{0,3}#{1,6}\s|^\s{0,3}\*\*[^*]{1,60}\*\*:?\s*$")
+_REFUSAL = lazy_re(r"(?i)^\W*(?:i(?:'m| am) sorry|i can(?:no|')t (?:help|assist|do|summari)|as an ai\b|i am unable to)")
+_HEADING = lazy_re(r"^\s{0,3}#{1,6}\s|^\s{0,3}\*\*[^*]{1,60}\*\*:?\s*$")
 
 
 def rejection_reason(

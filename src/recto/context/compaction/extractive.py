@@ -19,6 +19,7 @@ from recto.context.facts.classifier import classify
 from recto.context.facts.types import Mark, MessageView
 from recto.text.analyzer import words_of
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 from recto.text.sentences import collapse_spaces, is_code, shorten, split_sentences
 from recto.text.truncation import CountText
@@ -56,14 +57,14 @@ _MAX_MISSES = 24
 """Stop after this many sentences that did not fit."""
 
 _IMPORTANT_MARKS = Mark.CORRECTION | Mark.CONSTRAINT | Mark.DECISION | Mark.PREFERENCE | Mark.CRITICAL
-_CONCLUSION = re.compile(
+_CONCLUSION = lazy_re(
     r"\b(?:root cause|cause[ds]?\b|because|found|finding|fix(?:ed|es)?|problem|issue|bug|turns out|decided|decision"
     r"|chose|instead|implemented|added|removed|renamed|replaced|changed|updated|created|committed|merged|done"
     r"|complete[d]?|pass(?:es|ed)?\b|fail(?:s|ed|ing|ure)?|works|broken|result|conclusion|summary|therefore|so that"
     r"|remaining|next step|todo|must|should|needs? to|cannot|never|only|recommend)",
     re.IGNORECASE,
 )
-_FILLER = re.compile(
+_FILLER = lazy_re(
     r"(?:(?:now|ok(?:ay)?|great|perfect|good|excellent|sure|alright|right|yes|first|next|also|and|so|then|actually"
     r"|wait|hmm|got it|i see|thanks?(?: you)?)[,.!: —-]{1,3}){0,3}"
     r"(?:let me|let's|i'll|i will|i'm going to|i am going to|i need to|i should|i can see|now i|looking at|here's"
@@ -71,11 +72,11 @@ _FILLER = re.compile(
     r"|glad)",
     re.IGNORECASE,
 )
-_ERROR = re.compile(
+_ERROR = lazy_re(
     r"(?:\b[Ee]rror\b|Error:|Exception\b|\bFAIL|\bfailed\b|\bfatal\b|\bpanic\b|Traceback|\bdenied\b|not found"
     r"|undefined|cannot |[Ee]xit code [1-9])"
 )
-_NAME_OR_NUMBER = re.compile(r"\d|`|[a-z][A-Z]|\w[._/]\w")
+_NAME_OR_NUMBER = lazy_re(r"\d|`|[a-z][A-Z]|\w[._/]\w")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from recto.context.facts.grounding import claim_kind
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.window.summary import FIDELITY_ALARM, FIDELITY_GATE
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 
 __all__ = [
     "FIDELITY_ALARM",
@@ -192,20 +193,20 @@ def _escape_tags(text: str) -> str:
     return re.sub(r"<(?=/?(?:question|answer_[ab])\b)", "‹", clip_middle(text, _MAX_ANSWER_CHARS), flags=re.IGNORECASE)
 
 
-_NUMBER = re.compile(
+_NUMBER = lazy_re(
     r"(?<![\w.,-])(\d{1,3}(?:[.,]\d{1,6})?)\s{0,2}(%|/\s{0,2}(?:100|10|5|1)\b|out of (?:100|10|5|1)\b)?(?![\w/]"
     r"|[.,]\d)"
 )
 _VERDICT_WORDS = (
-    (re.compile(r"\b(?:partly|partially|partial|in part|somewhat|mostly)\b"), 0.5),
+    (lazy_re(r"\b(?:partly|partially|partial|in part|somewhat|mostly)\b"), 0.5),
     (
-        re.compile(
+        lazy_re(
             r"\b(?:disagrees?|no agreement|do(?:es)? not agree|doesn't agree|don't agree|not agree|contradicts?"
             r"|incorrect|wrong|false|no)\b"
         ),
         0.0,
     ),
-    (re.compile(r"\b(?:agrees?|agreement|same|equivalent|correct|yes|true|match(?:es)?)\b"), 1.0),
+    (lazy_re(r"\b(?:agrees?|agreement|same|equivalent|correct|yes|true|match(?:es)?)\b"), 1.0),
 )
 
 

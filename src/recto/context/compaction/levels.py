@@ -6,7 +6,6 @@ files and commands were involved, and the outcome. Only the labels are ours.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import chain
 
@@ -14,6 +13,7 @@ from recto.context.compaction.extractive import PickedSentence, extract_sentence
 from recto.context.facts.paths import file_uses, parse_arguments
 from recto.context.facts.types import Level, MessageView
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 from recto.text.sentences import collapse_spaces, join_sentences, shorten, split_sentences
 from recto.text.truncation import CountText
@@ -44,7 +44,7 @@ _MAX_FILES = 6
 """Files named as edited, and as read."""
 _MAX_COMMAND_CHARS = 60
 """Characters of a command that are quoted."""
-_TAG = re.compile(r"</?[\w-]{1,40}>")
+_TAG = lazy_re(r"</?[\w-]{1,40}>")
 
 
 def level_for(age: int, key_points_turns: int = 5, line_turns: int = 20) -> Level:

@@ -23,6 +23,7 @@ from recto.context.facts.types import MessageView, ToolCall
 from recto.context.window.plan import ToolResult
 from recto.formats.json_spans import Json
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 from recto.text.sentences import collapse_spaces, shorten
 from recto.text.truncation import CountText
@@ -44,62 +45,60 @@ _MAX_REPEATS = 3
 _MAX_LINE_CHARS = 600
 """Characters of a line that are read."""
 
-_LINE_NUMBER = re.compile(r"\s{0,8}\d{1,7}(?:→|\t|\s?\|\s|:\s)")
-_GREP = re.compile(r"(?=[^\s:]{0,250}[A-Za-z/])[^\s:]{1,250}[:-]\d{1,7}[:-]|\d{1,7}[:-](?!\d)\s?\S")
-_PATH = re.compile(r"(?:[-dlrwxs@+.]{10,12}\s.{0,80}\s)?[\w.@+~/\\-]{1,250}/?\*?\s*$")
-_SEARCH_HIT = re.compile(r"(?=[^\s:]{0,250}[A-Za-z/])((?:[A-Za-z]:)?[^\s:]{1,250}?)([:-])(\d{1,7})([:-])(.*)")
+_LINE_NUMBER = lazy_re(r"\s{0,8}\d{1,7}(?:→|\t|\s?\|\s|:\s)")
+_GREP = lazy_re(r"(?=[^\s:]{0,250}[A-Za-z/])[^\s:]{1,250}[:-]\d{1,7}[:-]|\d{1,7}[:-](?!\d)\s?\S")
+_PATH = lazy_re(r"(?:[-dlrwxs@+.]{10,12}\s.{0,80}\s)?[\w.@+~/\\-]{1,250}/?\*?\s*$")
+_SEARCH_HIT = lazy_re(r"(?=[^\s:]{0,250}[A-Za-z/])((?:[A-Za-z]:)?[^\s:]{1,250}?)([:-])(\d{1,7})([:-])(.*)")
 """A search hit: file, line and content; a colon after a match, a dash after a context line."""
-_HEADING = re.compile(r"#{1,6}\s+\S")
-_DIAGNOSTIC = re.compile(r"\S{1,200}\.\w{1,8}[:(]\d{1,7}(?:[:,]\d{1,5})?\)?: (?=\S)")
+_HEADING = lazy_re(r"#{1,6}\s+\S")
+_DIAGNOSTIC = lazy_re(r"\S{1,200}\.\w{1,8}[:(]\d{1,7}(?:[:,]\d{1,5})?\)?: (?=\S)")
 """Compiler diagnostics: a location, then a message."""
-_RUN = re.compile(
+_RUN = lazy_re(
     r"--- (?:FAIL|PASS|SKIP)|=== (?:RUN|PAUSE|CONT)|(?:FAIL|ok|PASS)\s|FAILED\b|error(?:\[\w+\])?:|npm ERR!"
     r"|\S{1,200}::\w.{0,200}\s(?:PASSED|FAILED|ERROR)|=+ .{0,80}(?:passed|failed|error|test session).{0,80} =+"
     r"|test result:|test \S{1,200} \.\.\. |Tests?:\s|\s{0,8}[✓✗✘×●]\s|make(?:\[\d+\])?: |[Ee]xit code [1-9]"
 )
-_STACK = re.compile(
+_STACK = lazy_re(
     r"Traceback \(most recent call last\)|\s{0,8}File \"[^\"]{1,300}\", line \d+|\s{1,12}at \S.{0,200}[:(]"
     r"|goroutine \d+|panic: |\s{0,4}\d+: 0x|Caused by:"
 )
-_ERROR = re.compile(
+_ERROR = lazy_re(
     r"\b(?:[A-Z]\w{0,60})?(?:Error|Exception|Failure)\b|\b(?:error|fatal|panic|critical|denied|timed out|undefined)\b"
     r"|\babort(?:ed)?\b|\bfail(?:ed|ure|s|ing)?\b|\bERR\b|\bE\d{4}\b|✗|✘|\bnot found\b|\bcannot\b"
     r"|\bexit (?:code|status):? [1-9]",
     re.IGNORECASE,
 )
-_WARNING = re.compile(r"\bwarn(?:ing)?\b|\bdeprecat", re.IGNORECASE)
-_NO_ERRORS = re.compile(r"\b(?:0|no) (?:errors?|failed|failures?|warnings?)\b", re.IGNORECASE)
-_COMPARISON = re.compile(r"\s*(?:expected|actual|got|want|left|right|received|assert|E\s{2,})", re.IGNORECASE)
-_TOTALS = re.compile(
+_WARNING = lazy_re(r"\bwarn(?:ing)?\b|\bdeprecat", re.IGNORECASE)
+_NO_ERRORS = lazy_re(r"\b(?:0|no) (?:errors?|failed|failures?|warnings?)\b", re.IGNORECASE)
+_COMPARISON = lazy_re(r"\s*(?:expected|actual|got|want|left|right|received|assert|E\s{2,})", re.IGNORECASE)
+_TOTALS = lazy_re(
     r"\b\d+ (?:passed|failed|errors?|skipped|warnings?|tests?|problems?|files? changed)\b|^FAIL\b|test result:"
     r"|^Tests?:|\bBUILD (?:FAILED|SUCCESS)|\b[Ee]xit (?:code|status)|^Ran \d+|\bissues?:|\bfinished\b|\bcompleted\b",
 )
-_PASSED = re.compile(
-    r"\s*(?:--- PASS|=== (?:RUN|PAUSE|CONT|NAME)|PASS\b|ok\s|[✓✔]|test \S+ \.\.\. ok)|.{0,300}\sPASSED\b"
-)
-_THIRD_PARTY = re.compile(
+_PASSED = lazy_re(r"\s*(?:--- PASS|=== (?:RUN|PAUSE|CONT|NAME)|PASS\b|ok\s|[✓✔]|test \S+ \.\.\. ok)|.{0,300}\sPASSED\b")
+_THIRD_PARTY = lazy_re(
     r"site-packages|node_modules|/lib/python|/usr/|<frozen|/go/pkg/|/rustc/|internal/process|runtime/|\$GOROOT"
 )
-_FRAME = re.compile(r"\s{0,8}File \"|\s{1,12}at |\t/?\S{1,250}:\d+|\s{1,12}\d+: ")
-_EXCEPTION = re.compile(
+_FRAME = lazy_re(r"\s{0,8}File \"|\s{1,12}at |\t/?\S{1,250}:\d+|\s{1,12}\d+: ")
+_EXCEPTION = lazy_re(
     r"(?:[\w.]{1,120}\.)?\w{0,60}(?:Error|Exception|Warning|Exit|Interrupt)\b(?:: |$)|panic: |Caused by:"
     r"|thread '.{1,80}' panicked"
 )
-_DEFINITION = re.compile(
+_DEFINITION = lazy_re(
     r"(?P<indent>\s{0,12})(?:@\w[\w.]{0,60}\s+)?(?:(?:export|default|public|private|protected|static|async|abstract"
     r"|final|pub|pub\(\w{1,20}\)|unsafe|inline|extern|override|virtual|declare|sealed|partial|internal)\s+){0,5}"
     r"(?:(?:def|class|func|function|fn|interface|type|struct|enum|trait|impl|module|mod|namespace|record|protocol"
     r"|object|macro|CREATE (?:TABLE|INDEX|VIEW|TRIGGER|FUNCTION))\b|(?P<value>const|var|let|val)\s+\w"
     r"|[A-Z][A-Z0-9_]{2,60}\s*[:=]|(?!default|else|try|finally)\w{1,60}\s*(?::|=)\s*$|\[{1,2}[\w.\"-]{1,80}\]{1,2}\s*$|(?!default|else|try|finally)[\w-]{1,60}:\s*$)"
 )
-_IMPORT = re.compile(
+_IMPORT = lazy_re(
     r"\s*(?:import\b|from\s+\S+\s+import|#include|using\s|use\s|require\(|package\s|\"[\w./-]{1,200}\"\s*$|\)\s*$)"
 )
-_COMMENT = re.compile(r"\s*(?:\"{3}|'{3}|//[/!]?|#!?\s|\*|/\*\*?|--\s|;;)\s*\w")
-_STAMP = re.compile(r"\d+|0x[0-9a-fA-F]+|[0-9a-f]{8,}")
-_HAS_CONTENT = re.compile(r"[^\W_]{2}|[\u2e80-\ud7ff]")
+_COMMENT = lazy_re(r"\s*(?:\"{3}|'{3}|//[/!]?|#!?\s|\*|/\*\*?|--\s|;;)\s*\w")
+_STAMP = lazy_re(r"\d+|0x[0-9a-fA-F]+|[0-9a-f]{8,}")
+_HAS_CONTENT = lazy_re(r"[^\W_]{2}|[\u2e80-\ud7ff]")
 """What a line with any content contains."""
-_TAG_LINE = re.compile(r"\s*</?[\w-]{1,40}>\s*")
+_TAG_LINE = lazy_re(r"\s*</?[\w-]{1,40}>\s*")
 
 
 def detect_output_kind(lines: Sequence[str], path: str) -> OutputKind:
@@ -360,15 +359,15 @@ _SHAPES = (
 _VERBOSE_CHARS = 80
 """Above this many characters per string, empty values are shown too."""
 _EMPTY_VALUES = ("null", "", "[]", "{}", "{…}", "[…]", _GAP)
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]{0,32}[A-Za-z]")
+_ESCAPE = lazy_re(r"\x1b\[[0-9;?]{0,32}[A-Za-z]")
 _HIDDEN_TAGS = ("script", "style", "svg")
 """Elements of a page that are not displayed."""
-_TITLE = re.compile(r"<title[^<>]{0,200}>(.{0,300}?)</title>", re.DOTALL | re.IGNORECASE)
-_HEADING_TAG = re.compile(r"<h([1-6])\b[^<>]{0,500}>", re.IGNORECASE)
-_BLOCK_TAG = re.compile(
+_TITLE = lazy_re(r"<title[^<>]{0,200}>(.{0,300}?)</title>", re.DOTALL | re.IGNORECASE)
+_HEADING_TAG = lazy_re(r"<h([1-6])\b[^<>]{0,500}>", re.IGNORECASE)
+_BLOCK_TAG = lazy_re(
     r"</?(?:p|div|br|li|ul|ol|tr|td|th|table|section|article|h[1-6]|pre|blockquote)\b[^<>]{0,500}>", re.IGNORECASE
 )
-_ANY_TAG = re.compile(r"<[^<>]{1,500}>")
+_ANY_TAG = lazy_re(r"<[^<>]{1,500}>")
 
 
 def digest_result(result: ToolResult, max_tokens: int, count: CountText) -> str:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from recto.context.facts.types import MessageView, ToolCall
+from recto.text.lazy_re import lazy_re
 
 _LIST_KEYS = ("todos", "tasks", "plan", "steps", "items")
 _TEXT_KEYS = ("content", "step", "subject", "title", "text", "description", "task", "name")
 _STATUS_KEYS = ("status", "state")
-_CHECKBOX = re.compile(r"^\s{0,12}(?:[-*+]|\d{1,3}[.)])\s{1,4}\[([ xX~✓✔-])\]\s{1,4}(\S[^\n]{0,600})$", re.MULTILINE)
+_CHECKBOX = lazy_re(r"^\s{0,12}(?:[-*+]|\d{1,3}[.)])\s{1,4}\[([ xX~✓✔-])\]\s{1,4}(\S[^\n]{0,600})$", re.MULTILINE)
 _MAX_ITEMS = 100
 _MAX_ARGUMENT_CHARS = 200_000
 """Characters of arguments that are read."""

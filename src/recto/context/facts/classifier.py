@@ -15,6 +15,7 @@ from recto.context.facts.patterns import Wording
 from recto.context.facts.types import Mark
 from recto.text.analyzer import words_of
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 from recto.text.secrets import find_secrets
 from recto.transcript.entries import Role
 
@@ -44,14 +45,14 @@ _WORDINGS_BY_ROLE: dict[Role, tuple[Wording, ...]] = {
 }
 """Which wordings count for which role."""
 
-_FENCE = re.compile(r"\s{0,8}(```|~~~)")
-_TAG = re.compile(r"<([a-z][a-z_-]{2,40})(?:\s[^<>\n]{0,200})?>")
-_QUESTION_MARK = re.compile(r"\?(?=\s|$|[\"')\]”*?!])|[？؟]|(?:吗|呢|ですか|ますか|나요|까요)(?=\W|$)")
-_QUESTION_START = re.compile(
+_FENCE = lazy_re(r"\s{0,8}(```|~~~)")
+_TAG = lazy_re(r"<([a-z][a-z_-]{2,40})(?:\s[^<>\n]{0,200})?>")
+_QUESTION_MARK = lazy_re(r"\?(?=\s|$|[\"')\]”*?!])|[？؟]|(?:吗|呢|ですか|ますか|나요|까요)(?=\W|$)")
+_QUESTION_START = lazy_re(
     r"\W{0,4}(?:what|who|whom|whose|which|when|where|why|how|is|are|was|were|do|does|did|can|could|would|will|should|shall"
     r"|may|have|has)\s\S+\s\S"
 )
-_FAILURE = re.compile(
+_FAILURE = lazy_re(
     r"^Traceback \(most recent call last\)|^(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Failure)\b(?::"
     r"|$)|^\s{0,8}(?:error|fatal|panic|ERROR|FATAL|Error)(?:\[\w+\])?:"
     r"|^\s{0,4}(?:FAILED|FAIL)[: \t]|\b\d+ (?:failed"
@@ -157,8 +158,8 @@ _DATES = frozenset(
 )
 _RELOCATION = frozenset(("moved", "move", "moving", "live", "lives", "living", "relocated"))
 """Someone who moved no longer lives there: the most common correction that names its subject by another word."""
-_CAPITAL = re.compile(r"(?<=[^\s.!?:] )[A-Z][\w'-]*")
-_DENIED = re.compile(
+_CAPITAL = lazy_re(r"(?<=[^\s.!?:] )[A-Z][\w'-]*")
+_DENIED = lazy_re(
     r"(?:\bnot|\binstead of|\brather than|\bno longer|n't|\bfrom|\bwas|\bsaid|\bold)\s+(?:the\s|a\s|an\s"
     r"|in\s|on\s|at\s|to\s|use\s|using\s)?([^\s,;!?]+)",
     re.IGNORECASE,

@@ -24,6 +24,7 @@ from recto.context.facts.grounding import (
 from recto.context.facts.tool_errors import describe_call
 from recto.context.facts.types import MessageView
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 from recto.text.secrets import find_secrets
 from recto.text.unicode import visible_text
 
@@ -32,8 +33,8 @@ EntityKind = Literal["path", "number", "id"]
 _MAX_OUTPUT_CHARS = 20_000
 """Characters of a tool output that are read."""
 _MAX_TEXT_CHARS = 200_000
-_EDITS = re.compile(r"edit|write|patch|replace|create|insert|update|apply|rename|move|delete|notebook", re.IGNORECASE)
-_ESCAPES = re.compile(r"\\+(?:[nrt]|[\"'])")
+_EDITS = lazy_re(r"edit|write|patch|replace|create|insert|update|apply|rename|move|delete|notebook", re.IGNORECASE)
+_ESCAPES = lazy_re(r"\\+(?:[nrt]|[\"'])")
 
 
 _COMMON_PATHS = frozenset(("dev/null", "bin/sh", "bin/bash", "usr/bin", "bin/env", "and/or"))

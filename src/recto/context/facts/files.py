@@ -6,13 +6,13 @@ weight. The file system is never consulted.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from recto.context.facts.paths import MAX_PATH_CHARS, file_uses, find_paths
 from recto.context.facts.types import MessageView, WorkedFile
+from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 from recto.text.truncation import CountText
 
@@ -26,7 +26,7 @@ _MAX_COUNTED = 3
 """Reads or edits beyond this number add no weight."""
 _NAMED_WEIGHT = 0.3
 """Weight of a file that was only named; a read counts 1 and an edit 2."""
-_GENERATED_NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}|(?<![a-z])(?=[a-f]*\d)[0-9a-f]{10}")
+_GENERATED_NAME = lazy_re(r"[0-9a-f]{8}-[0-9a-f]{4}|(?<![a-z])(?=[a-f]*\d)[0-9a-f]{10}")
 """Names that no person chose."""
 _ROOT_SHARE = 0.6
 """Share of all full paths below the root of a project; files that were read or edited count several times."""

@@ -16,6 +16,7 @@ from typing import Literal
 
 from recto.text.analyzer import UNSPACED_SCRIPTS
 from recto.text.excision import item_numbers, remove_spans, renumber_items
+from recto.text.lazy_re import lazy_re
 from recto.text.numbers import NUMBER_WORDS, number_value
 from recto.text.unicode import visible_text
 
@@ -32,40 +33,38 @@ _GLUE = r"(?:(?<=\d),(?=\d{3}(?!\d))|:(?=\d)|::|(?<=\b[A-Za-z]):(?=[\\/]))"
 _RUN = rf"[^{_SEPARATORS}{UNSPACED_SCRIPTS}]++"
 _OTHER = rf"[{UNSPACED_SCRIPTS}]++"
 _IN_PATH = rf"(?:(?<=[/\\._-]){_OTHER}(?:{_RUN})?)*+"
-_TOKEN = re.compile(rf"[^{_SEPARATORS}]++(?:{_GLUE}[^{_SEPARATORS}]++)*+")
-_TOKEN_ANY_SCRIPT = re.compile(
+_TOKEN = lazy_re(rf"[^{_SEPARATORS}]++(?:{_GLUE}[^{_SEPARATORS}]++)*+")
+_TOKEN_ANY_SCRIPT = lazy_re(
     rf"{_RUN}(?:{_GLUE}{_RUN})*+{_IN_PATH}|{_OTHER}(?:(?=[/\\._][A-Za-z0-9]){_RUN}(?:{_GLUE}{_RUN})*+{_IN_PATH})?+"
 )
 """Tokens; the second pattern also handles scripts without spaces next to names."""
 
-_EDGES = re.compile(r"^[^\w/\\.~$#@+%-]+|[^\w%]+$")
-_ESCAPED = re.compile(r"\\([._#+*~-])")
-_PLAIN = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-_CAMEL_CASE = re.compile(r"[a-z][A-Z]|[A-Z]{2,}[a-z]{2,}")
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_DIGIT = re.compile(r"\d")
-_AMOUNT = re.compile(
+_EDGES = lazy_re(r"^[^\w/\\.~$#@+%-]+|[^\w%]+$")
+_ESCAPED = lazy_re(r"\\([._#+*~-])")
+_PLAIN = lazy_re(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_CAMEL_CASE = lazy_re(r"[a-z][A-Z]|[A-Z]{2,}[a-z]{2,}")
+_EMAIL = lazy_re(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_DIGIT = lazy_re(r"\d")
+_AMOUNT = lazy_re(
     r"[~+<>#≈≤≥-]{0,2}[$€£¥₹]?-?(?:[vV](?=\d))?(\d+(?:,\d{3})*(?:_\d+)*(?:\.\d+)*)([%‰°]|[A-Za-zµμ]{1,5}%?"
     r"|(?:-[A-Za-z]{2,15}){1,3})?\+?"
 )
-_NUMBER_LIST = re.compile(
+_NUMBER_LIST = lazy_re(
     r"[~+<>#-]{0,2}\$?\d[\d.,]*[A-Za-z%]{0,3}(?:(?:[-/:x×~*^]|\.\.+)[+-]?\$?\d[\d.,]*[A-Za-z%]{0,3})+\+?"
 )
-_RANGE_SEPARATOR = re.compile(r"[-/x×~]|\.\.+")
-_TIMESTAMP = re.compile(
-    r"(\d{4})[-/](\d{2})[-/](\d{2})(?:[T ](\d{2}:\d{2})(:\d{2})?(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?"
-)
-_CLOCK_TIME = re.compile(r"(\d{1,2}:\d{2}):\d{2}(?:\.\d+)?")
-_TIME = re.compile(r"\d{1,2}(?::\d{2}){1,2}")
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|ns|us|µs|h|m|s|d|w|min)){2,}")
-_LOCATION = re.compile(r"^(.{2,}?):(\d+)(?:[-:](\d+))?$")
-_ISSUE = re.compile(r"(?<![A-Za-z0-9])([A-Za-z]{1,10}-\d{1,7})(?![A-Za-z0-9])")
-_VERSION = re.compile(r"[A-Za-z]{1,12}-?(\d+(?:\.\d+)+)")
-_HEX = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}")
-_UUID = re.compile(r"([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_SLASHES = re.compile(r"[/\\]+")
-_NAME_SEPARATOR = re.compile(r"::|[.:#]")
-_NAME_PUNCTUATION = re.compile(r"[-@+#$%~*:^]+")
+_RANGE_SEPARATOR = lazy_re(r"[-/x×~]|\.\.+")
+_TIMESTAMP = lazy_re(r"(\d{4})[-/](\d{2})[-/](\d{2})(?:[T ](\d{2}:\d{2})(:\d{2})?(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?")
+_CLOCK_TIME = lazy_re(r"(\d{1,2}:\d{2}):\d{2}(?:\.\d+)?")
+_TIME = lazy_re(r"\d{1,2}(?::\d{2}){1,2}")
+_DURATION = lazy_re(r"(?:\d+(?:\.\d+)?(?:ms|ns|us|µs|h|m|s|d|w|min)){2,}")
+_LOCATION = lazy_re(r"^(.{2,}?):(\d+)(?:[-:](\d+))?$")
+_ISSUE = lazy_re(r"(?<![A-Za-z0-9])([A-Za-z]{1,10}-\d{1,7})(?![A-Za-z0-9])")
+_VERSION = lazy_re(r"[A-Za-z]{1,12}-?(\d+(?:\.\d+)+)")
+_HEX = lazy_re(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}")
+_UUID = lazy_re(r"([0-9a-f]{8})(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_SLASHES = lazy_re(r"[/\\]+")
+_NAME_SEPARATOR = lazy_re(r"::|[.:#]")
+_NAME_PUNCTUATION = lazy_re(r"[-@+#$%~*:^]+")
 _MAGNITUDES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9, "mn": 6, "thousand": 3, "million": 6, "billion": 9}
 _COMMON_NAMES = frozenset(
     """
@@ -84,7 +83,7 @@ _WORD_PAIRS = frozenset(
     begin/end if/else try/catch try/except new/old old/new pros/cons is/are was/were day/night left/right up/down
     """.split()  # noqa: SIM905  read as prose
 )
-_COORDINATED = re.compile(r"[A-Za-z]/[A-Za-z]|[a-z]+ing/[a-z]+ing|([a-z]{4,})/[a-z]{2,3}\1")
+_COORDINATED = lazy_re(r"[A-Za-z]/[A-Za-z]|[a-z]+ing/[a-z]+ing|([a-z]{4,})/[a-z]{2,3}\1")
 """Two words side by side rather than a path."""
 _ABBREVIATIONS = frozenset(("e.g", "i.e", "a.m", "p.m", "vs", "etc", "ph.d", "u.s"))
 _FILE_EXTENSIONS = frozenset(
@@ -299,43 +298,39 @@ def split_location(core: str) -> tuple[str, list[str]]:
     return core, []
 
 
-_URL = re.compile(r"(?<![A-Za-z0-9])(?:[A-Za-z][A-Za-z0-9+.-]{1,15}://|www\.)[^\s<>\"'`“”‘’«»]{1,2000}")
-_URL_END = re.compile(r"[^\w/=&%#~+-]+$")
-_QUOTE = re.compile(
+_URL = lazy_re(r"(?<![A-Za-z0-9])(?:[A-Za-z][A-Za-z0-9+.-]{1,15}://|www\.)[^\s<>\"'`“”‘’«»]{1,2000}")
+_URL_END = lazy_re(r"[^\w/=&%#~+-]+$")
+_QUOTE = lazy_re(
     r"\"([^\"\n]{0,600})\"|`([^`\n]{0,600})`|“([^”\n]{0,600})”|«([^»\n]{0,600})»|「([^」\n]{0,600})」"
     r"|(?<![\w'])'(?=\S)([^'\n]{0,600})(?<=\S)'(?![\w'])|‘([^’\n]{0,600})’"
 )
-_ELISION = re.compile(r"\.\.\.+|…|\[[^\[\]]{0,80}\]")
+_ELISION = lazy_re(r"\.\.\.+|…|\[[^\[\]]{0,80}\]")
 """Omissions and insertions inside a quotation."""
-_ERROR = re.compile(
+_ERROR = lazy_re(
     r"(?<![\w.])(?:(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Failure|Panic)"
     r"|(?:(?<=[`\"“'])|^[ \t>-]{0,12})(?:error|fatal|panic|ERROR|FATAL|Error|Fatal|npm ERR!)"
     r"(?:\[\w{1,20}\]|\s(?:TS|E|C)\d{2,5})?):[ \t]+(?=\S)([^\n`\"“”]{3,300})",
     re.MULTILINE,
 )
-_BARE_CALL = re.compile(r"(?<![\w./\\:#-])[A-Za-z]+\(\)")
+_BARE_CALL = lazy_re(r"(?<![\w./\\:#-])[A-Za-z]+\(\)")
 """A call of a function whose name is a plain word."""
-_MAGNITUDE_WORD = re.compile(r"[ \t](?:thousand|million|billion|[KMB]|k)(?![\w-])")
-_WRAPPED_NUMBER = re.compile(
-    r"(?<![\w.,:/#-])[$€£]?\d++(?:[.,]\d++)*+-?[ \t]*\n[ \t]*\d++(?:[.,]\d++)*+(?![\w:/-]|\.\s)"
-)
+_MAGNITUDE_WORD = lazy_re(r"[ \t](?:thousand|million|billion|[KMB]|k)(?![\w-])")
+_WRAPPED_NUMBER = lazy_re(r"(?<![\w.,:/#-])[$€£]?\d++(?:[.,]\d++)*+-?[ \t]*\n[ \t]*\d++(?:[.,]\d++)*+(?![\w:/-]|\.\s)")
 """A number that continues on the next line. A numbered list there does not match."""
-_ID = re.compile(
-    r"[A-Za-z]{1,10}-\d{1,7}|(?:0[xX])?[0-9a-fA-F]{7,}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-)
+_ID = lazy_re(r"[A-Za-z]{1,10}-\d{1,7}|(?:0[xX])?[0-9a-fA-F]{7,}|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MIN_QUOTED_WORDS = 4
 """Words of the shortest quotation that is checked: fewer are a name, a term or a figure of speech."""
 _MAX_ERROR_WORDS = 4
 """Words of an error message that are compared; authors continue in their own words after it."""
 _PUNCTUATION_TO_SPACE = {code: " " for code in range(128) if not chr(code).isalnum() and chr(code) != "_"}
-_NON_WORD = re.compile(r"[\W]+")
-_ESCAPES = re.compile(r"\\+(?:[nrt](?![a-z]*[\\:])|[\"'])")
+_NON_WORD = lazy_re(r"[\W]+")
+_ESCAPES = lazy_re(r"\\+(?:[nrt](?![a-z]*[\\:])|[\"'])")
 """Line breaks and quotes as JSON escapes them."""
 _MAX_CACHED = 20_000
 """Claims whose result is cached: texts repeat themselves, and are checked again after each removal."""
 _MAX_ROUNDS = 12
 """How often the remaining text is checked again; a text with unsupported claims after that is dropped."""
-_SENTENCE_END = re.compile(r"[.!?](?:[\"')\]”]*)\s")
+_SENTENCE_END = lazy_re(r"[.!?](?:[\"')\]”]*)\s")
 
 
 @dataclass(frozen=True, slots=True)

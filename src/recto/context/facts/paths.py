@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from recto.context.facts.types import ToolCall
 from recto.formats.json_spans import Json
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 
 FileAction: TypeAlias = Literal["edit", "read", "name"]
 
@@ -36,17 +37,17 @@ _MAX_VALUES = 200
 """Number of argument values of one call that are read."""
 
 _PART = r"[\w.@+~-]"
-_PATH = re.compile(
+_PATH = lazy_re(
     rf"(?<![\w.@+~:/-])(?:{_PART}{{0,128}}+(?:/{_PART}{{1,128}}+){{1,32}}+|[A-Za-z]:\\[\w.@+~\\-]{{1,260}})"
 )
 """Words with a slash; a URL's path follows a colon and does not match."""
-_BARE = re.compile(r"(?<![\w.@+~:/\\-])[\w@+~-][\w.@+~-]{0,80}\.[a-z][a-z0-9]{0,9}(?![\w/(-])")
-_FILE = re.compile(r"\.?[\w@+~-][\w.@+~-]*\.[A-Za-z][A-Za-z0-9]{0,9}")
-_HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev|edu|gov|sh|ai|co|in)")
-_PATCHED = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.{1,300})$|^\*\*\* Move to: (.{1,300})$", re.MULTILINE)
-_DIFFED = re.compile(r"^\+\+\+ b/(\S{1,300})", re.MULTILINE)
-_SEPARATORS = re.compile(r"&&|\|\|?|;|\n")
-_REDIRECTED = re.compile(r"(?<![<=-])>{1,2}\s{0,3}([\w./@+~-]{2,300})")
+_BARE = lazy_re(r"(?<![\w.@+~:/\\-])[\w@+~-][\w.@+~-]{0,80}\.[a-z][a-z0-9]{0,9}(?![\w/(-])")
+_FILE = lazy_re(r"\.?[\w@+~-][\w.@+~-]*\.[A-Za-z][A-Za-z0-9]{0,9}")
+_HOST = lazy_re(r"[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev|edu|gov|sh|ai|co|in)")
+_PATCHED = lazy_re(r"^\*\*\* (?:Update|Add|Delete) File: (.{1,300})$|^\*\*\* Move to: (.{1,300})$", re.MULTILINE)
+_DIFFED = lazy_re(r"^\+\+\+ b/(\S{1,300})", re.MULTILINE)
+_SEPARATORS = lazy_re(r"&&|\|\|?|;|\n")
+_REDIRECTED = lazy_re(r"(?<![<=-])>{1,2}\s{0,3}([\w./@+~-]{2,300})")
 
 _EXTENSIONS = frozenset(
     """
@@ -73,8 +74,8 @@ _CERTAIN_PATH_KEYS = frozenset(("file_path", "filepath", "notebook_path", "filen
 _COMMAND_KEYS = frozenset(("command", "cmd", "script", "commands", "shell"))
 _CONTENT_KEYS = frozenset(("content", "file_text", "contents", "new_source"))
 _PATCH_KEYS = frozenset(("patch", "diff", "input", "command", "cmd"))
-_EDIT_TOOL = re.compile(r"edit|write|patch|replace|insert|create|save|delete|remove|rename|move|append|update|modify")
-_SEARCH_TOOL = re.compile(r"grep|glob|find|search|list|ls\b|tree|rg\b")
+_EDIT_TOOL = lazy_re(r"edit|write|patch|replace|insert|create|save|delete|remove|rename|move|append|update|modify")
+_SEARCH_TOOL = lazy_re(r"grep|glob|find|search|list|ls\b|tree|rg\b")
 _VIEW_COMMANDS = frozenset(("view", "read", "open", "cat"))
 _READ_COMMANDS = frozenset(
     "cat head tail less more sed awk nl bat grep rg egrep wc diff jq xxd hexdump view strings".split()  # noqa: SIM905

@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 from recto.context.facts.types import Mark
+from recto.text.lazy_re import lazy_re
 
 
 class Wording(NamedTuple):
@@ -36,12 +37,12 @@ _AMOUNT = r"[$€£]?\d"
 
 def _wording(mark: Mark, cues: str, pattern: str) -> Wording:
     """A wording searched in a text of several lines."""
-    return Wording(mark, tuple(cues.split("|")), re.compile(pattern, re.MULTILINE))
+    return Wording(mark, tuple(cues.split("|")), lazy_re(pattern, re.MULTILINE))
 
 
 def _sentence(cues: str, pattern: str) -> Wording:
     """A wording searched in a single sentence; it marks no message."""
-    return Wording(Mark.NONE, tuple(cues.split("|")), re.compile(pattern))
+    return Wording(Mark.NONE, tuple(cues.split("|")), lazy_re(pattern))
 
 
 _PHRASES: dict[str, dict[Mark, str]] = {
@@ -146,7 +147,7 @@ def _phrases(mark: Mark) -> Wording:
     written = " ".join(language[mark] for language in _PHRASES.values()).split()
     cues = tuple(phrase.replace("_", " ") for phrase in written)
     bounded = (rf"(?<!\w){re.escape(cue)}(?!\w)" if cue[0] < "\u0e00" else re.escape(cue) for cue in cues)
-    return Wording(mark, cues, re.compile("|".join(bounded)))
+    return Wording(mark, cues, lazy_re("|".join(bounded)))
 
 
 CORRECTIONS = (
@@ -378,8 +379,8 @@ APPROVALS = (
     ),
 )
 """An affirmation as a sentence of its own."""
-AFFIRMATIVE_START = re.compile(r"\W{0,4}(?:yes|yep|yeah|yup|sure|ok|okay)\b[,.!]?(?!\s{0,2}but\b)")
-NEGATIVE_START = re.compile(r"\W{0,4}(?:no|nope|nah|don't|do not|not yet|please don't|nein|non|нет|不|いいえ|아니)\b")
+AFFIRMATIVE_START = lazy_re(r"\W{0,4}(?:yes|yep|yeah|yup|sure|ok|okay)\b[,.!]?(?!\s{0,2}but\b)")
+NEGATIVE_START = lazy_re(r"\W{0,4}(?:no|nope|nah|don't|do not|not yet|please don't|nein|non|нет|不|いいえ|아니)\b")
 """How an answer to a question begins."""
 PROHIBITIONS = (
     _sentence(
@@ -415,7 +416,7 @@ OBLIGATIONS = (
         r" (?:come back to|revisit|return to|pick (?:this|that|it) up)\b",
     ),
 )
-PROMISE_START = re.compile(
+PROMISE_START = lazy_re(
     r"\W{0,6}(?:(?:then|next|after that|once [^.?!\n]{3,80}),? )?(?:next,? )?(?:i'll|i will|i'm going to"
     r"|i am going to|i'm about to)"
     r" (?!wait\b|be (?:here|happy|glad|ready)|let you|leave (?:it|that|this) (?:to|up)|stop\b|explain"
@@ -437,7 +438,7 @@ CHOICES = (
     ),
 )
 """A choice with its reason."""
-DONE = re.compile(
+DONE = lazy_re(
     r"\b(?:done|fixed|works?(?: now)?|working now|passes|passing|passed|solved|resolved|completed?|finished"
     r"|implemented|added|merged)\b"
 )

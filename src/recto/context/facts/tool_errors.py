@@ -12,39 +12,40 @@ from dataclasses import dataclass
 from recto.context.facts.types import MessageView, ToolCall
 from recto.context.facts.user_text import cut_words
 from recto.text.identifiers import clip_middle
+from recto.text.lazy_re import lazy_re
 
 _MAX_LINES = 2
 """Lines kept of one failure."""
 _MAX_CHARS = 20_000
 """Characters of a result that are read."""
 _MAX_CALL_CHARS = 200
-_READ_TOOL = re.compile(
+_READ_TOOL = lazy_re(
     r"read|view|grep|glob|search|fetch|list|find|open|cat$|ls$|get_|get[A-Z]|lookup|browse|todo|task|skill|agent"
     r"|plan|ask",
     re.IGNORECASE,
 )
-_READ_COMMAND = re.compile(
+_READ_COMMAND = lazy_re(
     r"^(?:cd [^&;|]{1,200}(?:&&|;)\s{0,3})?(?:cat|head|tail|less|grep|rg|ag|sed -n|awk|ls|find|tree|git (?:show"
     r"|log|diff|blame|grep|status|branch)"
     r"|gh \w{1,20} (?:view|list|diff|status|checks)|wc|jq|echo|printf|fd|bat)\b"
 )
-_FAILED_RESULT = re.compile(
+_FAILED_RESULT = lazy_re(
     r"\s*(?:<tool_use_error>|error:|Error:|ERROR:|fatal:|Traceback \(most recent"
     r"|(?:Error: )?Exit code:? [1-9]\d{0,2}\b|Command failed|\[error\])"
 )
-_REFUSED = re.compile(
+_REFUSED = lazy_re(
     r"\s*(?:<tool_use_error>)?(?:The user doesn't want to|Sibling tool call|\[Request interrupted"
     r"|Permission to use|This command requires approval|Cancelled)"
 )
 """Not a failure of the call: the user refused or interrupted it."""
 _FAILURE_LINES = (
-    re.compile(
+    lazy_re(
         r"^(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Failure)\b:?|\b(?:error|fatal|panic|ERROR|FATAL"
         r"|Error)(?:\[\w{1,20}\]| TS\d+)?: \S"
         r"|^\s{0,8}(?:---? )?(?:FAILED|FAIL)\b[: \t]|^[^\s:]{1,200}\.\w{1,6}:\d{1,6}:\d{1,6}:? \S|^E  {1,8}\S"
         r"|^npm ERR!|^CONFLICT|: command not found\b"
     ),
-    re.compile(
+    lazy_re(
         r"\bNo such file or directory\b|\b[Pp]ermission denied\b|\b(?:cannot|can't|could not|couldn't|unable to"
         r"|failed to) \w+|\bundefined:"
         r"|^[^\s:]{1,200}\.\w{1,6}:\d{1,6}: .{0,200}\b(?:[Ee]xpected|got|want|should|must|invalid|missing"
@@ -53,23 +54,23 @@ _FAILURE_LINES = (
     ),
 )
 """Lines that say what went wrong, most explicit first."""
-_LOG_LINE = re.compile(r"\b(?:INFO|DEBUG|TRACE)\b|^\[Request interrupted")
-_FAILURE_SIGN = re.compile(
+_LOG_LINE = lazy_re(r"\b(?:INFO|DEBUG|TRACE)\b|^\[Request interrupted")
+_FAILURE_SIGN = lazy_re(
     r"^Traceback \(most recent call last\)|^(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): \S|^\s{0,4}(?:error"
     r"|fatal|panic)(?:\[\w{1,20}\])?: \S"
     r"|^--- FAIL:|^FAIL\t|^FAILED |\b[1-9]\d{0,5} (?:failed|errors?)\b|\berror TS\d+|: command not found\b"
     r"|^npm ERR!|^make: \*\*\*",
     re.MULTILINE,
 )
-_EXIT_CODE = re.compile(r"(?:Error: )?Exit code:? \d+")
+_EXIT_CODE = lazy_re(r"(?:Error: )?Exit code:? \d+")
 _CUES = ("Traceback", "rror", "xception", "fatal", "panic", "FAIL", "failed", "not found", "npm ERR", "***")
-_PASTED_ERROR = re.compile(
+_PASTED_ERROR = lazy_re(
     r"^Traceback \(most recent call last\)|^\s{0,12}(?:\w+\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): \S.*"
     r"|^\s{0,12}(?:error|fatal|panic)(?:\[\w{1,20}\])?: \S.*"
     r"|^\s{0,4}--- FAIL: .*|^FAILED .*|^\S{1,200}: command not found.*|^npm ERR! .*"
     r"|^\S{1,200}\.\w{1,6}:\d{1,6}(?::\d{1,6})?: (?:error|undefined|cannot).*"
 )
-_CHECK_COMMAND = re.compile(
+_CHECK_COMMAND = lazy_re(
     r"\b(?:go (?:test|build|vet|run)|golangci-lint|gofmt|pytest|tox|nox|ruff|mypy|pyright|black|flake8|(?:npm"
     r"|pnpm|yarn|bun)(?: run)? [\w:-]+"
     r"|npx \w+|cargo \w+|make(?: [\w-]+)?|mise run [\w:-]+|tsc|eslint|jest|vitest|mvn \w+|(?:\./)?gradlew? \w+"
@@ -77,7 +78,7 @@ _CHECK_COMMAND = re.compile(
     r"|rspec|bundle exec \w+|mix \w+|swift \w+|phpunit|composer \w+|just \w+|terraform \w+|docker(?:-compose"
     r"| compose)? \w+|kubectl \w+|git \w+)"
 )
-_WORDS = re.compile(r"[\w./:-]+")
+_WORDS = lazy_re(r"[\w./:-]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from recto.text.lazy_re import lazy_re
+
 MAX_SENTENCE_CHARS = 300
 """Characters of a sentence, cut between words."""
 _MAX_OWN_CHARS = 3_000
@@ -27,20 +29,20 @@ _INJECTED = (
     "Your task is to create a detailed summary of the conversation",
 )
 """Openings of messages under the user's name that the user did not write."""
-_COMMAND_ARGUMENTS = re.compile(r"<command-args>([^<]{1,4000})</command-args>")
+_COMMAND_ARGUMENTS = lazy_re(r"<command-args>([^<]{1,4000})</command-args>")
 """What the user typed after a command."""
-_TAG = re.compile(r"\s*<([A-Za-z][\w-]{1,60})(?:\s[^<>\n]{0,300})?>")
-_INJECTED_TAG = re.compile(
+_TAG = lazy_re(r"\s*<([A-Za-z][\w-]{1,60})(?:\s[^<>\n]{0,300})?>")
+_INJECTED_TAG = lazy_re(
     r"\s*<(?:system|command|local-command|task|user-prompt|bash|ide|antml)[\w:-]*(?:\s[^<>\n]{0,300})?>"
 )
 """Tags after which nothing is the user's, even if they are never closed."""
-_FENCE = re.compile(r"\s{0,12}(```+|~~~+)")
-_SPEAKER_LABEL = re.compile(
+_FENCE = lazy_re(r"\s{0,12}(```+|~~~+)")
+_SPEAKER_LABEL = lazy_re(
     r"\s*[*_#\[]{0,3}(?:user|human|assistant|system|tool|developer|ai|claude|model)[*_\]]{0,3}\s?:", re.IGNORECASE
 )
 """A line of a pasted conversation."""
-_LIST_MARKER = re.compile(r"\s*(?:[-*•+]\s+|#{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX~]\]\s+){1,3}")
-_SENTENCE = re.compile(r"[.!?…][\"'”’)\]*_`]{0,3}\s+(?=[^a-z\s])|[。！？؟]")
+_LIST_MARKER = lazy_re(r"\s*(?:[-*•+]\s+|#{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX~]\]\s+){1,3}")
+_SENTENCE = lazy_re(r"[.!?…][\"'”’)\]*_`]{0,3}\s+(?=[^a-z\s])|[。！？؟]")
 _MIN_WRAPPED_CHARS = 50
 
 

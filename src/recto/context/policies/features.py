@@ -6,7 +6,6 @@ characters read for terms are bounded, so a plan over thousands of units stays f
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from functools import cached_property
 from typing import Final, Literal, Protocol, TypeAlias
@@ -14,6 +13,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 from recto.context.window.plan import PolicyView
 from recto.context.window.units import Unit, WindowMessage
 from recto.text.identifiers import MAX_TERM_CHARS, TermCache, clip_middle, find_terms
+from recto.text.lazy_re import lazy_re
 
 TOTAL: Final = "total"
 """The part of a score that decides."""
@@ -31,7 +31,7 @@ _MIN_ENTRY_CHARS = 60
 """Minimum characters read per entry, however many there are."""
 
 _ERRORS = ("rror:", "xception:", "Traceback (", "FAIL", "panic:", "fatal:", "tool_use_error", "ermission denied")
-_FAILED = re.compile(r"xit (?:code|status):? [1-9]")
+_FAILED = lazy_re(r"xit (?:code|status):? [1-9]")
 _DECISIONS = ("decided", "ecision:", "e will use", "e'll use", "o with ", "instead of", "must not", "must never")
 
 

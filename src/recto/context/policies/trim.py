@@ -6,13 +6,13 @@ depends on the result alone, so the same result is always trimmed to the same te
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from recto.context.window.plan import Plan, PolicyView, ShortenedResult, ToolResult
 from recto.context.window.units import Unit, WindowMessage
 from recto.formats.recto_tools import is_own_tool
+from recto.text.lazy_re import lazy_re
 from recto.text.truncation import head_and_tail
 
 TrimStyle: TypeAlias = Literal["placeholder", "head_tail"]
@@ -24,9 +24,9 @@ _MAX_ARGUMENT_CHARS = 32
 _MAX_FINDING_CHARS = 28
 """Characters of tool, arguments and finding quoted in a placeholder: a few tokens each."""
 
-_SPACE = re.compile(r"\s+")
-_LINE_NUMBER = re.compile(r"^\s*\d+[→\t:|-]\s*")
-_JSON_KEY = re.compile(r'"\w+"\s*:\s*')
+_SPACE = lazy_re(r"\s+")
+_LINE_NUMBER = lazy_re(r"^\s*\d+[→\t:|-]\s*")
+_JSON_KEY = lazy_re(r'"\w+"\s*:\s*')
 _JSON_SIGNS = str.maketrans("", "", '{}"\\')
 
 

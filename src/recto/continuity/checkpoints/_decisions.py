@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 
 from recto.continuity.checkpoints.checkpoint import Speaker, TaskDecision
+from recto.text.lazy_re import lazy_re
 
-_REASON = re.compile(r"(?:,\s{0,3}|\s)(?:because|since|so that|as it|as this|due to)\s{1,3}(\S.{0,400})", re.IGNORECASE)
-_ALTERNATIVE = re.compile(
+_REASON = lazy_re(r"(?:,\s{0,3}|\s)(?:because|since|so that|as it|as this|due to)\s{1,3}(\S.{0,400})", re.IGNORECASE)
+_ALTERNATIVE = lazy_re(
     r"\b(?:instead of|rather than|in place of|not going with|as opposed to)\s{1,3}(\S.{0,300})", re.IGNORECASE
 )
-_END = re.compile(
+_END = lazy_re(
     r"\s{1,3}[—–-]\s|[;:(]|,\s|\.\s|\b(?:because|since|so that|due to|instead of|rather than)\b", re.IGNORECASE
 )
-_OR = re.compile(r"\s{1,3}or\s{1,3}", re.IGNORECASE)
+_OR = lazy_re(r"\s{1,3}or\s{1,3}", re.IGNORECASE)
 _TRIMMED = " .,;:!)"
 
 

@@ -6,7 +6,6 @@ stays reported when a new list replaces the old one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -28,6 +27,7 @@ from recto.continuity.checkpoints.checkpoint import (
     Subtask,
 )
 from recto.errors import InputError
+from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 
 GOAL = 1_200
@@ -41,13 +41,13 @@ _MAX_FILES = 20
 _MAX_CRITERIA = 8
 _STATUS: dict[str, Status] = {"in_progress": "in_progress", "completed": "done"}
 """Status words of task lists; everything else is planned."""
-_CRITERION = re.compile(
+_CRITERION = lazy_re(
     r"\b(?:done when|finished when|success(?:ful)? (?:if|when|means|criteri)|acceptance|make sure|ensure|must pass"
     r"|should pass|until (?:all|every|the) |so that (?:all|every|the) \w+ (?:pass|work)|(?:tests?|checks?|build|suite)"
     r" (?:must |should |to )?(?:pass|be green|stay green|succeed)|at least \d|no more than \d|within \d)"
 )
 """Phrases that state when a task is done."""
-_ADDRESS = re.compile(r"(?<![\w.:/-])(\[?[A-Za-z0-9.:-]{1,253}\]?):(\d{1,5})(?![\w.:])")
+_ADDRESS = lazy_re(r"(?<![\w.:/-])(\[?[A-Za-z0-9.:-]{1,253}\]?):(\d{1,5})(?![\w.:])")
 _T = TypeVar("_T")
 
 

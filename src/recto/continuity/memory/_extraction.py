@@ -21,6 +21,7 @@ from recto.continuity.memory.model import KINDS, MemoryKind
 from recto.errors import InputError, RectoError
 from recto.formats import read
 from recto.recall.documents import is_original_message
+from recto.text.lazy_re import lazy_re
 from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import parse_pointer
@@ -38,7 +39,7 @@ _WHY: dict[FactKind, str] = {
     "correction": "the user corrected something",
     "decision": "a decision was made",
 }
-_LESSON = re.compile(
+_LESSON = lazy_re(
     r"\b(?:the )?root cause (?:was|is)\b|\bturn(?:s|ed) out (?:that|to)\b|\blessons? (?:learn(?:ed|t)|here)\b"
     r"|\bnext time\b|\bthe (?:real )?(?:problem|reason|cause) was\b|\bfor future reference\b",
     re.IGNORECASE,
@@ -48,7 +49,7 @@ _MIN_WORDS, _MIN_CHARS = 4, 16
 _MAX_TYPED_CHARS = 600
 """Longer messages are often pasted, not typed."""
 _MAX_TYPED_LINES = 4
-_NOT_TYPED = re.compile(
+_NOT_TYPED = lazy_re(
     r"://|www\.|[`\"“”„«»<>|{}\[\]\\]|^\s*[>#*-]|:(?:\s|$)|\n\s*\n|\bignore\b.{0,40}\binstructions?\b"
     r"|\b(?:says?|said|states?|stated|writes?|wrote|reads|according to|quot\w+|past(?:e|ed|ing)|forward(?:ed|ing)"
     r"|copied|attached|e-?mails?|pages?|documents?|files?|outputs?|results?|logs?|system|assistant|developer|admin\w*)\b",
@@ -149,7 +150,7 @@ Answer with one line for each, at most 12:
 KIND | ENTRY | QUOTATION
 KIND is one of {", ".join(KINDS)}. ENTRY is the number of the entry. QUOTATION is one sentence copied from that entry
 exactly as it stands. Write nothing else. Where nothing is worth remembering, write: none"""
-_LINE = re.compile(r"\s*[-*]?\s*(\w{4,12})\s*\|\s*(?:entry\s*)?(\d{1,10})\s*\|\s*(\S.{0,1000})", re.IGNORECASE)
+_LINE = lazy_re(r"\s*[-*]?\s*(\w{4,12})\s*\|\s*(?:entry\s*)?(\d{1,10})\s*\|\s*(\S.{0,1000})", re.IGNORECASE)
 _MAX_SUGGESTIONS = 12
 _MIN_QUOTE_CHARS = 12
 _SPEAKERS = ("user", "assistant")

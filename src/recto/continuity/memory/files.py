@@ -25,14 +25,15 @@ from recto.continuity.memory.markdown import LARGEST, MarkdownPage, read_page
 from recto.continuity.memory.model import KINDS, Memory, strength
 from recto.errors import MalformedMemory, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
 from recto.recall.quoting import format_day
+from recto.text.lazy_re import lazy_re
 from recto.text.unicode import prompt_safe
 from recto.transcript.events import to_json
 
 PAGES, JOURNAL, INDEX, LOG, HANDOFF = "memories", "journal", "INDEX.md", "log.jsonl", "HANDOFF.md"
 _LOCK = ".lock"
 _TEMPORARY = ".tmp"
-_PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}", re.ASCII)
-_UNSAFE = re.compile(r"[^a-z0-9]+", re.ASCII)
+_PLAIN = lazy_re(r"[a-z0-9][a-z0-9_-]{0,47}", re.ASCII)
+_UNSAFE = lazy_re(r"[^a-z0-9]+", re.ASCII)
 _MAX_PAGES = 10_000
 _LOCK_TIMEOUT, _LOCK_RETRY = 30.0, 0.005
 """Seconds that a writer waits for the lock, and between two attempts."""

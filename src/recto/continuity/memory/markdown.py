@@ -32,6 +32,7 @@ from recto.continuity.memory.model import (
 )
 from recto.errors import InputError, MalformedMemory
 from recto.recall.quoting import format_day
+from recto.text.lazy_re import lazy_re
 from recto.text.unicode import invisible_characters
 from recto.transcript.session_keys import parse_pointer
 
@@ -41,9 +42,9 @@ _MAX_FRONT_MATTER = 16_000
 """Maximum characters of front matter."""
 _DELIMITER = "---"
 _NEVER = "never"
-_ID = re.compile(r"[0-9a-f]{12}", re.ASCII)
-_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
-_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d))?Z?)?", re.ASCII)
+_ID = lazy_re(r"[0-9a-f]{12}", re.ASCII)
+_NUMBER = lazy_re(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
+_TIME = lazy_re(r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d))?Z?)?", re.ASCII)
 _SECOND = 1_000_000
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C loader where available; both only build plain nodes."""

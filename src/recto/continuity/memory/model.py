@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 from recto.context.facts.classifier import supersession_score
 from recto.context.facts.grounding import fold_words
+from recto.text.lazy_re import lazy_re
 from recto.text.similarity import cosine, text_vector
 
 MemoryKind = Literal["decision", "lesson", "correction", "preference", "fact", "procedure"]
@@ -35,8 +36,8 @@ _MAX_COMPARED = 2_000
 """Maximum number of memories compared with one text."""
 _DUPLICATE, _SIMILAR, _RELATED = 0.8, 0.5, 0.3
 _CONTRADICTS = 0.5
-_VALUE = re.compile(r"\d[\w.:/-]{0,40}")
-_NEGATION = re.compile(r"\b(?:not|never|no|don't|doesn't|cannot|can't|without|avoid|stop)\b", re.IGNORECASE)
+_VALUE = lazy_re(r"\d[\w.:/-]{0,40}")
+_NEGATION = lazy_re(r"\b(?:not|never|no|don't|doesn't|cannot|can't|without|avoid|stop)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

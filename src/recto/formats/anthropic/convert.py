@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
@@ -56,6 +55,7 @@ from recto.formats.json_spans import Json
 from recto.formats.message import CACHE_MARKS, THINKING, json_of, object_in, text_in, value_in
 from recto.formats.sse import SseEvent, sse
 from recto.formats.streaming import error_in, event_object, index_of
+from recto.text.lazy_re import lazy_re
 
 STOP_REASONS: Final[Mapping[Stop, str]] = {
     "ended": "end_turn",
@@ -91,7 +91,7 @@ _KNOWN: Final = CACHE_MARKS | {
     "service_tier",
     "diagnostics",
 }
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID = lazy_re(r"[A-Za-z0-9_-]{1,64}")
 
 
 def read_request(body: Mapping[str, Json], conversion: Conversion) -> CompletionRequest:

@@ -13,8 +13,9 @@ from recto.formats.json_spans import Json
 from recto.formats.message import json_of, object_in, text_in
 from recto.formats.response import ProviderReply, provider_error, span_at, usage_in
 from recto.formats.sse import sse
+from recto.text.lazy_re import lazy_re
 
-_SESSION_SUFFIX = re.compile(r"_session_([0-9a-fA-F-]{8,64})$", re.ASCII)
+_SESSION_SUFFIX = lazy_re(r"_session_([0-9a-fA-F-]{8,64})$", re.ASCII)
 
 
 def session_id(fields: Mapping[str, Json]) -> str:

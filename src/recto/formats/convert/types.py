@@ -16,6 +16,7 @@ from recto.errors import CannotCross, MalformedMessage
 from recto.formats.json_spans import Json
 from recto.formats.message import object_in, text_in
 from recto.formats.response import Usage, usage_in
+from recto.text.lazy_re import lazy_re
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +303,7 @@ def write_content(
 FAILED: Final = "[The call failed.]"
 """Starts the result of a failed call in formats without a flag for it."""
 
-_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,", re.IGNORECASE)
+_DATA_URL = lazy_re(r"data:([^;,]*)(?:;[^;,]*)*;base64,", re.IGNORECASE)
 
 
 def data_url(part: Picture | FilePart) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from recto.formats.json_spans import Json, apply_edits, quoted, set_member, text_of
@@ -25,6 +24,7 @@ from recto.formats.message import (
     weight_in,
 )
 from recto.formats.tool_calls import NewToolCall, ToolCallIds, call_defect, repeated_ids, unanswered_calls
+from recto.text.lazy_re import lazy_re
 from recto.transcript.entries import Role
 
 _KNOWN = (
@@ -236,7 +236,7 @@ def is_empty(fields: Mapping[str, Json]) -> bool:
     )
 
 
-_STARTS_WITH_TEXT = re.compile(rb'\{\s*"role"\s*:\s*"\w+"\s*,\s*"content"\s*:\s*"')
+_STARTS_WITH_TEXT = lazy_re(rb'\{\s*"role"\s*:\s*"\w+"\s*,\s*"content"\s*:\s*"')
 """The start of nearly every message. One that starts so is not empty, and need not be parsed to know it."""
 
 

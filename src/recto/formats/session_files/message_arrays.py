@@ -26,11 +26,12 @@ from recto.formats.session_files.types import (
     present_members,
     session_name,
 )
+from recto.text.lazy_re import lazy_re
 from recto.transcript.entries import MESSAGE
 
 NAME: Final = "message_arrays"
 
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},:]', re.DOTALL)
+_TOKEN = lazy_re(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},:]', re.DOTALL)
 _BODY_KEYS = frozenset({"content", "tool_calls", "function_call", "refusal", "audio", "reasoning_content"})
 _ID_KEYS = ("session_id", "conversation_id", "question_id", "sessionId", "id", "uuid")
 _TIME_KEYS = ("ts", "timestamp", "created_at", "time")

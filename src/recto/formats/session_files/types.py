@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from recto.errors import InputError
 from recto.formats.json_spans import Json
+from recto.text.lazy_re import lazy_re
 from recto.transcript.entries import Role, session_key
 
 IMPORTED_LINE: Final = "imported_line"
@@ -110,7 +111,7 @@ def present_members(fields: Mapping[str, Json], *keys: str) -> dict[str, Json]:
     return {key: json_safe(fields[key]) for key in keys if fields.get(key) is not None}
 
 
-_ISO = re.compile(
+_ISO = lazy_re(
     r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?: ?(Z|[+-]\d\d:?\d\d))?)?", re.ASCII
 )
 _DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365)

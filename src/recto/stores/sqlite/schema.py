@@ -6,17 +6,18 @@ a crash leaves the old version or the new one and nothing between.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 import apsw
 
+from recto.text.lazy_re import lazy_re
+
 APPLICATION_ID = int.from_bytes(b"Rcto", "big")
 """Application id of the file, where `file` and other programs look for it."""
 
-_FILE_NAME = re.compile(r"\d{4}_\w+\.sql")
+_FILE_NAME = lazy_re(r"\d{4}_\w+\.sql")
 _OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
 
 

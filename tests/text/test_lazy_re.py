@@ -20,7 +20,8 @@ def test_a_lazy_pattern_answers_as_a_compiled_one():
         assert lazy_re(source, flags).groupindex == compiled.groupindex
         assert [m.span() for m in lazy_re(source, flags).finditer(TEXT)] == [m.span() for m in compiled.finditer(TEXT)]
     assert lazy_re(rb"\d+").fullmatch(b"12") is not None
-    assert lazy_re(r"One").match(TEXT) is not None and lazy_re(r"fish").match(TEXT) is None
+    assert lazy_re(r"One").match(TEXT) is not None
+    assert lazy_re(r"fish").match(TEXT) is None
 
 
 def test_a_pattern_is_compiled_at_its_first_use_and_once(monkeypatch):
@@ -28,8 +29,11 @@ def test_a_pattern_is_compiled_at_its_first_use_and_once(monkeypatch):
     compile_pattern = re.compile
     monkeypatch.setattr(re, "compile", lambda *args: compiled.append(args) or compile_pattern(*args))
     pattern = lazy_re(r"fish")
-    assert pattern.pattern == "fish" and compiled == []
-    assert pattern.search(TEXT) and pattern.search("none") is None and pattern.findall(TEXT)
+    assert pattern.pattern == "fish"
+    assert compiled == []
+    assert pattern.search(TEXT)
+    assert pattern.search("none") is None
+    assert pattern.findall(TEXT)
     assert len(compiled) == 1
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing
 
 import pytest
 
 import recto
 from recto.engine.fork import fork
 from recto.errors import InputError
+from recto.stores.memory import MemoryStore
 from recto.testing import FakeClock, scripted_session
+from recto.transcript.entries import Draft
 
 SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
 
@@ -43,6 +46,14 @@ def test_a_fork_has_the_same_prompt_and_goes_its_own_way(worked):
         assert "Only here." not in json.dumps(session.prompt().messages)
         assert session.verify().ok
         assert [entry.kind for entry in session.tail(1)] == ["branch"]
+
+
+def test_a_fork_has_the_words_of_what_it_copied():
+    with closing(MemoryStore()) as store:
+        names = [Draft(id=str(n), ts=n, role="user", content=b"{}", terms=b"row %d" % n) for n in range(1, 6)]
+        store.append("one", names)
+        fork(store, "one", "two", clock=FakeClock(), at=3)
+        assert list(store.terms("two")) == list(store.terms("one", 1, 3))
 
 
 def test_a_fork_in_the_past_knows_nothing_of_what_came_after(worked):

@@ -36,7 +36,14 @@ def opened(kind: str, folder) -> Iterator[TranscriptStore]:
 
 def drafts(first: int, last: int) -> list[Draft]:
     return [
-        Draft(id=f"id-{n}\0", ts=n, role="user", content=bytes([n % 256]) * 40, key=f"key-{n}" if n % 2 else None)
+        Draft(
+            id=f"id-{n}\0",
+            ts=n,
+            role="user",
+            content=bytes([n % 256]) * 40,
+            key=f"key-{n}" if n % 2 else None,
+            terms=b"row %d" % n if n % 3 else b"",
+        )
         for n in range(first, last + 1)
     ]
 
@@ -47,7 +54,8 @@ def filled(store: TranscriptStore) -> None:
 
 
 def everything(store: TranscriptStore) -> dict[str, list]:
-    return {line.session: list(store.read(line.session)) for line in store.sessions()}
+    sessions = [line.session for line in store.sessions()]
+    return {session: [*store.read(session), *store.terms(session)] for session in sessions}
 
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.permutations(("sqlite", "postgres"), 2)))

@@ -18,7 +18,7 @@ import pytest
 from witness import Child, draft, findings
 
 from recto.errors import StoreTooNew
-from recto.stores.sqlite import Migration, SqliteOptions, SqliteStore
+from recto.stores.sqlite import Migration, SqliteOptions, SqliteStore, shipped_migrations
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"), pytest.mark.timeout(0)]
 
@@ -27,11 +27,12 @@ ALTER TABLE entries ADD COLUMN mood TEXT;
 CREATE TABLE moods(pos INTEGER PRIMARY KEY, mood TEXT NOT NULL) STRICT;
 INSERT INTO moods SELECT pos, hex(randomblob(2000)) FROM entries;
 CREATE INDEX moods_by_mood ON moods(mood);
-UPDATE format SET value = 2 WHERE name = 'min_reader';
+UPDATE format SET value = 99 WHERE name = 'min_reader';
 """
 ENTRIES = 100
 NEW = {"moods", "moods_by_mood"}
-OPTIONS = SqliteOptions(migrations=(Migration(2, SQL),))
+LATEST = shipped_migrations()[-1].version
+OPTIONS = SqliteOptions(migrations=(Migration(LATEST + 1, SQL),))
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def upgrade(path: Path) -> None:
 
 def upgrade_without_a_transaction(path: Path) -> None:
     connection = apsw.Connection(str(path))
-    for statement in [*SQL.split(";"), "PRAGMA user_version=2"]:
+    for statement in [*SQL.split(";"), f"PRAGMA user_version={LATEST + 1}"]:
         connection.execute(statement)
     connection.close()
 
@@ -71,9 +72,9 @@ def state_of(path: Path) -> str:
     min_reader = connection.execute("SELECT value FROM format").get
     rows = connection.execute("SELECT count(*) FROM moods").get if "moods" in names else 0
     connection.close()
-    if (version, names & NEW, "mood" in columns, min_reader, rows) == (1, set(), False, 1, 0):
+    if (version, names & NEW, "mood" in columns, min_reader, rows) == (LATEST, set(), False, 1, 0):
         return "old"
-    if (version, names & NEW, "mood" in columns, min_reader, rows) == (2, NEW, True, 2, ENTRIES):
+    if (version, names & NEW, "mood" in columns, min_reader, rows) == (LATEST + 1, NEW, True, 99, ENTRIES):
         return "new"
     return "between"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,8 +19,9 @@ from recto.stores.memory import MemoryStore
 from recto.stores.postgres import PostgresStore
 from recto.stores.sqlite import SqliteStore
 from recto.transcript.entries import MAX_NAME, Draft, Entry, Head, SessionSummary
-from recto.transcript.hash_chain import EMPTY_HEAD, GENESIS, verify_chain
+from recto.transcript.hash_chain import EMPTY_HEAD, GENESIS, entry_hash, verify_chain
 from recto.transcript.protocols import TranscriptStore
+from recto.transcript.tenancy import TenantStore
 
 STORES: dict[str, Callable[[Path], TranscriptStore]] = {
     "memory": lambda folder: MemoryStore(),
@@ -289,6 +291,93 @@ def test_an_id_or_key_twice_in_one_batch_is_refused(store, twice):
     assert store.sessions() == []
 
 
+def worded(*names: str) -> list[Draft]:
+    return [draft(name, terms=b"v1" + name.encode()) for name in names]
+
+
+def test_rows_of_the_word_index_are_stored_with_their_entries(store):
+    stored = store.append(MAIN, [*worded("a"), *drafts("b"), *worded("c", "d")])
+    assert [entry.terms for entry in stored] == [b"v1a", b"", b"v1c", b"v1d"]
+    assert list(store.terms(MAIN)) == [(1, b"v1a"), (3, b"v1c"), (4, b"v1d")]
+    assert list(store.terms(MAIN, 2, 3)) == [(3, b"v1c")]
+    assert list(store.terms(MAIN, -3, 10**12))[-1] == (4, b"v1d")
+    assert list(store.terms(MAIN, 3, 2)) == list(store.terms("agent:nobody:main")) == []
+    assert store.pick_terms(MAIN, [4, 1, 2, 9, -1, 10**12]) == {1: b"v1a", 4: b"v1d"}
+    assert store.pick_terms(MAIN, []) == store.pick_terms("agent:nobody:main", [1]) == {}
+
+
+def test_rows_of_the_word_index_are_no_part_of_an_entry(store):
+    [with_row] = store.append("one", worded("a"))
+    [without] = store.append("two", drafts("a"))
+    assert list(store.read("one")) == [with_row]
+    assert entry_hash("two", 1, GENESIS, with_row) == without.hash
+    assert store.append("one", drafts("a")) == [with_row]  # a retry
+    assert store.pick_terms("one", [1]) == {1: b"v1a"}
+
+
+def test_rows_of_the_word_index_are_read_over_many_pages(store):
+    names = [str(number) for number in range(1, 2503)]
+    store.append(MAIN, worded(*names))
+    assert [row for _, row in store.terms(MAIN)] == [b"v1" + name.encode() for name in names]
+
+
+def test_a_missing_row_of_the_word_index_is_added_later_and_an_old_one_replaced(store):
+    entries = store.append(MAIN, [*drafts("a"), *worded("b"), draft("c", kind="report"), *drafts("d")])
+    assert store.lacking_terms(MAIN, b"v1") == [1, 4]
+    assert store.lacking_terms(MAIN, b"v1", 2) == [4]
+    assert store.lacking_terms(MAIN, b"v1", -1, 3) == store.lacking_terms(MAIN, b"v1", limit=1) == [1]
+    assert store.lacking_terms(MAIN, b"v2", 1, 10**12) == [1, 2, 4]
+    assert store.lacking_terms(MAIN, b"v1", 3, 2) == store.lacking_terms("agent:nobody:main", b"v1") == []
+    late = [replace(entry, terms=b"v2" + entry.content) for entry in entries if entry.kind == "message"]
+    for _ in range(2):
+        store.add_terms(MAIN, late)
+        assert list(store.terms(MAIN)) == [(1, b"v2a"), (2, b"v2b"), (4, b"v2d")]
+    assert store.lacking_terms(MAIN, b"v2") == []
+    assert list(store.read(MAIN)) == entries
+    assert store.damage() == []
+
+
+def test_no_row_of_the_word_index_is_added_to_another_entry(store):
+    [entry] = store.append(MAIN, drafts("a"))
+    row = replace(entry, terms=b"v1a")
+    store.add_terms(MAIN, [replace(row, hash=bytes(32)), replace(row, seq=2), replace(row, terms=b"")])
+    store.add_terms("agent:nobody:main", [row])
+    store.erase(MAIN)
+    store.append(MAIN, drafts("b"))
+    store.add_terms(MAIN, [row])
+    assert list(store.terms(MAIN)) == list(store.terms("agent:nobody:main")) == []
+    assert [line.session for line in store.sessions()] == [MAIN]
+
+
+def test_rows_of_the_word_index_are_erased_with_their_session(store):
+    store.append(MAIN, worded("a", "b"))
+    store.append("other", worded("c"))
+    store.erase(MAIN)
+    assert list(store.terms(MAIN)) == []
+    assert store.pick_terms(MAIN, [1, 2]) == {}
+    store.append(MAIN, drafts("x"))
+    store.scrub([MAIN])
+    assert (list(store.terms(MAIN)), list(store.terms("other"))) == ([], [(1, b"v1c")])
+
+
+def test_a_tenant_reads_and_adds_only_its_own_rows_of_the_word_index(store):
+    ours, theirs = TenantStore(store, "acme"), TenantStore(store, "other")
+    [entry] = ours.append(ours.key("main"), worded("a"))
+    assert list(ours.terms(entry.session)) == [(1, b"v1a")]
+    assert ours.pick_terms(entry.session, [1]) == {1: b"v1a"}
+    assert ours.lacking_terms(entry.session, b"v2") == [1]
+    ours.add_terms(entry.session, [replace(entry, terms=b"v2a")])
+    for call in (
+        lambda: theirs.terms(entry.session),
+        lambda: theirs.pick_terms(entry.session, [1]),
+        lambda: theirs.lacking_terms(entry.session, b"v2"),
+        lambda: theirs.add_terms(entry.session, [replace(entry, terms=b"v3a")]),
+    ):
+        with pytest.raises(InputError, match="not one of this tenant's"):
+            call()
+    assert store.pick_terms(entry.session, [1]) == {1: b"v2a"}
+
+
 def test_after_close_every_call_says_so(store):
     store.append(MAIN, drafts("a"))
     store.close()
@@ -297,6 +386,10 @@ def test_after_close_every_call_says_so(store):
         lambda: store.head(MAIN),
         lambda: list(store.read(MAIN)),
         lambda: store.tail(MAIN, 1),
+        lambda: list(store.terms(MAIN)),
+        lambda: store.pick_terms(MAIN, [1]),
+        lambda: store.add_terms(MAIN, []),
+        lambda: store.lacking_terms(MAIN, b"v1"),
         store.sessions,
         store.kept_heads,
     ):

@@ -28,6 +28,7 @@ from recto.errors import (
 )
 from recto.stores.sqlite import Migration, SqliteOptions, SqliteStore, shipped_migrations
 from recto.stores.sqlite.connection import connect, guard, refuse_affected_sqlite
+from recto.stores.sqlite.schema import upgrade
 from recto.transcript.entries import Draft
 from recto.transcript.hash_chain import EMPTY_HEAD, verify_chain
 
@@ -140,6 +141,8 @@ COLUMNS = "pos, id, ts, role, kind, wire, surface, tokens, counter, key, meta, p
         "CREATE TABLE more(x)",
         "ALTER TABLE entries ADD COLUMN more TEXT",
         "UPDATE format SET value = 9",
+        "DELETE FROM terms",
+        "UPDATE terms SET data = x'00'",
         "ATTACH 'elsewhere.db' AS elsewhere",
         "PRAGMA writable_schema=ON",
         "PRAGMA user_version=7",
@@ -489,10 +492,11 @@ def test_a_locked_store_that_is_to_be_upgraded_says_so(tmp_path):
 
 
 NEWER = "ALTER TABLE entries ADD COLUMN mood TEXT"
+NEXT = len(shipped_migrations()) + 1
 
 
 def test_a_newer_file_that_older_programs_may_read_is_read_and_left_untouched(path):
-    options = SqliteOptions(migrations=(Migration(2, NEWER),))
+    options = SqliteOptions(migrations=(Migration(NEXT, NEWER),))
     with SqliteStore(path, options=options) as newer:
         newer.append(MAIN, [draft(4)])
     before = path.read_bytes()
@@ -502,12 +506,12 @@ def test_a_newer_file_that_older_programs_may_read_is_read_and_left_untouched(pa
         for call in (lambda: store.append(MAIN, [draft(5)]), store.accept_heads):
             with pytest.raises(StoreTooNew) as caught:
                 call()
-            assert (caught.value.found, caught.value.known) == (2, 1)
+            assert (caught.value.found, caught.value.known) == (NEXT, NEXT - 1)
     assert path.read_bytes() == before
 
 
 def test_a_newer_file_that_older_programs_may_not_read_is_refused_and_left_untouched(path):
-    options = SqliteOptions(migrations=(Migration(2, NEWER + "; UPDATE format SET value = 2"),))
+    options = SqliteOptions(migrations=(Migration(NEXT, NEWER + f"; UPDATE format SET value = {NEXT}"),))
     SqliteStore(path, options=options).close()
     before = path.read_bytes()
     with pytest.raises(StoreTooNew):
@@ -518,14 +522,26 @@ def test_a_newer_file_that_older_programs_may_not_read_is_refused_and_left_untou
 def test_an_older_file_is_upgraded_and_keeps_everything(path):
     with SqliteStore(path) as store:
         entries = list(store.read(MAIN))
-    options = SqliteOptions(migrations=(Migration(2, NEWER), Migration(3, "CREATE TABLE more(x INTEGER) STRICT")))
+    more = Migration(NEXT + 1, "CREATE TABLE more(x INTEGER) STRICT")
+    options = SqliteOptions(migrations=(Migration(NEXT, NEWER), more))
     with SqliteStore(path, options=options) as store:
         assert list(store.read(MAIN)) == entries
         assert store.damage() == []
         store.append(MAIN, [draft(4)])
     connection = apsw.Connection(str(path))
-    assert connection.pragma("user_version") == 3
+    assert connection.pragma("user_version") == NEXT + 1
     connection.close()
+
+
+def test_a_file_of_the_first_version_gets_a_table_for_words(tmp_path):
+    path = tmp_path / "first.db"
+    connection = apsw.Connection(str(path))
+    upgrade(connection, shipped_migrations()[:1])
+    connection.close()
+    with SqliteStore(path) as store:
+        [entry] = store.append(MAIN, [draft(1, terms=b"row")])
+        assert store.pick_terms(MAIN, [1]) == {1: b"row"}
+        assert list(store.read(MAIN)) == [entry]
 
 
 def test_migrations_are_numbered_without_gaps():
@@ -534,7 +550,7 @@ def test_migrations_are_numbered_without_gaps():
 
 def test_a_failing_migration_changes_nothing(path):
     before = dump(path)
-    options = SqliteOptions(migrations=(Migration(2, NEWER + "; SELECT nonsense FROM nowhere"),))
+    options = SqliteOptions(migrations=(Migration(NEXT, NEWER + "; SELECT nonsense FROM nowhere"),))
     with pytest.raises(StoreUnavailable):
         SqliteStore(path, options=options)
     assert dump(path) == before

@@ -48,7 +48,8 @@ def fork(
     copied_count = _copied_so_far(store, source, target, stop)
     entries = store.read(source, copied_count + 1, stop)
     while batch := list(islice(entries, _BATCH)):
-        store.append(target, [_copy(entry) for entry in batch], expect=copied_count)
+        rows = store.pick_terms(source, [entry.seq for entry in batch])
+        store.append(target, [_copy(entry, rows.get(entry.seq, b"")) for entry in batch], expect=copied_count)
         copied_count += len(batch)
         advance(len(batch))
     payload = {"from": source, "at": stop}
@@ -72,5 +73,5 @@ def _copied_so_far(store: TranscriptStore, source: str, target: str, stop: int) 
     return head.seq
 
 
-def _copy(entry: Entry) -> Draft:
-    return Draft(**{name: getattr(entry, name) for name in _FIELDS})
+def _copy(entry: Entry, terms: bytes) -> Draft:
+    return Draft(**{name: getattr(entry, name) for name in _FIELDS} | {"terms": terms})

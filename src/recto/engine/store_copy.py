@@ -7,10 +7,10 @@ entry's hash covers all before it, and both heads are compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recto.errors import AppendConflict, StoreCorrupt
-from recto.transcript.entries import Draft, Entry, Head
+from recto.transcript.entries import Entry, Head
 from recto.transcript.protocols import TranscriptStore
 
 _BATCH_ENTRIES = 500
@@ -61,7 +61,9 @@ def _copy_session(
     advance(target_head.seq)
     last = target_head
     for batch in _batches(source.read(session, target_head.seq + 1, source_head.seq)):
-        stored = target.append(session, batch, expect=last.seq)
+        rows = source.pick_terms(session, [entry.seq for entry in batch])
+        drafts = [replace(entry, terms=rows.get(entry.seq, b"")) for entry in batch]
+        stored = target.append(session, drafts, expect=last.seq)
         last = Head(stored[-1].seq, stored[-1].hash)
         advance(len(batch))
     if last != source_head:
@@ -79,8 +81,8 @@ def _refuse_other_history(source: TranscriptStore, session: str, target_head: He
         raise AppendConflict(session, source_head.seq, target_head.seq, reason)
 
 
-def _batches(entries: Iterator[Entry]) -> Iterator[list[Draft]]:
-    batch: list[Draft] = []
+def _batches(entries: Iterator[Entry]) -> Iterator[list[Entry]]:
+    batch: list[Entry] = []
     size = 0
     for entry in entries:
         batch.append(entry)

@@ -22,7 +22,7 @@ from recto.recall.index.rows import (
     join_ranges,
     uncovered_rows,
 )
-from recto.transcript.entries import Draft, Entry, Head, SessionSummary, refuse_unstorable, session_key
+from recto.transcript.entries import MESSAGE, Draft, Entry, Head, SessionSummary, refuse_unstorable, session_key
 from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
 
 
@@ -31,6 +31,7 @@ class _Transcript:
     entries: list[Entry] = field(default_factory=list)
     by_id: dict[str, Entry] = field(default_factory=dict)
     by_key: dict[str, Entry] = field(default_factory=dict)
+    terms: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def head(self) -> Head:
@@ -40,6 +41,7 @@ class _Transcript:
         self.entries += entries
         self.by_id |= {entry.id: entry for entry in entries}
         self.by_key |= {entry.key: entry for entry in entries if entry.key is not None}
+        self.terms |= {entry.seq: entry.terms for entry in entries if entry.terms}
 
 
 class MemoryStore:
@@ -103,6 +105,39 @@ class MemoryStore:
         with self._lock:
             return self._transcript(session).entries[-count:] if count > 0 else []
 
+    def terms(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the rows of the word index from `start` to `stop` inclusive."""
+        last = min(stop, self.head(session).seq) if stop is not None else self.head(session).seq
+        yield from self.pick_terms(session, range(max(start, 1), last + 1)).items()
+
+    def pick_terms(self, session: str, seqs: Collection[int]) -> dict[int, bytes]:
+        """Return the rows of the word index of these entries."""
+        with self._lock:
+            rows = self._transcript(session).terms
+            return {seq: rows[seq] for seq in sorted(set(seqs)) if seq in rows}
+
+    def add_terms(self, session: str, entries: Sequence[Entry]) -> None:
+        """Store rows of the word index for entries that are stored already."""
+        with self._lock:
+            transcript = self._transcript(session)
+            for entry in entries:
+                stored = transcript.entries[entry.seq - 1] if 0 < entry.seq <= len(transcript.entries) else None
+                if entry.terms and stored is not None and stored.hash == entry.hash:
+                    transcript.terms[entry.seq] = entry.terms
+
+    def lacking_terms(
+        self, session: str, version: bytes, start: int = 1, stop: int | None = None, limit: int | None = None
+    ) -> list[int]:
+        """Return the first messages of a range without a row of the word index that begins with `version`."""
+        with self._lock:
+            transcript = self._transcript(session)
+            lacking = [
+                entry.seq
+                for entry in transcript.entries[max(start, 1) - 1 : None if stop is None else max(stop, 0)]
+                if entry.kind == MESSAGE and not transcript.terms.get(entry.seq, b"").startswith(version)
+            ]
+            return lacking[:limit]
+
     def get(self, session: str, id: str) -> Entry | None:
         """Return the entry with an id, if it exists."""
         with self._lock:
@@ -159,6 +194,7 @@ class MemoryStore:
             for name, transcript in self._transcripts.items():
                 made._transcripts[name] = _Transcript()
                 made._transcripts[name].extend(list(transcript.entries))
+                made._transcripts[name].terms = dict(transcript.terms)
             made._heads = dict(self._heads)
         return made
 

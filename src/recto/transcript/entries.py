@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from recto.errors import InputError
@@ -54,6 +54,11 @@ class Draft:
     """A JSON object with further data, stored verbatim."""
     key: str | None = None
     """Idempotency key, unique in its session: a draft whose key is already stored is not stored again."""
+    terms: bytes = field(default=b"", compare=False, repr=False)
+    """Its row of the word index, stored in the same transaction; empty if it has none.
+
+    Derived from the content: not part of the hash chain, and not returned with stored entries.
+    """
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -137,6 +142,8 @@ def _unstorable_reason(draft: Draft) -> str | None:
         return "content and meta are bytes"
     if len(draft.content) + len(draft.meta) > MAX_BYTES:
         return f"{len(draft.content) + len(draft.meta):,} bytes; one entry has at most {MAX_BYTES:,}"
+    if type(draft.terms) is not bytes or len(draft.terms) > MAX_BYTES:
+        return f"terms are at most {MAX_BYTES:,} bytes"
     if not _is_int64(draft.ts) or not _is_int64(draft.tokens) or draft.tokens < 0:
         return "ts and tokens are 64-bit integers, tokens not below zero"
     return None

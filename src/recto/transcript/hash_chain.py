@@ -70,6 +70,7 @@ def link_entries(session: str, head: Head, drafts: Iterable[Draft]) -> list[Entr
                 counter=draft.counter,
                 meta=draft.meta,
                 key=draft.key,
+                terms=draft.terms,
             )
         )
         head = Head(seq, digest)

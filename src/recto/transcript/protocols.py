@@ -60,6 +60,30 @@ class TranscriptStore(Protocol):
         """The last entries, oldest first."""
         ...
 
+    def terms(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Rows of the word index from entry `start` up to and including `stop`, in order, loaded page by page.
+
+        Each is an entry's number and its `Draft.terms`; entries without a row are skipped.
+        """
+        ...
+
+    def pick_terms(self, session: str, seqs: Collection[int]) -> dict[int, bytes]:
+        """The rows of the word index of these entries, by number, in order; without entries that have none."""
+        ...
+
+    def add_terms(self, session: str, entries: Sequence[Entry]) -> None:
+        """Store the `terms` of entries that were stored without, or with others; return when they are durable.
+
+        An entry that is no longer stored with this hash is skipped, so that nothing is added to an erased session.
+        """
+        ...
+
+    def lacking_terms(
+        self, session: str, version: bytes, start: int = 1, stop: int | None = None, limit: int | None = None
+    ) -> list[int]:
+        """The first messages of a range, at most `limit`, without a row of the word index of this `version`."""
+        ...
+
     def get(self, session: str, id: str) -> Entry | None:
         """The entry with an id."""
         ...

@@ -94,6 +94,24 @@ class TenantStore:
         """Read the last entries, oldest first."""
         return self._store.tail(self._checked(session), count)
 
+    def terms(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Read the rows of the word index from `start` up to and including `stop`."""
+        return self._store.terms(self._checked(session), start, stop)
+
+    def pick_terms(self, session: str, seqs: Collection[int]) -> dict[int, bytes]:
+        """Read the rows of the word index of these entries."""
+        return self._store.pick_terms(self._checked(session), seqs)
+
+    def add_terms(self, session: str, entries: Sequence[Entry]) -> None:
+        """Store rows of the word index for entries that are stored already."""
+        self._store.add_terms(self._checked(session), entries)
+
+    def lacking_terms(
+        self, session: str, version: bytes, start: int = 1, stop: int | None = None, limit: int | None = None
+    ) -> list[int]:
+        """Return the first messages of a range without a row of the word index that begins with `version`."""
+        return self._store.lacking_terms(self._checked(session), version, start, stop, limit)
+
     def get(self, session: str, id: str) -> Entry | None:
         """Return the entry with an id."""
         return self._store.get(self._checked(session), id)

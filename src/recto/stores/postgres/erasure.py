@@ -19,7 +19,7 @@ from recto.transcript.entries import Head
 from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import tenant_of
 
-TRANSCRIPT: Final = ("entries", "heads", "kept_heads")
+TRANSCRIPT: Final = ("entries", "terms", "heads", "kept_heads")
 RECALL: Final = ("shelves", "covered", "fresh", "sealed")
 _GRAPHS: Final = ("linked", "near")
 """Only with pgvector. Their rows are deleted with those of `shelves`."""

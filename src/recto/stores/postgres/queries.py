@@ -15,6 +15,7 @@ from recto.transcript.hash_chain import EMPTY_HEAD
 from recto.transcript.session_keys import tenant_of
 
 PAGE_ROWS = 256
+PAGE_TERMS = 1000
 PAGE_BYTES = 8 * 1024 * 1024
 
 _COLUMNS = "seq, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev, hash, content"
@@ -65,6 +66,10 @@ WITH moved AS (
 ), kept AS (
   INSERT INTO recto.kept_heads(session, tenant, seq, hash) SELECT session, tenant, %(seq)s, %(hash)s FROM moved
   ON CONFLICT (session) DO UPDATE SET seq = EXCLUDED.seq, hash = EXCLUDED.hash
+), worded AS (
+  INSERT INTO recto.terms(session, tenant, seq, data)
+  SELECT moved.session, moved.tenant, new.*
+  FROM moved CROSS JOIN unnest(%(term_seqs)s::bigint[], %(terms)s::bytea[]) AS new
 )
 INSERT INTO recto.entries(session, tenant, seq, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev,
   hash, content)
@@ -75,6 +80,26 @@ SELECT moved.session, moved.tenant, new.* FROM moved CROSS JOIN unnest(
 ) AS new
 """
 """Compare and swap: moves the head if it is unchanged and the lease permits it, and inserts the entries only then."""
+
+TERMS = f"""
+SELECT seq, data FROM recto.terms WHERE session = %(session)s AND seq BETWEEN %(start)s AND %(stop)s
+ORDER BY seq LIMIT {PAGE_TERMS}
+"""  # noqa: S608  # of constants
+PICKED_TERMS = "SELECT seq, data FROM recto.terms WHERE session = %(session)s AND seq = ANY(%(seqs)s) ORDER BY seq"
+ADD_TERMS = """
+INSERT INTO recto.terms(session, tenant, seq, data)
+SELECT e.session, e.tenant, e.seq, new.data
+FROM unnest(%(seqs)s::bigint[], %(hashes)s::bytea[], %(terms)s::bytea[]) AS new(seq, hash, data)
+JOIN recto.entries AS e ON e.session = %(session)s AND e.seq = new.seq AND e.hash = new.hash
+ON CONFLICT (session, seq) DO UPDATE SET data = EXCLUDED.data
+"""
+LACKING_TERMS = """
+SELECT e.seq FROM recto.entries AS e
+WHERE e.session = %(session)s AND e.seq BETWEEN %(start)s AND %(stop)s AND e.kind = 'message'::bytea AND NOT EXISTS (
+  SELECT 1 FROM recto.terms AS t WHERE t.session = %(session)s AND t.seq = e.seq
+    AND substring(t.data FROM 1 FOR octet_length(%(version)s::bytea)) = %(version)s::bytea
+) ORDER BY e.seq LIMIT %(limit)s
+"""
 
 TAKE_LEASE = """
 UPDATE recto.heads SET owner = %(owner)s, epoch = epoch + 1, lease_until = now() + make_interval(secs => %(seconds)s)
@@ -124,6 +149,8 @@ def append_parameters(session: str, entries: Sequence[Entry], epoch: int | None)
         "prevs": bytea_array(entry.prev for entry in entries),
         "hashes": bytea_array(entry.hash for entry in entries),
         "contents": bytea_array(entry.content for entry in entries),
+        "term_seqs": bigint_array(entry.seq for entry in entries if entry.terms),
+        "terms": bytea_array(entry.terms for entry in entries if entry.terms),
     }
 
 

@@ -20,6 +20,7 @@ from recto.stores.postgres.errors import redact_url, translate
 from recto.stores.postgres.pool import EVERYBODY, ConnectionPool
 
 _GUARDED: Final = ("entries", "heads", "kept_heads")
+_WALLED: Final = (*_GUARDED, "terms")
 _TRIGGERS: Final = {
     "entries": {"entries_follow", "entries_keep", "entries_stay"},
     "heads": {"heads_advance", "heads_stay"},
@@ -45,7 +46,7 @@ _PARTS = 16
 async def find_damage(pool: ConnectionPool) -> list[str]:
     """Report missing triggers and policies, and heads without their entry; empty if there are none."""
     triggers = await pool.fetch_all(EVERYBODY, _FOUND)
-    walls: dict[str, bool] = dict(await pool.fetch_all(EVERYBODY, _WALLS, {"tables": list(_GUARDED)}))
+    walls: dict[str, bool] = dict(await pool.fetch_all(EVERYBODY, _WALLS, {"tables": list(_WALLED)}))
     astray = await pool.fetch_all(EVERYBODY, _ASTRAY)
     live = {(table, name) for table, name, is_on in triggers if is_on}
     wanted = {
@@ -58,7 +59,7 @@ async def find_damage(pool: ConnectionPool) -> list[str]:
     gone = [
         f"the trigger '{name}' of table '{table}' is missing or switched off" for table, name in sorted(wanted - live)
     ]
-    open_ = [f"table '{table}' is not walled off by tenant" for table in _GUARDED if not walls.get(table)]
+    open_ = [f"table '{table}' is not walled off by tenant" for table in _WALLED if not walls.get(table)]
     return [*gone, *open_, *(f"session '{session}': entry {seq}, its end, is not there" for session, seq in astray)]
 
 

@@ -127,6 +127,47 @@ class PostgresStore:
         found = self._fetch(session, queries.TAIL, count=bigint(min(max(count, 0), MAX_SEQ)))
         return [queries.entry_of(session, row) for row in reversed(found)]
 
+    def terms(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the rows of the word index from `start` to `stop` inclusive."""
+        start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
+        while start <= stop:
+            found = self._fetch(session, queries.TERMS, start=bigint(start), stop=bigint(stop))
+            if not found:
+                return
+            start = found[-1][0] + 1
+            for seq, data in found:
+                yield seq, bytes(data)
+
+    def pick_terms(self, session: str, seqs: Collection[int]) -> dict[int, bytes]:
+        """Return the rows of the word index of these entries, with one query."""
+        there = bigint_array(seq for seq in set(seqs) if 0 < seq <= MAX_SEQ)
+        return {seq: bytes(data) for seq, data in self._fetch(session, queries.PICKED_TERMS, seqs=there)}
+
+    def add_terms(self, session: str, entries: Sequence[Entry]) -> None:
+        """Store rows of the word index for entries that are stored already. Returns once they are durable."""
+        refuse_unstorable(session, ())
+        new = [entry for entry in entries if entry.terms]
+        parameters = {
+            "session": session,
+            "seqs": bigint_array(entry.seq for entry in new),
+            "hashes": bytea_array(entry.hash for entry in new),
+            "terms": bytea_array(entry.terms for entry in new),
+        }
+
+        async def add() -> None:
+            async with self._pool.batch(tenant_of(session)) as connection:
+                await connection.execute(queries.ADD_TERMS, parameters)
+
+        self._pool.run(lambda: self._pool.retry(add))
+
+    def lacking_terms(
+        self, session: str, version: bytes, start: int = 1, stop: int | None = None, limit: int | None = None
+    ) -> list[int]:
+        """Return the first messages of a range without a row of the word index that begins with `version`."""
+        start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
+        bounds = {"start": bigint(start), "stop": bigint(stop), "limit": limit, "version": version}
+        return [seq for (seq,) in self._fetch(session, queries.LACKING_TERMS, **bounds)] if start <= stop else []
+
     def get(self, session: str, id: str) -> Entry | None:
         """Return the entry with an id, if it exists."""
         return self._fetch_one(session, queries.BY_ID, "ids", id)

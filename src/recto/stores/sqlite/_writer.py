@@ -40,6 +40,8 @@ class _Job:
     drafts: Sequence[Draft]
     expect: int | None
     answer: Future[list[Entry]]
+    terms: Sequence[Entry] = ()
+    """Stored entries to which rows of the word index are added."""
 
 
 @dataclass(slots=True)
@@ -78,11 +80,18 @@ class SqliteWriter:
 
     def append(self, session: str, drafts: Sequence[Draft], expect: int | None) -> list[Entry]:
         """Queue an append and wait until it is durable; returns the stored entries."""
-        answer: Future[list[Entry]] = Future()
+        return self._submit(_Job(session, drafts, expect, Future()))
+
+    def add_terms(self, session: str, entries: Sequence[Entry]) -> None:
+        """Add rows of the word index to stored entries, and wait until they are durable."""
+        self._submit(_Job(session, (), None, Future(), entries))
+
+    def _submit(self, job: _Job) -> list[Entry]:
+        answer = job.answer
         with self._gate:
             if self._is_closed:
                 raise StoreUnavailable(str(self._path), "the store is closed already")
-            self._queue.put(_Job(session, drafts, expect, answer))
+            self._queue.put(job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="recto writer", daemon=True)
                 self._thread.start()
@@ -123,7 +132,7 @@ class SqliteWriter:
         item = self._queue.get()
         while item is not None:
             group.append(item)
-            size += sum(len(draft.content) for draft in item.drafts)
+            size += sum(len(draft.content) for draft in item.drafts) + sum(len(entry.terms) for entry in item.terms)
             if len(group) >= MAX_GROUP_JOBS or size >= MAX_GROUP_BYTES:
                 return group, False
             try:
@@ -200,6 +209,8 @@ class SqliteWriter:
                 tip.head = Head(new[-1].seq, new[-1].hash)
                 tip.added |= {entry.key: entry for entry in new if entry.key is not None}
                 moved[job.session] = self._tips[job.session] = tip
+            if job.terms:
+                queries.add_late_terms(connection, tip.number, job.terms)
             outcomes.append([*found, *new])
         return outcomes, moved
 

@@ -42,7 +42,7 @@ _HARMLESS = frozenset(
 )
 _PRAGMAS = frozenset({"integrity_check", "wal_checkpoint"})
 _ONLY_READ = frozenset({"application_id", "user_version"})
-_GROWING = frozenset({"entries", "sessions"})
+_GROWING = frozenset({"entries", "sessions", "terms"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

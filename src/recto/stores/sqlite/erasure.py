@@ -24,7 +24,7 @@ from recto.transcript.hash_chain import EMPTY_HEAD
 _LIFTED = ("entries_stay", "sessions_keep")
 """The append-only triggers."""
 _TRIGGER = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?"
-_DELETE = "DELETE FROM entries WHERE pos BETWEEN ? AND ?"
+_DELETE = tuple(f"DELETE FROM {table} WHERE pos BETWEEN ? AND ?" for table in ("entries", "terms"))  # noqa: S608
 _RENAME = "UPDATE sessions SET session = ? WHERE session_no = ?"
 
 
@@ -92,7 +92,8 @@ def _removed(connection: apsw.Connection, session: str, expect: int | None) -> t
         if number is not None:
             guards = [connection.execute(_TRIGGER, (name,)).get for name in _LIFTED]
             connection.execute("; ".join(f"DROP TRIGGER IF EXISTS {name}" for name in _LIFTED))
-            connection.execute(_DELETE, (number << 32, number << 32 | MAX_SEQ))
+            for statement in _DELETE:
+                connection.execute(statement, (number << 32, number << 32 | MAX_SEQ))
             # The number stays taken: who remembers it from before finds nothing under it, and never another session.
             connection.execute(_RENAME, (f"recto:erased/{number}", number))
             for guard in filter(None, guards):

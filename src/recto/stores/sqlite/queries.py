@@ -12,6 +12,7 @@ from recto.transcript.entries import MAX_SEQ, Entry, Head, SessionSummary
 from recto.transcript.hash_chain import EMPTY_HEAD
 
 PAGE_ENTRIES = 500
+PAGE_TERMS = 4096
 PAGE_BYTES = 8 * 2**20
 """Limits of a page; so messages of 100 MB are read one at a time."""
 
@@ -29,6 +30,16 @@ _BY_ID = f"SELECT {_COLUMNS} FROM entries WHERE session_no = ? AND id = ?"  # no
 _BY_KEY = f"SELECT {_COLUMNS} FROM entries WHERE session_no = ? AND key = ?"  # noqa: S608  # a constant
 _ADD_SESSION = "INSERT INTO sessions VALUES (?, ?)"
 _ADD_ENTRIES = f"INSERT INTO entries({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608  # a constant
+_TERMS = "SELECT pos, data FROM terms WHERE pos BETWEEN ? AND ? ORDER BY pos LIMIT ?"
+_PICKED_TERMS = "SELECT pos, data FROM terms WHERE pos IN (SELECT value FROM json_each(?)) ORDER BY pos"
+_ADD_TERMS = "INSERT OR REPLACE INTO terms(pos, data) VALUES (?, ?)"
+_ADD_LATE_TERMS = """
+INSERT OR REPLACE INTO terms(pos, data) SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM entries WHERE pos = ?1 AND hash = ?3)
+"""
+_LACKING_TERMS = """
+SELECT pos & 4294967295 FROM entries AS e WHERE pos BETWEEN ? AND ? AND kind = 'message'
+  AND NOT EXISTS (SELECT 1 FROM terms AS t WHERE t.pos = e.pos AND substr(t.data, 1, ?) = ?) ORDER BY pos LIMIT ?
+"""
 _SESSIONS = """
 SELECT session, last & 4294967295, (SELECT ts FROM entries WHERE pos = first), (SELECT ts FROM entries WHERE pos = last)
 FROM (
@@ -155,12 +166,48 @@ def add_session(connection: apsw.Connection, number: int, session: str) -> None:
 
 
 def add_entries(connection: apsw.Connection, number: int, entries: Sequence[Entry]) -> None:
-    """Insert entries in order."""
+    """Insert entries in order, with their rows of the word index."""
     is_small = all(
         len(entry.content) < _LARGE for entry in entries
     )  # a kept statement keeps a copy of its last content
     rows = (_row(number << 32 | entry.seq, entry) for entry in entries)
     connection.executemany(_ADD_ENTRIES, rows, can_cache=is_small)
+    terms = [(number << 32 | entry.seq, entry.terms) for entry in entries if entry.terms]
+    if terms:
+        connection.executemany(_ADD_TERMS, terms)
+
+
+def terms(connection: apsw.Connection, number: int, start: int, stop: int) -> list[tuple[int, bytes]]:
+    """Read a page of rows of the word index between `start` and `stop`. Empty only at the end."""
+    found, size = [], 0
+    cursor = connection.execute(_TERMS, (*_range(number, start, stop), PAGE_TERMS))
+    for pos, data in cursor:
+        found.append((pos & MAX_SEQ, data))
+        size += len(data)
+        if size >= PAGE_BYTES:
+            break
+    cursor.close()  # ends the read transaction, also where rows are left
+    return found
+
+
+def picked_terms(connection: apsw.Connection, number: int, seqs: Iterable[int]) -> dict[int, bytes]:
+    """Return the rows of the word index of these entries."""
+    rows = connection.execute(_PICKED_TERMS, (json.dumps([number << 32 | seq for seq in seqs]),))
+    return {pos & MAX_SEQ: data for pos, data in rows}
+
+
+def lacking_terms(
+    connection: apsw.Connection, number: int, version: bytes, start: int, stop: int, limit: int
+) -> list[int]:
+    """Return the first messages without a row of the word index of this version; a limit of -1 means no limit."""
+    bounds = _range(number, start, stop)
+    return [seq for (seq,) in connection.execute(_LACKING_TERMS, (*bounds, len(version), version, limit))]
+
+
+def add_late_terms(connection: apsw.Connection, number: int, entries: Iterable[Entry]) -> None:
+    """Insert or replace rows of the word index, for entries that are stored with the same hash."""
+    rows = ((number << 32 | entry.seq, entry.terms, entry.hash) for entry in entries if entry.terms)
+    connection.executemany(_ADD_LATE_TERMS, rows)
 
 
 def _range(number: int, start: int, stop: int) -> tuple[int, int]:

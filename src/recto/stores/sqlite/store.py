@@ -110,6 +110,41 @@ class SqliteStore:
         with self._reading(session) as (connection, number):
             return queries.tail(connection, session, number, count) if number is not None and count > 0 else []
 
+    def terms(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the rows of the word index from `start` to `stop` inclusive; holds no lock between two pages."""
+        start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
+        while start <= stop:
+            with self._reading(session) as (connection, number):
+                rows = queries.terms(connection, number, start, stop) if number is not None else []
+            if not rows:
+                return
+            start = rows[-1][0] + 1
+            yield from rows
+
+    def pick_terms(self, session: str, seqs: Collection[int]) -> dict[int, bytes]:
+        """Return the rows of the word index of these entries, with one query."""
+        there = {seq for seq in seqs if 0 < seq <= MAX_SEQ}
+        with self._reading(session) as (connection, number):
+            return queries.picked_terms(connection, number, there) if number is not None and there else {}
+
+    def add_terms(self, session: str, entries: Sequence[Entry]) -> None:
+        """Store rows of the word index for entries that are stored already. Returns once they are durable."""
+        self._refuse_fork()
+        refuse_unstorable(session, ())
+        if self._newer is not None:
+            raise self._newer
+        self._writer.add_terms(session, entries)
+
+    def lacking_terms(
+        self, session: str, version: bytes, start: int = 1, stop: int | None = None, limit: int | None = None
+    ) -> list[int]:
+        """Return the first messages of a range without a row of the word index that begins with `version`."""
+        start, stop = max(start, 1), MAX_SEQ if stop is None else min(stop, MAX_SEQ)
+        with self._reading(session) as (connection, number):
+            if number is None or start > stop:
+                return []
+            return queries.lacking_terms(connection, number, version, start, stop, -1 if limit is None else limit)
+
     def get(self, session: str, id: str) -> Entry | None:
         """Return the entry with an id, if it exists."""
         with self._reading(session) as (connection, number):

@@ -308,7 +308,6 @@ def _put(store: TranscriptStore, indexer: Indexer, page: Sequence, terms: Sequen
         IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
         for entry, found in zip(entries, terms, strict=True)
     ]
-    indexer.usage.add(SESSION, [], covers)
     indexer.words.add(SESSION, documents, covers)
     numbered = zip(range(covers.first, covers.last + 1), vectors[:, None], strict=True)
     indexer.vector_index(indexer.embedders[0]).add(SESSION, list(numbered), covers)

@@ -200,7 +200,6 @@ def fill(place: Place, made: Made, session: str, count: int, label: str) -> None
             IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
             for entry, found in zip(entries, terms, strict=True)
         ]
-        indexer.usage.add(session, [], covers)
         indexer.words.add(session, documents, covers)
         vectors.add(
             session, list(zip(range(covers.first, covers.last + 1), made.vectors(len(entries)), strict=True)), covers

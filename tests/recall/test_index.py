@@ -7,8 +7,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ from recto.recall.index import bm25, vectors
 from recto.recall.index.bm25 import TermStatistics, WordIndex
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
-from recto.recall.index.usage import LANE, UsageIndex
 from recto.recall.index.vectors import VectorIndex, hamming_distances, quantize, sign_bits, smallest
 from recto.recall.types import IndexedDocument
 from recto.stores.memory import MemoryIndex
@@ -392,11 +389,9 @@ def test_a_damaged_fresh_row_makes_it_a_damaged_index():
     index = MemoryIndex()
     index.put(MAIN, "words", [IndexRow(1, b"short")], CoveredRange(1, 1, b""))
     index.put(MAIN, "vectors", [IndexRow(1, b"short")], CoveredRange(1, 1, b""))
-    index.put(MAIN, LANE, [IndexRow(1, b"short")], CoveredRange(1, 1, b""))
     for ask in (
         lambda: WordIndex(index, "words").attributes(MAIN),
         lambda: VectorIndex(index, "vectors", 4).nearest(MAIN, np.ones(4), 1),
-        lambda: UsageIndex(index).counts(MAIN),
     ):
         with pytest.raises(IndexCorrupt):
             ask()
@@ -628,38 +623,3 @@ def test_the_directory_of_vectors_stays_short(index, monkeypatch):
         add_vectors(lane, [(seq, one)])
     assert len(index.snapshot(MAIN, "vectors", [-1]).sealed) < 70
     assert len(lane.nearest(MAIN, one[0], 999).seqs) == 199
-
-
-used = st.tuples(
-    st.lists(st.integers(1, 9), max_size=4, unique=True), st.lists(st.integers(1, 9), max_size=3, unique=True)
-)
-
-
-@settings(max_examples=40)
-@given(st.lists(used, max_size=40), st.integers(0, 45))
-def test_uses_are_counted_before_and_after_they_are_packed(events, before):
-    with TemporaryDirectory() as folder, SqliteIndex(Path(folder) / "recall") as index:
-        with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr("recto.recall.index.usage.SEAL_AT", 4)
-            monkeypatch.setattr("recto.recall.index.usage.MERGE_AT", 3)
-            lane = UsageIndex(index)
-            for seq, (shown, helped) in enumerate(events, 1):
-                lane.add(MAIN, [(seq, shown, helped)], CoveredRange(seq, seq, b""))
-        for limit in (before, 2**32 - 1):
-            wanted: dict[int, tuple[int, int]] = {}
-            for shown, helped in events[:limit]:
-                for entry in {*shown, *helped}:
-                    times, uses = wanted.get(entry, (0, 0))
-                    wanted[entry] = (times + 1, uses + (entry in helped))
-            assert lane.counts(MAIN, before=limit) == wanted == UsageIndex(index).counts(MAIN, before=limit)
-        assert lane.covered(MAIN) == ([CoveredRange(1, len(events), b"")] if events else [])
-        assert len(index.snapshot(MAIN, LANE).fresh) < 5
-
-
-def test_uses_that_another_process_adds_are_seen(index):
-    mine, theirs = UsageIndex(index), UsageIndex(index)
-    theirs.add(MAIN, [(5, [1, 2], [2])], CoveredRange(1, 5, b""))
-    assert mine.counts(MAIN) == {1: (1, 0), 2: (1, 1)}
-    theirs.add(MAIN, [(6, [2], [])], CoveredRange(6, 9, b""))
-    assert mine.counts(MAIN) == {1: (1, 0), 2: (2, 1)}
-    assert mine.counts("other") == {}

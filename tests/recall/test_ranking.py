@@ -64,8 +64,6 @@ candidates = st.lists(
         cosine=st.none() | st.floats(-1, 1),
         passages=st.integers(0, 6),
         phrases=st.floats(0, 2),
-        shown=st.integers(0, 100),
-        used=st.integers(0, 100),
         in_span=st.booleans(),
     ),
     max_size=30,
@@ -155,13 +153,6 @@ def test_what_does_not_age_is_as_good_as_new(mark):
 
 def test_what_was_said_in_the_future_is_not_better_than_new():
     assert part(said(1, ts=NOW + 4000 * DAY), "recency") == part(said(1, ts=NOW), "recency")
-
-
-def test_what_helped_before_comes_before_what_was_shown_in_vain():
-    used, new, vain = said(1, shown=4, used=4), said(2), said(3, shown=4, used=0)
-    assert order(vain, new, used) == [1, 2, 3]
-    assert part(used, "usefulness") == -part(vain, "usefulness") > 0
-    assert part(new, "usefulness") == 0
 
 
 def test_what_was_said_on_the_days_that_are_meant_comes_first():
@@ -260,7 +251,7 @@ def test_the_weights_in_the_documentation_are_those_that_count():
     told = {name: numbers for names, numbers in rows for name in re.findall(r"\w+", names)}
     weights = RankingWeights()
     expected = {str(mark.name).lower(): value for mark, value in weights.marks.items()}
-    expected |= {name: getattr(weights, name) for name in ("phrases", "date", "recency", "usefulness", "secret")}
+    expected |= {name: getattr(weights, name) for name in ("phrases", "date", "recency", "secret")}
     for name, value in expected.items():
         assert float(told[name].replace("−", "-")) == value, name
     assert [float(number.replace("−", "-")) for number in told["authority"].split(",")] == list(weights.roles.values())

@@ -514,7 +514,7 @@ def test_a_change_of_embedder_keeps_both_usable_until_the_new_vectors_are_there(
         new.close()
 
 
-def test_usefulness_is_learnt_from_answers_that_repeat_what_was_recalled():
+def test_answers_that_repeat_what_was_recalled_are_recorded():
     with opened() as session:
         say(session, "Hello.")
         say(session, "The maintenance window is Sunday 03:40, ticket OPS-5521.")

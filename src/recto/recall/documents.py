@@ -1,4 +1,4 @@
-"""What an entry contributes to the index: its terms, the passages to embed, and the uses of recall it records.
+"""What an entry contributes to the index: its terms and the passages to embed.
 
 Entries may be imported with arbitrary bytes. Anything unreadable is skipped; nothing here raises.
 """
@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from recto.context.facts.classifier import classify
 from recto.formats.entry_text import entry_text
 from recto.recall.protocols import Lexicon
-from recto.recall.types import USED, IndexedDocument
+from recto.recall.types import IndexedDocument
 from recto.text.identifiers import clip_middle
-from recto.transcript.entries import MAX_SEQ, MESSAGE, Entry
+from recto.transcript.entries import MESSAGE, Entry
 
 _PAUSES = (
     re.compile(r"\n[^\S\n]*\n\s*"),
@@ -119,8 +119,6 @@ def _join_chosen(pieces: list[str], chosen: set[int]) -> str:
 _RECAP_KEYS = ("compact_summary", "isCompactSummary")
 _MAX_PASSAGES_BY_ROLE = {"user": 6, "assistant": 4, "tool": 2, "system": 2, "event": 0}
 """Passages to embed per message. Long tool outputs are found by their words instead."""
-_MAX_COUNTED = 1000
-"""Entries counted per event; a prompt shows only a few."""
 
 
 def is_original_message(entry: Entry) -> bool:
@@ -149,23 +147,9 @@ def passages_to_embed(entry: Entry) -> list[str]:
     return list(passages(entry_text(entry), limit=limit)) if limit else []
 
 
-def recall_uses(page: Iterable[Entry]) -> Iterator[tuple[int, list[int], list[int]]]:
-    """Yield (event, shown entries, used entries) for every recall event of a page."""
-    for entry in page:
-        if entry.kind == USED:
-            payload = _parse_object(entry.content)
-            yield entry.seq, _entry_numbers(payload.get("shown")), _entry_numbers(payload.get("used"))
-
-
 def _parse_object(raw: bytes) -> dict[str, Any]:
     try:
         parsed = json.loads(raw)
     except (ValueError, RecursionError):
         return {}
     return parsed if isinstance(parsed, dict) else {}
-
-
-def _entry_numbers(value: object) -> list[int]:
-    """Return the valid entry numbers of a list; anything else is dropped."""
-    numbers = value[:_MAX_COUNTED] if isinstance(value, list) else []
-    return [number for number in numbers if type(number) is int and 0 < number <= MAX_SEQ]

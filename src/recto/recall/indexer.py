@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from recto.concurrency import Deadline, FifoLock
 from recto.errors import IndexCorrupt, RectoError
 from recto.recall._embedder_guard import DEFAULT_TIMEOUT, GuardedEmbedder
-from recto.recall.documents import build_document, is_original_message, passages_to_embed, recall_uses
+from recto.recall.documents import build_document, is_original_message, passages_to_embed
 from recto.recall.index.bm25 import WordIndex
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, gaps, is_covered
-from recto.recall.index.usage import UsageIndex
 from recto.recall.index.vectors import VectorIndex
 from recto.recall.protocols import Embedder, Lexicon, RecallIndex
 from recto.recall.types import Confirmation
@@ -71,7 +70,6 @@ class Indexer:
         self.lexicon = lexicon
         self.embedder = GuardedEmbedder(embedder) if embedder is not None else None
         self.words = WordIndex(index, f"words/{lexicon.name}")
-        self.usage = UsageIndex(index)
         self.embedders = [*([self.embedder] if self.embedder else []), *map(GuardedEmbedder, previous)]
         """The current embedder, then earlier ones, whose vectors are searched until the new ones are complete."""
         self._vectors: dict[str, VectorIndex] = {}
@@ -310,8 +308,6 @@ class Indexer:
 
     def _add_words(self, session: str, page: Sequence[Entry]) -> None:
         covers = CoveredRange(page[0].seq, page[-1].seq, page[-1].hash)
-        # Uses first: if the process ends in between, the words are still missing and the page is indexed again.
-        self.usage.add(session, list(recall_uses(page)), covers)
         documents = [build_document(entry, self.lexicon) for entry in page if is_original_message(entry)]
         self.words.add(session, documents, covers)
 

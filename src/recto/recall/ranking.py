@@ -1,7 +1,7 @@
 """Ranks the candidates of a query and explains every score as a sum of named parts.
 
 Word scores and cosines are standardized over the candidates and fused. Metadata is added to that: the role, the kind of
-statement, the age, and whether the message was useful before. These parts are multiplied by the relevance of the
+statement and the age. These parts are multiplied by the relevance of the
 message, so that an emphatic message about another subject does not move up.
 
 The constants were tuned on two public sets of labelled questions and are not sensitive to small changes: see
@@ -49,9 +49,6 @@ class Candidate:
     """Weight of adjacent query terms that are adjacent in the message too, from 0 to 2."""
     task: float = 0.0
     """Share of the terms of the task that are in the message, from 0 to 1."""
-    shown: int = 0
-    used: int = 0
-    """How often it was recalled into a prompt, and how often an answer used it."""
     in_span: bool = False
     """Whether it dates from the days the query names."""
 
@@ -76,7 +73,6 @@ class RankingWeights:
     date: float = 1.0
     recency: float = 0.1
     half_life_days: float = 30.0
-    usefulness: float = 0.3
     task: float = 0.2
     superseded: float = -1.0
     secret: float = -0.3
@@ -247,8 +243,6 @@ def _metadata_parts(one: Candidate, weights: RankingWeights, now: int) -> dict[s
         parts["recency"] = weights.recency  # evergreen and critical messages do not age
     else:
         parts["recency"] = weights.recency * 0.5 ** (max(now - one.ts, 0) / DAY / weights.half_life_days)
-    if one.shown:
-        parts["usefulness"] = weights.usefulness * (one.used / one.shown - 0.5)
     if Mark.SECRET in one.marks:
         parts["secret"] = weights.secret
     return parts

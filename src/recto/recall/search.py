@@ -236,13 +236,11 @@ class Searcher:
         sessions = {key[0]: None for key in search.proposed}
         attributes = {session: self.indexer.words.attributes(session) for session in sessions}
         openings = {session: table.spoken_by("user") for session, table in attributes.items()}
-        uses = {session: self.indexer.usage.counts(session, before=search.upto(session)) for session in sessions}
         for session, seq in search.proposed:
             known = attributes[session].of(seq)
             if known is None:
                 continue
             bm25, coverage = search.scored[session].of(seq)
-            shown, used = uses[session].get(seq, (0, 0))
             candidates.append(
                 Candidate(
                     session=session,
@@ -256,8 +254,6 @@ class Searcher:
                     matched=round(coverage * len(search.term_weights)),
                     cosine=search.cosines.get((session, seq)),
                     passages=min(-(-known.length // _TERMS_PER_PASSAGE), _MAX_PASSAGES) or 1,
-                    shown=shown,
-                    used=used,
                     in_span=any(span.start <= known.ts < span.end for span in search.spans),
                 )
             )

@@ -6,8 +6,10 @@ Knows nothing of the work itself.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,19 +105,114 @@ class FifoLock:
             self._changed.notify_all()
 
 
+class CpuBudget:
+    """A token bucket of CPU time: a share of one core on average, with short bursts.
+
+    Work is charged after it was done, so one piece of work may overdraw the budget; the next one waits longer.
+    """
+
+    def __init__(self, share: float = 1.0, *, burst: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        """`share`: CPU seconds per second; 1 or more: no limit. `burst`: CPU seconds that are saved up at most."""
+        self.share = share
+        self._burst = burst
+        self._clock = clock
+        self._credit = burst
+        self._updated = clock()
+        self._lock = threading.Lock()
+
+    def charge(self, seconds: float) -> None:
+        """Report CPU time that was spent."""
+        with self._lock:
+            self._refill()
+            self._credit -= seconds
+
+    def delay(self) -> float:
+        """Return for how many seconds the next piece of work has to wait; 0 while there is credit."""
+        if self.share >= 1:
+            return 0.0
+        with self._lock:
+            self._refill()
+            return max(-self._credit / self.share, 0.0)
+
+    def _refill(self) -> None:
+        now = self._clock()
+        self._credit = min(self._credit + (now - self._updated) * self.share, self._burst)
+        self._updated = now
+
+
 _T = TypeVar("_T")
-_EXIT_WAIT_SECONDS = 5.0
-"""Seconds the process waits at exit for abandoned calls."""
-_RUNNING: set[threading.Event] = set()
-"""Completion events of running calls."""
+_EXIT_SECONDS = 30.0
+"""Seconds the process waits at exit for background threads: longer than any call that has not hung for good."""
+
+
+class _Exit:
+    """Background threads that must end before the interpreter does.
+
+    A thread that returns from native code (C++, Rust) while the interpreter is being torn down aborts the process. A
+    non-daemon thread would be joined in time, but nothing could tell it to stop: `atexit` handlers run after that join.
+    So these are daemon threads that the `atexit` handler stops and joins. Non-daemon threads and executors of the
+    program have ended by then, and handlers that the program registered after importing this module have run.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+        self._stops: set[weakref.WeakMethod[Callable[[], object]]] = set()
+        self.has_begun = False
+
+    def start(self, thread: threading.Thread) -> None:
+        with self._lock:
+            if self.has_begun:
+                raise RuntimeError("the process is ending")
+            self._threads = {other for other in self._threads if other.is_alive()}
+            thread.start()
+            self._threads.add(thread)
+
+    def add_stop(self, stop: Callable[[], object]) -> None:
+        with self._lock:
+            self._stops = {other for other in self._stops if other() is not None}
+            self._stops.add(weakref.WeakMethod(stop))
+
+    def run(self) -> None:
+        with self._lock:
+            self.has_begun = True
+            threads, stops = self._threads, [stop() for stop in self._stops]
+        for stop in stops:
+            if stop is not None:
+                stop()
+        end = time.monotonic() + _EXIT_SECONDS
+        for thread in threads:
+            thread.join(max(end - time.monotonic(), 0.0))
+
+
+_exit = _Exit()
 
 
 @atexit.register
-def _wait_at_exit() -> None:
-    """Wait briefly for abandoned calls: a process that exits while a native runtime is working is aborted."""
-    end = time.monotonic() + _EXIT_WAIT_SECONDS
-    for done in list(_RUNNING):
-        done.wait(max(end - time.monotonic(), 0.0))
+def _end_threads() -> None:
+    _exit.run()
+
+
+def _forget_threads() -> None:
+    """In a forked child none of the parent's threads exist, and the lock may be held by one of them."""
+    global _exit  # noqa: PLW0603
+    _exit = _Exit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_threads)
+
+
+def start_thread(work: Callable[[], object], name: str) -> threading.Thread:
+    """Start a background thread that is joined before the interpreter ends. Raises `RuntimeError` when it is ending."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    _exit.start(thread)
+    return thread
+
+
+def stop_at_exit(stop: Callable[[], object]) -> None:
+    """Call a method when the process ends, so that its background thread can be joined. Keeps no reference to it."""
+    _exit.add_stop(stop)
 
 
 class BackgroundCall(Generic[_T]):
@@ -130,15 +227,17 @@ class BackgroundCall(Generic[_T]):
 
     def run_within(self, seconds: float) -> bool:
         """Start the call and wait; it continues in the background if it takes longer. Returns whether it is done."""
-        threading.Thread(target=self._run, name=self._name, daemon=True).start()
+        try:
+            start_thread(self._run, self._name)
+        except RuntimeError as error:  # no new thread can be started, mostly because the process is ending
+            self.error = error
+            self.done.set()
         return self.done.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
 
     def _run(self) -> None:
         # The result or error is left for the waiting thread.
-        _RUNNING.add(self.done)
         try:
             self.results.append(self._function())
         except BaseException as error:  # noqa: BLE001  # not ours: it may raise what it likes
             self.error = error
         self.done.set()
-        _RUNNING.discard(self.done)

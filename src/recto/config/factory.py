@@ -416,7 +416,9 @@ def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
     from recto.recall.stemmer import PorterLexicon  # noqa: PLC0415
 
     index = open_index(settings, store)
-    embedder = embedder_for(EmbedderChoice(**asdict(settings.recall.embedder)))
+    choice = asdict(settings.recall.embedder)
+    cpu_share = choice.pop("cpu_share")
+    embedder = embedder_for(EmbedderChoice(**choice))
     lanes: list[LaneSize] = []
     with suppress(IndexFailed):  # reported or repaired at the next eviction; until then the turn goes on
         lanes = index.lanes()
@@ -430,6 +432,7 @@ def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
         previous=[known for known in previous if known is not None],
         in_background=settings.recall.background,
         owns_index=is_persistent(store),
+        cpu_share=cpu_share,
     )
 
 

@@ -132,6 +132,8 @@ class EmbedderSettings:
     """For `onnx` and `endpoint`: prefix the model expects before a document."""
     pooling: str = "cls"
     """For `onnx`: `cls` or `mean`, as the model's documentation says."""
+    cpu_share: float = 0.1
+    """Share of one core that background embedding may use on average; 1: no limit. `recto index` has none."""
 
     def __post_init__(self) -> None:
         if self.use not in ("auto", "arctic", "onnx", "endpoint", "hashing", "none"):
@@ -140,6 +142,8 @@ class EmbedderSettings:
             raise ValueError("recall.embedder.pooling is cls or mean")
         if self.seconds <= 0 or self.dims < 0:
             raise ValueError("recall.embedder.seconds must be more than 0 and dims not below 0")
+        if not 0 < self.cpu_share <= 1:
+            raise ValueError("recall.embedder.cpu_share must be more than 0 and at most 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from recto.concurrency import BackgroundCall
+from recto.concurrency import BackgroundCall, CpuBudget
 from recto.errors import EmbedderFailed, RectoError
 from recto.recall.protocols import Embedder
 
@@ -31,7 +32,9 @@ _MAX_NORM = 1.01
 class GuardedEmbedder:
     """An embedder behind a time limit and a check of its results. Thread-safe."""
 
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(self, embedder: Embedder, budget: CpuBudget | None = None) -> None:
+        """`budget`: charged with the CPU time of every call."""
+        self._budget = budget or CpuBudget()
         self.name = embedder.name
         self.weight = embedder.weight
         self._embedder = embedder
@@ -58,8 +61,15 @@ class GuardedEmbedder:
         """Embed texts, one row each."""
         return self._embed(lambda: self._embedder.documents(texts), len(texts), seconds)
 
-    def each(self, batches: Sequence[Sequence[str]], seconds: float = DEFAULT_TIMEOUT) -> Iterator[Matrix]:
+    def each(
+        self,
+        batches: Sequence[Sequence[str]],
+        seconds: float = DEFAULT_TIMEOUT,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Matrix]:
         """Embed batches one after the other. Results that arrived in time are yielded before a failure is raised.
+
+        Ends early, without a failure, once `is_stopped`: a batch is the longest time that the caller has to wait.
 
         All batches run on one thread, because starting a thread costs more than embedding a short text. No single batch
         may take longer than the default time limit.
@@ -69,7 +79,8 @@ class GuardedEmbedder:
 
         def embed_all() -> None:
             # `extend` consumes the generator lazily: each result is visible to the waiting thread as soon as it exists.
-            answers = (self._embedder.documents(texts) for texts in batches)
+            wanted = takewhile(lambda _: not is_stopped(), batches)
+            answers = (self._embedder.documents(texts) for texts in wanted)
             results.extend(np.atleast_2d(np.asarray(answer, np.float32)) for answer in answers)
 
         failure: RectoError | None = None
@@ -107,7 +118,15 @@ class GuardedEmbedder:
             self._late = [pending for pending in self._late if not pending.is_set()]
             if self._late:
                 raise EmbedderFailed(self.name, "it has not answered a call before this one yet")
-        running = BackgroundCall(call, "recto embedder")
+
+        def charged() -> _T:
+            before = time.thread_time()
+            try:
+                return call()
+            finally:
+                self._budget.charge(time.thread_time() - before)
+
+        running = BackgroundCall(charged, "recto embedder")
         seen, is_done = 0, running.run_within(seconds)
         while not is_done and seen < (now := progress()) and (remaining := until - time.monotonic()) > 0:
             seen, is_done = now, running.done.wait(min(seconds, remaining))

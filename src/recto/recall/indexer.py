@@ -8,47 +8,39 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from recto.concurrency import Deadline, FifoLock
-from recto.errors import IndexCorrupt, RectoError
+from recto.concurrency import CpuBudget, Deadline, FifoLock
+from recto.errors import IndexCorrupt
 from recto.recall._embedder_guard import DEFAULT_TIMEOUT, GuardedEmbedder
-from recto.recall.documents import build_document, is_original_message, passages_to_embed
+from recto.recall.documents import build_document, is_original_message
 from recto.recall.index.bm25 import WordIndex
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, gaps, is_covered
 from recto.recall.index.vectors import VectorIndex
 from recto.recall.protocols import Embedder, Lexicon, RecallIndex
 from recto.recall.types import Confirmation
+from recto.recall.vector_worker import BackgroundWorker, VectorWriter
 from recto.transcript.entries import Entry
 from recto.transcript.protocols import TranscriptStore
 
 if TYPE_CHECKING:
-    from recto.recall.protocols import Matrix
+    pass
 
 _T = TypeVar("_T")
 _LaneWork: TypeAlias = tuple[Callable[[str], list[CoveredRange]], Callable[[str, int, int, Deadline], bool], int]
 """The coverage of a lane, how it indexes a range, and how many entries at a time."""
 _PAGE = 256
-_VECTOR_PAGE = 16
-"""Entries embedded between two checks of the deadline; at most these are lost when the process ends."""
-_EMBEDDING_LOCKS = 16
-"""Sessions that are embedded at the same time at most."""
+_MAX_SKIPPED = 16
+"""Entries between two requested ones that are indexed with them."""
+_PACED_MESSAGES = 4
+"""Messages that the background thread embeds between two checks of its CPU budget."""
+_SLICE_SECONDS = 5.0
+"""Time that the background thread spends on one session while others are waiting."""
 _CLOSING_SECONDS = 5.0
 """How long `close` waits for the current batch. An embedder that hangs is abandoned."""
 _MAX_SESSIONS = 4_096
 """Sessions whose state is cached here. What is dropped from the cache is read again."""
-
-
-@dataclass(slots=True)
-class _WorkQueue:
-    """Sessions waiting for the background thread."""
-
-    waiting: dict[str, None] = field(default_factory=dict)
-    changed: threading.Condition = field(default_factory=threading.Condition)
-    closed: bool = False
 
 
 class Indexer:
@@ -64,15 +56,15 @@ class Indexer:
         previous: Sequence[Embedder] = (),
         in_background: bool = True,
         owns_index: bool = True,
+        cpu_share: float = 1.0,
     ) -> None:
+        """`cpu_share`: share of one core that background embedding may use on average; 1: no limit."""
         self.store = store
         self.index = index
         self.lexicon = lexicon
-        self.embedder = GuardedEmbedder(embedder) if embedder is not None else None
         self.words = WordIndex(index, f"words/{lexicon.name}")
-        self.embedders = [*([self.embedder] if self.embedder else []), *map(GuardedEmbedder, previous)]
-        """The current embedder, then earlier ones, whose vectors are searched until the new ones are complete."""
-        self._vectors: dict[str, VectorIndex] = {}
+        self._budget = CpuBudget(cpu_share)
+        self.vectors = VectorWriter(store, index, embedder, previous, self._budget)
         self._errors: BoundedCache[str] = BoundedCache(_MAX_SESSIONS)
         self._indexed: BoundedCache[int] = BoundedCache(_MAX_SESSIONS)
         """The entry up to which the words of a session are indexed without a gap, as far as this process knows."""
@@ -82,24 +74,27 @@ class Indexer:
         # Confirmation blocks a turn, so the background work lets it go first: see `FifoLock`.
         self._confirming = FifoLock()
         self._words_lock = threading.Lock()
-        # Locks are chosen by session, so that one session that waits for its embedder does not block all others.
-        self._vector_locks = [threading.Lock() for _ in range(_EMBEDDING_LOCKS)]
         self._in_background = in_background
         self._owns_index = owns_index
-        self._queue = _WorkQueue()
-        self._thread: threading.Thread | None = None
+        self._worker = BackgroundWorker(self._work)
+
+    @property
+    def embedder(self) -> GuardedEmbedder | None:
+        """The current embedder."""
+        return self.vectors.embedder
+
+    @property
+    def embedders(self) -> Sequence[GuardedEmbedder]:
+        """The current embedder, then earlier ones whose vectors are still searched."""
+        return self.vectors.embedders
 
     def vector_index(self, embedder: GuardedEmbedder, seconds: float = DEFAULT_TIMEOUT) -> VectorIndex:
         """Return the vector index of an embedder. The first call may ask the embedder for its dimensions and fail."""
-        if embedder.name not in self._vectors:
-            self._vectors[embedder.name] = VectorIndex(
-                self.index, _vector_lane(embedder), embedder.dims_within(seconds)
-            )
-        return self._vectors[embedder.name]
+        return self.vectors.index_of(embedder, seconds)
 
     def has_vectors(self, session: str, embedder: Embedder) -> bool:
         """Whether any entry of a session has vectors of this embedder."""
-        return bool(self.index.covered(session, _vector_lane(embedder)))
+        return self.vectors.has_vectors(session, embedder)
 
     def confirm(self, session: str, seqs: Iterable[int], seconds: float) -> Confirmation:
         """Index these entries if they are not indexed yet, within a time limit, and report whether they are.
@@ -116,7 +111,7 @@ class Indexer:
             return all(self._index_words(session, first, last, deadline) for first, last in ranges)
 
         def vectors() -> bool:
-            return words() and all(self._index_vectors(session, first, last, deadline) for first, last in ranges)
+            return words() and all(self.vectors.embed(session, first, last, deadline) for first, last in ranges)
 
         with self._confirming.turn(seconds):
             deadline = Deadline.extending(seconds)
@@ -158,40 +153,40 @@ class Indexer:
         deadline = Deadline.after(seconds)
         return self.with_repair(lambda: self._catch_up(session, deadline, advance))
 
-    def _catch_up(self, session: str, deadline: Deadline, advance: Callable[[int], None]) -> bool:
-        self.discard_foreign_rows(session)
-        head = self.store.head(session).seq
-        for covered, index_range, step in self._lanes():
-            for first, last in gaps(covered(session), 1, head):
-                for start in range(first, last + 1, step):
-                    stop = min(start + step - 1, last)
-                    self._confirming.wait_until_free(min(deadline.remaining, _CLOSING_SECONDS))
-                    if self._queue.closed or not index_range(session, start, stop, deadline):
-                        return False
-                    advance(stop - start + 1)
-        self._drop_previous(session, head)
-        self._link(session, deadline)
-        return True
-
-    def _link(self, session: str, deadline: Deadline) -> None:
-        """Add the vectors of a long session to the vector graph, if the index has one."""
-        if self.embedder is None or getattr(self.index, "graphs", None) is None:
-            return
-
+    def _catch_up(
+        self, session: str, deadline: Deadline, advance: Callable[[int], None], *, is_paced: bool = False
+    ) -> bool:
         def may_continue() -> bool:
             self._confirming.wait_until_free(min(deadline.remaining, _CLOSING_SECONDS))
-            return not self._queue.closed and not deadline.passed
+            return not self._worker.is_stopped and not deadline.passed
 
-        with suppress(RectoError):  # everything is indexed; without the graph search is only slower
-            index = self.vector_index(self.embedder, min(deadline.remaining, DEFAULT_TIMEOUT))
-            index.graph.link(session, may_continue)
+        def may_embed() -> bool:
+            delay = self._budget.delay() if is_paced else 0.0
+            return delay < deadline.remaining and self._worker.pause(delay) and may_continue()
 
-    def _lanes(self) -> list[_LaneWork]:
-        lanes: list[_LaneWork] = [(self.words.covered, self._index_words, _PAGE)]
-        if self.embedder is not None:
-            lane = _vector_lane(self.embedder)
-            lanes.append((lambda session: self.index.covered(session, lane), self._index_vectors, _VECTOR_PAGE))
-        return lanes
+        self.discard_foreign_rows(session)
+        head = self.store.head(session).seq
+        for first, last in gaps(self.words.covered(session), 1, head):
+            for start in range(first, last + 1, _PAGE):
+                stop = min(start + _PAGE - 1, last)
+                if not may_continue() or not self._index_words(session, start, stop, deadline):
+                    return False
+                advance(stop - start + 1)
+        size = {"size": _PACED_MESSAGES} if is_paced else {}
+        if not self.vectors.embed(
+            session,
+            1,
+            head,
+            deadline,
+            may_continue=may_embed,
+            is_stopped=lambda: self._worker.is_stopped,
+            advance=advance,
+            **size,
+        ):
+            return False
+        self.vectors.drop_previous(session, head)
+        self.vectors.link(session, deadline, may_continue)
+        return True
 
     def index_words(self, session: str, last: int, seconds: float) -> bool:
         """Index the words of all entries up to `last` within a time limit. Cheap if they are indexed already."""
@@ -207,9 +202,7 @@ class Indexer:
         """Return how many entries are missing in the word index, and how many have no vectors."""
         head = self.store.head(session).seq
         missing = _count(gaps(self.words.covered(session), 1, head))
-        if self.embedder is None:
-            return missing, 0
-        return missing, _count(gaps(self.index.covered(session, _vector_lane(self.embedder)), 1, head))
+        return missing, _count(self.vectors.missing(session, 1, head))
 
     def indexed_through(self, session: str) -> int:
         """Return the entry up to which words are indexed, as far as this process knows. Reads nothing."""
@@ -217,7 +210,7 @@ class Indexer:
 
     def covered(self, session: str) -> list[CoveredRange]:
         """Return the ranges that the lanes of a session cover, lane by lane."""
-        lanes = [self.words.lane, *map(_vector_lane, self.embedders)]
+        lanes = [self.words.lane, *self.vectors.lanes]
         return [covered for lane in lanes for covered in self.index.covered(session, lane)]
 
     def matches(self, entry: Entry) -> bool:
@@ -232,37 +225,36 @@ class Indexer:
 
     def schedule(self, session: str) -> None:
         """Queue a session for the background thread, which indexes it while the model is generating."""
-        if not self._in_background:
-            return
-        with self._queue.changed:
-            if self._queue.closed:
-                return
-            self._queue.waiting[session] = None
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="recto indexer", daemon=True)
-                self._thread.start()
-            self._queue.changed.notify()
+        if self._in_background:
+            self._worker.schedule(session)
 
     def close(self) -> None:
-        """Stop the background thread after its current batch. The rest is indexed next time."""
-        with self._queue.changed:
-            self._queue.closed = True
-            self._queue.changed.notify()
-        if self._thread is not None:
-            self._thread.join(_CLOSING_SECONDS)
+        """Stop the background thread after the current text. The rest is indexed next time."""
+        self._worker.stop()
+        self._worker.join(_CLOSING_SECONDS)
         if self._owns_index:
             self.index.close()
 
-    def _work(self) -> None:
-        while (session := self._next_session()) is not None:
-            self.try_catch_up(session)
+    def _work(self, session: str) -> bool:
+        """Catch up on the background thread for a slice of time; returns whether something is left to do."""
+        deadline = Deadline.after(_SLICE_SECONDS)
+        try:
+            done = self.with_repair(lambda: self._catch_up(session, deadline, lambda by: None, is_paced=True))
+        except Exception as error:  # noqa: BLE001  # whatever it is, the next session must be served
+            self._errors.put(session, str(error) or repr(error))
+            return False
+        if done:
+            self._errors.discard(session)
+        elif delay := self._budget.delay():
+            self._worker.pause(min(delay, _SLICE_SECONDS))
+        return not done
 
     def try_catch_up(self, session: str, seconds: float = float("inf")) -> None:
         """Catch up and record a failure instead of raising it; see `last_error`."""
         try:
             self.catch_up(session, seconds=seconds)
             self._errors.discard(session)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the next session must be served
+        except Exception as error:  # noqa: BLE001  # recall goes on with what is indexed
             self._errors.put(session, str(error) or repr(error))
 
     def last_error(self, session: str) -> str:
@@ -279,14 +271,6 @@ class Indexer:
                 self.index.forget(session)
                 break
         self._verified.put(session, True)
-
-    def _next_session(self) -> str | None:
-        with self._queue.changed:
-            while not self._queue.waiting and not self._queue.closed:
-                self._queue.changed.wait()
-            if self._queue.closed:
-                return None
-            return self._queue.waiting.popitem()[0]
 
     def _index_words(self, session: str, first: int, last: int, deadline: Deadline) -> bool:
         if gaps(self.words.covered(session), first, last):
@@ -311,55 +295,6 @@ class Indexer:
         documents = [build_document(entry, self.lexicon) for entry in page if is_original_message(entry)]
         self.words.add(session, documents, covers)
 
-    def _index_vectors(self, session: str, first: int, last: int, deadline: Deadline) -> bool:
-        embedder = self.embedder
-        if embedder is None:
-            return True
-        index = self.vector_index(embedder, min(deadline.remaining, DEFAULT_TIMEOUT))
-        lock = self._vector_locks[hash(session) % _EMBEDDING_LOCKS]
-        if not deadline.acquire(lock):
-            return False
-        try:
-            for start, stop in gaps(index.covered(session), first, last):
-                for page in _pages(self.store.read(session, start, stop), _VECTOR_PAGE):
-                    if deadline.passed:
-                        return False
-                    self._embed(session, page, embedder, deadline)
-        finally:
-            lock.release()
-        return True
-
-    def _embed(self, session: str, page: Sequence[Entry], embedder: GuardedEmbedder, deadline: Deadline) -> None:
-        """Embed a page of entries. If it fails part way, the vectors made so far are stored."""
-        passages = [(entry, pieces) for entry in page if (pieces := passages_to_embed(entry))]
-        vectors: list[Matrix] = []
-        try:
-            vectors.extend(embedder.each([pieces for _, pieces in passages], deadline.remaining))
-        finally:
-            done = page[-1] if len(vectors) == len(passages) else _before(page, passages[len(vectors)][0])
-            if done is not None:
-                rows = [(entry.seq, matrix) for (entry, _), matrix in zip(passages, vectors, strict=False)]
-                self.vector_index(embedder).add(session, rows, CoveredRange(page[0].seq, done.seq, done.hash))
-
-    def _drop_previous(self, session: str, head: int) -> None:
-        """Delete the vectors of previous embedders once the current ones cover the whole session."""
-        if self.embedder is None or len(self.embedders) == 1:
-            return
-        if not gaps(self.index.covered(session, _vector_lane(self.embedder)), 1, head):
-            for embedder in self.embedders[1:]:
-                if self.has_vectors(session, embedder):
-                    self.index.forget(session, _vector_lane(embedder))
-
-
-def _before(page: Sequence[Entry], entry: Entry) -> Entry | None:
-    """Return the entry before another one in a page; None if that is the first."""
-    position = page.index(entry)
-    return page[position - 1] if position else None
-
-
-def _vector_lane(embedder: Embedder) -> str:
-    return f"vectors/{embedder.name}"
-
 
 def _pages(entries: Iterable[Entry], size: int) -> Iterator[list[Entry]]:
     page: list[Entry] = []
@@ -377,7 +312,7 @@ def _close_ranges(seqs: Sequence[int]) -> list[tuple[int, int]]:
     ranges = [(seqs[0], seqs[0])]
     for seq in seqs[1:]:
         first, last = ranges[-1]
-        if seq - last <= _VECTOR_PAGE:
+        if seq - last <= _MAX_SKIPPED:
             ranges[-1] = (first, seq)
         else:
             ranges.append((seq, seq))

@@ -16,6 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from recto.concurrency import stop_at_exit
 from recto.errors import EmbedderFailed, RectoError
 from recto.tokens.estimates import replace_surrogates
 
@@ -49,6 +50,8 @@ class _Model:
     """A loaded model and its inputs."""
 
     session: Any
+    options: Any
+    """Of every run. Setting its `terminate` ends the runs under way."""
     encode: Callable[[str], list[int]]
     inputs: tuple[tuple[str, str], ...]
     """Names and types."""
@@ -56,7 +59,7 @@ class _Model:
     """Number of tokens that the tokenizer adds after a text."""
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True, weakref_slot=True)
 class OnnxEmbedder:
     """Loaded once, when first used. Thread-safe.
 
@@ -133,7 +136,7 @@ class OnnxEmbedder:
             name: np.array([_INPUTS[name](tokens)], dtype=np.int32 if kind == "tensor(int32)" else np.int64)
             for name, kind in model.inputs
         }
-        found: NDArray[np.float64] = model.session.run(None, inputs)[0][0].astype(np.float64)
+        found: NDArray[np.float64] = model.session.run(None, inputs, model.options)[0][0].astype(np.float64)
         if found.ndim == 1:  # the model pools by itself
             return found
         pooled: NDArray[np.float64] = found[0] if self.pooling == "cls" else found.mean(axis=0)
@@ -171,7 +174,15 @@ class OnnxEmbedder:
         unknown = ", ".join(name for name, _ in inputs if name not in _INPUTS)
         if unknown:
             raise EmbedderFailed(self.name, f"'{self.folder}' is no model of texts: it asks for {unknown}")
-        return _Model(session=session, encode=encode, inputs=inputs, after=_ending(encode))
+        stop_at_exit(self._terminate)
+        return _Model(
+            session=session, options=runtime.RunOptions(), encode=encode, inputs=inputs, after=_ending(encode)
+        )
+
+    def _terminate(self) -> None:
+        """End the runs under way: the process ends, and would be aborted if one of them returned after it."""
+        if self._model is not None:
+            self._model.options.terminate = True
 
     def _runtime(self) -> Any:  # noqa: ANN401  # the package is untyped
         # By default the runtime sends telemetry over the network. It decides when it is first imported;

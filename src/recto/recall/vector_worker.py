@@ -1,0 +1,228 @@
+"""Makes the vectors of messages, and the background thread that does so within a share of one core.
+
+Vectors follow the words: they have their own coverage, nothing waits for them, and interrupted work continues where it
+stopped.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from recto.concurrency import CpuBudget, Deadline, start_thread, stop_at_exit
+from recto.errors import RectoError
+from recto.recall._embedder_guard import DEFAULT_TIMEOUT, GuardedEmbedder
+from recto.recall.documents import passages_to_embed
+from recto.recall.index.rows import CoveredRange, gaps
+from recto.recall.index.vectors import VectorIndex
+from recto.recall.protocols import Embedder, RecallIndex
+from recto.transcript.entries import Entry
+from recto.transcript.protocols import TranscriptStore
+
+if TYPE_CHECKING:
+    from recto.recall.protocols import Matrix
+
+_PAGE_ENTRIES = 256
+_PAGE_MESSAGES = 16
+"""Messages embedded between two checks of the deadline; at most these are lost when the process ends."""
+_LOCKS = 16
+"""Sessions that are embedded at the same time at most."""
+
+
+class VectorWriter:
+    """Embeds messages and writes to the vector lanes of an index."""
+
+    def __init__(
+        self,
+        store: TranscriptStore,
+        index: RecallIndex,
+        embedder: Embedder | None,
+        previous: Sequence[Embedder],
+        budget: CpuBudget,
+    ) -> None:
+        self.store = store
+        self.index = index
+        self.embedder = GuardedEmbedder(embedder, budget) if embedder is not None else None
+        self.embedders = [
+            *([self.embedder] if self.embedder else []),
+            *(GuardedEmbedder(earlier, budget) for earlier in previous),
+        ]
+        """The current embedder, then earlier ones, whose vectors are searched until the new ones are complete."""
+        self._indexes: dict[str, VectorIndex] = {}
+        # Locks are chosen by session, so that one session that waits for its embedder does not block all others.
+        self._locks = [threading.Lock() for _ in range(_LOCKS)]
+
+    @property
+    def lanes(self) -> list[str]:
+        """The lanes of all embedders."""
+        return [_lane(embedder) for embedder in self.embedders]
+
+    def index_of(self, embedder: GuardedEmbedder, seconds: float = DEFAULT_TIMEOUT) -> VectorIndex:
+        """Return the vector index of an embedder. The first call may ask the embedder for its dimensions and fail."""
+        if embedder.name not in self._indexes:
+            self._indexes[embedder.name] = VectorIndex(self.index, _lane(embedder), embedder.dims_within(seconds))
+        return self._indexes[embedder.name]
+
+    def has_vectors(self, session: str, embedder: Embedder) -> bool:
+        """Whether any entry of a session has vectors of this embedder."""
+        return bool(self.index.covered(session, _lane(embedder)))
+
+    def missing(self, session: str, first: int, last: int) -> list[tuple[int, int]]:
+        """Return the ranges between two entries that have no vectors yet; none without an embedder."""
+        return [] if self.embedder is None else gaps(self.index.covered(session, _lane(self.embedder)), first, last)
+
+    def embed(
+        self,
+        session: str,
+        first: int,
+        last: int,
+        deadline: Deadline,
+        *,
+        size: int = _PAGE_MESSAGES,
+        may_continue: Callable[[], bool] = lambda: True,
+        is_stopped: Callable[[], bool] = lambda: False,
+        advance: Callable[[int], None] = lambda by: None,
+    ) -> bool:
+        """Embed what is missing between two entries, in pages of `size` messages. Returns whether nothing is missing.
+
+        Args:
+            session: the session.
+            first: the first entry.
+            last: the last entry.
+            deadline: no page is begun after it.
+            size: messages of a page; after each page the vectors are stored.
+            may_continue: called before each page; may wait.
+            is_stopped: called before each message; does not wait.
+            advance: called with the number of entries done.
+        """
+        embedder = self.embedder
+        if embedder is None:
+            return True
+        lock = self._locks[hash(session) % _LOCKS]
+        while self.missing(session, first, last):
+            if deadline.passed or not may_continue() or not deadline.acquire(lock):
+                return False
+            try:
+                missing = self.missing(session, first, last)  # another thread may have embedded them in the meantime
+                page = _page(self.store.read(session, *missing[0]), size) if missing else []
+                done = self._embed_page(session, page, embedder, deadline, is_stopped)
+            finally:
+                lock.release()
+            advance(done)
+            if not done:
+                return not missing
+        return True
+
+    def _embed_page(
+        self,
+        session: str,
+        page: Sequence[tuple[Entry, Sequence[str]]],
+        embedder: GuardedEmbedder,
+        deadline: Deadline,
+        is_stopped: Callable[[], bool],
+    ) -> int:
+        """Embed a page and return how many entries are done. If it fails part way, the vectors so far are stored."""
+        messages = [(entry, passages) for entry, passages in page if passages]
+        vectors: list[Matrix] = []
+        done = 0
+        try:
+            vectors.extend(embedder.each([passages for _, passages in messages], deadline.remaining, is_stopped))
+        finally:
+            is_whole = len(vectors) == len(messages)
+            done = len(page) if is_whole else page.index(messages[len(vectors)])
+            if done:
+                rows = [(entry.seq, matrix) for (entry, _), matrix in zip(messages, vectors, strict=False)]
+                first, last = page[0][0], page[done - 1][0]
+                self.index_of(embedder).add(session, rows, CoveredRange(first.seq, last.seq, last.hash))
+        return done
+
+    def drop_previous(self, session: str, head: int) -> None:
+        """Delete the vectors of previous embedders once the current ones cover the whole session."""
+        if self.embedder is None or len(self.embedders) == 1 or self.missing(session, 1, head):
+            return
+        for embedder in self.embedders[1:]:
+            if self.has_vectors(session, embedder):
+                self.index.forget(session, _lane(embedder))
+
+    def link(self, session: str, deadline: Deadline, may_continue: Callable[[], bool]) -> None:
+        """Add the vectors of a long session to the vector graph, if the index has one."""
+        if self.embedder is None or getattr(self.index, "graphs", None) is None:
+            return
+        with suppress(RectoError):  # everything is indexed; without the graph search is only slower
+            index = self.index_of(self.embedder, min(deadline.remaining, DEFAULT_TIMEOUT))
+            index.graph.link(session, may_continue)
+
+
+class BackgroundWorker:
+    """A thread that works on sessions one after the other, a slice of time each. It is joined at exit."""
+
+    def __init__(self, work: Callable[[str], bool]) -> None:
+        """`work`: works on a session for a short time and returns whether it is to be continued."""
+        self._work = work
+        self._waiting: dict[str, None] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self.is_stopped = False
+        stop_at_exit(self.stop)
+
+    def schedule(self, session: str) -> None:
+        """Queue a session. The thread starts with the first one."""
+        with self._changed:
+            if self.is_stopped:
+                return
+            self._waiting.setdefault(session)
+            if self._thread is None:
+                with suppress(RuntimeError):  # the process is ending
+                    self._thread = start_thread(self._run, "recto indexer")
+            self._changed.notify_all()
+
+    def pause(self, seconds: float) -> bool:
+        """Wait on the thread's behalf. Returns whether it may continue."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_stopped, min(seconds, threading.TIMEOUT_MAX))
+            return not self.is_stopped
+
+    def stop(self) -> None:
+        """Let the thread end after the current text."""
+        with self._changed:
+            self.is_stopped = True
+            self._changed.notify_all()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the thread to end."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while (session := self._next()) is not None:
+            if self._work(session):
+                with self._changed:
+                    self._waiting.setdefault(session)
+
+    def _next(self) -> str | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self.is_stopped)
+            if self.is_stopped:
+                return None
+            session = next(iter(self._waiting))
+            del self._waiting[session]
+            return session
+
+
+def _page(entries: Iterable[Entry], size: int) -> list[tuple[Entry, Sequence[str]]]:
+    """Return the next entries with their passages, as few as hold `size` messages to embed."""
+    page: list[tuple[Entry, Sequence[str]]] = []
+    messages = 0
+    for entry in entries:
+        passages = passages_to_embed(entry)
+        page.append((entry, passages))
+        messages += bool(passages)
+        if messages == size or len(page) == _PAGE_ENTRIES:
+            break
+    return page
+
+
+def _lane(embedder: Embedder) -> str:
+    return f"vectors/{embedder.name}"

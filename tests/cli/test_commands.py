@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from tests.cli.calling import called
 
+from recto.cli.main import COMMANDS
+
 RECTO = str(Path(sys.executable).parent / "recto")
 MESSAGES = [
     {"role": "user", "content": "What is 6 x 7?"},
@@ -54,6 +56,12 @@ def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done
+
+
+def test_the_help_has_one_line_for_each_command():
+    printed = run("--help").stdout
+    for name, (_, line) in COMMANDS.items():
+        assert f"  {name.ljust(max(map(len, COMMANDS)))}  {line}\n" in printed  # not broken at the width of a pipe
 
 
 def in_a_terminal(*arguments: str) -> bytes:

@@ -19,10 +19,9 @@ import pytest
 import recto
 from recto.config import Settings, load
 from recto.config.factory import make_consolidator, make_importer, open_memory, open_session
-from recto.continuity.memory import _extraction
+from recto.continuity.memory import KINDS, _extraction
 from recto.continuity.memory.events import APPROVED
 from recto.continuity.memory.manager import Memories
-from recto.continuity.memory.model import KINDS
 from recto.engine.session import Session
 from recto.stores.memory import MemoryStore
 from recto.testing import ScriptedModel

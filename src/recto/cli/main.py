@@ -12,54 +12,52 @@ from importlib import import_module
 
 import click
 
-from recto.cli.console import err, safe
-from recto.config import load
 from recto.errors import InputError, RectoError, RequestRefused, SettingsError, StoreError, UnknownSession
 from recto.version import __version__
 
 EXIT_FOUND, EXIT_USAGE, EXIT_INPUT, EXIT_STORE = 1, 2, 3, 4
-COMMANDS = {
-    "audit": "recto.cli.audit",
-    "bench": "recto.lab.commands.bench",
-    "chat": "recto.cli.chat",
-    "checkpoint": "recto.cli.checkpoint",
-    "compact": "recto.cli.compact",
-    "completion": "recto.cli.completion",
-    "config": "recto.cli.config",
-    "consolidate": "recto.cli.memory",
-    "context": "recto.cli.context",
-    "demo": "recto.cli.demo",
-    "doctor": "recto.cli.doctor",
-    "export": "recto.cli.import_export",
-    "facts": "recto.cli.compact",
-    "fidelity": "recto.lab.commands.fidelity",
-    "fork": "recto.cli.sessions",
-    "health": "recto.cli.health",
-    "hook": "recto.cli.hook",
-    "import": "recto.cli.import_export",
-    "index": "recto.cli.recall",
-    "keys": "recto.cli.keys",
-    "mcp": "recto.cli.mcp",
-    "memory": "recto.cli.memory",
-    "models": "recto.cli.models",
-    "note": "recto.cli.compact",
-    "pin": "recto.cli.pin",
-    "read": "recto.cli.recall",
-    "recall": "recto.cli.recall",
-    "replay": "recto.lab.commands.replay",
-    "restore": "recto.cli.compact",
-    "resume": "recto.cli.checkpoint",
-    "serve": "recto.cli.serve",
-    "sessions": "recto.cli.sessions",
-    "show": "recto.cli.sessions",
-    "simulate": "recto.lab.commands.simulate",
-    "store": "recto.cli.store",
-    "tui": "recto.cli.tui",
-    "tune": "recto.lab.commands.tune",
-    "unpin": "recto.cli.pin",
-    "verify": "recto.cli.sessions",
+COMMANDS: dict[str, tuple[str, str]] = {
+    "audit": ("recto.cli.audit", "Show what was done to sessions: when, why, at what cost."),
+    "bench": ("recto.lab.commands.bench", "Measure Recto on this machine and its disk."),
+    "chat": ("recto.cli.chat", "Talk to a model, with a window that stays in bounds."),
+    "checkpoint": ("recto.cli.checkpoint", "Save and show the state of a session's work."),
+    "compact": ("recto.cli.compact", "Make the prompt of a session smaller now."),
+    "completion": ("recto.cli.completion", "Print the completion script of a shell."),
+    "config": ("recto.cli.config", "Show the settings and where each value comes from."),
+    "consolidate": ("recto.cli.memory", "Review finished history and propose memories."),
+    "context": ("recto.cli.context", "Show what the model sees of a session, and what not."),
+    "demo": ("recto.cli.demo", "See Recto at work on a generated session."),
+    "doctor": ("recto.cli.doctor", "Check the installation, store and index; suggest fixes."),
+    "export": ("recto.cli.import_export", "Export sessions, losslessly or as messages."),
+    "facts": ("recto.cli.compact", "List constraints, decisions, approvals and open errors."),
+    "fidelity": ("recto.lab.commands.fidelity", "Check what the prompt of a conversation still answers."),
+    "fork": ("recto.cli.sessions", "Copy a session up to an entry, to try something else."),
+    "health": ("recto.cli.health", "Show how the last turns went, their trends and alerts."),
+    "hook": ("recto.cli.hook", "Save what Claude Code and Codex lose when they compact."),
+    "import": ("recto.cli.import_export", "Import session files of Claude Code, Codex or any chat."),
+    "index": ("recto.cli.recall", "Build or complete the recall index."),
+    "keys": ("recto.cli.keys", "Add, list and revoke keys of the gateway."),
+    "mcp": ("recto.cli.mcp", "Serve recall, notes and reports to an MCP client."),
+    "memory": ("recto.cli.memory", "Show durable memory, and approve or reject proposals."),
+    "models": ("recto.cli.models", "List and fetch weights of models that run here."),
+    "note": ("recto.cli.compact", "Add and list notes of an agent."),
+    "pin": ("recto.cli.pin", "Keep messages in the prompt until they are unpinned."),
+    "read": ("recto.cli.recall", "Read the messages that a pointer names."),
+    "recall": ("recto.cli.recall", "Search everything that was said, in the prompt or not."),
+    "replay": ("recto.lab.commands.replay", "Run recorded sessions again under other policies."),
+    "restore": ("recto.cli.compact", "Undo a decision: evicted messages return to the prompt."),
+    "resume": ("recto.cli.checkpoint", "Show the first page of a new window for a session."),
+    "serve": ("recto.cli.serve", "Start the gateway; point a client's base_url at it."),
+    "sessions": ("recto.cli.sessions", "List the sessions of the store."),
+    "show": ("recto.cli.sessions", "Show the entries of a session."),
+    "simulate": ("recto.lab.commands.simulate", "Generate an agent's session with facts needed later."),
+    "store": ("recto.cli.store", "Copy, erase, upgrade or grant access to a store."),
+    "tui": ("recto.cli.tui", "Open the full-screen interface."),
+    "tune": ("recto.lab.commands.tune", "Search settings that suit your recorded sessions."),
+    "unpin": ("recto.cli.pin", "Let pinned messages be evicted again."),
+    "verify": ("recto.cli.sessions", "Recompute every hash chain; name the first change."),
 }
-"""The module of each command; only the module of the called command is loaded."""
+"""The module of each command and its line of help; only the module of the called command is loaded."""
 _WITHOUT_SETTINGS = ("doctor", "completion", "hook")
 """Commands that work with broken settings."""
 
@@ -75,9 +73,14 @@ class LazyGroup(click.Group):
         """Imports and returns a command."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(COMMANDS[cmd_name])
+        module = import_module(COMMANDS[cmd_name][0])
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -100,6 +103,8 @@ def recto(context: click.Context, store: str | None, config: str | None) -> None
       recto verify                               prove that nothing was changed
       recto export agent:default:main -o a.jsonl get it out, losslessly
     """
+    from recto.config import load  # noqa: PLC0415  # start-up: --help and --version read no settings
+
     try:
         context.obj = load(path=config, arguments={"store": store})
     except SettingsError as error:
@@ -113,9 +118,11 @@ def main() -> None:
     try:
         code = recto.main(standalone_mode=False)
     except click.exceptions.Abort:
-        err.print("stopped")
+        click.echo("stopped", err=True)
         code = 130
     except click.ClickException as error:
+        from recto.text.unicode import safe  # noqa: PLC0415  # start-up
+
         error.message = safe(error.message)  # type: ignore[misc]  # it may quote user input
         error.show()
         code = error.exit_code
@@ -124,6 +131,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except RectoError as error:
+        from recto.cli.console import err, safe  # noqa: PLC0415  # start-up
+
         err.print("recto: ", style="red", end="", markup=False)
         err.print(safe(str(error)), markup=False, soft_wrap=True)
         code = _exit_code(error)

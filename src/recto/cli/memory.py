@@ -22,10 +22,11 @@ from recto.cli.console import err, format_time, one_line, out, print_json, progr
 from recto.cli.sessions import resolve_session
 from recto.config import Settings
 from recto.config.factory import make_consolidator, make_indexer, open_memory, open_store
+from recto.continuity.memory import KINDS, MemoryKind
 from recto.continuity.memory.consolidation import Consolidator, Cycle
 from recto.continuity.memory.lint import look, propose_changes, restore_pages
 from recto.continuity.memory.manager import Memories, Remembered
-from recto.continuity.memory.model import KINDS, MemoryKind, strength
+from recto.continuity.memory.model import strength
 from recto.continuity.memory.proposals import Proposal
 from recto.engine.views.codec import to_builtins
 from recto.engine.views.models import approval_result, memory_item, stored_event

@@ -1,7 +1,8 @@
 """Composition root: builds sessions, stores, recall, memory, models and health sinks from settings.
 
-This is the only module that names concrete stores, tokenizers and clocks. Optional parts are imported where they are
-built, so that a program only loads, and only needs installed, what its settings use.
+This is the only module that names concrete stores, tokenizers and clocks. Parts are imported where they are built, so
+that a program only loads, and only needs installed, what it uses: `open` loads the transcript and its store, the first
+message or prompt loads the window.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -19,35 +20,16 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from recto.config import Settings, load
-from recto.config.modes import make_relief_rules
-from recto.context.compaction.protocols import ChatModel, Dispatcher
-from recto.context.window.budget import Budget
-from recto.context.window.cache_cost import call_price
-from recto.continuity.checkpoints.checkpoint import CheckpointRules
-from recto.engine.fit import M, fit_messages
-from recto.engine.importer import Importer
-from recto.engine.monitor import Monitor, health_report
-from recto.engine.prompt_builder import MessageCache
+from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.engine.session import Session
-from recto.engine.standing_context import StandingContext
-from recto.engine.window import Window
 from recto.errors import IndexFailed, SettingsError
-from recto.health.alerts import AlertRules
-from recto.health.protocols import HealthSink
-from recto.health.trends import HealthReport
-from recto.recall.index.rows import LaneSize
-from recto.recall.protocols import RecallIndex
-from recto.stores.memory import MemoryStore
-from recto.stores.sqlite import SqliteStore
-from recto.tokens.meter import Meter
-from recto.tokens.model_card import ModelCard
 from recto.tokens.model_registry import Registry
 from recto.tokens.tokenizers import Tokenizers
-from recto.transcript.protocols import Clock, Replica, TranscriptStore
 from recto.transcript.session_keys import agent_of, is_memory_session, tenant_of
 from recto.transcript.tenancy import TenantStore, store_behind
 
 if TYPE_CHECKING:
+    from recto.context.compaction.protocols import ChatModel, Dispatcher
     from recto.context.compaction.writer import SummaryWriter
     from recto.continuity.memory.authority import MemoryAuthority
     from recto.continuity.memory.consolidation import Consolidator
@@ -56,10 +38,23 @@ if TYPE_CHECKING:
     from recto.engine.async_session import AsyncSession
     from recto.engine.compactor import Compactor
     from recto.engine.delegation import Delegator
+    from recto.engine.fit import M
+    from recto.engine.importer import Importer
+    from recto.engine.monitor import Monitor
+    from recto.engine.prompt_builder import MessageCache
+    from recto.engine.standing_context import StandingContext
+    from recto.engine.window import Window
     from recto.health.exporters.prometheus import Metrics
+    from recto.health.protocols import HealthSink
+    from recto.health.trends import HealthReport
     from recto.models.chat.llama_cpp import EmbeddedModel
+    from recto.recall.index.rows import LaneSize
     from recto.recall.indexer import Indexer
+    from recto.recall.protocols import RecallIndex
     from recto.recall.recall import RecallService
+    from recto.tokens.meter import Meter
+    from recto.tokens.model_card import ModelCard
+    from recto.transcript.protocols import Clock, Replica, TranscriptStore
 
 
 MEMORY_STORE = "memory:"
@@ -128,6 +123,8 @@ def fit(
     results stay or are evicted together, the task and the current request stay, and a marker states how many messages
     were evicted. Raises `WindowOverflow` if the protected messages do not fit.
     """
+    from recto.engine.fit import fit_messages  # noqa: PLC0415
+
     meter = make_meter(load(arguments={"model": model or None}))
     return fit_messages(
         messages, max_tokens=max_tokens, meter=meter, tools=tools, threshold=threshold, keep_turns=keep_turns
@@ -165,50 +162,87 @@ def open_session(
         meter: Defaults to the token counter of the settings' model.
     """
     opened = open_store(settings) if store is None else store
-    card, meter, clock = model_card(settings), meter or make_meter(settings), clock or SystemClock()
-    window_settings = settings.window
-    budget = Budget.for_model(
-        card, window_settings.profile, reserve=window_settings.reserve or None, enforced=window_settings.enforced
-    )
+    meter, clock = meter or make_meter(settings), clock or SystemClock()
     view = TenantStore(opened, settings.tenant)
     key = view.key(settings.session)
-    rules = make_relief_rules(settings, budget, card)
-
-    def recall() -> RecallService:
-        return make_recall(settings, opened, key, indexer)
-
     delegator = _make_delegator(settings, view, key, meter, dispatcher) if dispatcher else None
-
-    def compactor(messages: MessageCache) -> Compactor:
-        from recto.engine.compactor import Compactor  # noqa: PLC0415
-
-        writer = make_writer(settings, meter, model)
-        return Compactor(view, key, messages, writer, delegator, ahead=settings.compress.background)
-
-    window = Window(
-        view,
-        key,
-        meter=meter,
-        clock=clock,
-        budget=budget,
-        rules=rules,
-        recall=recall if settings.recall.enabled else None,
-        compactor=compactor,
-        continuity=make_checkpoint_rules(settings),
-        standing=make_standing_context(settings, meter, budget.input_budget),
-    )
-    return Session(
+    window = _WindowParts(settings, opened, view, key, meter, clock, indexer, model, delegator)
+    session = Session(
         view,
         key,
         meter=meter,
         clock=clock,
         max_message_bytes=settings.limits.message_bytes,
-        window=window,
+        window=window.build,
         delegator=delegator,
-        monitor=make_monitor(settings, view, key, sinks) if settings.health.enabled else None,
+        monitor=partial(make_monitor, settings, view, key, sinks) if settings.health.enabled else None,
         memory=partial(open_memory, settings, opened),
         owns_store=store is None,
     )
+    if sinks is not None or not _are_defaults(settings):
+        # Wrong settings, and sinks that cannot be opened, are reported by `open` and not by the first message. The
+        # defaults cannot be wrong: what they build waits until it is used.
+        _ = session.window, session.monitor
+    return session
+
+
+def _are_defaults(settings: Settings) -> bool:
+    """Whether the settings only name a store, a session, a model or a tenant."""
+    named = replace(
+        Settings(),
+        store=settings.store,
+        session=settings.session,
+        model=settings.model,
+        tenant=settings.tenant,
+    )
+    return named == settings
+
+
+@dataclass(frozen=True, slots=True)
+class _WindowParts:
+    """What the window of a session is built from, when it is first used."""
+
+    settings: Settings
+    store: TranscriptStore
+    view: TranscriptStore
+    key: str
+    meter: Meter
+    clock: Clock
+    indexer: Indexer | None
+    model: ChatModel | None
+    delegator: Delegator | None
+
+    def build(self) -> Window:
+        from recto.config.modes import make_relief_rules  # noqa: PLC0415
+        from recto.context.window.budget import Budget  # noqa: PLC0415
+        from recto.engine.window import Window  # noqa: PLC0415
+
+        settings, window_settings = self.settings, self.settings.window
+        card = model_card(settings)
+        budget = Budget.for_model(
+            card, window_settings.profile, reserve=window_settings.reserve or None, enforced=window_settings.enforced
+        )
+        return Window(
+            self.view,
+            self.key,
+            meter=self.meter,
+            clock=self.clock,
+            budget=budget,
+            rules=make_relief_rules(settings, budget, card),
+            recall=self._recall if settings.recall.enabled else None,
+            compactor=self._compactor,
+            continuity=make_checkpoint_rules(settings),
+            standing=make_standing_context(settings, self.meter, budget.input_budget),
+        )
+
+    def _recall(self) -> RecallService:
+        return make_recall(self.settings, self.store, self.key, self.indexer)
+
+    def _compactor(self, messages: MessageCache) -> Compactor:
+        from recto.engine.compactor import Compactor  # noqa: PLC0415
+
+        writer = make_writer(self.settings, self.meter, self.model)
+        return Compactor(self.view, self.key, messages, writer, self.delegator, ahead=self.settings.compress.background)
 
 
 def model_card(settings: Settings) -> ModelCard:
@@ -223,6 +257,8 @@ def make_meter(settings: Settings) -> Meter:
 
 def make_importer(settings: Settings, store: TranscriptStore, model: str | None = None) -> Importer:
     """Build the importer of session files. Tokens are counted for `model`, else for the model named in the file."""
+
+    from recto.engine.importer import Importer  # noqa: PLC0415
 
     def meter_of(model_in_file: str) -> Meter:
         return make_meter(replace(settings, model=model or settings.model or model_in_file))
@@ -258,6 +294,8 @@ def make_standing_context(settings: Settings, meter: Meter, room: int) -> Standi
     standing = settings.standing
     if not standing.files:
         return None
+    from recto.engine.standing_context import StandingContext  # noqa: PLC0415
+
     return StandingContext(
         [Path(name).expanduser() for name in standing.files],
         count=meter.count,
@@ -269,9 +307,13 @@ def make_standing_context(settings: Settings, meter: Meter, room: int) -> Standi
 def open_store(settings: Settings, *, create: bool = True) -> TranscriptStore:
     """Open the store that the settings name. With `create=False` a missing store is an error."""
     if settings.store == MEMORY_STORE:
+        from recto.stores.memory import MemoryStore  # noqa: PLC0415
+
         return MemoryStore()
     if uses_postgres(settings):
         return _open_postgres(settings, create)
+    from recto.stores.sqlite import SqliteStore  # noqa: PLC0415
+
     path = Path(settings.store).expanduser()
     if create and settings.store == Settings().store:
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -316,6 +358,8 @@ def uses_postgres(settings: Settings) -> bool:
 
 def is_persistent(store: TranscriptStore) -> bool:
     """Whether the store and its index outlive the process."""
+    from recto.stores.memory import MemoryStore  # noqa: PLC0415
+
     return not isinstance(store_behind(store), MemoryStore)
 
 
@@ -349,6 +393,8 @@ def derived_folders(settings: Settings, store: TranscriptStore, sessions: Iterab
 
 def _sidecar_prefix(store: TranscriptStore) -> str:
     """The path that files next to a store's file begin with; empty if the store is not a file."""
+    from recto.stores.sqlite import SqliteStore  # noqa: PLC0415
+
     return store.location if isinstance(store_behind(store), SqliteStore) else ""
 
 
@@ -400,6 +446,8 @@ def make_embedded_model(settings: Settings) -> EmbeddedModel:
 
 def make_cost_function(settings: Settings, model: ChatModel | None = None) -> Callable[[int, int], int]:
     """Return the function that prices a call of the writing model, in picodollars; local models cost nothing."""
+    from recto.context.window.cache_cost import call_price  # noqa: PLC0415
+
     name = model.name if model is not None else settings.compress.model.model
     if not name or (model is None and settings.compress.model.use in ("none", "embedded")):
         return lambda _prompt, _answer: 0
@@ -439,6 +487,7 @@ def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
 def open_index(settings: Settings, store: TranscriptStore) -> RecallIndex:
     """Open the recall index of a store: a file or tables next to it, or in memory like it."""
     from recto.stores.memory import MemoryIndex  # noqa: PLC0415
+    from recto.stores.sqlite import SqliteStore  # noqa: PLC0415
     from recto.stores.sqlite.index import SqliteIndex  # noqa: PLC0415
 
     store = store_behind(store)
@@ -534,6 +583,9 @@ def make_monitor(
     settings: Settings, store: TranscriptStore, key: str, sinks: Sequence[HealthSink] | None = None
 ) -> Monitor:
     """Build the health monitor of a session, with the sinks passed in or those that the settings name."""
+    from recto.engine.monitor import Monitor  # noqa: PLC0415
+    from recto.health.alerts import AlertRules  # noqa: PLC0415
+
     health = settings.health
     own = make_sinks(settings) if sinks is None else []
     rules = AlertRules(**asdict(health.alerts))
@@ -542,6 +594,9 @@ def make_monitor(
 
 def build_health_report(settings: Settings, store: TranscriptStore, key: str, turns: int) -> HealthReport:
     """Report the health of a stored session over its last turns, with the settings' thresholds."""
+    from recto.engine.monitor import health_report  # noqa: PLC0415
+    from recto.health.alerts import AlertRules  # noqa: PLC0415
+
     health = settings.health
     rules = AlertRules(**asdict(health.alerts))
     red = settings.window.red_percent / 100 or None

@@ -6,10 +6,9 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_origin, get_type_hints
-
-import yaml
 
 from recto.config.settings import Settings
 from recto.errors import SettingsError
@@ -87,6 +86,8 @@ def settings_file(path: str | Path | None = None, environ: Mapping[str, str] | N
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415  # start-up: most programs have no settings file
+
     try:
         tree = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -113,15 +114,27 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             branch = branch.setdefault(parent, {})
             if not isinstance(branch, dict):
                 raise SettingsError(name, f"'{parent}' is given both as a value and as a group")
-        try:
-            branch[last] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            branch[last] = text
+        branch[last] = _from_text(text)
     return tree
 
 
+def _from_text(text: str) -> Any:  # noqa: ANN401  any YAML value
+    import yaml  # noqa: PLC0415  # start-up: most programs set nothing by the environment
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
+@cache
+def _hints_of(kind: type) -> Mapping[str, Any]:
+    """The types of a group's settings; resolving them takes longer than everything else here."""
+    return get_type_hints(kind)
+
+
 def _merge(node: _Node, tree: Mapping[str, Any], path: str) -> _Node:
-    hints = get_type_hints(type(node))
+    hints = _hints_of(type(node))
     known = {entry.name for entry in fields(node)}
     changes = {}
     for key, value in tree.items():

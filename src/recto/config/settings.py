@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from recto.context.window.budget import PROFILES, Enforced
-from recto.continuity.checkpoints.checkpoint import LOOPBACK
-from recto.continuity.memory.model import KINDS
+from recto.context.window import Enforced
+from recto.continuity.checkpoints.rules import LOOPBACK
+from recto.continuity.memory import KINDS
 from recto.formats.json_spans import MAX_DEPTH
 from recto.transcript.entries import DEFAULT_SESSION
 from recto.transcript.session_keys import Scope
@@ -99,8 +99,11 @@ class WindowSettings:
             raise ValueError("window.keep_recent_tokens must not be below zero")
         if self.enforced not in get_args(Enforced):
             raise ValueError("window.enforced is globally or per_component")
-        if self.profile not in PROFILES:
-            raise ValueError(f"window.profile is one of {', '.join(PROFILES)}")
+        if self.profile != "default":
+            from recto.context.window.budget import PROFILES  # noqa: PLC0415  # start-up: budgets come with the window
+
+            if self.profile not in PROFILES:
+                raise ValueError(f"window.profile is one of {', '.join(PROFILES)}")
         if not 0 < self.floor_percent < self.ceiling_percent <= 100:
             raise ValueError("window.floor_percent must be below window.ceiling_percent, both between 0 and 100")
         if self.min_recent_messages < 0:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial, wraps
 from itertools import islice
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from recto.context.window.notes import Note
 from recto.engine.session import Session, SessionCheckpoints, SessionHealth, SessionMemory, SessionUsage
@@ -25,6 +25,9 @@ from recto.health.metrics import Alert
 from recto.health.protocols import HealthSink
 from recto.tokens.calibration import Calibration
 from recto.transcript.entries import Entry, Head
+
+if TYPE_CHECKING:
+    from recto.engine.monitor import Monitor
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -115,11 +118,15 @@ class AsyncSession(_AsyncFace[Session]):
         self.key = session.key
         self.store = session.store
         self.meter = session.meter
-        self.monitor = session.monitor
         self.memory = AsyncSessionMemory(session.memory)
         self.checkpoints = AsyncSessionCheckpoints(session.checkpoints)
         self.health = AsyncSessionHealth(session.health)
         self.usage = AsyncSessionUsage(session.usage)
+
+    @property
+    def monitor(self) -> Monitor | None:
+        """See `Session.monitor`."""
+        return self.session.monitor
 
     @property
     def window(self) -> Window:

@@ -19,8 +19,9 @@ from recto.context.facts.grounding import fold_words
 from recto.context.facts.types import Fact, MessageViewReader, WorkedFile
 from recto.context.window.state import WindowState
 from recto.continuity.checkpoints.builder import carried, changed, checkpoint_of, services_in, taken_over, with_given
-from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, CheckpointRules, Environment, ManualState
+from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Environment, ManualState
 from recto.continuity.checkpoints.handoff import handoff_of, page_for_people
+from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.continuity.checkpoints.schema import checkpoint_from
 from recto.engine.checkpoint_files import HANDOFF as HANDOFF_FILE
 from recto.engine.checkpoint_files import JSON, PAGE, session_folder, write_atomically

@@ -19,9 +19,10 @@ from recto.context.compaction.layout import CountText
 from recto.context.policies.compact import Compact
 from recto.context.policies.planner import ReliefRules
 from recto.context.window.state import WindowState
-from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, CheckpointRules, Environment
+from recto.continuity.checkpoints.checkpoint import Changes, Checkpoint, Environment
 from recto.continuity.checkpoints.drift import Drift, drift_of
 from recto.continuity.checkpoints.handoff import HandoffPage, resume_page
+from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.continuity.checkpoints.schema import LARGEST, checkpoint_from
 from recto.engine.environment import EnvironmentProbe
 from recto.engine.projection import (

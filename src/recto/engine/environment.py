@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recto.continuity.checkpoints.builder import address_in
-from recto.continuity.checkpoints.checkpoint import LOOPBACK, Environment, FileState, Service
+from recto.continuity.checkpoints.checkpoint import Environment, FileState, Service
+from recto.continuity.checkpoints.rules import LOOPBACK
 from recto.errors import InputError
 
 _MAX_HASHED_BYTES = 1_000_000

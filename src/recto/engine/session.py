@@ -10,48 +10,46 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from recto.context.compaction.protocols import ChatModel, Delegated
-from recto.context.facts.types import Fact, message_views
-from recto.context.window.budget import BudgetVerdict
-from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS, Note, NoteKind
-from recto.context.window.report import Report
-from recto.context.window.summary import FIDELITY_ALARM
-from recto.context.window.units import WindowMessage
-from recto.continuity.checkpoints.checkpoint import Checkpoint, changes_given
-from recto.engine.fork import fork
-from recto.engine.gauge import check_budget
-from recto.engine.monitor import COMPOSITION, AlertsOnly, Monitor
-from recto.engine.projection import FIDELITY_LOW, JUDGED, NOTE, USAGE
-from recto.engine.prompt_builder import Prompt
-from recto.engine.report import ledger, report
-from recto.engine.verification import Verification, verify
-from recto.engine.window import SentPrompt, Window
 from recto.errors import InputError, TooLarge
 from recto.formats import Usage, detect, read
-from recto.formats.message import Message
 from recto.formats.response import usage_in
-from recto.health.metrics import Alert, PromptComposition
-from recto.health.protocols import HealthSink
-from recto.health.trends import HealthReport
-from recto.recall.types import SearchResult
 from recto.tokens.calibration import Calibration, prompt_tokens
-from recto.tokens.meter import Meter
-from recto.transcript.entries import Draft, Entry, Head, session_key
+from recto.transcript.entries import Draft, session_key
 from recto.transcript.events import event, new_id, to_json
-from recto.transcript.protocols import Clock, TranscriptStore
-from recto.transcript.session_keys import Scope, sibling_key
+from recto.transcript.session_keys import sibling_key
 
 if TYPE_CHECKING:
     from recto.context.compaction.fidelity import JudgedFidelity, Question
+    from recto.context.compaction.protocols import ChatModel, Delegated
+    from recto.context.facts.types import Fact
+    from recto.context.window.budget import BudgetVerdict
+    from recto.context.window.notes import Note, NoteKind
+    from recto.context.window.report import Report
+    from recto.continuity.checkpoints.checkpoint import Checkpoint
+    from recto.continuity.memory import MemoryKind
     from recto.continuity.memory.manager import Memories
-    from recto.continuity.memory.model import Memory, MemoryKind
+    from recto.continuity.memory.model import Memory
     from recto.continuity.memory.proposals import Proposal
     from recto.engine.delegation import Delegator
+    from recto.engine.monitor import Monitor
+    from recto.engine.prompt_builder import Prompt
+    from recto.engine.verification import Verification
+    from recto.engine.window import SentPrompt, Window
+    from recto.formats.message import Message
+    from recto.health.metrics import Alert, PromptComposition
+    from recto.health.protocols import HealthSink
+    from recto.health.trends import HealthReport
+    from recto.recall.types import SearchResult
+    from recto.tokens.meter import Meter
+    from recto.transcript.entries import Entry, Head
+    from recto.transcript.protocols import Clock, TranscriptStore
+    from recto.transcript.session_keys import Scope
 
 MessageLike = Mapping[str, Any] | bytes
 """A message as a dict, or as the exact JSON bytes it arrived in."""
@@ -71,17 +69,15 @@ class Session:
         meter: Meter,
         clock: Clock,
         max_message_bytes: int,
-        window: Window | None = None,
+        window: Callable[[], Window] | None = None,
         delegator: Delegator | None = None,
-        monitor: Monitor | None = None,
+        monitor: Callable[[], Monitor] | None = None,
         memory: Callable[[], Memories] | None = None,
         owns_store: bool = False,
     ) -> None:
         self.store = store
         self.key = session_key(key)
         self.meter = meter
-        self.monitor = monitor
-        """Measures how turns go; None where that is switched off."""
         self.memory = SessionMemory(memory)
         """What the agent remembers beyond this session."""
         self.checkpoints = SessionCheckpoints(self)
@@ -93,12 +89,14 @@ class Session:
         self._clock = clock
         self._max_message_bytes = max_message_bytes
         self._owns_store = owns_store
-        self._window = window
+        self._make_window = window
+        self._window: Window | None = None
+        self._make_monitor = monitor
+        self._monitor: Monitor | None = None
+        self._making = threading.Lock()
         self._delegator = delegator
         self._answered: SentPrompt | None = None
         """The last prompt whose answer is stored."""
-        if monitor is not None:
-            self.window.listen(lambda entry: monitor.record([entry]))
 
     def append(
         self,
@@ -137,6 +135,9 @@ class Session:
             self._draft(message, meta_bytes, surface, None if key is None else f"{key}/{place}", wire)
             for place, message in enumerate(messages)
         ]
+        from recto.engine.monitor import COMPOSITION  # noqa: PLC0415  # start-up: `open` loads no window
+        from recto.engine.projection import USAGE  # noqa: PLC0415  # start-up
+
         answer = next((place for place, draft in enumerate(drafts) if draft.role == "assistant"), None)
         prompt = self._unanswered() if answer is not None else None
         if answer is not None and prompt is not None and COMPOSITION not in (meta or {}):
@@ -179,6 +180,8 @@ class Session:
 
     def verify(self, head: Head | None = None) -> Verification:
         """Recomputes the hash chain and compares it with the head kept outside the store, and with `head`."""
+        from recto.engine.verification import verify  # noqa: PLC0415  # start-up
+
         return verify(self.store, self.key, {self.key: head} if head else {})
 
     def count(self, what: str | MessageLike | Sequence[MessageLike], *, tools: Sequence[Any] = ()) -> int:
@@ -205,10 +208,25 @@ class Session:
 
     @property
     def window(self) -> Window:
-        """Which messages are in the prompt, and why the others are not."""
+        """Which messages are in the prompt, and why the others are not. Built on first use: `open` costs less."""
         if self._window is None:
-            raise InputError("this session was opened without a window; use recto.open")
+            if self._make_window is None:
+                raise InputError("this session was opened without a window; use recto.open")
+            with self._making:
+                if self._window is None:
+                    window = self._make_window()
+                    window.listen(self._record_event)
+                    self._window = window
         return self._window
+
+    @property
+    def monitor(self) -> Monitor | None:
+        """Measures how turns go; None where that is switched off. Built on first use."""
+        if self._monitor is None and self._make_monitor is not None:
+            with self._making:
+                if self._monitor is None:
+                    self._monitor = self._make_monitor()
+        return self._monitor
 
     def prompt(
         self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0, wire: str | None = None
@@ -222,6 +240,9 @@ class Session:
 
     def check(self, message: MessageLike) -> BudgetVerdict:
         """Whether a message would keep its component within its budget. Call it before `append`."""
+        from recto.context.window.units import WindowMessage  # noqa: PLC0415  # start-up
+        from recto.engine.gauge import check_budget  # noqa: PLC0415  # start-up
+
         _, parsed, _ = self._parse(message)
         tokens = self.meter.message(parsed)
         candidate = WindowMessage(seq=0, id="", role=parsed.role, tokens=tokens)
@@ -229,6 +250,8 @@ class Session:
 
     def report(self, tools: Sequence[Any] = ()) -> Report:
         """What the next prompt would contain, and what it would not. Changes nothing."""
+        from recto.engine.report import report  # noqa: PLC0415  # start-up
+
         return report(self.window, tools)
 
     def pin(self, *entries: int | str) -> Entry:
@@ -260,6 +283,9 @@ class Session:
 
     def note(self, kind: NoteKind, text: str, *, critical: bool = False) -> Entry:
         """Stores a note for later; notes are in the prompt once messages have been evicted from it."""
+        from recto.context.window.notes import MAX_NOTE_CHARS, NOTE_KINDS  # noqa: PLC0415  # start-up
+        from recto.engine.projection import NOTE  # noqa: PLC0415  # start-up
+
         if kind not in NOTE_KINDS:
             raise InputError(f"a note is of the kind {', '.join(NOTE_KINDS)}, not '{kind}'")
         if not text.strip() or len(text) > MAX_NOTE_CHARS:
@@ -280,6 +306,8 @@ class Session:
         solved, decisions, learnings, services, each a text or several. With `expect`, a version, it is refused with
         nothing written unless that is the newest one.
         """
+        from recto.continuity.checkpoints.checkpoint import changes_given  # noqa: PLC0415  # start-up
+
         return self.window.continuity.checkpoint(changes_given(changes), expect=expect)[0]
 
     def resume(self, source: str | os.PathLike[str] | None = None) -> Entry:
@@ -298,10 +326,14 @@ class Session:
 
     def facts(self) -> tuple[Fact, ...]:
         """Constraints, decisions, errors and whatever else must not be lost, in the words of the conversation."""
+        from recto.engine.report import ledger  # noqa: PLC0415  # start-up
+
         return ledger(self.window)
 
     def delegate(self, task: str, *, entries: Iterable[int] = (), most: int = 1_000) -> Delegated:
         """Hands a task to a sub-agent, with the messages it concerns; its answer has at most `most` tokens."""
+        from recto.context.facts.types import message_views  # noqa: PLC0415  # start-up
+
         if self._delegator is None:
             raise InputError("this session was opened without a dispatcher; give one: recto.open(…, dispatcher=…)")
         views = [view for seq in entries for view in message_views(self.read(seq, seq))]
@@ -313,6 +345,8 @@ class Session:
 
         Returns the event in the copy that records where they parted.
         """
+        from recto.engine.fork import fork  # noqa: PLC0415  # start-up
+
         target = sibling_key(self.key, name)
         return fork(self.store, self.key, target, clock=self._clock, at=None if at is None else self._seq(at))
 
@@ -320,8 +354,8 @@ class Session:
         """Closes the index, and the store, if this session opened it."""
         if self._window is not None:
             self._window.close()
-        if self.monitor is not None:
-            self.monitor.close()
+        if self._monitor is not None:
+            self._monitor.close()
         if self._owns_store:
             self.store.close()
 
@@ -335,11 +369,18 @@ class Session:
 
     def _store(self, drafts: Sequence[Draft], expect: int | None = None) -> list[Entry]:
         entries = self.store.append(self.key, drafts, expect=expect)
-        if self.monitor is not None:
+        monitor = self.monitor
+        if monitor is not None:
             # An entry that an earlier call with the same key stored was recorded then.
             pairs = zip(entries, drafts, strict=True)
-            self.monitor.record([entry for entry, draft in pairs if entry.id == draft.id])
+            monitor.record([entry for entry, draft in pairs if entry.id == draft.id])
         return entries
+
+    def _record_event(self, entry: Entry) -> None:
+        """Measures an event that the window stored."""
+        monitor = self.monitor
+        if monitor is not None:
+            monitor.record([entry])
 
     def _unanswered(self) -> SentPrompt | None:
         """The last prompt, until its answer is stored."""
@@ -348,7 +389,10 @@ class Session:
 
     def _meta_with(self, meta: Mapping[str, Any], composition: PromptComposition) -> bytes:
         """The meta of a message that answers a prompt, with the prompt's composition, which is stored nowhere else."""
-        payload = composition.to_json() if self.monitor is None else self.monitor.meta_for(composition)
+        from recto.engine.monitor import COMPOSITION  # noqa: PLC0415  # start-up
+
+        monitor = self.monitor
+        payload = composition.to_json() if monitor is None else monitor.meta_for(composition)
         return to_json({**meta, COMPOSITION: payload})
 
     def _event(self, kind: str, content: Mapping[str, Any], key: str | None = None) -> Draft:
@@ -445,19 +489,24 @@ class SessionHealth:
 
     def report(self, turns: int = 20) -> HealthReport:
         """The measures of the last turns, their trends, and the alerts that are active."""
+        from recto.engine.monitor import Monitor  # noqa: PLC0415  # start-up
+
         session = self._session
         red = session.window.rules.thresholds.red
         return (session.monitor or Monitor(session.store, session.key)).report(turns, red)
 
     def on_alert(self, callback: Callable[[Alert], object]) -> None:
         """Calls back when an alert is raised, and when it is over."""
+        from recto.engine.monitor import AlertsOnly  # noqa: PLC0415  # start-up
+
         self.watch(AlertsOnly(callback))
 
     def watch(self, sink: HealthSink) -> None:
         """Sends every turn, alert and event to a sink from now on."""
-        if self._session.monitor is None:
+        monitor = self._session.monitor
+        if monitor is None:
             raise InputError("turns of this session are not measured; see the setting health.enabled")
-        self._session.monitor.sinks.append(sink)
+        monitor.sinks.append(sink)
 
     def fidelity(self, model: ChatModel, questions: Sequence[Question] = ()) -> JudgedFidelity:
         """Lets a model answer the same questions from the full conversation and from the prompt, and judge both.
@@ -465,7 +514,9 @@ class SessionHealth:
         Without questions, some are generated from the facts of the conversation. The result is stored as an event and
         shown in the report.
         """
-        from recto.engine.llm_judge import judge_fidelity  # noqa: PLC0415  # only where there is a judge
+        from recto.context.window.summary import FIDELITY_ALARM  # noqa: PLC0415  # only where there is a judge
+        from recto.engine.llm_judge import judge_fidelity  # noqa: PLC0415
+        from recto.engine.projection import FIDELITY_LOW, JUDGED  # noqa: PLC0415
 
         result = judge_fidelity(self._session.window, model, questions)
         if any(answer.score is not None for answer in result.answers):
@@ -487,6 +538,8 @@ class SessionUsage:
     @property
     def calibration(self) -> Calibration:
         """How far counts of prompts were off lately, by the provider's own reports."""
+        from recto.engine.projection import USAGE  # noqa: PLC0415  # start-up
+
         if self._calibration is None:
             name = self._session.meter.name
             self._calibration = Calibration(exact=self._session.meter.exact)
@@ -498,6 +551,8 @@ class SessionUsage:
 
     def record(self, counted: int, usage: Usage) -> Entry:
         """Stores a report for a prompt that is counted already. Before its answer is stored, it belongs to its turn."""
+        from recto.engine.projection import USAGE  # noqa: PLC0415  # start-up
+
         return self._session.record(USAGE, self.payload(counted, usage))
 
     def payload(self, counted: int, usage: Usage) -> dict[str, Any]:

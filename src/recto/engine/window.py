@@ -30,7 +30,8 @@ from recto.context.window.budget import Budget
 from recto.context.window.cache_cost import stable_prefix
 from recto.context.window.pressure import PressureReading
 from recto.context.window.state import WindowState, seqs_in
-from recto.continuity.checkpoints.checkpoint import Checkpoint, CheckpointRules
+from recto.continuity.checkpoints.checkpoint import Checkpoint
+from recto.continuity.checkpoints.rules import CheckpointRules
 from recto.engine._relief import LazyCompactor, ReliefExecutor
 from recto.engine.continuity import ATTEMPTS, WindowContinuity, at_once
 from recto.engine.gauge import composition_of, measure

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from recto.formats.convert.stream_types import StreamReader, StreamWriter
-from recto.formats.convert.types import Completion, CompletionRequest, Conversion, ResponseIds
 from recto.formats.json_spans import Json, quoted
-from recto.formats.message import Message
-from recto.formats.ordering import Adjacency
-from recto.formats.response import ProviderReply
-from recto.formats.streaming import Capture
-from recto.formats.tool_calls import NewToolCall, ToolCallIds
-from recto.transcript.entries import Role
+
+if TYPE_CHECKING:
+    from recto.formats.convert.stream_types import StreamReader, StreamWriter
+    from recto.formats.convert.types import Completion, CompletionRequest, Conversion, ResponseIds
+    from recto.formats.message import Message
+    from recto.formats.ordering import Adjacency
+    from recto.formats.response import ProviderReply
+    from recto.formats.streaming import Capture
+    from recto.formats.tool_calls import NewToolCall, ToolCallIds
+    from recto.transcript.entries import Role
 
 
 class MessageParser(Protocol):
@@ -163,8 +165,8 @@ class RequestReader(Protocol):
         ...
 
 
-class BodyConverter(Protocol):
-    """Converts requests and responses from this format to the neutral types of `recto.formats.convert`, and back."""
+class Converter(Protocol):
+    """Converts requests, responses and streams to the neutral types of `recto.formats.convert`, and back."""
 
     def read_request(self, body: Mapping[str, Json], conversion: Conversion) -> CompletionRequest:
         """Reads a request body. Raises `CannotCross` for what the neutral types cannot hold."""
@@ -181,10 +183,6 @@ class BodyConverter(Protocol):
     def write_completion(self, completion: Completion, ids: ResponseIds, conversion: Conversion) -> dict[str, Json]:
         """Writes a response body."""
         ...
-
-
-class StreamCodec(Protocol):
-    """Creates converters for streams in this format."""
 
     def reader(self, conversion: Conversion) -> StreamReader:
         """Creates a reader from this format's events to neutral stream events."""
@@ -297,8 +295,8 @@ class Format:
     validation: MessageValidation
     errors: ErrorShapes
     request: RequestReader
-    convert: BodyConverter
-    stream_codec: StreamCodec
+    converter: Callable[[], Converter]
+    """Imports the format's converter: only a gateway between two formats needs it."""
     read_response: Callable[[str, dict[str, Json]], ProviderReply]
     """Reads a complete response body: its text, and the same parsed. Raises `MalformedMessage`."""
     capture: Callable[[], Capture]

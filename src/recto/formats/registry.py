@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from recto.errors import MalformedMessage
 from recto.formats.anthropic import ANTHROPIC_MESSAGES
-from recto.formats.format import Format
-from recto.formats.json_spans import Json
 from recto.formats.message import fields_of
 from recto.formats.openai_chat import OPENAI_CHAT
 from recto.formats.openai_responses import OPENAI_RESPONSES
+
+if TYPE_CHECKING:
+    from recto.formats.format import Format
+    from recto.formats.json_spans import Json
 
 FORMATS: Final[Mapping[str, Format]] = {
     format.name: format

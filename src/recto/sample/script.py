@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from recto.context.window.notes import NoteKind
-from recto.continuity.memory.model import MemoryKind
+from recto.continuity.memory import MemoryKind
 
 _SUFFIX: Final = ".txt"
 """Appended to the names of the files in `files/`, so that no tool takes them for modules of this package."""

@@ -15,7 +15,6 @@ from math import ceil
 from typing import TypeAlias
 
 from recto.formats.message import Message, Part
-from recto.tokens._images import image_tokens
 
 CountText: TypeAlias = Callable[[str], int]
 
@@ -140,6 +139,8 @@ class Meter:
     def _part(self, part: Part) -> int:
         match part.kind:
             case "image":
+                from recto.tokens._images import image_tokens  # noqa: PLC0415  # start-up: few prompts hold images
+
                 return image_tokens(self.images, part.size, part.detail)
             case "media":
                 return self.count(part.text) + ceil(part.weight * MEDIA_TOKENS_PER_BYTE)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -119,9 +119,8 @@ class Registry:
         return limits
 
     def _packaged(self, name: str) -> ModelCard:
-        cards = packaged_cards()
         for lookup_name in _lookup_names(name):
-            card = cards.get(lookup_name)
+            card = _packaged_card(lookup_name)
             if card is not None:
                 return card if card.name == name else replace(card, name=name)
         return _default_card(name)
@@ -144,12 +143,29 @@ class Registry:
         return next((layer[lookup_name] for lookup_name in _lookup_names(name) if lookup_name in layer), None)
 
 
-@cache
 def packaged_cards() -> Mapping[str, ModelCard]:
     """Every card in the package data, by lower-case name."""
-    data = json.loads(resources.files("recto.tokens").joinpath("model_registry.json").read_text(encoding="utf-8"))
+    cards = {name: _packaged_card(name) for name in _packaged_models()}
+    return MappingProxyType({name: card for name, card in cards.items() if card is not None})
+
+
+@cache
+def _packaged_models() -> Mapping[str, tuple[str, Mapping[str, Any], str]]:
+    """The name, the fields and the source of each model in the package data, by lower-case name."""
+    data = json.loads(Path(__file__).with_name("model_registry.json").read_text(encoding="utf-8"))
     source = f"registry {data['date']}"
-    return MappingProxyType({name.lower(): _card(name, fields, source) for name, fields in data["models"].items()})
+    return {name.lower(): (name, fields, source) for name, fields in data["models"].items()}
+
+
+def _packaged_card(lookup_name: str) -> ModelCard | None:
+    found = _packaged_models().get(lookup_name)
+    return None if found is None else _card_of(lookup_name)
+
+
+@cache
+def _card_of(packaged_name: str) -> ModelCard:
+    """The card of a packaged model, built when it is first looked up: a process uses a few of several hundred."""
+    return _card(*_packaged_models()[packaged_name])
 
 
 def _card(name: str, fields: Mapping[str, Any], source: str) -> ModelCard:

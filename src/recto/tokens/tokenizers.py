@@ -1,8 +1,9 @@
 """Token counters by tokenizer family: exact if the vocabulary is public, on the high side if not.
 
-Vocabularies are part of `splintr`. They are loaded on first use, once per process, and are thread-safe. If `splintr`
-cannot be imported, `tiktoken` is used if its vocabulary is already on this machine (nothing is ever downloaded), else
-the text is estimated. Special tokens spelled out in a message are counted as plain text, as providers do.
+Vocabularies are part of `splintr`. They are loaded at the first count, once per process, and are thread-safe. If
+`splintr` cannot be imported, `tiktoken` is used if its vocabulary is already on this machine (nothing is ever
+downloaded), else the text is estimated. Special tokens spelled out in a message are counted as plain text, as
+providers do.
 
 A text longer than `PIECE_CHARS` is counted in pieces, which bounds memory and lets other threads run; a cut can hide at
 most one token, so one is added per cut. Runs of one character need no splitting: `splintr` is linear on them.
@@ -13,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import tempfile
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
@@ -215,16 +215,34 @@ def _encoding(vocabulary: str) -> _Encoding:
 
 
 def _load(vocabulary: str) -> _Encoding:
-    for library, load in (("splintr", _from_splintr), ("tiktoken", _from_tiktoken)):
-        with suppress(Exception):  # if one tokenizer fails for any reason, try the next
-            tokenizer = load(vocabulary)
-            if tokenizer is not None:
-                return _Encoding(count_text=partial(_encoded_length, tokenizer.encode_ordinary), library=library)
+    with suppress(Exception):  # if one tokenizer fails for any reason, try the next
+        return _Encoding(count_text=_SplintrCount(importlib.import_module("splintr"), vocabulary), library="splintr")
+    with suppress(Exception):
+        tokenizer = _from_tiktoken(vocabulary)
+        if tokenizer is not None:
+            return _Encoding(count_text=partial(_encoded_length, tokenizer.encode_ordinary), library="tiktoken")
     return _Encoding(count_text=partial(_scaled_estimate, _ESTIMATE_PERCENT.get(vocabulary, 125)), library="estimate")
 
 
-def _from_splintr(vocabulary: str) -> Any:  # noqa: ANN401  untyped on the other side
-    return importlib.import_module("splintr").Tokenizer.from_pretrained(vocabulary)
+class _SplintrCount:
+    """Counts with a vocabulary of `splintr`, which is unpacked at the first count: opening a session needs none.
+
+    The vocabularies are inside the package, so that one that can be imported has them.
+    """
+
+    def __init__(self, splintr: Any, vocabulary: str) -> None:  # noqa: ANN401  untyped on the other side
+        self._splintr = splintr
+        self._vocabulary = vocabulary
+        self._encode: Callable[[str], list[int]] | None = None
+
+    def __call__(self, text: str) -> int:
+        encode = self._encode
+        if encode is None:
+            with _loading:
+                if self._encode is None:
+                    self._encode = self._splintr.Tokenizer.from_pretrained(self._vocabulary).encode_ordinary
+                encode = self._encode
+        return len(encode(text))
 
 
 def _from_tiktoken(vocabulary: str) -> Any:  # noqa: ANN401  untyped on the other side
@@ -232,6 +250,8 @@ def _from_tiktoken(vocabulary: str) -> Any:  # noqa: ANN401  untyped on the othe
     if vocabulary not in _TIKTOKEN_FILES:
         return None
     name, digest = _TIKTOKEN_FILES[vocabulary]
+    import tempfile  # noqa: PLC0415  # start-up: only where splintr is missing
+
     cache_dir = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
     file = (Path(cache_dir) if cache_dir else Path(tempfile.gettempdir()) / "data-gym-cache") / name
     if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != digest:

@@ -7,11 +7,13 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recto.errors import MalformedMessage
 from recto.transcript.entries import Draft
-from recto.transcript.protocols import Clock
+
+if TYPE_CHECKING:
+    from recto.transcript.protocols import Clock
 
 _REQUESTER: ContextVar[tuple[str, str]] = ContextVar("requester", default=("", ""))
 """Who requested the current work, and through which surface; empty if unknown."""

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING
 
 from recto.errors import InputError
-from recto.transcript.entries import Draft, Entry, Head, SessionSummary, session_key
-from recto.transcript.protocols import TranscriptStore
+from recto.transcript.entries import session_key
 from recto.transcript.session_keys import (
     ERASURES,
     PAST_TENANTS,
@@ -25,6 +25,10 @@ from recto.transcript.session_keys import (
     tenant_of,
     tenant_prefix,
 )
+
+if TYPE_CHECKING:
+    from recto.transcript.entries import Draft, Entry, Head, SessionSummary
+    from recto.transcript.protocols import TranscriptStore
 
 
 class TenantStore:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.context.facts.types import Fact, MessageView, ToolCall
+from recto.continuity.memory import KINDS
 from recto.continuity.memory._extraction import candidates, lessons, memory_request, noted, said_in_own_words, suggested
 from recto.continuity.memory.markdown import LARGEST, amended, essence, page_of, read_page
-from recto.continuity.memory.model import KINDS, Memory, flags_of, is_known, memory_id, strength, title_of
+from recto.continuity.memory.model import Memory, flags_of, is_known, memory_id, strength, title_of
 from recto.errors import MalformedMemory
 from recto.text.unicode import invisible_characters, reveal_invisible, strip_invisible
 

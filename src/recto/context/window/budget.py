@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, get_args
 
+from recto.context.window import Enforced
 from recto.context.window.pressure import Growth, turns_until
 from recto.tokens.model_card import ModelCard
 
 Component = Literal["system", "tools", "history", "results", "memory", "reserve"]
-Enforced = Literal["globally", "per_component"]
 Level = Literal["ok", "warning", "violation"]
 
 COMPONENTS: tuple[Component, ...] = get_args(Component)

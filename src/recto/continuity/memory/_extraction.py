@@ -16,8 +16,8 @@ from recto.context.facts.classifier import classify
 from recto.context.facts.extraction import by_priority, extract_facts
 from recto.context.facts.types import Fact, FactKind, Mark, MessageView, MessageViewReader
 from recto.context.facts.user_text import user_sentences
+from recto.continuity.memory import KINDS, MemoryKind
 from recto.continuity.memory.events import Cursor, payload_of
-from recto.continuity.memory.model import KINDS, MemoryKind
 from recto.errors import InputError, RectoError
 from recto.formats import read
 from recto.recall.documents import is_original_message

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recto.continuity.memory import KINDS
 from recto.continuity.memory.markdown import LARGEST, MarkdownPage, read_page
-from recto.continuity.memory.model import KINDS, Memory, strength
+from recto.continuity.memory.model import Memory, strength
 from recto.errors import MalformedMemory, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
 from recto.recall.quoting import format_day
 from recto.text.lazy_re import lazy_re

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from recto.continuity.memory import MemoryKind
 from recto.continuity.memory.events import (
     APPLIED,
     APPROVED,
@@ -26,7 +27,7 @@ from recto.continuity.memory.events import (
 )
 from recto.continuity.memory.files import FolderPages, MemoryFolder, StoredPage
 from recto.continuity.memory.markdown import amended, essence, read_page
-from recto.continuity.memory.model import Memory, MemoryKind, is_known
+from recto.continuity.memory.model import Memory, is_known
 from recto.continuity.memory.proposals import Proposal, Proposing, Suggestion, checked_page, proposal_at
 from recto.errors import ApprovalRefused, InputError, KeyReused, MalformedMemory, ProposalRefused
 from recto.formats import DEFAULT_FORMAT

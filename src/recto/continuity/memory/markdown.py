@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
+from recto.continuity.memory import KINDS
 from recto.continuity.memory.model import (
     HALF_LIFE_DAYS,
-    KINDS,
     LONGEST_TAG,
     LONGEST_TEXT,
     LONGEST_TITLE,

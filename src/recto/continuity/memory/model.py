@@ -14,12 +14,9 @@ from typing import Literal, get_args
 
 from recto.context.facts.classifier import supersession_score
 from recto.context.facts.grounding import fold_words
+from recto.continuity.memory import MemoryKind
 from recto.text.lazy_re import lazy_re
 from recto.text.similarity import cosine, text_vector
-
-MemoryKind = Literal["decision", "lesson", "correction", "preference", "fact", "procedure"]
-KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
-
 
 State = Literal["approved", "retired"]
 STATES: tuple[State, ...] = get_args(State)

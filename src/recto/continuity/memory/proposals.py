@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
+from recto.continuity.memory import KINDS, MemoryKind
 from recto.continuity.memory.events import NOTED, PROPOSED, Action, MemoryDecisions, Proposer, payload_of, proposal_id
 from recto.continuity.memory.markdown import page_of, read_page
 from recto.continuity.memory.model import (
-    KINDS,
     LONGEST_TAG,
     LONGEST_TEXT,
     LONGEST_TITLE,
@@ -22,7 +22,6 @@ from recto.continuity.memory.model import (
     MOST_TAGS,
     Memory,
     MemoryFlag,
-    MemoryKind,
     digest_of,
     flags_of,
     memory_id,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from recto.formats.anthropic import convert, message, request
+from recto.formats.anthropic import message, request
 from recto.formats.anthropic.request import read_response
 from recto.formats.anthropic.stream import AnthropicCapture
-from recto.formats.format import BodyKeys, Format, HttpApi
+from recto.formats.format import BodyKeys, Converter, Format, HttpApi
 from recto.formats.json_spans import Json
 
 ANTHROPIC: Final = "anthropic.messages"
@@ -21,6 +21,12 @@ def _model_list(models: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
     ]
     first, last = (models[0]["id"], models[-1]["id"]) if models else (None, None)
     return {"data": data, "has_more": False, "first_id": first, "last_id": last}
+
+
+def _converter() -> Converter:
+    from recto.formats.anthropic import convert  # noqa: PLC0415  # start-up: only a gateway between two formats needs it
+
+    return convert
 
 
 ANTHROPIC_MESSAGES: Final = Format(
@@ -52,8 +58,7 @@ ANTHROPIC_MESSAGES: Final = Format(
     validation=message,
     errors=request,
     request=request,
-    convert=convert,
-    stream_codec=convert,
+    converter=_converter,
     read_response=read_response,
     capture=AnthropicCapture,
 )

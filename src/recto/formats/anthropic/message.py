@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, groupby
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from recto.formats.json_spans import Json, JsonSpan, apply_edits, elements_of, member_at, quoted, set_member, text_of
+from recto.formats.json_spans import apply_edits, elements_of, member_at, quoted, set_member, text_of
 from recto.formats.message import (
     CACHE_MARKS,
     MAX_CACHE_MARKS,
@@ -30,8 +30,12 @@ from recto.formats.message import (
     weight_in,
     without_blocks,
 )
-from recto.formats.tool_calls import NO_CALLS, NewToolCall, ToolCallIds, call_defect, repeated_ids, unanswered_calls
-from recto.transcript.entries import Role
+from recto.formats.tool_calls import NO_CALLS, ToolCallIds, call_defect, repeated_ids, unanswered_calls
+
+if TYPE_CHECKING:
+    from recto.formats.json_spans import Json, JsonSpan
+    from recto.formats.tool_calls import NewToolCall
+    from recto.transcript.entries import Role
 
 _OWN_BLOCKS: Final = ("tool_use", "tool_result", "redacted_thinking", "server_tool_use", "document")
 _KNOWN = frozenset({"role", "content", "clear_at"}) | REPLY_ONLY | CACHE_MARKS

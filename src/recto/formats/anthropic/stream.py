@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from recto.formats.json_spans import Json, quoted
+from recto.formats.json_spans import quoted
 from recto.formats.message import THINKING, is_object, json_of, object_in, text_in
-from recto.formats.response import ProviderReply, Usage, usage_in
-from recto.formats.sse import SseEvent
+from recto.formats.response import ProviderReply, usage_in
 from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, error_in, event_object, index_of
+
+if TYPE_CHECKING:
+    from recto.formats.json_spans import Json
+    from recto.formats.response import Usage
+    from recto.formats.sse import SseEvent
 
 
 @dataclass(slots=True)

@@ -37,8 +37,8 @@ def convert_request(body: bytes, source: str, target: str, *, max_tokens: int = 
     if reader is writer:
         return body
     conversion = Conversion(source, target)
-    request = reader.convert.read_request(fields_of(body), conversion)
-    return json_of(writer.convert.write_request(request, conversion, max_tokens)).encode()
+    request = reader.converter().read_request(fields_of(body), conversion)
+    return json_of(writer.converter().write_request(request, conversion, max_tokens)).encode()
 
 
 def convert_response(body: bytes, source: str, target: str, *, ids: ResponseIds) -> bytes:
@@ -47,8 +47,8 @@ def convert_response(body: bytes, source: str, target: str, *, ids: ResponseIds)
     if reader is writer:
         return body
     conversion = Conversion(source, target, reply=True)
-    completion = reader.convert.read_completion(fields_of(body), conversion)
-    return json_of(writer.convert.write_completion(completion, ids, conversion)).encode()
+    completion = reader.converter().read_completion(fields_of(body), conversion)
+    return json_of(writer.converter().write_completion(completion, ids, conversion)).encode()
 
 
 class ConvertedStream:
@@ -59,8 +59,8 @@ class ConvertedStream:
         conversion = Conversion(source, target, reply=True)
         self.ended = False
         """The last event was written; later input is ignored."""
-        self._reader = reader.stream_codec.reader(conversion)
-        self._writer = writer.stream_codec.writer(conversion, ids, include_usage)
+        self._reader = reader.converter().reader(conversion)
+        self._writer = writer.converter().writer(conversion, ids, include_usage)
         self._sequence = None if writer.interleaves_calls else SequentialParts()
         self._has_started = False
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from recto.formats.format import BodyKeys, Format, HttpApi
-from recto.formats.openai_chat import convert, message, request
+from recto.formats.format import BodyKeys, Converter, Format, HttpApi
+from recto.formats.openai_chat import message, request
 from recto.formats.openai_chat.request import read_response
 from recto.formats.openai_chat.stream import ChatCapture
 
 CHAT: Final = "openai.chat"
+
+
+def _converter() -> Converter:
+    from recto.formats.openai_chat import convert  # noqa: PLC0415  # start-up: only a gateway between two formats needs it
+
+    return convert
+
 
 OPENAI_CHAT: Final = Format(
     name=CHAT,
@@ -30,8 +37,7 @@ OPENAI_CHAT: Final = Format(
     validation=message,
     errors=request,
     request=request,
-    convert=convert,
-    stream_codec=convert,
+    converter=_converter,
     read_response=read_response,
     capture=ChatCapture,
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from recto.formats.json_spans import Json, apply_edits, quoted, set_member, text_of
+from recto.formats.json_spans import apply_edits, quoted, set_member, text_of
 from recto.formats.message import (
     CACHE_MARKS,
     ROLES,
@@ -23,9 +24,13 @@ from recto.formats.message import (
     unknown_part,
     weight_in,
 )
-from recto.formats.tool_calls import NewToolCall, ToolCallIds, call_defect, repeated_ids, unanswered_calls
+from recto.formats.tool_calls import ToolCallIds, call_defect, repeated_ids, unanswered_calls
 from recto.text.lazy_re import lazy_re
-from recto.transcript.entries import Role
+
+if TYPE_CHECKING:
+    from recto.formats.json_spans import Json
+    from recto.formats.tool_calls import NewToolCall
+    from recto.transcript.entries import Role
 
 _KNOWN = (
     frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio", "id"})

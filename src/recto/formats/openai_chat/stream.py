@@ -6,13 +6,17 @@ appended, list elements are appended or merged by `index`, and all other values 
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from recto.formats.json_spans import Json
 from recto.formats.message import is_object, json_of, object_in, text_in
-from recto.formats.response import ProviderReply, Usage, usage_in
-from recto.formats.sse import DONE, SseEvent
+from recto.formats.response import ProviderReply, usage_in
+from recto.formats.sse import DONE
 from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, error_in, event_object, index_of
+
+if TYPE_CHECKING:
+    from recto.formats.json_spans import Json
+    from recto.formats.response import Usage
+    from recto.formats.sse import SseEvent
 
 _Growing: TypeAlias = "bool | int | float | str | list[Json] | TextBuffer | _GrowingList | dict[str, _Growing] | None"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from recto.formats.format import BodyKeys, Format, HttpApi
+from recto.formats.format import BodyKeys, Converter, Format, HttpApi
 from recto.formats.json_spans import Json
-from recto.formats.openai_responses import convert, message, request
+from recto.formats.openai_responses import message, request
 from recto.formats.openai_responses.request import read_response
 from recto.formats.openai_responses.stream import ResponsesCapture
 
@@ -15,6 +15,12 @@ RESPONSES: Final = "openai.responses"
 
 def _token_count(tokens: int) -> dict[str, Json]:
     return {"object": "response.input_tokens", "input_tokens": tokens}
+
+
+def _converter() -> Converter:
+    from recto.formats.openai_responses import convert  # noqa: PLC0415  # start-up: only a gateway between two formats needs it
+
+    return convert
 
 
 OPENAI_RESPONSES: Final = Format(
@@ -45,8 +51,7 @@ OPENAI_RESPONSES: Final = Format(
     validation=message,
     errors=request,
     request=request,
-    convert=convert,
-    stream_codec=convert,
+    converter=_converter,
     read_response=read_response,
     capture=ResponsesCapture,
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from recto.errors import MalformedMessage
-from recto.formats.json_spans import Json, Member, apply_edits, elements_of, member_at, quoted, set_member, text_of
+from recto.formats.json_spans import apply_edits, elements_of, member_at, quoted, set_member, text_of
 from recto.formats.message import (
     CACHE_MARKS,
     REPLY_ONLY,
@@ -24,8 +25,12 @@ from recto.formats.message import (
     weight_in,
 )
 from recto.formats.openai_chat.message import has_chat_members
-from recto.formats.tool_calls import NO_CALLS, NewToolCall, ToolCallIds, unanswered_calls
-from recto.transcript.entries import Role
+from recto.formats.tool_calls import NO_CALLS, ToolCallIds, unanswered_calls
+
+if TYPE_CHECKING:
+    from recto.formats.json_spans import Json, Member
+    from recto.formats.tool_calls import NewToolCall
+    from recto.transcript.entries import Role
 
 _PLAIN_ITEMS = frozenset(
     {"reasoning", "compaction", "compaction_trigger", "item_reference", "program", "additional_tools"}

@@ -6,15 +6,19 @@ An item is complete only with `output_item.done`: earlier events lack the encryp
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from recto.errors import InputError
-from recto.formats.json_spans import Json, member_at
+from recto.formats.json_spans import member_at
 from recto.formats.message import fields_of, is_object, json_of, object_in, text_in
 from recto.formats.openai_responses.request import read_response
-from recto.formats.response import ProviderReply, Usage, usage_in
-from recto.formats.sse import SseEvent
+from recto.formats.response import ProviderReply, usage_in
 from recto.formats.streaming import MAX_CAPTURED_BYTES, TextBuffer, error_in, event_object, index_of
+
+if TYPE_CHECKING:
+    from recto.formats.json_spans import Json
+    from recto.formats.response import Usage
+    from recto.formats.sse import SseEvent
 
 _LAST_EVENTS: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _DELTAS: Final = {

@@ -13,17 +13,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 import apsw
 
 from recto.errors import AppendConflict, RectoError, StoreCorrupt, StoreLocked, StoreUnavailable, TailCut
 from recto.stores.sqlite import queries
-from recto.stores.sqlite.connection import SqliteOptions, connect, guard
+from recto.stores.sqlite.connection import connect, guard
 from recto.stores.sqlite.errors import is_unsynced, translate
-from recto.stores.sqlite.heads_file import HeadsFile
-from recto.stores.sqlite.lock import SideLock
-from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head
+from recto.transcript.entries import MAX_SEQ, Entry, Head
 from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
+
+if TYPE_CHECKING:
+    from recto.stores.sqlite.connection import SqliteOptions
+    from recto.stores.sqlite.heads_file import HeadsFile
+    from recto.stores.sqlite.lock import SideLock
+    from recto.transcript.entries import Draft
 
 _MAX_TIPS = 1000
 MAX_GROUP_JOBS = 1000

@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 import apsw
 
 from recto.errors import StoreUnavailable
-from recto.stores.sqlite.schema import Migration, shipped_migrations
+from recto.stores.sqlite.schema import shipped_migrations
+
+if TYPE_CHECKING:
+    from recto.stores.sqlite.schema import Migration
 
 OLDEST_SQLITE = (3, 51, 3)
 """Before this, two connections that write and checkpoint at once can corrupt a WAL file."""

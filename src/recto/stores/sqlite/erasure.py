@@ -10,16 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 
 from recto.errors import AppendConflict
 from recto.stores.sqlite import queries
-from recto.stores.sqlite.connection import SqliteOptions, connect
+from recto.stores.sqlite.connection import connect
 from recto.stores.sqlite.heads_file import HeadsFile
 from recto.stores.sqlite.lock import SideLock
-from recto.transcript.entries import MAX_SEQ, Head
+from recto.transcript.entries import MAX_SEQ
 from recto.transcript.hash_chain import EMPTY_HEAD
+
+if TYPE_CHECKING:
+    from recto.stores.sqlite.connection import SqliteOptions
+    from recto.transcript.entries import Head
 
 _LIFTED = ("entries_stay", "sessions_keep")
 """The append-only triggers."""

@@ -7,10 +7,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import apsw
 
-from recto.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
+from recto.errors import StoreCorrupt, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
+
+if TYPE_CHECKING:
+    from recto.errors import StoreError
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}

@@ -13,10 +13,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from weakref import WeakKeyDictionary
 
 import apsw
@@ -28,15 +27,18 @@ from recto.errors import (
     StoreError,
     StoreLocked,
 )
-from recto.recall.index.rows import CoveredRange, IndexRow, LaneSize, LaneSnapshot, SealedRow
 from recto.stores._index_errors import to_index_error
 from recto.stores.sqlite import _index_queries
 from recto.stores.sqlite.connection import Readers, SqliteOptions, connect
 from recto.stores.sqlite.erasure import rewrite_file
 from recto.stores.sqlite.errors import translate
 from recto.stores.sqlite.lock import SideLock
-from recto.stores.sqlite.schema import FileVersion, Migration, expected_objects, objects_of, upgrade, version_of
+from recto.stores.sqlite.schema import Migration, expected_objects, objects_of, upgrade, version_of
 from recto.transcript.entries import session_key
+
+if TYPE_CHECKING:
+    from recto.recall.index.rows import CoveredRange, IndexRow, LaneSize, LaneSnapshot, SealedRow
+    from recto.stores.sqlite.schema import FileVersion
 
 APPLICATION_ID = int.from_bytes(b"RctR", "big")
 """Distinguishes an index file from a transcript."""
@@ -308,7 +310,7 @@ class SqliteIndex:
 
 @cache
 def _schema() -> tuple[Migration, ...]:
-    return (Migration(SCHEMA, (resources.files(__package__) / "index.sql").read_text("utf-8")),)
+    return (Migration(SCHEMA, Path(__file__).with_name("index.sql").read_text("utf-8")),)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import apsw
 
@@ -48,7 +48,7 @@ class FileVersion:
 @cache
 def shipped_migrations() -> tuple[Migration, ...]:
     """Return the migrations of this version of Recto, in order."""
-    files = (resources.files(__package__) / "migrations").iterdir()
+    files = Path(__file__).with_name("migrations").iterdir()
     found = [
         Migration(int(file.name[:4]), file.read_text("utf-8")) for file in files if _FILE_NAME.fullmatch(file.name)
     ]

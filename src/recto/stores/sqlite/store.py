@@ -18,12 +18,14 @@ from recto.stores.sqlite.connection import Readers, SqliteOptions, connect
 from recto.stores.sqlite.errors import translating
 from recto.stores.sqlite.heads_file import HeadsFile, read_heads
 from recto.stores.sqlite.lock import SideLock
-from recto.stores.sqlite.schema import FileVersion, expected_objects, objects_of, upgrade, version_of
-from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
+from recto.stores.sqlite.schema import expected_objects, objects_of, upgrade, version_of
+from recto.transcript.entries import MAX_SEQ, refuse_unstorable
 from recto.transcript.hash_chain import EMPTY_HEAD
 
 if TYPE_CHECKING:
     from recto.stores.sqlite.erasure import SqliteEraser
+    from recto.stores.sqlite.schema import FileVersion
+    from recto.transcript.entries import Draft, Entry, Head, SessionSummary
 
 
 class SqliteStore:

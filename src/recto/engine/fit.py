@@ -1,23 +1,38 @@
-"""`fit`: one stateless call that prunes a list of messages, for programs that keep their own history."""
+"""`fit`: one stateless call that prunes a list of messages, for programs that keep their own history.
+
+Old messages are evicted anyway, so counting them is wasted: the list is walked from its end until the budget is full,
+and everything before that is planned as one message. What was read of a list is kept for the next call with a longer
+list (`_Memo`), which reads and counts only what is new.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast
+from math import ceil
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
-from recto.context.policies.planner import ReliefRules, plan_relief
+from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.policies.prune import Prune
-from recto.context.window.state import Protection, WindowState
+from recto.context.window.state import Protection, WindowState, component_of
+from recto.context.window.units import WindowMessage
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
 from recto.errors import SettingsError
-from recto.formats import detect
+from recto.formats import DEFAULT_FORMAT, own_format
+from recto.formats.message import fields_of
+from recto.formats.tool_calls import NO_CALLS, ToolCallIds
 from recto.tokens.meter import Meter
+from recto.transcript.entries import Role
 from recto.transcript.events import to_json
 
 M = TypeVar("M", bound=Mapping[str, Any] | bytes)
 _STEP = 0.875
 """Pruning goes to this share of the threshold, so that the next few messages fit without pruning again."""
+_KEPT_LISTS = 8
+"""Lists of messages that are remembered."""
+_KEPT_BYTES = 32 * 1024 * 1024
+"""Roughly how much of them is remembered in all."""
 
 
 def fit_messages(
@@ -37,40 +52,302 @@ def fit_messages(
     """
     if max_tokens < 1 or not 0 < threshold <= 1 or keep_turns < 0:
         raise SettingsError("fit", "max_tokens is at least 1, threshold between 0 and 1, keep_turns not below zero")
-    cache = MessageCache(meter=meter, pointer_of=lambda seq: f"message {seq}")
-    schemas = meter.tools(to_json(tools).decode()) if tools else 0
-    builder = PromptBuilder(
-        messages=cache,
-        marker_of=lambda state: marker.replace("{count}", f"{state.evicted_messages:,}"),
-        extras=PromptExtras(frame=meter.frame.prompt, tools=schemas),
-    )
-    state = WindowState()
-    originals: dict[bytes, M] = {}
-    for seq, message in enumerate(messages, 1):
-        raw = message if isinstance(message, bytes) else to_json(message)
-        originals[raw] = message
-        state.add(cache.take(seq, str(seq), raw, detect(raw)))
-    rules = ReliefRules(
-        input_budget=max_tokens,
-        ceiling=threshold,
-        floor=threshold * _STEP,
-        protection=Protection(min_recent_messages=_recent(state, keep_turns)),
-        policies=(Prune(),),
-    )
-    relief = plan_relief(state, rules, builder)
-    if relief.after > max_tokens:
-        raise builder.overflow(relief.state, max_tokens)
+    sent = list(messages)
+    read = _MEMO.take(sent, meter)
+    try:
+        read.extend(sent)
+        state, unread = read.state(ceil(threshold * max_tokens), keep_turns)
+
+        def marker_of(state: WindowState) -> str:
+            evicted = state.evicted_messages
+            if unread is not None and unread.seq not in state.messages:
+                evicted += unread.count - 1
+            return marker.replace("{count}", f"{evicted:,}")
+
+        schemas = meter.tools(to_json(tools).decode()) if tools else 0
+        extras = PromptExtras(frame=meter.frame.prompt, tools=schemas)
+        builder = PromptBuilder(messages=read.cache, marker_of=marker_of, extras=extras)
+        relief = _relieve(state, builder, max_tokens, threshold, read.recent(keep_turns))
+        if relief.after > max_tokens:
+            raise builder.overflow(relief.state, max_tokens)
+        built = builder.build(relief.state)
+        originals = {read.cache.raws[seq]: sent[seq - 1] for seq in state.messages if not unread or seq != unread.seq}
+    finally:
+        _MEMO.keep(read)
     as_bytes = bool(messages) and isinstance(messages[0], bytes)
-    built = builder.build(relief.state)
     return [
         originals[raw] if raw in originals else cast("M", raw if as_bytes else json.loads(raw))
         for raw in (*built.system, *built.messages)
     ]
 
 
-def _recent(state: WindowState, turns: int) -> int:
-    """The number of messages in the last turns."""
-    questions = [seq for seq, line in state.messages.items() if line.role == "user"]
-    if not turns or not questions:
+def _relieve(state: WindowState, builder: PromptBuilder, max_tokens: int, threshold: float, recent: int) -> Relief:
+    rules = ReliefRules(
+        input_budget=max_tokens,
+        ceiling=threshold,
+        floor=threshold * _STEP,
+        protection=Protection(min_recent_messages=recent),
+        policies=(Prune(),),
+    )
+    return plan_relief(state, rules, builder)
+
+
+class _Unread(NamedTuple):
+    """The messages that are evicted without being counted, planned as one message."""
+
+    seq: int
+    """The number of the first of them."""
+    count: int
+
+
+_Structure: TypeAlias = "tuple[Role, str, ToolCallIds]"
+"""The role, the format and the calls of a message."""
+_PLAIN: dict[Any, _Structure] = {
+    role: (role, DEFAULT_FORMAT.name, NO_CALLS) for role in get_args(Role) if role in ("system", "user", "assistant")
+}
+
+
+class _ReadList:
+    """What is known of the messages of one list. Messages are numbered from 1.
+
+    The role, the format and the calls of every message are read; its tokens are counted when they are needed.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.size = 0
+        """Roughly the bytes that are held here."""
+        self.can_be_kept = True
+        self.sent: list[Any] = []
+        """The messages themselves."""
+        self._structures: list[_Structure] = []
+        self._lines: dict[int, WindowMessage] = {}
+        """Messages that were counted, by their place."""
+        self._copies: dict[int, object] = {}
+        """Copies of these, because a message can be changed where it is."""
+        self.cache = MessageCache(meter=meter, pointer_of=_pointer_to)
+        self._index_all()
+
+    def common(self, sent: list[Any]) -> int:
+        """How many messages a list has in common with this one at its beginning: those that are read and counted alike.
+
+        Of messages that were not counted, only those that are other objects are compared: they are evicted anyway.
+        """
+        shorter = min(len(self.sent), len(sent))
+        if not shorter or self.sent[0] != sent[0]:
+            return 0
+        if self.sent[:shorter] != sent[:shorter]:
+            pairs = zip(self.sent, sent, strict=False)
+            shorter = next(place for place, (ours, theirs) in enumerate(pairs) if ours != theirs)
+        places = [place for place in self._copies if place < shorter]
+        copies = [self._copies[place] for place in places]
+        if copies != [sent[place] for place in places]:
+            shorter = min(place for place in places if self._copies[place] != sent[place])
+        return shorter
+
+    def cut(self, length: int) -> None:
+        """Forgets the messages behind a place."""
+        if length == len(self.sent):
+            return
+        del self.sent[length:], self._structures[length:]
+        cache, self.cache = self.cache, MessageCache(meter=self.meter, pointer_of=_pointer_to)
+        for place, line in list(self._lines.items()):
+            if place >= length:
+                del self._lines[place], self._copies[place]
+            else:
+                self.cache.take(line.seq, line.id, cache.raws[line.seq], cache.wires[line.seq], line.tokens)
+        self._index_all()
+
+    def extend(self, sent: list[Any]) -> None:
+        """Reads the messages that are new. Raises `MalformedMessage` for what is no message."""
+        self.sent[:] = sent[: len(self.sent)]
+        for place in range(len(self.sent), len(sent)):
+            structure = self._read(sent[place])
+            self.sent.append(sent[place])
+            self._structures.append(structure)
+            self._first_irregular += self._first_irregular == place
+            self._index(place, *structure)
+
+    def _read(self, message: Any) -> _Structure:  # noqa: ANN401  # whatever was passed in
+        fields = message if type(message) is dict else fields_of(_raw(message))
+        content = fields.get("content")
+        self.size += 300 + (len(content) if isinstance(content, str | list) else 0)
+        if type(content) is str and len(fields) == 2 and (plain := _PLAIN.get(fields.get("role"))):
+            return plain
+        format = own_format(fields) or DEFAULT_FORMAT
+        return format.messages.role_of(fields), format.name, format.validation.tool_call_ids(fields)
+
+    def _index_all(self) -> None:
+        self._users: list[int] = []
+        self._systems: list[int] = []
+        self._own_formats: set[str] = set()
+        self._open_calls: dict[str, int] = {}
+        """Calls without a result, with the place of their message."""
+        self._first_irregular = len(self.sent)
+        """Where a result without its call is, or a call whose id is in use: nothing behind it is planned as one."""
+        for place, structure in enumerate(self._structures):
+            self._index(place, *structure)
+
+    def _index(self, place: int, role: Role, format: str, ids: ToolCallIds) -> None:
+        if role == "user":
+            self._users.append(place)
+        elif role == "system":
+            self._systems.append(place)
+        if format != DEFAULT_FORMAT.name:
+            self._own_formats.add(format)
+        if ids.calls or ids.answers:
+            regular = True
+            for answer in ids.answers:
+                regular = self._open_calls.pop(answer, None) is not None and regular
+            for call in ids.calls:
+                regular = regular and call not in self._open_calls
+                self._open_calls[call] = place
+            if not regular:
+                self._first_irregular = min(self._first_irregular, place)
+
+    def recent(self, turns: int) -> int:
+        """The number of messages in the last turns."""
+        if not turns or not self._users:
+            return 0
+        return len(self.sent) - self._users[-min(turns, len(self._users))]
+
+    def state(self, enough: int, keep_turns: int) -> tuple[WindowState, _Unread | None]:
+        """The state to plan on: what costs enough alone, system messages and the task; the others as one message."""
+        first = self._first_counted(enough, len(self.sent) - self.recent(keep_turns))
+        kept = sorted(place for place in {*self._systems, *self._users[:1]} if place < first)
+        lines = [self._line(place) for place in (*kept, *range(first, len(self.sent)))]
+        unread = None
+        if first > len(kept):
+            hole = next((place for place, at in enumerate(kept) if place != at), len(kept))
+            unread = _Unread(hole + 1, first - len(kept))
+            # It is evicted first, like the messages that it stands for, and frees what it costs.
+            lines.insert(hole, WindowMessage(seq=unread.seq, id="", role="assistant", tokens=enough))
+        state = WindowState(
+            seq=len(self.sent),
+            task_seq=self._users[0] + 1 if self._users else 0,
+            messages={line.seq: line for line in lines},
+            wire=next(iter(self._own_formats), ""),
+        )
+        for line in lines:
+            state.tokens += line.tokens
+            component = component_of(line)
+            state.component_tokens[component] = state.component_tokens.get(component, 0) + line.tokens
+        return state, unread
+
+    def _first_counted(self, enough: int, latest: int) -> int:
+        """The place from which everything is counted: an exchange begins there, nothing before it is tied to anything
+        behind, and what is behind costs enough alone. 0: everything is."""
+        if len(self._own_formats) > 1:
+            return 0
+        tokens, unresolved = 0, set[str]()
+        latest = min(latest, self._first_irregular, *self._open_calls.values())
+        for place in range(len(self.sent) - 1, 0, -1):
+            line = self._line(place)
+            tokens += line.tokens
+            unresolved.update(line.answers)
+            unresolved.difference_update(line.calls)
+            if tokens >= enough and place <= latest and line.role == "user" and not unresolved:
+                return place
         return 0
-    return len(state.messages) + 1 - questions[-min(turns, len(questions))]
+
+    def _line(self, place: int) -> WindowMessage:
+        line = self._lines.get(place)
+        if line is None:
+            message, wire = self.sent[place], self._structures[place][1]
+            raw = _raw(message)
+            try:
+                copy = message if isinstance(message, bytes) else _copy(message)
+            except _Opaque:
+                copy, self.can_be_kept = None, False
+            line = self.cache.take(place + 1, str(place + 1), raw, wire)
+            self._lines[place], self._copies[place] = line, copy
+            self.size += 2 * len(raw)
+        return line
+
+
+class _Memo:
+    """The lists that were read last, for calls with the same list, grown or with another end. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lists: list[_ReadList] = []
+        self._lock = threading.Lock()
+
+    def take(self, sent: list[Any], meter: Meter) -> _ReadList:
+        """Takes out a list that has half of its beginning in common with this one, cut to that; else a new one."""
+        with self._lock:
+            for place in range(len(self._lists) - 1, -1, -1):
+                read = self._lists[place]
+                common = read.common(sent) if _counts_alike(read.meter, meter) else 0
+                if common and 2 * common >= min(len(read.sent), len(sent)):
+                    del self._lists[place]
+                    read.cut(common)
+                    return read
+        return _ReadList(meter)
+
+    def keep(self, read: _ReadList) -> None:
+        """Remembers a list, and forgets the oldest ones where there are too many."""
+        if not read.can_be_kept or not read.sent:
+            return
+        with self._lock:
+            self._lists.append(read)
+            while len(self._lists) > _KEPT_LISTS or sum(kept.size for kept in self._lists) > _KEPT_BYTES:
+                del self._lists[0]
+
+
+_MEMO = _Memo()
+
+
+def _pointer_to(seq: int) -> str:
+    return f"message {seq}"
+
+
+def _raw(message: Any) -> bytes:  # noqa: ANN401  # whatever was passed in
+    return message if isinstance(message, bytes) else to_json(message)
+
+
+def _counts_alike(meter: Meter, other: Meter) -> bool:
+    return (meter.name, meter.images, meter.frame) == (other.name, other.images, other.frame)
+
+
+class _Opaque(Exception):  # never leaves this module
+    """A message holds a value whose JSON cannot be told from an equal one's."""
+
+
+def _copy(value: object) -> object:
+    """A copy that is equal only to values with the same JSON."""
+    if value is None or type(value) is str:
+        return value
+    if type(value) in (bool, int, float):
+        return _Exact(value)
+    if type(value) is list:
+        return [_copy(element) for element in value]
+    if type(value) is dict and all(type(name) is str for name in value):
+        return _ExactDict({name: _copy(member) for name, member in value.items()})
+    raise _Opaque
+
+
+class _Exact:
+    """A number or truth value that is equal to none of another type: `1`, `1.0` and `true` are not the same JSON."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self.value) and other == self.value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class _ExactDict(dict[str, object]):
+    """A dict that is equal only to one with its members in the same order, which counters can tell apart."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, dict) and list(self) == list(other) and dict.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other

@@ -1,0 +1,252 @@
+"""`recto.fit` counts only what may stay, and returns what counting everything would return."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from copy import deepcopy
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import recto
+from recto.config import load
+from recto.config.factory import make_meter
+from recto.context.policies.planner import ReliefRules, plan_relief
+from recto.context.policies.prune import Prune
+from recto.context.window.state import Protection, WindowState
+from recto.engine import fit
+from recto.engine.fit import fit_messages
+from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
+from recto.errors import MalformedMessage, RectoError
+from recto.formats import detect
+from recto.formats.session_files import read_file
+from recto.tokens.meter import Meter
+from recto.transcript.entries import MESSAGE
+from recto.transcript.events import to_json
+
+MARKER = "[{count} earlier messages are not shown here, to keep within the context window.]"
+
+
+def reference(
+    messages: Sequence[Any], *, max_tokens: int, meter: Meter, threshold: float, keep_turns: int
+) -> list[Any]:
+    """The same by counting every message at every call."""
+    cache = MessageCache(meter=meter, pointer_of=lambda seq: f"message {seq}")
+    builder = PromptBuilder(
+        messages=cache,
+        marker_of=lambda state: MARKER.replace("{count}", f"{state.evicted_messages:,}"),
+        extras=PromptExtras(frame=meter.frame.prompt),
+    )
+    state = WindowState()
+    originals: dict[bytes, Any] = {}
+    for seq, message in enumerate(messages, 1):
+        raw = message if isinstance(message, bytes) else to_json(message)
+        originals[raw] = message
+        state.add(cache.take(seq, str(seq), raw, detect(raw)))
+    questions = [seq for seq, line in state.messages.items() if line.role == "user"]
+    recent = len(messages) + 1 - questions[-min(keep_turns, len(questions))] if keep_turns and questions else 0
+    rules = ReliefRules(
+        input_budget=max_tokens,
+        ceiling=threshold,
+        floor=threshold * 0.875,
+        protection=Protection(min_recent_messages=recent),
+        policies=(Prune(),),
+    )
+    relief = plan_relief(state, rules, builder)
+    if relief.after > max_tokens:
+        raise builder.overflow(relief.state, max_tokens)
+    built = builder.build(relief.state)
+    as_bytes = bool(messages) and isinstance(messages[0], bytes)
+    prompt = (*built.system, *built.messages)
+    return [originals[raw] if raw in originals else raw if as_bytes else json.loads(raw) for raw in prompt]
+
+
+def outcome(call, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return call(*args, **kwargs)
+    except RectoError as error:
+        return type(error), str(error)
+
+
+@pytest.fixture(autouse=True)
+def forgetful(monkeypatch):
+    """Nothing is remembered from other tests."""
+    monkeypatch.setattr(fit, "_MEMO", fit._Memo())
+
+
+METERS = {name: make_meter(load(environ={}, arguments={"model": name})) for name in ("gpt-4o", "claude-sonnet-4-5")}
+words = st.integers(1, 30).map(lambda count: "word " * count)
+
+
+@st.composite
+def exchanges(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """A chat of up to sixty exchanges, where calls may lack their results, and results may come late or twice."""
+    messages: list[dict[str, Any]] = []
+    for number in range(draw(st.integers(1, 60))):
+        odd = draw(st.sampled_from([*[""] * 6, "system", "unanswered", "orphan", "late", "twice", "reused"]))
+        if odd == "system" or (number == 0 and draw(st.booleans())):
+            messages.append({"role": "system", "content": f"rule {number} {draw(words)}"})
+        messages.append({"role": "user", "content": f"{number} {draw(words)}"})
+        late: list[dict[str, Any]] = []
+        for step in range(draw(st.integers(0, 3))):
+            ids = [f"call-{number}-{step}-{n}" for n in range(draw(st.integers(1, 2)))]
+            ids = [f"call-{step}"] if odd == "reused" else ids
+            function = {"name": "read", "arguments": '{"n": 1}'}
+            calls = [{"id": id, "type": "function", "function": function} for id in ids]
+            messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+            results = [{"role": "tool", "tool_call_id": id, "content": draw(words)} for id in ids]
+            if odd == "unanswered" and step == 1:
+                results = results[1:]
+            if odd == "orphan":
+                results.append({"role": "tool", "tool_call_id": f"none-{number}-{step}", "content": "x"})
+            if odd == "twice":
+                results += results[:1]
+            (late if odd == "late" else messages).extend(results)
+        messages.append({"role": "assistant", "content": f"answer {number} {draw(words)}"})
+        messages += late
+    return messages
+
+
+def as_anthropic(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same in another format."""
+    written = []
+    for message in messages:
+        if message.get("tool_calls"):
+            ids = [call["id"] for call in message["tool_calls"]]
+            blocks = [{"type": "tool_use", "id": id, "name": "read", "input": {"n": 1}} for id in ids]
+            written.append({"role": "assistant", "content": blocks})
+        elif message["role"] == "tool":
+            block = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
+            written.append({"role": "user", "content": [block]})
+        else:
+            written.append(message)
+    return written
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    exchanges(),
+    st.integers(150, 3_000),
+    st.sampled_from([0.5, 0.8, 1.0]),
+    st.integers(0, 4),
+    st.sampled_from(list(METERS)),
+    st.sampled_from(["dicts", "bytes", "anthropic"]),
+    st.lists(st.integers(1, 200), max_size=4),
+)
+def test_it_returns_what_counting_everything_returns(messages, max_tokens, threshold, keep_turns, model, form, cuts):
+    if form == "anthropic":
+        messages = as_anthropic(messages)
+    sent = [to_json(message) for message in messages] if form == "bytes" else messages
+    for length in (*sorted(cuts), len(sent), *cuts):
+        rules = {"max_tokens": max_tokens, "meter": METERS[model], "threshold": threshold, "keep_turns": keep_turns}
+        expected = outcome(reference, sent[:length], **rules)
+        assert outcome(fit_messages, sent[:length], **rules) == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(exchanges(), st.integers(300, 2_000), st.data())
+def test_a_message_that_is_changed_where_it_is_is_counted_again(messages, max_tokens, data):
+    rules = {"max_tokens": max_tokens, "meter": METERS["gpt-4o"], "threshold": 0.8, "keep_turns": 2}
+    outcome(fit_messages, messages, **rules)
+    for _ in range(3):
+        place = data.draw(st.integers(max(0, len(messages) - 30), len(messages) - 1))
+        if isinstance(messages[place]["content"], str):
+            messages[place]["content"] = data.draw(words)
+        messages.append({"role": "user", "content": data.draw(words)})
+        expected = outcome(reference, messages, **rules)
+        assert outcome(fit_messages, messages, **rules) == expected
+
+
+@pytest.mark.parametrize(("model", "max_tokens"), [("gpt-4o", 4_000), ("claude-sonnet-4-5", 16_000)])
+def test_real_sessions_are_fitted_as_by_counting_everything(data, model, max_tokens):
+    files = sorted(data.glob("agent_sessions/*/*.jsonl"))[:8]
+    rules = {"max_tokens": max_tokens, "meter": METERS[model], "threshold": 0.8, "keep_turns": 3}
+    compared = 0
+    for file in files:
+        with file.open("rb") as lines:
+            messages = (entry.content for entry in read_file(lines, file.name) if entry.kind == MESSAGE)
+            entries = list(islice(messages, 1_500))
+        for length in (len(entries) // 2, len(entries) - 1, len(entries)):
+            assert outcome(fit_messages, entries[:length], **rules) == outcome(reference, entries[:length], **rules)
+            compared += length > 0
+    assert compared
+
+
+class Counting:
+    """A meter that counts how many texts it was asked for."""
+
+    def __init__(self) -> None:
+        self.texts = 0
+
+    def meter(self) -> Meter:
+        return Meter(name="counting", count=self._count)
+
+    def _count(self, text: str) -> int:
+        self.texts += 1
+        return len(text) // 4
+
+
+def chat(length: int) -> list[dict[str, Any]]:
+    return [{"role": ("user", "assistant")[n % 2], "content": f"{n} " + "word " * 20} for n in range(length)]
+
+
+def test_only_what_fills_the_budget_is_counted_and_the_next_call_counts_what_is_new():
+    counting, messages = Counting(), chat(5_000)
+    fit_messages(messages, max_tokens=2_000, meter=counting.meter())
+    assert counting.texts < 200
+    counting.texts = 0
+    grown = [*messages, {"role": "user", "content": "and now?"}]
+    fit_messages(grown, max_tokens=2_000, meter=counting.meter())
+    assert counting.texts < 10
+    counting.texts = 0
+    fit_messages(deepcopy(grown), max_tokens=2_000, meter=counting.meter())  # equal, but other objects
+    assert counting.texts < 10
+
+
+def test_equal_values_with_another_json_are_not_the_same_message():
+    messages = [*chat(20), {"role": "user", "content": [{"type": "text", "text": "a", "n": 1}]}]
+    other = [*chat(20), {"role": "user", "content": [{"type": "text", "text": "a", "n": True}]}]
+    read = fit._ReadList(METERS["gpt-4o"])
+    read.extend(messages)
+    read.state(100, 1)
+    assert read.common(messages) == 21
+    assert read.common(other) == 20
+
+
+def test_what_is_remembered_is_bounded():
+    for number in range(30):
+        message = {"role": "user", "content": f"{number} {'x' * 4_000_000}"}
+        fit_messages([message], max_tokens=10**7, meter=Counting().meter())
+        assert len(fit._MEMO._lists) <= 8
+        assert sum(read.size for read in fit._MEMO._lists) <= 32 * 1024 * 1024
+    fit_messages([{"role": "user", "content": "x" * 40_000_000}], max_tokens=10**8, meter=Counting().meter())
+    assert sum(read.size for read in fit._MEMO._lists) <= 32 * 1024 * 1024
+
+
+def test_threads_do_not_disturb_each_other():
+    messages = chat(400)
+    rules = {"max_tokens": 1_500, "meter": METERS["gpt-4o"], "threshold": 0.8, "keep_turns": 3}
+    expected = {length: reference(messages[:length], **rules) for length in range(300, 400, 10)}
+    wrong: list[int] = []
+
+    def work() -> None:
+        wrong.extend(n for n in expected for _ in range(5) if fit_messages(messages[:n], **rules) != expected[n])
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_what_is_no_message_is_refused_wherever_it_is():
+    messages: list[Any] = chat(3_000)
+    messages[5] = {"content": "no role"}
+    with pytest.raises(MalformedMessage):
+        recto.fit(messages, 2_000, model="gpt-4o")

@@ -61,7 +61,7 @@ def fit_messages(
         def marker_of(state: WindowState) -> str:
             evicted = state.evicted_messages
             if unread is not None and unread.seq not in state.messages:
-                evicted += unread.count - 1
+                evicted += unread.length - 1
             return marker.replace("{count}", f"{evicted:,}")
 
         schemas = meter.tools(to_json(tools).decode()) if tools else 0
@@ -97,7 +97,7 @@ class _Unread(NamedTuple):
 
     seq: int
     """The number of the first of them."""
-    count: int
+    length: int
 
 
 _Structure: TypeAlias = "tuple[Role, str, ToolCallIds]"
@@ -344,7 +344,7 @@ class _Exact:
 class _ExactDict(dict[str, object]):
     """A dict that is equal only to one with its members in the same order, which counters can tell apart."""
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, dict) and list(self) == list(other) and dict.__eq__(self, other)

@@ -75,11 +75,11 @@ class Broken(MemoryStore):
 
     left = 3
 
-    def append(self, session, drafts, *, expect=None):
+    def append(self, session, drafts, *, expect=None, also=None):
         if not self.left:
             raise ConnectionError("gone")
         self.left -= 1
-        return super().append(session, drafts, expect=expect)
+        return super().append(session, drafts, expect=expect, also=also)
 
 
 def test_a_copy_that_was_cut_off_goes_on_where_it_ended():

@@ -205,7 +205,7 @@ def test_a_connection_whose_answer_was_read_is_used_again_and_one_that_was_left_
             for reads in (True, True, False, True):
                 answer, over = await lines.send("POST", url, [], b"{}")
                 if reads:
-                    pieces = [piece async for piece in answer.aiter_stream()]
+                    pieces = [piece async for piece in answer.pieces()]
                     assert len(b"".join(pieces)) == 300_012
                     assert max(map(len, pieces)) <= READ_BYTES
                 await over()
@@ -220,11 +220,11 @@ def test_an_answer_that_is_over_twice_does_not_end_the_next_request_on_its_conne
         lines = UpstreamConnections(connect_seconds=DEADLINE, read_seconds=DEADLINE)
         async with upstream(b"x" * 300_000) as (url, asked_on):
             first, first_over = await lines.send("POST", url, [], b"{}")
-            await first.aread()
+            await first.read()
             await first_over()
             second, second_over = await lines.send("POST", url, [], b"{}")
             await first_over()
-            said = await second.aread()
+            said = await second.read()
             await second_over()
             await lines.close()
             return len(said), asked_on

@@ -252,8 +252,8 @@ class Mirrored(MemoryStore):
         super().__init__()
         self._disk, self._told_of = disk, told
 
-    def append(self, session, drafts, *, expect=None):
-        entries = super().append(session, drafts, expect=expect)
+    def append(self, session, drafts, *, expect=None, also=None):
+        entries = super().append(session, drafts, expect=expect, also=also)
         assert self._disk.append(session, drafts) == entries
         self._told_of()
         return entries

@@ -268,9 +268,9 @@ class Interrupted(MemoryStore):
         yield from super().read(session, start, stop)
         self.after_read(session)
 
-    def append(self, session, drafts, *, expect: int | None = None) -> list[Entry]:
+    def append(self, session, drafts, *, expect: int | None = None, also=None) -> list[Entry]:
         self.before_append(session)
-        return super().append(session, drafts, expect=expect)
+        return super().append(session, drafts, expect=expect, also=also)
 
 
 async def call(app, secret: str, messages, **more) -> tuple[int, dict[str, str]]:
@@ -375,8 +375,8 @@ def test_a_question_whose_turn_is_lost_before_it_is_sent_on_is_refused_and_not_s
     session, url, store = "agent:default:overtaken", place[2], both[0].store
     append = store.append
 
-    def overtaken(key: str, drafts, *, expect: int | None = None) -> list[Entry]:
-        stored = append(key, drafts, expect=expect)
+    def overtaken(key: str, drafts, *, expect: int | None = None, also=None) -> list[Entry]:
+        stored = append(key, drafts, expect=expect, also=also)
         if key == session:
             store.append = append
             with psycopg.connect(server(), dbname=urlsplit(url).path[1:], autocommit=True) as connection:

@@ -422,6 +422,19 @@ def test_threads_on_their_own_sessions_do_not_disturb_each_other(store):
         assert store.head(f"s{thread}").seq == 30
 
 
+def test_records_are_stored_with_the_entries_they_are_about_and_the_first_of_a_name_wins(store):
+    def records(entries):
+        return [("shelf", draft(name, f"{entries[-1].seq}".encode())) for name in ("one", "two")]
+
+    store.append("shelf", [draft("two", b"earlier")])
+    entries = store.append(MAIN, drafts("a", "b"), also=records)
+    assert [entry.seq for entry in entries] == [1, 2]
+    assert {store.find("shelf", f"key-{name}").content for name in ("one", "two")} == {b"2", b"earlier"}
+    with pytest.raises(AppendConflict):
+        store.append(MAIN, drafts("c"), expect=1, also=lambda entries: [("shelf", draft("three", b"x"))])
+    assert store.find("shelf", "key-three") is None
+
+
 def test_a_refused_append_does_not_disturb_those_beside_it(store):
     store.append(MAIN, drafts("taken"))
     refused = []

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from recto.recall.types import SearchResult
     from recto.tokens.meter import Meter
     from recto.transcript.entries import Entry, Head
-    from recto.transcript.protocols import Clock, TranscriptStore
+    from recto.transcript.protocols import Clock, Records, TranscriptStore
     from recto.transcript.session_keys import Scope
 
 MessageLike = Mapping[str, Any] | bytes
@@ -124,11 +124,13 @@ class Session:
         surface: str = "library",
         wire: str | None = None,
         usage: Usage | None = None,
+        also: Records | None = None,
     ) -> list[Entry]:
         """Stores several messages in a row, all or none. Each gets the key with its place: `key/0`, `key/1`, …
 
         `wire` is the format of the messages; without it, each is detected. `usage` is what the provider reported for
-        the last prompt, if the messages answer it; it is recorded as `observe` does.
+        the last prompt, if the messages answer it; it is recorded as `observe` does. `also` makes records that are
+        stored with them.
         """
         meta_bytes = to_json(meta or {})
         drafts = [
@@ -145,7 +147,7 @@ class Session:
         reports: list[Draft] = []
         if usage is not None and prompt is not None:
             reports.append(self._event(USAGE, self.usage.payload(prompt.composition.tokens, usage)))
-        entries = self._store([*reports, *drafts], expect)[len(reports) :]
+        entries = self._store([*reports, *drafts], expect, also)[len(reports) :]
         if answer is not None and prompt is not None and entries[answer].seq > prompt.seq:
             self._answered = prompt
         return entries
@@ -367,8 +369,8 @@ class Session:
     ) -> None:
         self.close()
 
-    def _store(self, drafts: Sequence[Draft], expect: int | None = None) -> list[Entry]:
-        entries = self.store.append(self.key, drafts, expect=expect)
+    def _store(self, drafts: Sequence[Draft], expect: int | None = None, also: Records | None = None) -> list[Entry]:
+        entries = self.store.append(self.key, drafts, expect=expect, also=also)
         monitor = self.monitor
         if monitor is not None:
             # An entry that an earlier call with the same key stored was recorded then.

@@ -10,20 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from recto.errors import AppendConflict, KeyReused
+from recto.transcript.entries import Draft, Entry
 from recto.transcript.events import event
-from recto.transcript.protocols import Clock
+from recto.transcript.protocols import Clock, Records
 from recto.transcript.tenancy import TenantStore
 
 _AREA = "lineage"
 """The records of a tenant, and the kind of their entries."""
 _ATTEMPTS = 4
-_WRITERS = 8
-"""Threads that write records, besides those that turns run on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +43,6 @@ class Lineage:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._writers = ThreadPoolExecutor(max_workers=_WRITERS, thread_name_prefix="recto-lineage")
 
     def find(self, store: TenantStore, name: bytes | str) -> LineagePoint | None:
         """Find a history by its hash, or by the id that a client was given for it."""
@@ -61,7 +58,7 @@ class Lineage:
     def record(self, store: TenantStore, name: bytes | str, point: LineagePoint) -> None:
         """Record where a history is. The first record of a history wins."""
         key = _key(name)
-        draft = event(self._clock, _AREA, {"session": point.session, "seq": point.seq}, key, surface="gateway")
+        draft = self._draft(key, point)
         for _ in range(_ATTEMPTS):
             try:
                 store.append_record(_AREA, _shard(key), [draft])
@@ -71,13 +68,17 @@ class Lineage:
                 continue
             return
 
-    def record_all(self, store: TenantStore, names: Sequence[bytes | str], point: LineagePoint) -> None:
-        """Record one point under several names. Written at once they share a commit."""
-        others = [self._writers.submit(self.record, store, name, point) for name in names[1:]]
-        for name in names[:1]:
-            self.record(store, name, point)
-        for other in others:
-            other.result()
+    def records(self, store: TenantStore, names: Sequence[bytes | str]) -> Records:
+        """Return records, under several names, of the point at the end of the entries that they are stored with."""
+
+        def made(entries: Sequence[Entry]) -> list[tuple[str, Draft]]:
+            point = LineagePoint(session=entries[-1].session, seq=entries[-1].seq)
+            return [(store.record_session(_AREA, _shard(key)), self._draft(key, point)) for key in map(_key, names)]
+
+        return made
+
+    def _draft(self, key: str, point: LineagePoint) -> Draft:
+        return event(self._clock, _AREA, {"session": point.session, "seq": point.seq}, key, surface="gateway")
 
 
 def lookup_order(chain: Sequence[bytes], replies: Sequence[int]) -> Iterator[tuple[int, bytes]]:

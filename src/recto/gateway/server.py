@@ -27,6 +27,7 @@ from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from recto.config.settings import GatewaySettings
 from recto.errors import SettingsError
@@ -102,21 +103,26 @@ class UnreadResponses:
 
 
 class Connection(asyncio.Protocol):
-    """One client connection: uvicorn's HTTP protocol behind limits on headers, waiting and reading.
+    """One client connection: uvicorn's HTTP protocol (httptools) behind limits on headers, waiting and reading.
 
     It stands between the transport and uvicorn's protocol and passes every call of the transport on. Which requests
     are in flight it learns from the application (`track_requests`).
     """
 
-    def __init__(self, http: asyncio.Protocol, limits: ConnectionLimits) -> None:
-        self._http = http
-        self._limits = limits
+    limits: ConnectionLimits
+    """Set in a subclass for each server: uvicorn makes its protocols itself, from a class."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  # uvicorn's, passed on
+        self._http: asyncio.Protocol = AutoHTTPProtocol(**options)
+        self._limits = self.limits
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._is_accepted = False
         self._is_responding = False
         self._header_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
+        """Bytes received before the headers of a request were complete, and with the last of them."""
         self._unsent = 0
         self._idle_checks = 0
 
@@ -142,6 +148,11 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass bytes on. From the first byte of a request, its headers have a deadline."""
         if not self._is_responding:
+            # A request whose headers are complete has started before more of it is read.
+            if self._header_bytes > _HEADER_BYTES:
+                self.drop()
+                return
+            self._header_bytes += len(data)
             self._expect_headers()
         token = _CONNECTION.set(self)  # the task of a request inherits it
         try:
@@ -176,6 +187,7 @@ class Connection(asyncio.Protocol):
     def request_started(self) -> None:
         """The headers of a request are complete."""
         self._is_responding = True
+        self._header_bytes = 0
         self._headers_received()
 
     def response_completed(self) -> None:
@@ -249,7 +261,7 @@ class Server:
         config = uvicorn.Config(
             cast(Any, self._track_requests),
             loop="asyncio",
-            http="h11",
+            http=type("GatewayConnection", (Connection,), {"limits": self._limits}),
             ws="none",
             lifespan="off",  # run here, so that it ends after the last request
             interface="asgi3",
@@ -264,13 +276,6 @@ class Server:
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             h11_max_incomplete_event_size=_HEADER_BYTES,
         )
-        config.load()
-        http = config.http_protocol_class
-
-        def connect(**options: Any) -> asyncio.Protocol:  # noqa: ANN401  # uvicorn's, passed on
-            return Connection(http(**options), self._limits)
-
-        config.http_protocol_class = cast(Any, connect)
         self._server = uvicorn.Server(config)
 
     @property

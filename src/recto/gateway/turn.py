@@ -23,12 +23,10 @@ from recto.formats.convert.converter import convert_request
 from recto.formats.json_spans import quoted
 from recto.formats.message import fields_of, text_in
 from recto.gateway.api_keys import Key
-from recto.gateway.lineage import LineagePoint
 from recto.gateway.request import ClientRequest, surface_of
 from recto.gateway.session_pool import SessionPool
 from recto.gateway.session_resolver import ResolvedSession, SessionHint, SessionResolver
 from recto.tokens.limits import limits_in_error
-from recto.transcript.entries import Entry
 from recto.transcript.events import event
 from recto.transcript.protocols import Clock
 from recto.transcript.tenancy import TenantStore
@@ -154,8 +152,7 @@ class TurnRunner:
         self, turn: GatewayTurn, reply: ProviderReply, *, response: str = "", meta: Mapping[str, Any] | None = None
     ) -> None:
         """Store a response. When this returns it is durable, and its end may be sent."""
-        entries = self._store_reply(turn, reply, dict(meta or {}))
-        self._record_lineage(turn, reply, entries, response)
+        self._store_reply(turn, reply, dict(meta or {}), self._lineage_names(turn, reply, response))
         self.end(turn)
 
     def cut(self, turn: GatewayTurn, partial: ProviderReply, why: str) -> None:
@@ -220,14 +217,15 @@ class TurnRunner:
         head = self._store_system(session, request, resolved.expected_head)
         if messages:
             refuse_defects(messages, request.format)
-            entries = session.append_all(messages, expect=head, surface=surface_of(request.format), wire=wire)
             # the history up to a response is recorded already; one without a response would not be found again
             is_recorded = (
                 bool(request.replies) and len(resolved.new_messages) < len(request.messages) - request.replies[-1]
             )
+            records = None
             if resolved.history_hash is not None and not is_recorded:
-                point = LineagePoint(session=resolved.key, seq=entries[-1].seq)
-                self.resolver.lineage.record(store, resolved.history_hash, point)
+                records = self.resolver.lineage.records(store, [resolved.history_hash])
+            surface = surface_of(request.format)
+            session.append_all(messages, expect=head, surface=surface, wire=wire, also=records)
         elif head is not None and (last := session.head.seq) != head:
             raise AppendConflict(resolved.key, head, last)  # it was sent before, and is answered by now
 
@@ -262,25 +260,30 @@ class TurnRunner:
                     store.append(key, [event(self._clock, kind, payload, names[-1], surface="gateway")])
         return " ".join(names)
 
-    def _store_reply(self, turn: GatewayTurn, reply: ProviderReply, meta: dict[str, Any]) -> list[Entry]:
+    def _store_reply(
+        self, turn: GatewayTurn, reply: ProviderReply, meta: dict[str, Any], names: Sequence[bytes | str]
+    ) -> None:
+        """Store a response with what the provider reported for it, and record it under the names of its history."""
         request = turn.request
         meta = {**meta, "model": request.model, "stop": reply.stop_reason, "given": turn.context_ids}
         usage = reply.usage if reply.usage is not None and reply.usage.prompt else None
         if not reply.messages:
             if usage is not None:
                 turn.session.usage.record(turn.prompt.tokens, usage)
-            return []
+            return
         messages = (
             [_plain(raw, request.format) for raw in reply.messages] if turn.resolved.is_serial else reply.messages
         )
         wire = None if turn.resolved.is_serial else request.wire
-        return turn.session.append_all(messages, meta=meta, surface=surface_of(request.format), wire=wire, usage=usage)
+        records = self.resolver.lineage.records(turn.store, names) if names else None
+        turn.session.append_all(
+            messages, meta=meta, surface=surface_of(request.format), wire=wire, usage=usage, also=records
+        )
 
-    def _record_lineage(self, turn: GatewayTurn, reply: ProviderReply, entries: Sequence[Entry], response: str) -> None:
-        """Record the histories with which the response will be sent again."""
-        if not entries:
-            return
-        point = LineagePoint(session=turn.resolved.key, seq=entries[-1].seq)
+    def _lineage_names(self, turn: GatewayTurn, reply: ProviderReply, response: str) -> list[bytes | str]:
+        """Return the histories with which the response will be sent again."""
+        if not reply.messages:
+            return []
         names: list[bytes | str] = [f"response/{response}"] if response else []
         if turn.resolved.history_hash is not None:
             names.append(
@@ -289,7 +292,7 @@ class TurnRunner:
             history = (*turn.request.messages, *reply.messages)
             if len(history) >= _MIN_TRIMMED:
                 names.append(self.resolver.ending(turn.resolved.seed, history, turn.request.wire))
-        self.resolver.lineage.record_all(turn.store, names, point)
+        return names
 
     def _append_event(self, turn: GatewayTurn, kind: str, payload: Mapping[str, Any]) -> None:
         turn.store.append(turn.resolved.key, [event(self._clock, kind, payload, surface="gateway")])

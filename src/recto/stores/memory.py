@@ -9,10 +9,10 @@ import secrets
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 
-from recto.errors import AppendConflict, IndexUnavailable, StoreUnavailable
+from recto.errors import AppendConflict, IndexUnavailable, KeyReused, StoreUnavailable
 from recto.recall.index.rows import (
     CoveredRange,
     IndexRow,
@@ -24,6 +24,7 @@ from recto.recall.index.rows import (
 )
 from recto.transcript.entries import MESSAGE, Draft, Entry, Head, SessionSummary, refuse_unstorable, session_key
 from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
+from recto.transcript.protocols import Records
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._transcripts: dict[str, _Transcript] = {}
         self._heads: dict[str, Head] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closed = False
 
     @property
@@ -58,7 +59,9 @@ class MemoryStore:
         """Where the store is, for messages: a path or a URL without the password."""
         return "memory"
 
-    def append(self, session: str, drafts: Sequence[Draft], *, expect: int | None = None) -> list[Entry]:
+    def append(
+        self, session: str, drafts: Sequence[Draft], *, expect: int | None = None, also: Records | None = None
+    ) -> list[Entry]:
         """Append the drafts to the session, atomically."""
         refuse_unstorable(session, drafts)
         with self._lock:
@@ -75,7 +78,11 @@ class MemoryStore:
                 transcript.extend(entries)
                 self._transcripts[session] = transcript
                 self._heads[session] = transcript.head
-            return [*found, *entries]
+            stored_all = [*found, *entries]
+            for where, record in also(stored_all) if also is not None else ():
+                with suppress(KeyReused):
+                    self.append(where, [record])
+            return stored_all
 
     def turn(self, session: str, *, patience: float | None = None) -> AbstractContextManager[None]:
         """Do nothing: there is one process, and the gateway orders its threads by session."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from recto.errors import StoreError
 from recto.transcript.entries import Draft, Entry, Head, SessionSummary
@@ -18,6 +18,10 @@ class Clock(Protocol):
         ...
 
 
+Records: TypeAlias = Callable[[Sequence[Entry]], Sequence[tuple[str, Draft]]]
+"""Makes records about entries that are being stored: the session and the draft of each. It must not use the store."""
+
+
 class TranscriptStore(Protocol):
     """Stores transcripts. No operation changes an entry, and only `erase` removes any."""
 
@@ -26,11 +30,15 @@ class TranscriptStore(Protocol):
         """Location, as a person would write it."""
         ...
 
-    def append(self, session: str, drafts: Sequence[Draft], *, expect: int | None = None) -> list[Entry]:
+    def append(
+        self, session: str, drafts: Sequence[Draft], *, expect: int | None = None, also: Records | None = None
+    ) -> list[Entry]:
         """Store the drafts after the last entry, all or none; return when they are durable.
 
         Drafts whose key is already stored are returned as stored and not stored again (they must come first). With
-        `expect`, write only if that is the number of the last entry. The list has one entry for each draft.
+        `expect`, write only if that is the number of the last entry. The list has one entry for each draft. The records
+        that `also` makes of it are durable then, too; one whose key is taken is skipped. They share the commit where
+        the store can do that; else they follow it.
         """
         ...
 

@@ -28,7 +28,7 @@ from recto.transcript.session_keys import (
 
 if TYPE_CHECKING:
     from recto.transcript.entries import Draft, Entry, Head, SessionSummary
-    from recto.transcript.protocols import TranscriptStore
+    from recto.transcript.protocols import Records, TranscriptStore
 
 
 class TenantStore:
@@ -74,9 +74,11 @@ class TenantStore:
         """Where the store is, as a person would write it."""
         return self._store.location
 
-    def append(self, session: str, drafts: Sequence[Draft], *, expect: int | None = None) -> list[Entry]:
+    def append(
+        self, session: str, drafts: Sequence[Draft], *, expect: int | None = None, also: Records | None = None
+    ) -> list[Entry]:
         """Store the drafts after the last entry of a session."""
-        return self._store.append(self._checked(session), drafts, expect=expect)
+        return self._store.append(self._checked(session), drafts, expect=expect, also=also)
 
     def turn(self, session: str, *, patience: float | None = None) -> AbstractContextManager[None]:
         """Hold the store's turn of a session."""
@@ -171,6 +173,10 @@ class TenantStore:
     def find_record(self, area: str, shard: str, key: str) -> Entry | None:
         """Return a record that Recto keeps for this tenant, by its idempotency key."""
         return self._store.find(record_key(area, self.tenant, shard), key)
+
+    def record_session(self, area: str, shard: str) -> str:
+        """Return where records that Recto keeps for this tenant are stored, for `Records`."""
+        return record_key(area, self.tenant, shard)
 
     def append_record(self, area: str, shard: str, drafts: Sequence[Draft]) -> list[Entry]:
         """Store records that Recto keeps for this tenant: no list shows them and no caller can name them."""

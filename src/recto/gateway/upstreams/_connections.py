@@ -1,4 +1,4 @@
-"""Connections to one upstream: reused for its next request, and read in small pieces.
+"""Connections to one upstream: HTTP/1.1, reused for the next request, and read in small pieces.
 
 Bytes that an upstream has sent and the client has not read yet stay with the sender, not in this process: a connection
 holds one read of at most `READ_BYTES`. Finding a free connection costs the same however many there are. The number of
@@ -8,19 +8,19 @@ connections is not limited here: each belongs to an admitted request.
 from __future__ import annotations
 
 import asyncio
+import re
 import select
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, cast
+from functools import lru_cache, partial
+from typing import Literal, NamedTuple, cast
 
 import anyio
-import httpcore2
 import httpx2
 from anyio.abc import ByteStream
-from anyio.streams.tls import TLSAttribute, TLSStream
+from anyio.streams.tls import TLSStream
 
 READ_BYTES = 8 * 1024
 """Bytes read from a socket at once. asyncio's default is 256 KB, and copies are held while a client does not read."""
@@ -32,9 +32,40 @@ closes it while a request is on its way, nobody knows whether the request was pr
 twice."""
 _HAPPY_EYEBALLS = 0.25
 """Seconds before the next address of a host is tried in parallel (RFC 8305)."""
+_MAX_HEAD_BYTES = 100 * 1024
+"""Status line and headers of a response."""
+_MAX_CHUNK_LINE = 4 * 1024
+"""The size of a chunk with its extensions, and each trailer."""
+_MAX_TRAILER_BYTES = 64 * 1024
 
-NETWORK_ERRORS = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.UnsupportedProtocol)
-"""What can go wrong on a connection, besides `httpcore2.TimeoutException`."""
+_HEADER_LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\0\r\n]*\r\n)*")
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_LINE_END = re.compile(rb"\r?\n")
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\0\r\n]*)?")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0\r\n]*?)[ \t]*")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+_DIGITS = re.compile(rb"[0-9]{1,18}")
+_NO_BODY = frozenset((204, 304))
+
+
+class UpstreamTimedOut(Exception):  # named for what happened
+    """The upstream did not connect, read or answer in time."""
+
+
+class ConnectFailed(Exception):  # named for what happened
+    """There is no connection to the upstream."""
+
+
+class ReadFailed(Exception):  # named for what happened
+    """The connection broke off."""
+
+
+class ProtocolViolated(Exception):  # named for what happened
+    """What was to be sent, or what the upstream sent, is not HTTP/1.1."""
+
+
+NETWORK_ERRORS = (ConnectFailed, ReadFailed, ProtocolViolated)
+"""What can go wrong on a connection, besides `UpstreamTimedOut`."""
 
 
 class _TcpStream(asyncio.BufferedProtocol, ByteStream):
@@ -60,6 +91,11 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
         poll = select.poll()
         poll.register(sock.fileno(), select.POLLIN)
         return bool(poll.poll(0))
+
+    def abort(self) -> None:
+        """Close the connection without waiting for anything."""
+        self._closed = True
+        self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Stop reading until somebody receives."""
@@ -143,93 +179,211 @@ class _TcpStream(asyncio.BufferedProtocol, ByteStream):
             raise anyio.BrokenResourceError from self._error
 
 
-class _NetworkStream(httpcore2.AsyncNetworkStream):
-    """A connection as httpcore reads and writes it, plain or encrypted."""
+class Target(NamedTuple):
+    """Where a request goes."""
 
-    def __init__(self, tcp: _TcpStream, tls: TLSStream | None = None) -> None:
+    is_encrypted: bool
+    host: str
+    port: int
+    netloc: bytes
+    path: bytes
+
+
+@lru_cache(maxsize=256)
+def _target(url: str) -> Target:
+    parsed = httpx2.URL(url)
+    is_encrypted = parsed.scheme == "https"
+    port = parsed.port or (443 if is_encrypted else 80)
+    return Target(is_encrypted, parsed.raw_host.decode("ascii"), port, parsed.netloc, parsed.raw_path)
+
+
+class _Connection:
+    """One connection: sends a request, and reads its response."""
+
+    def __init__(self, tcp: _TcpStream, stream: ByteStream, target: Target, read_seconds: float) -> None:
         self._tcp = tcp
-        self._stream: ByteStream = tls or tcp
+        self._stream = stream
+        self.origin = target[:3]
+        self._read_seconds = read_seconds
+        self.buffer = b""
+        """What was received and not read yet."""
+        self.idle_since = 0.0
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Read what is there; nothing at the end of the stream."""
-        with _translated(httpcore2.ReadTimeout, httpcore2.ReadError), anyio.fail_after(timeout):
-            try:
-                return await self._stream.receive(max_bytes)
-            except anyio.EndOfStream:
-                return b""
+    @property
+    def is_usable(self) -> bool:
+        """Whether an idle connection can take a request: it is young, and the server has not closed it."""
+        return asyncio.get_running_loop().time() - self.idle_since < _IDLE_SECONDS and not self._tcp.has_input
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Write all of it."""
-        if buffer:
-            with _translated(httpcore2.WriteTimeout, httpcore2.WriteError), anyio.fail_after(timeout):
-                await self._stream.send(buffer)
-
-    async def aclose(self) -> None:
-        """Close the connection."""
-        await self._stream.aclose()
-
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore2.AsyncNetworkStream:
-        """Encrypt the connection."""
+    async def request(self, method: str, target: Target, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send a request. An upstream that stops reading may have answered already, so that is not an error."""
+        lines = b"".join(b"%s: %s\r\n" % header for header in ((b"host", target.netloc), *headers))
+        if not _HEADER_LINES.fullmatch(lines) or lines.count(b"\n") != len(headers) + 1:
+            raise ProtocolViolated("a header has a character that none may have")
+        length = b"content-length: %d\r\n" % len(body) if body else b""
+        head = b"%s %s HTTP/1.1\r\n%s%s\r\n" % (method.encode(), target.path, lines, length)
         try:
-            with _translated(httpcore2.ConnectTimeout, httpcore2.ConnectError), anyio.fail_after(timeout):
-                tls = await TLSStream.wrap(
-                    self._tcp,
-                    ssl_context=ssl_context,
-                    hostname=server_hostname,
-                    standard_compatible=False,
-                    server_side=False,
-                )
-        except Exception:
-            await self.aclose()
-            raise
-        return _NetworkStream(self._tcp, tls)
+            async with asyncio.timeout(self._read_seconds):
+                if len(body) < READ_BYTES:
+                    await self._stream.send(head + body)
+                else:
+                    await self._stream.send(head)
+                    await self._stream.send(body)
+        except TimeoutError:
+            raise UpstreamTimedOut from None
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass
 
-    def get_extra_info(self, info: str) -> Any:  # noqa: ANN401  # as httpcore declares it
-        """Answer what httpcore needs to know of a connection."""
-        if info == "is_readable":
-            return self._tcp.has_input
-        if info == "ssl_object":
-            return self._stream.extra(TLSAttribute.ssl_object, None)  # noqa: S610  # anyio's, not Django's
-        return None
+    async def receive(self) -> bytes:
+        """Read what is there, or wait for it; empty at the end of the stream."""
+        try:
+            async with asyncio.timeout(self._read_seconds):
+                return await self._stream.receive(READ_BYTES)
+        except anyio.EndOfStream:
+            return b""
+        except TimeoutError:
+            raise UpstreamTimedOut from None
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise ReadFailed(type(error).__name__) from error
+
+    async def response_head(self) -> tuple[bytes, int, list[tuple[bytes, bytes]]]:
+        """Read the head of the response: the minor version, the status and the headers."""
+        while True:
+            while (end := _HEAD_END.search(self.buffer)) is None:
+                if len(self.buffer) > _MAX_HEAD_BYTES:
+                    raise ProtocolViolated("headers without an end")
+                self.buffer += await self._more()
+            first, *lines = _LINE_END.split(self.buffer[: end.start()])
+            self.buffer = self.buffer[end.end() :]
+            status = _STATUS_LINE.fullmatch(first)
+            headers = [_HEADER.fullmatch(line) for line in lines]
+            if status is None or not all(headers) or status[2] == b"101":
+                raise ProtocolViolated("not a response")
+            if not status[2].startswith(b"1"):  # else more follows
+                return status[1], int(status[2]), [(found[1], found[2]) for found in headers if found is not None]
+
+    async def _more(self) -> bytes:
+        data = await self.receive()
+        if not data:
+            raise ProtocolViolated("the upstream closed the connection")
+        return data
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self._tcp.abort()
 
 
-class _Network(httpcore2.AsyncNetworkBackend):
-    """Opens connections for httpcore."""
+class Reply:
+    """A response whose body is read piece by piece."""
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        """Connect to an address."""
-        local = (local_address, 0) if local_address else None
-        with _translated(httpcore2.ConnectTimeout, httpcore2.ConnectError), anyio.fail_after(timeout):
-            transport, tcp = await asyncio.get_running_loop().create_connection(
-                _TcpStream, host, port, local_addr=local, happy_eyeballs_delay=_HAPPY_EYEBALLS
-            )
-        for option in socket_options or ():
-            transport.get_extra_info("socket").setsockopt(*option)
-        return _NetworkStream(tcp)
+    def __init__(
+        self, connection: _Connection, version: bytes, status: int, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self._connection = connection
+        named = [(name.lower(), value.lower()) for name, value in headers]
+        codings = [value for name, value in named if name == b"transfer-encoding"]
+        lengths = {value for name, value in named if name == b"content-length"}
+        if len(lengths) > 1 or not all(map(_DIGITS.fullmatch, lengths)) or codings not in ([], [b"chunked"]):
+            raise ProtocolViolated("a body of unknown length")
+        self._is_chunked = bool(codings) and status not in _NO_BODY
+        self._length = 0 if status in _NO_BODY else int(next(iter(lengths))) if lengths and not codings else None
+        closes = any(name == b"connection" and b"close" in value for name, value in named)
+        has_end = self._is_chunked or self._length is not None
+        # Both a length and chunks: two readers may disagree on where the next response begins.
+        self._keeps_alive = version == b"1" and has_end and not closes and not (lengths and codings)
+        self._is_complete = not self._is_chunked and self._length == 0
+        self.is_released = False
 
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
+    @property
+    def leaves_connection_usable(self) -> bool:
+        """Whether the body was read to its end and the connection can take another request."""
+        return self._is_complete and self._keeps_alive and not self._connection.buffer
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Read the body, in pieces of at most `READ_BYTES`."""
+        if self._is_complete:
+            return
+        connection, decoder, left = self._connection, _ChunkDecoder(), self._length
+        data, connection.buffer = connection.buffer, b""
+        while True:
+            if self._is_chunked:
+                piece = decoder.feed(data)
+                self._is_complete, connection.buffer = decoder.is_complete, decoder.rest
+            elif left is None:
+                piece = data
+            else:
+                piece, connection.buffer = data[:left], data[left:]
+                left -= len(piece)
+                self._is_complete = not left
+            if piece:
+                yield piece
+            if self._is_complete:
+                return
+            data = await connection.receive()
+            if not data:
+                if self._is_chunked or left is not None:
+                    raise ProtocolViolated("the body ended too early")
+                self._is_complete = True
+                return
+
+    async def read(self) -> bytes:
+        """Read the complete body."""
+        return b"".join([piece async for piece in self.pieces()])
 
 
-@contextmanager
-def _translated(late: type[Exception], broken: type[Exception]) -> Iterator[None]:
-    """Raise errors of the network as those of httpcore."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise late(error) from error
-    except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream) as error:
-        raise broken(error) from error
+class _ChunkDecoder:
+    """Decodes a chunked body; chunks that were received together are one piece."""
+
+    def __init__(self) -> None:
+        self.is_complete = False
+        self.rest = b""
+        """What was fed and not decoded: half a line, or what follows the body."""
+        self._left = 0
+        """Bytes of the current chunk that are still to come."""
+        self._next: Literal["size", "end", "trailer"] = "size"
+        """Which line comes after them."""
+        self._trailer_bytes = 0
+
+    def feed(self, data: bytes) -> bytes:
+        """Decode more bytes. Raises `ProtocolViolated`."""
+        data = self.rest + data if self.rest else data
+        at = 0
+        pieces: list[bytes] = []
+        while not self.is_complete:
+            if self._left:
+                pieces.append(data[at : at + self._left])
+                at += len(pieces[-1])
+                self._left -= len(pieces[-1])
+                if self._left:
+                    break
+            end = data.find(b"\n", at)
+            if end < 0:
+                break
+            self._take(data[at:end].removesuffix(b"\r"))
+            at = end + 1
+        self.rest = data[at:]
+        if len(self.rest) > _MAX_CHUNK_LINE and not self.is_complete:
+            raise ProtocolViolated("a line without an end")
+        return b"".join(pieces)
+
+    def _take(self, line: bytes) -> None:
+        """Read the line after a chunk, before one, or after all."""
+        if self._next == "end":
+            if line:
+                raise ProtocolViolated("a chunk is longer than its size")
+            self._next = "size"
+        elif self._next == "size":
+            size = _CHUNK_SIZE.fullmatch(line)
+            if size is None:
+                raise ProtocolViolated("a chunk without a size")
+            self._left = int(size[1], 16)
+            self._next = "end" if self._left else "trailer"
+        else:
+            self.is_complete = not line
+            self._trailer_bytes += len(line)
+            if self._trailer_bytes > _MAX_TRAILER_BYTES:
+                raise ProtocolViolated("trailers without an end")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -238,74 +392,82 @@ class UpstreamConnections:
 
     connect_seconds: float
     read_seconds: float
-    _idle: list[httpcore2.AsyncHTTPConnection] = field(default_factory=list, init=False)
+    _idle: list[_Connection] = field(default_factory=list, init=False)
     """The one used last is at the end and is reused first."""
-    _active: dict[httpcore2.AsyncHTTPConnection, httpcore2.Response | None] = field(default_factory=dict, init=False)
-    """With the response of each: releasing a response twice must not release the next one."""
-    _network: _Network = field(default_factory=_Network, init=False)
+    _active: set[_Connection] = field(default_factory=set, init=False)
     _ssl_context: ssl.SSLContext | None = field(default=None, init=False)
 
     async def send(
-        self, method: str, url: str, headers: list[tuple[bytes, bytes]], body: bytes
-    ) -> tuple[httpcore2.Response, Callable[[], Awaitable[None]]]:
+        self, method: str, url: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
+    ) -> tuple[Reply, Callable[[], Awaitable[None]]]:
         """Send a request.
 
         Returns the response, whose body is not read yet, and a function that releases its connection.
 
         Raises:
-            One of `NETWORK_ERRORS`, or `httpcore2.TimeoutException`.
+            One of `NETWORK_ERRORS`, or `UpstreamTimedOut`.
         """
-        parsed = httpx2.URL(url)
-        target = httpcore2.URL(scheme=parsed.raw_scheme, host=parsed.raw_host, port=parsed.port, target=parsed.raw_path)
-        length = [(b"content-length", str(len(body)).encode())] if body else []
-        timeouts: Mapping[str, float] = {
-            "connect": self.connect_seconds,
-            "read": self.read_seconds,
-            "write": self.read_seconds,
-        }
-        request = httpcore2.Request(
-            method,
-            target,
-            headers=[(b"host", parsed.netloc), *headers, *length],
-            content=body,
-            extensions={"timeout": dict(timeouts)},
-        )
-        connection = await self._acquire(target.origin)
-        self._active[connection] = None
+        target = _target(url)
+        connection = self._reused(target) or await self._connected(target)
+        self._active.add(connection)
         try:
-            response = self._active[connection] = await connection.handle_async_request(request)
+            await connection.request(method, target, headers, body)
+            reply = Reply(connection, *await connection.response_head())
         except BaseException:
-            self._active.pop(connection, None)
+            self._active.discard(connection)
+            connection.close()
             raise
-        return response, partial(self._release, connection, response)
+        return reply, partial(self._release, connection, reply)
 
     async def close(self) -> None:
         """Close all connections."""
         connections = [*self._idle, *self._active]
-        self._idle, self._active = [], {}
+        self._idle, self._active = [], set()
         for connection in connections:
-            with suppress(Exception):
-                await connection.aclose()
+            connection.close()
 
-    async def _release(self, connection: httpcore2.AsyncHTTPConnection, response: httpcore2.Response) -> None:
+    async def _release(self, connection: _Connection, reply: Reply) -> None:
         """Keep a connection whose response was read to its end; close any other."""
-        await response.aclose()
-        if self._active.get(connection) is response:
-            del self._active[connection]
-            if connection.is_idle() and len(self._idle) < _MAX_IDLE:
-                self._idle.append(connection)
-            else:
-                await connection.aclose()
+        if reply.is_released:  # the connection may belong to the next request
+            return
+        reply.is_released = True
+        self._active.discard(connection)
+        if reply.leaves_connection_usable and len(self._idle) < _MAX_IDLE:
+            connection.idle_since = asyncio.get_running_loop().time()
+            self._idle.append(connection)
+        else:
+            connection.close()
 
-    async def _acquire(self, origin: httpcore2.Origin) -> httpcore2.AsyncHTTPConnection:
-        """Return an idle connection that the server has not closed meanwhile, or a new one."""
+    def _reused(self, target: Target) -> _Connection | None:
+        """Return an idle connection that the server has not closed meanwhile."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_available() and not connection.has_expired():
+            if connection.origin == target[:3] and connection.is_usable:
                 return connection
-            await connection.aclose()
-        if origin.scheme == b"https" and self._ssl_context is None:
+            connection.close()
+        return None
+
+    async def _connected(self, target: Target) -> _Connection:
+        if target.is_encrypted and self._ssl_context is None:
             self._ssl_context = httpx2.create_ssl_context(trust_env=False)
-        return httpcore2.AsyncHTTPConnection(
-            origin, ssl_context=self._ssl_context, keepalive_expiry=_IDLE_SECONDS, network_backend=self._network
-        )
+        loop = asyncio.get_running_loop()
+        tcp: _TcpStream | None = None
+        try:
+            async with asyncio.timeout(self.connect_seconds):
+                _, tcp = await loop.create_connection(
+                    _TcpStream, target.host, target.port, happy_eyeballs_delay=_HAPPY_EYEBALLS
+                )
+                stream: ByteStream = tcp
+                if self._ssl_context is not None and target.is_encrypted:
+                    stream = await TLSStream.wrap(
+                        tcp, ssl_context=self._ssl_context, hostname=target.host, standard_compatible=False
+                    )
+        except BaseException as error:
+            if tcp is not None:
+                tcp.abort()
+            if isinstance(error, TimeoutError):
+                raise UpstreamTimedOut from None
+            if isinstance(error, OSError | anyio.BrokenResourceError | anyio.ClosedResourceError | anyio.EndOfStream):
+                raise ConnectFailed(type(error).__name__) from error
+            raise
+        return _Connection(tcp, stream, target, self.read_seconds)

@@ -20,9 +20,7 @@ from recto.formats import DEFAULT_FORMAT, FORMATS, Format
 from recto.gateway.api_keys import Key
 
 if TYPE_CHECKING:
-    import httpcore2
-
-    from recto.gateway.upstreams._connections import UpstreamConnections
+    from recto.gateway.upstreams._connections import Reply, UpstreamConnections
 
 _FORMATS: Final[Mapping[str, Format]] = {format.short_name: format for format in FORMATS.values()}
 """What an upstream speaks, as settings name it."""
@@ -136,9 +134,8 @@ class HttpUpstream:
         format: Format = DEFAULT_FORMAT,
     ) -> UpstreamResponse:
         """Send any request. Raises `UpstreamUnreachable`."""
-        import httpcore2  # noqa: PLC0415  # not needed without endpoints
-
-        from recto.gateway.upstreams._connections import NETWORK_ERRORS  # noqa: PLC0415
+        # not needed without endpoints
+        from recto.gateway.upstreams._connections import NETWORK_ERRORS, UpstreamTimedOut  # noqa: PLC0415
 
         url = f"{self._base(path)}{path}{f'?{query}' if query else ''}"
         # As bytes: a client's header may hold any bytes, and text would have to be ASCII.
@@ -148,7 +145,7 @@ class HttpUpstream:
         ]
         try:
             answer, release = await self._pool().send(method, url, encoded, body)
-        except httpcore2.TimeoutException:
+        except UpstreamTimedOut:
             raise UpstreamUnreachable(f"upstream '{self.name}' did not answer in time", late=True) from None
         except NETWORK_ERRORS as error:
             reason = f"upstream '{self.name}' could not be reached ({type(error).__name__})"
@@ -174,15 +171,13 @@ class HttpUpstream:
         if lines is not None:
             await lines.close()
 
-    async def _pieces(self, answer: httpcore2.Response) -> AsyncIterator[bytes]:
-        import httpcore2  # noqa: PLC0415
-
-        from recto.gateway.upstreams._connections import NETWORK_ERRORS  # noqa: PLC0415
+    async def _pieces(self, answer: Reply) -> AsyncIterator[bytes]:
+        from recto.gateway.upstreams._connections import NETWORK_ERRORS, UpstreamTimedOut  # noqa: PLC0415
 
         try:
-            async for piece in answer.aiter_stream():
+            async for piece in answer.pieces():
                 yield piece
-        except httpcore2.TimeoutException:
+        except UpstreamTimedOut:
             raise UpstreamUnreachable(f"upstream '{self.name}' fell silent", late=True) from None
         except NETWORK_ERRORS as error:
             raise UpstreamUnreachable(f"upstream '{self.name}' broke off ({type(error).__name__})") from None

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import errors
 from psycopg.rows import TupleRow
 
-from recto.errors import AppendConflict, StoreCorrupt, StoreError, TailCut
+from recto.errors import AppendConflict, KeyReused, StoreCorrupt, StoreError, TailCut
 from recto.stores.postgres import queries
 from recto.stores.postgres._index import PostgresIndex
 from recto.stores.postgres._leases import LEASE, Leases
@@ -29,10 +29,12 @@ from recto.stores.postgres.queries import SessionStatus, read_status
 from recto.stores.postgres.schema import prepare_schema
 from recto.transcript.entries import MAX_SEQ, Draft, Entry, Head, SessionSummary, refuse_unstorable
 from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
+from recto.transcript.protocols import Records
 from recto.transcript.session_keys import tenant_of
 
 _PAUSE = 0.02
 _MOST_TIPS = 10_000
+_RECORD_ATTEMPTS = 4
 
 
 class PostgresStore:
@@ -75,12 +77,18 @@ class PostgresStore:
         """Where the store is, for messages: a path or a URL without the password."""
         return self._pool.location
 
-    def append(self, session: str, drafts: Sequence[Draft], *, expect: int | None = None) -> list[Entry]:
+    def append(
+        self, session: str, drafts: Sequence[Draft], *, expect: int | None = None, also: Records | None = None
+    ) -> list[Entry]:
         """Append the drafts to the session, atomically. Returns once they are durable."""
         refuse_unstorable(session, drafts)
         if not drafts:
             return self._pool.run(_no_entries)
-        return self._pool.run(lambda: self._append(session, drafts, expect))
+        entries = self._pool.run(lambda: self._append(session, drafts, expect))
+        if also is not None:
+            records = also(entries)
+            self._pool.run(lambda: self._append_records(records))
+        return entries
 
     @contextmanager
     def turn(self, session: str, *, patience: float | None = None) -> Iterator[None]:
@@ -227,6 +235,17 @@ class PostgresStore:
     def close(self) -> None:
         """Close all connections. No other call may follow."""
         self._pool.close()
+
+    async def _append_records(self, records: Sequence[tuple[str, Draft]]) -> None:
+        await asyncio.gather(*(self._append_record(session, record) for session, record in records))
+
+    async def _append_record(self, session: str, record: Draft) -> None:
+        """Store a record unless its key is taken; others write to the same session."""
+        with suppress(KeyReused):
+            for _ in range(_RECORD_ATTEMPTS):
+                with suppress(AppendConflict):
+                    await self._append(session, [record], None)
+                    return
 
     def _fetch_one(self, session: str, statement: str, what: str, name: str) -> Entry | None:
         try:

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from recto.errors import AppendConflict, RectoError, StoreCorrupt, StoreLocked, StoreUnavailable, TailCut
+from recto.errors import AppendConflict, KeyReused, RectoError, StoreCorrupt, StoreLocked, StoreUnavailable, TailCut
 from recto.stores.sqlite import queries
 from recto.stores.sqlite.connection import connect, guard
 from recto.stores.sqlite.errors import is_unsynced, translate
 from recto.transcript.entries import MAX_SEQ, Entry, Head
 from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
+from recto.transcript.protocols import Records
 
 if TYPE_CHECKING:
     from recto.stores.sqlite.connection import SqliteOptions
@@ -47,6 +48,7 @@ class _Job:
     answer: Future[list[Entry]]
     terms: Sequence[Entry] = ()
     """Stored entries to which rows of the word index are added."""
+    also: Records | None = None
 
 
 @dataclass(slots=True)
@@ -83,9 +85,11 @@ class SqliteWriter:
         """Heads of recently written sessions; valid as long as the database is at `_tips_version`."""
         self._tips_version = -1
 
-    def append(self, session: str, drafts: Sequence[Draft], expect: int | None) -> list[Entry]:
+    def append(
+        self, session: str, drafts: Sequence[Draft], expect: int | None, also: Records | None = None
+    ) -> list[Entry]:
         """Queue an append and wait until it is durable; returns the stored entries."""
-        return self._submit(_Job(session, drafts, expect, Future()))
+        return self._submit(_Job(session, drafts, expect, Future(), also=also))
 
     def add_terms(self, session: str, entries: Sequence[Entry]) -> None:
         """Add rows of the word index to stored entries, and wait until they are durable."""
@@ -201,23 +205,29 @@ class SqliteWriter:
         moved: dict[str, _Tip] = {}
         for job in jobs:
             try:
-                tip = self._tips.get(job.session) or self._read_tip(connection, job.session)
-                found, new = self._plan(connection, tip, job)
+                outcomes.append(self._write_job(connection, job, moved))
             except RectoError as error:
                 outcomes.append(error)
-                continue
-            if new:
-                if tip.is_new:
-                    queries.add_session(connection, tip.number, job.session)
-                    tip.is_new = False
-                queries.add_entries(connection, tip.number, new)
-                tip.head = Head(new[-1].seq, new[-1].hash)
-                tip.added |= {entry.key: entry for entry in new if entry.key is not None}
-                moved[job.session] = self._tips[job.session] = tip
-            if job.terms:
-                queries.add_late_terms(connection, tip.number, job.terms)
-            outcomes.append([*found, *new])
         return outcomes, moved
+
+    def _write_job(self, connection: apsw.Connection, job: _Job, moved: dict[str, _Tip]) -> list[Entry]:
+        tip = self._tips.get(job.session) or self._read_tip(connection, job.session)
+        found, new = self._plan(connection, tip, job)
+        if new:
+            if tip.is_new:
+                queries.add_session(connection, tip.number, job.session)
+                tip.is_new = False
+            queries.add_entries(connection, tip.number, new)
+            tip.head = Head(new[-1].seq, new[-1].hash)
+            tip.added |= {entry.key: entry for entry in new if entry.key is not None}
+            moved[job.session] = self._tips[job.session] = tip
+        if job.terms:
+            queries.add_late_terms(connection, tip.number, job.terms)
+        entries = [*found, *new]
+        for session, record in job.also(entries) if job.also is not None else ():
+            with suppress(KeyReused):
+                self._write_job(connection, _Job(session, [record], None, job.answer), moved)
+        return entries
 
     def _plan(self, connection: apsw.Connection, tip: _Tip, job: _Job) -> tuple[list[Entry], list[Entry]]:
         """Return the entries that are stored already (by idempotency key), and the new ones."""

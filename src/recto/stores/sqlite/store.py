@@ -21,6 +21,7 @@ from recto.stores.sqlite.lock import SideLock
 from recto.stores.sqlite.schema import expected_objects, objects_of, upgrade, version_of
 from recto.transcript.entries import MAX_SEQ, refuse_unstorable
 from recto.transcript.hash_chain import EMPTY_HEAD
+from recto.transcript.protocols import Records
 
 if TYPE_CHECKING:
     from recto.stores.sqlite.erasure import SqliteEraser
@@ -68,13 +69,15 @@ class SqliteStore:
         """Where the store is, for messages: a path or a URL without the password."""
         return self._location
 
-    def append(self, session: str, drafts: Sequence[Draft], *, expect: int | None = None) -> list[Entry]:
+    def append(
+        self, session: str, drafts: Sequence[Draft], *, expect: int | None = None, also: Records | None = None
+    ) -> list[Entry]:
         """Append the drafts to the session, atomically. Returns once they are durable."""
         self._refuse_fork()
         refuse_unstorable(session, drafts)
         if self._newer is not None:
             raise self._newer
-        return self._writer.append(session, drafts, expect)
+        return self._writer.append(session, drafts, expect, also)
 
     def turn(self, session: str, *, patience: float | None = None) -> AbstractContextManager[None]:
         """Do nothing: the gateway orders the threads of its process by session.

@@ -16,6 +16,7 @@ from bench import (
     compaction,
     embedding,
     evidence,
+    fitting,
     gateway,
     gateway_hostile,
     health,
@@ -40,6 +41,7 @@ from bench.measure import TEXTS, machine, peak_memory_mb, tables
 SECTIONS = {
     "starting": starting.run,
     "storing": storing.run,
+    "fitting": fitting.run,
     "tokens": tokens.run,
     "importing": importing.run,
     "turns": turns.run,
@@ -68,8 +70,12 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="only these (default: all)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the size, to see that it runs")
     parser.add_argument("--docs", action="store_true", help="write the figures into the documentation too")
+    parser.add_argument("--stale", action="store_true", help="mark sections whose code has changed since")
     parser.add_argument("--one", choices=SECTIONS, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.stale:
+        pages.mark_stale()
+        return
     if given.one:
         rows = SECTIONS[given.one](given.quick)
         print(json.dumps({"rows": rows, "peak_memory_mb": peak_memory_mb()}))

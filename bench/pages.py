@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 
+from bench import provenance
 from bench.measure import TEXTS, tables
 
 PAGE = Path("docs/benchmarks.md")
+PEERS_PAGE = Path("docs/benchmarks-peers.md")
 README = Path("README.md")
 INTRODUCTION = (
     "# Benchmarks",
     "",
     "Written by `make bench-docs`, section by section, never edited by hand. Machines are noisy: compare rows of one",
-    "section with each other, not with figures from elsewhere. `make bench` prints the same.",
+    "section with each other, not with figures from elsewhere. `make bench` prints the same. A section whose code has",
+    "changed since it was measured says so.",
 )
+_OF_PEERS = "Beside the peers"
+"""A section that `make bench-peers-docs` writes."""
+_OLDER = "Some of these figures are older than the code that they measure; docs/benchmarks.md says which."
 _WINDOW = (
     "append, one per commit",
     "group commit, 8 writers",
@@ -69,27 +74,88 @@ IN_THE_README = {
 def write(report: dict) -> None:
     """Sections that were measured take the place of what the page said of them; the others stay as they are."""
     machine = report["machine"]
-    where = f"{machine['cores']} cores, Python {machine['python']}, {machine['system']}, {datetime.now(UTC):%Y-%m-%d}"
+    where = f"{machine['cores']} cores, Python {machine['python']}, {machine['system']}"
     sections = _sections(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
     for name, section in report["sections"].items():
         about = f"{where}. Peak memory {section['peak_memory_mb']:.0f} MB."
-        sections[_heading(name)] = "\n".join([about, "", *table(section["rows"])])
+        sections[_heading(name)] = "\n".join([about, provenance.block(name), "", *table(section["rows"])])
+    PAGE.write_text(_page(sections), encoding="utf-8")
+    mark_stale()
+
+
+def mark_stale() -> None:
+    """Writes into every section whether the code that it measures has changed since, and the README's figures anew."""
+    for file, text in marked_pages().items():
+        file.write_text(text, encoding="utf-8")
+
+
+def marked_pages() -> dict[Path, str]:
+    """The pages with figures as they have to be."""
+    sections = _sections(PAGE.read_text(encoding="utf-8"))
+    for heading, text in sections.items():
+        name = "peers" if heading == _OF_PEERS else _name(heading)
+        if name in provenance.SOURCES and name not in provenance.blocks_in(text):
+            sections[heading] = f"{provenance.unknown_block(name)}\n\n{text}"
+    pages = {PAGE: provenance.with_staleness(_page(sections))}
+    of_peers = PEERS_PAGE.read_text(encoding="utf-8")
+    if "peers" not in provenance.blocks_in(of_peers):
+        title, _, rest = of_peers.partition("\n\n")
+        of_peers = f"{title}\n\n{provenance.unknown_block('peers')}\n\n{rest}"
+    pages[PEERS_PAGE] = provenance.with_staleness(of_peers)
+    pages[README] = _readme(README.read_text(encoding="utf-8"), pages[PAGE])
+    return pages
+
+
+def _page(sections: dict[str, str]) -> str:
     lines = [*INTRODUCTION]
     for heading, text in sections.items():
         lines += ["", f"## {heading}", "", text]
-    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    readme = README.read_text(encoding="utf-8")
-    rows = {row["what"]: row for section in report["sections"].values() for row in section["rows"]}
+    return "\n".join(lines) + "\n"
+
+
+def _readme(readme: str, page: str) -> str:
+    """The README with the rows of the page, and a note where the section of one is older than its code."""
+    sections = {_name(heading): text for heading, text in _sections(page).items()}
+    stale = provenance.stale_sections(page)
     for mark, chosen in IN_THE_README.items():
-        if all(what in rows for what in chosen):
-            excerpt = "\n".join(table([rows[what] for what in chosen])) + "\n"
-            between = re.compile(rf"(<!-- {mark}: begin -->\n).*?(<!-- {mark}: end -->)", re.DOTALL)
-            readme = between.sub(lambda found, text=excerpt: found[1] + text + found[2], readme)
-    README.write_text(readme, encoding="utf-8")
+        found = [_row_in(sections, what) for what in chosen]
+        rows = [row for row in found if row is not None]
+        if len(rows) < len(chosen):
+            continue
+        lines: list[str] = []
+        current: list[str] = []
+        for header, row, _ in rows:
+            if header != current:
+                lines += [*([""] if lines else []), *header]
+                current = header
+            lines.append(row)
+        if any(name in stale for *_, name in rows):
+            lines += ["", _OLDER]
+        excerpt = "\n".join(lines) + "\n"
+        between = re.compile(rf"(<!-- {mark}: begin -->\n).*?(<!-- {mark}: end -->)", re.DOTALL)
+        readme = between.sub(lambda found, text=excerpt: found[1] + text + found[2], readme)
+    return readme
+
+
+def _row_in(sections: dict[str, str], what: str) -> tuple[list[str], str, str] | None:
+    """The head of the table that holds a row, the row, and the name of its section."""
+    for name, text in sections.items():
+        header: list[str] = []
+        lines = text.splitlines()
+        for place, line in enumerate(lines):
+            if line.startswith("|---"):
+                header = [lines[place - 1], line]
+            elif header and line.startswith(f"| {what} |"):
+                return header, line, name
+    return None
 
 
 def _heading(name: str) -> str:
     return name.replace("_", " ").capitalize()
+
+
+def _name(heading: str) -> str:
+    return heading.replace(" ", "_").lower()
 
 
 def _sections(page: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import pages, peers_page, peers_real
+from bench import pages, peers_page, peers_real, provenance
 from bench.measure import machine
 
 FOLDER = Path(os.environ.get("RECTO_PEERS", "../shared/bench/peers"))
@@ -126,15 +126,18 @@ def kept(file: Path) -> dict:
 
 def write(report: dict) -> None:
     """The page, its pictures, and the section of the page of benchmarks."""
-    PAGE.write_text(page(report), encoding="utf-8")
+    title, _, rest = page(report).partition("\n\n")
+    PAGE.write_text(f"{title}\n\n{provenance.block('peers')}\n\n{rest}", encoding="utf-8")
     if not report["real"]["sessions"]:
         return
     peers_page.PICTURES.mkdir(parents=True, exist_ok=True)
     for name, picture in peers_page.pictures(report["real"]).items():
         (peers_page.PICTURES / name).write_text(picture, encoding="utf-8")
     section = peers_page.excerpt(report["real"], "make bench-peers-docs")
+    section = f"{provenance.block('peers')}\n\n{section}"
     benchmarks = peers_page.renewed(pages.PAGE.read_text(encoding="utf-8"), section)
     pages.PAGE.write_text(benchmarks, encoding="utf-8")
+    pages.mark_stale()
 
 
 def measured(peer: Peer, full: bool) -> dict:

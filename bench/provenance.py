@@ -1,0 +1,126 @@
+"""Where figures of the documentation come from: the commit, the day and the source that they were measured of.
+
+Every section carries a block that names the commit and, in a comment, a digest of each path it measures. If a path has
+changed since, the page has to say so: `python -m bench --stale` writes that, `tools/check_bench.py` fails without it,
+and a new run of the section takes it away. Digests are compared and not commits, so that it works without a history.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+_ENGINE = tuple(
+    f"src/recto/engine/{name}.py"
+    for name in ("session", "window", "projection", "prompt_builder", "gauge", "_relief", "recall_injection")
+)
+_WINDOW = ("src/recto/context/policies", "src/recto/context/window")
+SOURCES: dict[str, tuple[str, ...]] = {
+    "starting": ("src/recto/__init__.py", "src/recto/cli/main.py", "src/recto/config", "src/recto/engine/session.py"),
+    "storing": ("src/recto/stores/sqlite", "src/recto/transcript"),
+    "fitting": ("src/recto/engine/fit.py", *_WINDOW),
+    "tokens": ("src/recto/tokens",),
+    "importing": ("src/recto/engine/importer.py", "src/recto/formats/session_files", "src/recto/stores/sqlite"),
+    "turns": (*_ENGINE, *_WINDOW, "src/recto/recall", "src/recto/stores/sqlite"),
+    "health": ("src/recto/health", "src/recto/engine/monitor.py"),
+    "prefix": (*_ENGINE, *_WINDOW),
+    "replay": ("src/recto/lab/replay.py", "src/recto/lab/backtest.py"),
+    "embedding": ("src/recto/models/embedders",),
+    "recall": ("src/recto/recall", "src/recto/text/analyzer.py"),
+    "evidence": ("src/recto/recall", "src/recto/engine/recall_injection.py", *_WINDOW),
+    "recall_scale": ("src/recto/recall", "src/recto/stores/sqlite"),
+    "compaction": ("src/recto/context/compaction", "src/recto/context/facts"),
+    "strategies": (*_WINDOW, "src/recto/context/compaction"),
+    "simulate": ("src/recto/lab/simulation", "src/recto/recall", *_WINDOW),
+    "tune": ("src/recto/lab/tune.py", "src/recto/lab/search_space.py"),
+    "gateway": ("src/recto/gateway", "src/recto/engine/history_sync.py"),
+    "gateway_memory": ("src/recto/gateway",),
+    "gateway_hostile": ("src/recto/gateway",),
+    "screens": ("src/recto/tui", "src/recto/gateway/inspection", "web/src"),
+    "postgres": ("src/recto/stores/postgres",),
+    "peers": (*_ENGINE, *_WINDOW, "src/recto/recall"),
+}
+"""What each section measures, beside its own script: files, or folders with everything below."""
+_SCRIPTS = {"gateway_memory": "bench/gateway.py"}
+_UNKNOWN = "Older than the code it measures: it was measured before commits were noted here."
+_BLOCK = re.compile(r"<!-- measured (\w+): begin -->\n(.*?)<!-- measured \1: end -->", re.DOTALL)
+_DIGESTS = re.compile(r"<!-- of (.*?) -->")
+_OLDER = re.compile(r"^Older than the code it measures: .*\n", re.MULTILINE)
+
+
+def block(name: str) -> str:
+    """The block of a section that was measured just now."""
+    digests = " ".join(f"{path}={digest}" for path, digest in digests_of(name).items())
+    stated = f"Measured at {_commit()}, {datetime.now(UTC):%Y-%m-%d}.\n<!-- of {digests} -->\n"
+    return _wrapped(name, stated)
+
+
+def unknown_block(name: str) -> str:
+    """The block of a section that was measured before there were such blocks."""
+    return _wrapped(name, f"{_UNKNOWN}\n<!-- of -->\n")
+
+
+def _wrapped(name: str, text: str) -> str:
+    return f"<!-- measured {name}: begin -->\n{text}<!-- measured {name}: end -->"
+
+
+def with_staleness(page: str) -> str:
+    """The page with a line in each block that names what has changed since, and without it where nothing has."""
+    return _BLOCK.sub(lambda found: _wrapped(found[1], _renewed(found[1], found[2])), page)
+
+
+def blocks_in(page: str) -> set[str]:
+    """The names of the sections that say what they were measured of."""
+    return {found[1] for found in _BLOCK.finditer(page)}
+
+
+def stale_sections(page: str) -> set[str]:
+    """The names of the sections whose code has changed, whether the page says so or not."""
+    renewed = with_staleness(page)
+    return {found[1] for found in _BLOCK.finditer(renewed) if _OLDER.search(found[2])}
+
+
+def _renewed(name: str, text: str) -> str:
+    stated = _OLDER.sub("", text)
+    found = _DIGESTS.search(text)
+    if found is None or not found[1].strip():
+        return f"{_UNKNOWN}\n{stated}"
+    measured = dict(pair.split("=", 1) for pair in found[1].split())
+    changed = [path for path, digest in digests_of(name).items() if measured.get(path) != digest]
+    if not changed:
+        return stated
+    return f"Older than the code it measures: {', '.join(f'`{path}`' for path in changed)} changed since.\n{stated}"
+
+
+def digests_of(name: str) -> dict[str, str]:
+    """A digest of each path that a section measures, and of its script."""
+    paths = (*SOURCES[name], _SCRIPTS.get(name, f"bench/{name}.py"))
+    return {path: digest_of(ROOT / path) for path in paths}
+
+
+def digest_of(path: Path) -> str:
+    """A digest of a file, or of all files of a folder. Comments on lines of their own and empty lines do not count."""
+    digest = sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file() and "__pycache__" not in file.parts:
+            digest.update(file.relative_to(path.parent).as_posix().encode() + b"\0")
+            digest.update(_without_comments(file.read_bytes()) if file.suffix == ".py" else file.read_bytes())
+    return digest.hexdigest()[:10]
+
+
+def _without_comments(source: bytes) -> bytes:
+    lines = (line for line in source.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
+    return b"\n".join(lines) + b"\0"
+
+
+def _commit() -> str:
+    head = _git("rev-parse", "--short", "HEAD")
+    return f"{head}{' with changes' if _git('status', '--porcelain', 'src') else ''}" if head else "an unknown commit"
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=False, capture_output=True, text=True).stdout.strip()

@@ -78,6 +78,11 @@ def exchanges(count: int) -> Iterator[list[dict]]:
     return (list(group) for _, group in groupby(messages, key=number))
 
 
+def continued(exchange: list[dict]) -> list[dict]:
+    """The steps of an exchange without its question, as in a long turn of an agent: recall does not search again."""
+    return exchange[1:]
+
+
 def counted(exchanges: list[list[dict]]) -> list[Draft]:
     """The messages as a session would store them, counted once: a million of them repeat these."""
     with open_session("memory:", model=MODEL) as session:

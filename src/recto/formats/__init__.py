@@ -21,7 +21,7 @@ from recto.formats.registry import (
     format_of_provider,
     own_format,
 )
-from recto.formats.request_body import Body, open_body, render
+from recto.formats.request_body import Body, open_body, render, reopen_body
 from recto.formats.response import ProviderReply, Usage
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "read",
     "read_reply",
     "render",
+    "reopen_body",
 ]
 
 

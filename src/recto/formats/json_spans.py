@@ -93,21 +93,30 @@ def members(text: str, at: int = 0, read: Callable[[str, str, int], JsonSpan] | 
     at = _expect(text, _skip_space(text, at), "{")
     if text[at : at + 1] == "}":
         return
-    while True:
-        start = at
-        if text[at : at + 1] != '"':
-            raise MalformedJson("expected a key", at)
-        try:
-            key, at = scanstring(text, at + 1)
-        except json.JSONDecodeError as error:
-            raise MalformedJson(error.msg.lower(), error.pos) from None
-        at = _expect(text, _skip_space(text, at), ":")
-        value = value_at(text, at) if read is None else read(key, text, at)
-        yield Member(key, start, value)
-        at = _skip_space(text, value.end)
-        if text[at : at + 1] == "}":
-            return
-        at = _expect(text, at, ",")
+    member = _member(text, at, read)
+    yield member
+    yield from members_after(text, member.value.end, read)
+
+
+def members_after(text: str, at: int, read: Callable[[str, str, int], JsonSpan] | None = None) -> Iterator[Member]:
+    """Yields the members of an object that follow one whose value ends at a position."""
+    at = _skip_space(text, at)
+    while text[at : at + 1] != "}":
+        member = _member(text, _expect(text, at, ","), read)
+        yield member
+        at = _skip_space(text, member.value.end)
+
+
+def _member(text: str, at: int, read: Callable[[str, str, int], JsonSpan] | None) -> Member:
+    start = at
+    if text[at : at + 1] != '"':
+        raise MalformedJson("expected a key", at)
+    try:
+        key, at = scanstring(text, at + 1)
+    except json.JSONDecodeError as error:
+        raise MalformedJson(error.msg.lower(), error.pos) from None
+    at = _expect(text, _skip_space(text, at), ":")
+    return Member(key, start, value_at(text, at) if read is None else read(key, text, at))
 
 
 def elements(text: str, at: int = 0) -> Iterator[JsonSpan]:
@@ -129,6 +138,22 @@ def array_at(text: str, at: int) -> tuple[JsonSpan, tuple[JsonSpan, ...]]:
     start, at = at, _expect(text, at, "[")
     if text[at : at + 1] == "]":
         return JsonSpan(start, at + 1, []), ()
+    spans, end = _elements_to_end(text, at)
+    return JsonSpan(start, end, [span.value for span in spans]), tuple(spans)
+
+
+def elements_after(text: str, at: int) -> tuple[list[JsonSpan], int]:
+    """Returns the elements of an array that follow one that ends at a position, and where the array ends."""
+    comma = _COMMA.match(text, at)
+    if comma is not None:
+        return _elements_to_end(text, comma.end())
+    at = _skip_space(text, at)
+    if text[at : at + 1] != "]":
+        raise MalformedJson("expected ','", at)
+    return [], at + 1
+
+
+def _elements_to_end(text: str, at: int) -> tuple[list[JsonSpan], int]:
     scan = _DECODER.scan_once  # type: ignore[attr-defined]  # missing in the stubs
     spans: list[JsonSpan] = []
     comma: re.Match[str] | None
@@ -145,7 +170,7 @@ def array_at(text: str, at: int) -> tuple[JsonSpan, tuple[JsonSpan, ...]]:
     end = _skip_space(text, end)
     if text[end : end + 1] != "]":
         raise MalformedJson("expected ','", end)
-    return JsonSpan(start, end + 1, [span.value for span in spans]), tuple(spans)
+    return spans, end + 1
 
 
 def _expect(text: str, at: int, sign: str) -> int:

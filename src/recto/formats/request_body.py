@@ -6,12 +6,22 @@ back unchanged. Unknown members are forwarded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from recto.errors import MalformedJson, MalformedMessage
 from recto.formats.format import BodyKeys, Format
-from recto.formats.json_spans import Json, JsonSpan, Member, array_at, members, text_of, value_at
+from recto.formats.json_spans import (
+    Json,
+    JsonSpan,
+    Member,
+    array_at,
+    elements_after,
+    members,
+    members_after,
+    text_of,
+    value_at,
+)
 from recto.formats.message import text_in
 from recto.formats.registry import format_named
 from recto.text.lazy_re import lazy_re
@@ -34,52 +44,78 @@ class Body:
     messages: tuple[bytes, ...]
     fields: Mapping[str, Json]
     """All members except the messages, parsed. Do not modify them."""
-    _text: str = field(repr=False)
-    _value: JsonSpan | None = field(repr=False)
-    """The position of the messages; `None` if the body has none."""
-    _spans: tuple[JsonSpan, ...] = field(repr=False)
-    """The position of each message; empty if the messages are one string."""
+    _roles: tuple[Role, ...] | MalformedMessage = field(repr=False)
+    """The role of each message, or why a message has none."""
+    _before: Mapping[str, tuple[Json, bytes]] = field(repr=False)
+    """The members before the messages, parsed, with the source of those that are passed on."""
+    _start: int | None = field(repr=False)
+    """Where the messages begin, in bytes; `None` if the body has none."""
+    _ends: tuple[int, ...] = field(repr=False)
+    """Where each message ends; empty if the messages are one string."""
+    _stop: int = field(repr=False)
+    """Where all messages end."""
 
     def with_messages(self, messages: Sequence[bytes]) -> bytes:
         """Returns the body with other messages. Leading messages that are unchanged keep their spacing."""
         if tuple(messages) == self.messages:
             return self.raw
-        if self._value is None:
+        if self._start is None:
             return self._with_member(messages)
-        tail = self._text[self._value.end :].encode()
         unchanged = self._unchanged(messages)
-        separator = self._separator().encode()
+        separator = self._separator()
         if not unchanged:
-            return self._text[: self._value.start].encode() + b"[" + separator.join(messages) + b"]" + tail
-        head = self._text[: self._spans[unchanged - 1].end].encode()
-        return head + b"".join(separator + message for message in messages[unchanged:]) + b"]" + tail
+            return b"".join((self.raw[: self._start], b"[", separator.join(messages), b"]", self.raw[self._stop :]))
+        rest = [piece for message in messages[unchanged:] for piece in (separator, message)]
+        return b"".join((self.raw[: self._ends[unchanged - 1]], *rest, b"]", self.raw[self._stop :]))
+
+    def common_messages(self, raw: bytes) -> int:
+        """How many messages another body begins with too, byte for byte with everything before them."""
+        own, ends = self.raw, self._ends
+        if not ends or not isinstance(self._roles, tuple):
+            return 0
+        same, least, most = 0, 0, len(ends)
+        if len(raw) >= ends[-1] and raw.startswith(own[: ends[-1]]):
+            return most
+        while least < most:
+            count = (least + most + 1) // 2
+            end = ends[count - 1]
+            if raw[same:end] == own[same:end]:
+                least, same = count, end
+            else:
+                most = count - 1
+        return least
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Where, in bytes, each message ends; empty if the messages are one string."""
+        return self._ends
 
     def _unchanged(self, messages: Sequence[bytes]) -> int:
-        if not self._spans:
+        if not self._ends:
             return 0
         pairs = zip(messages, self.messages, strict=False)
         return next(
             (place for place, (new, old) in enumerate(pairs) if new != old), min(len(messages), len(self.messages))
         )
 
-    def _separator(self) -> str:
-        if len(self._spans) < 2:
-            return ", "
-        between = self._text[self._spans[0].end : self._spans[1].start]
-        return "," + between[between.index(",") + 1 :]
+    def _separator(self) -> bytes:
+        if len(self._ends) < 2:
+            return b", "
+        between = self.raw[self._ends[0] : self._ends[1] - len(self.messages[1])]
+        return b"," + between[between.index(b",") + 1 :]
 
     def _with_member(self, messages: Sequence[bytes]) -> bytes:
-        at = self._text.index("{") + 1
-        comma = b"" if _EMPTY_OBJECT.fullmatch(self._text) else b", "
+        at = self.raw.index(b"{") + 1
+        comma = b"" if _EMPTY_OBJECT.fullmatch(self.raw.decode()) else b", "
         member = f'"{self.format.body.messages}": '.encode() + render(messages)
-        return self._text[:at].encode() + member + comma + self._text[at:].encode()
+        return self.raw[:at] + member + comma + self.raw[at:]
 
     @property
-    def roles(self) -> list[Role]:
+    def roles(self) -> tuple[Role, ...]:
         """The role of each message. Raises `MalformedMessage`."""
-        if self.messages and not self._spans:
-            return ["user"]
-        return [_role(span.value, self.format) for span in self._spans]
+        if isinstance(self._roles, MalformedMessage):
+            raise self._roles
+        return self._roles
 
 
 def open_body(raw: bytes, wire: str, *, shallow: bool = False) -> Body:
@@ -90,7 +126,7 @@ def open_body(raw: bytes, wire: str, *, shallow: bool = False) -> Body:
     format = format_named(wire)
     keys = format.body
     text = text_of(raw, shallow=shallow)
-    spans: tuple[JsonSpan, ...] = ()
+    spans: Sequence[JsonSpan] = ()
 
     def read(key: str, text: str, at: int) -> JsonSpan:
         nonlocal spans
@@ -104,21 +140,100 @@ def open_body(raw: bytes, wire: str, *, shallow: bool = False) -> Body:
     if value is None and not keys.optional:
         raise MalformedMessage(f"the body has no '{keys.messages}'")
     _refuse_no_list(value, keys)
-    messages = [text[span.start : span.end].encode() for span in spans]
+    members = {key: _with_source(text, member, keys) for key, member in by_key.items() if key != keys.messages}
+    start = None if value is None else len(text[: value.start].encode())
+    stop = len(raw) if value is None else len(raw) - len(text[value.end :].encode())
     if value is not None and isinstance(value.value, str):
-        messages = [f'{{"role": "user", "content": {text[value.start : value.end]}}}'.encode()]
+        message = f'{{"role": "user", "content": {text[value.start : value.end]}}}'.encode()
+        return _body(format, raw, members, {}, start, [message], (), stop, ("user",))
+    messages = [text[span.start : span.end].encode() for span in spans]
+    ends = _ends_of(spans, messages, start or 0, 0 if value is None else value.start)
+    before: dict[str, tuple[Json, bytes]] = {}
+    for key in by_key:
+        if key == keys.messages:
+            break
+        before[key] = members[key]
+    return _body(format, raw, members, before, start, messages, ends, stop, _roles(spans, format))
+
+
+def reopen_body(raw: bytes, known: Body, count: int) -> Body:
+    """Parses a body that begins like another up to and including its first `count` messages (`common_messages`).
+
+    Only what follows is parsed; the result is the same as that of `open_body`. The nesting depth is not checked.
+
+    Raises `MalformedJson` or `MalformedMessage`; positions are counted from the end of the known messages.
+    """
+    format, keys = known.format, known.format.body
+    at = known._ends[count - 1]
+    text = text_of(raw[at:], shallow=True)
+    spans, end = elements_after(text, 0)
+    by_key = envelope_rest(text, end, {*known._before, keys.messages})
+    messages = [text[span.start : span.end].encode() for span in spans]
+    members = {**known._before, **{key: _with_source(text, member, keys) for key, member in by_key.items()}}
+    roles = _roles(spans, format)
+    return _body(
+        format,
+        raw,
+        members,
+        known._before,
+        known._start,
+        (*known.messages[:count], *messages),
+        (*known._ends[:count], *_ends_of(spans, messages, at, 0)),
+        len(raw) - len(text[end:].encode()),
+        (*known.roles[:count], *roles) if isinstance(roles, tuple) else roles,
+    )
+
+
+def _body(  # noqa: PLR0913, PLR0917  # the parts of a body
+    format: Format,
+    raw: bytes,
+    members: Mapping[str, tuple[Json, bytes]],
+    before: Mapping[str, tuple[Json, bytes]],
+    start: int | None,
+    messages: Sequence[bytes],
+    ends: Sequence[int],
+    stop: int,
+    roles: tuple[Role, ...] | MalformedMessage,
+) -> Body:
+    system = members.get(format.body.system) if format.body.system else None
     return Body(
         format=format,
         raw=raw,
-        model=text_in(by_key["model"].value.value) if "model" in by_key else "",
-        system=_slice(text, by_key.get(keys.system) if keys.system else None),
-        tools=_slice(text, by_key.get("tools")),
+        model=text_in(members["model"][0]) if "model" in members else "",
+        system=None if system is None else system[1],
+        tools=members["tools"][1] if "tools" in members else None,
         messages=tuple(messages),
-        fields={key: member.value.value for key, member in by_key.items() if key != keys.messages},
-        _text=text,
-        _value=value,
-        _spans=spans,
+        fields={key: value for key, (value, _) in members.items()},
+        _roles=roles,
+        _before=before,
+        _start=start,
+        _ends=tuple(ends),
+        _stop=stop,
     )
+
+
+def _ends_of(spans: Sequence[JsonSpan], messages: Sequence[bytes], at: int, start: int) -> list[int]:
+    """Where each element ends in bytes; `at` is the byte at the character `start`. What is between them is ASCII."""
+    ends: list[int] = []
+    for span, message in zip(spans, messages, strict=True):
+        at += span.start - start + len(message)
+        start = span.end
+        ends.append(at)
+    return ends
+
+
+def _roles(spans: Sequence[JsonSpan], format: Format) -> tuple[Role, ...] | MalformedMessage:
+    try:
+        return tuple(_role(span.value, format) for span in spans)
+    except MalformedMessage as error:
+        return error
+
+
+def _with_source(text: str, member: Member, keys: BodyKeys) -> tuple[Json, bytes]:
+    """The value of a member, and its source where that is passed on."""
+    span = member.value
+    kept = member.key in ("tools", keys.system)
+    return span.value, text[span.start : span.end].encode() if kept else b""
 
 
 def render(contents: Iterable[bytes]) -> bytes:
@@ -128,17 +243,30 @@ def render(contents: Iterable[bytes]) -> bytes:
 
 def envelope(text: str, read: Callable[[str, str, int], JsonSpan] | None = None) -> dict[str, Member]:
     """Returns the members of an object by key. Raises `MalformedJson` for a repeated key: parsers disagree about it."""
-    by_key: dict[str, Member] = {}
-    end = None
-    for member in members(text, read=read):
-        if member.key in by_key:
-            raise MalformedJson(f"the key '{member.key}' stands twice in one object", member.start)
-        by_key[member.key] = member
-        end = member.value.end
+    by_key, end = _by_key(members(text, read=read), set())
     closed = _EMPTY_OBJECT.fullmatch(text) if end is None else _END.fullmatch(text, end)
     if closed is None:
         raise MalformedJson("something follows the value", end)
     return by_key
+
+
+def envelope_rest(text: str, at: int, taken: Set[str]) -> dict[str, Member]:
+    """Returns the members of an object that follow one whose value ends at a position; `taken` are those before."""
+    by_key, end = _by_key(members_after(text, at), taken)
+    if _END.fullmatch(text, at if end is None else end) is None:
+        raise MalformedJson("something follows the value", end)
+    return by_key
+
+
+def _by_key(found: Iterable[Member], taken: Set[str]) -> tuple[dict[str, Member], int | None]:
+    by_key: dict[str, Member] = {}
+    end = None
+    for member in found:
+        if member.key in by_key or member.key in taken:
+            raise MalformedJson(f"the key '{member.key}' stands twice in one object", member.start)
+        by_key[member.key] = member
+        end = member.value.end
+    return by_key, end
 
 
 def _refuse_no_list(value: JsonSpan | None, keys: BodyKeys) -> None:
@@ -151,7 +279,3 @@ def _role(value: Json, format: Format) -> Role:
     if not isinstance(value, dict):
         raise MalformedMessage("a message is not an object")
     return format.messages.role_of(value)
-
-
-def _slice(text: str, member: Member | None) -> bytes | None:
-    return None if member is None else text[member.value.start : member.value.end].encode()

@@ -158,6 +158,13 @@ class Keys:
             return None
         return stored.key
 
+    def find_at_once(self, secret: str) -> Key | None:
+        """Return the valid key of a secret that was found before, if the store can be read at once; else None."""
+        digest = _digest(secret)
+        with self._lock:
+            is_known = digest in self._temporary or (self._store.is_local and digest in self._by_digest)
+        return self.find(secret) if is_known else None
+
     def list(self) -> tuple[Key, ...]:
         """List all keys ever created, oldest first."""
         with self._lock:
@@ -248,10 +255,18 @@ class KeyLookup:
         # A thread of its own: clients that guess keys only slow down each other.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recto-keys")
         self._pending: dict[str, asyncio.Future[Key | None]] = {}
+        self._found: dict[str, Key] = {}
+        """Keys found since the event loop last looked for new requests: what is revoked later arrives later."""
         self._worker: asyncio.Task[None] | None = None
 
     async def find(self, secret: str) -> Key | None:
         """Return the valid key of a secret, if any. Raises `StoreError`."""
+        found = self._found.get(secret) or self._keys.find_at_once(secret)
+        if found is not None:
+            if not self._found:
+                asyncio.get_running_loop().call_soon(self._found.clear)
+            self._found[secret] = found
+            return found
         result = self._pending.get(secret)
         if result is None:
             result = self._pending[secret] = asyncio.get_running_loop().create_future()

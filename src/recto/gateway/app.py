@@ -27,6 +27,7 @@ from recto.gateway.inspection.operations import RULES
 from recto.gateway.inspection.queries import Inspection
 from recto.gateway.inspection.routes import routes as inspection_routes
 from recto.gateway.inspection.sources import Sources
+from recto.gateway.known_requests import KnownRequests
 from recto.gateway.mcp import RULES as MCP_RULES
 from recto.gateway.mcp import GatewayMcp
 from recto.gateway.metrics import RequestMetrics
@@ -72,7 +73,9 @@ class Gateway:
         self.models_api = ModelsApi(self.upstreams, self.sessions, self._indexer)
         self.authority = AccessPolicy(TABLE, RULES, MCP_RULES)
         self._mcp = GatewayMcp(Inspection(self.sessions, settings))
-        self.guard = Guard(Starlette(routes=[], lifespan=self._lifespan), settings.gateway, self.keys, self.authority)
+        self._known = KnownRequests()
+        empty = Starlette(routes=[], lifespan=self._lifespan)
+        self.guard = Guard(empty, settings.gateway, self.keys, self.authority, self._known)
         self.requests = RequestMetrics(
             self.metrics,
             lambda: self.guard.limits.in_flight,
@@ -145,7 +148,9 @@ class Gateway:
     def _routes_of(self, format: Format, lanes: RequestLanes) -> Iterator[Route]:
         """The routes of one wire format."""
         api = format.api
-        yield Route(api.path, Proxy(format, self.turns, self.upstreams, lanes, self._report), methods=["POST"])
+        yield Route(
+            api.path, Proxy(format, self.turns, self.upstreams, lanes, self._known, self._report), methods=["POST"]
+        )
         if api.count_tokens_path:
             yield Route(api.count_tokens_path, self._handler(format, partial(self._count, format)), methods=["POST"])
         if api.compact_path:

@@ -28,6 +28,8 @@ from recto.formats.errors import OVERFLOW, TIMED_OUT, UPSTREAM_FAILED
 from recto.formats.message import object_in
 from recto.gateway.api_keys import Key
 from recto.gateway.errors import coded_response, encode_headers, error_response, response_headers
+from recto.gateway.known_requests import KnownPrefix, KnownRequest, KnownRequests
+from recto.gateway.middleware.auth import KNOWN
 from recto.gateway.request import ClientRequest, open_request
 from recto.gateway.responses import (
     DISCONNECTED,
@@ -56,6 +58,10 @@ _NO_REPLY: Final = ProviderReply(messages=(), stop_reason="", usage=None)
 _LARGE_REQUEST: Final = 256 * 1024
 """Bytes from which on a request counts as large: storing and indexing it may take seconds."""
 _LARGE_SLOTS: Final = 4
+_INLINE_BYTES: Final = 32 * 1024
+"""Bytes of a request that are parsed on the event loop: it takes less than passing them to a thread and back."""
+_INLINE_MESSAGES: Final = 4_000
+"""Known messages of such a request; each still takes a little."""
 _FEW_REQUESTS: Final = 2
 """Requests that a key may have in flight before its next ones yield to other keys."""
 _MIN_PAUSE, _MAX_PAUSE = 0.02, 0.25
@@ -134,12 +140,14 @@ class Proxy:
         turns: TurnRunner,
         upstreams: Upstreams,
         lanes: RequestLanes,
+        known: KnownRequests,
         report: Callable[[RequestOutcome], None] = lambda outcome: None,
     ) -> None:
         self._format = format
         self._turns = turns
         self._upstreams = upstreams
         self._lanes = lanes
+        self._known = known
         self._report = report
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,8 +168,7 @@ class Proxy:
             raise
 
     async def _handle(self, http_request: Request, key: Key, id: str, send: Send) -> None:
-        body = await http_request.body()
-        request = await self._lanes.scheduler(len(body)).run(key.id, open_request, body, self._format.name)
+        request = await self._open(await http_request.body(), http_request.scope[KNOWN], key)
         unsupported = _unsupported(request, id)
         if unsupported is not None:
             await unsupported(http_request.scope, http_request.receive, send)
@@ -172,6 +179,16 @@ class Proxy:
         async with self._lanes.turn(self._turns.lane(key, request, hint)):
             response = await self._respond(http_request, request, hint, upstream, id)
             await response(http_request.scope, http_request.receive, send)
+
+    async def _open(self, body: bytes, known: KnownPrefix | None, key: Key) -> ClientRequest:
+        """Parse a request: a small one, or a small addition to a known one, without leaving the event loop."""
+        wire = self._format.name
+        if len(body) - (known.end if known else 0) <= _INLINE_BYTES and (not known or known.count <= _INLINE_MESSAGES):
+            if known is None:
+                return open_request(body, wire)
+            with suppress(InputError):  # of the whole body, the error says where it is
+                return open_request(body, wire, known)
+        return await self._lanes.scheduler(len(body)).run(key.id, open_request, body, wire)
 
     async def _respond(
         self, http_request: Request, request: ClientRequest, hint: SessionHint, upstream: Upstream, id: str
@@ -196,17 +213,15 @@ class Proxy:
             self._report(finished)
 
         try:
-            sending = self._send(turn, upstream, _headers(http_request), http_request.url.query)
-            format, answer = await unless_disconnected(sending, http_request.receive)
+            query = http_request.scope["query_string"].decode()
+            asking = self._ask(turn, upstream, _headers(http_request), query)
+            format, answer, raw = await unless_disconnected(asking, http_request.receive)
             if answer.status >= 400:
                 report("upstream_error")
                 return await self._failed(turn, upstream, format, answer, id)
-            if answer.status not in (200, 201):
-                await answer.close()
-                raise UpstreamUnreachable(f"upstream '{upstream.name}' answered with status {answer.status}")
-            if answer.streams and request.stream:
+            if raw is None:
                 return self._streamed(turn, format, answer, id, report)
-            response = await unless_disconnected(self._buffered(turn, format, answer, id), http_request.receive)
+            response = await self._buffered(turn, format, answer, raw, id)
         except UpstreamUnreachable as error:
             report("upstream_error")
             await on_a_thread(self._turns.failed, turn, upstream.name, 0)
@@ -237,13 +252,17 @@ class Proxy:
         No thread is blocked while it waits.
         """
         key: Key = http_request.scope["recto.key"]
-        scheduler = self._lanes.scheduler(len(request.body.raw))
+        scheduler = self._lanes.scheduler(len(request.body.raw) - (request.known.end if request.known else 0))
         waited, pause = 0.0, _MIN_PAUSE
         while True:
             try:
                 async with scheduler.slot(key.id):
                     begin = on_a_thread(self._turns.begin, key, request, hint, model, patience=0)
-                    return await self._shielded(begin), waited
+                    turn = await self._shielded(begin)
+                resolved = turn.resolved
+                kept = KnownRequest(body=request.body, seed=resolved.seed, chain=resolved.chain)
+                self._known.remember(key.id, kept, request.known)
+                return turn, waited
             except TurnTaken:
                 await unless_disconnected(asyncio.sleep(pause), http_request.receive)
                 waited, pause = waited + pause, min(pause * 1.5, _MAX_PAUSE)
@@ -257,6 +276,20 @@ class Proxy:
             with suppress(Exception):
                 await on_a_thread(self._turns.cut, await beginning, _NO_REPLY, STOPPED)
             raise
+
+    async def _ask(
+        self, turn: GatewayTurn, upstream: Upstream, headers: Mapping[str, str], query: str
+    ) -> tuple[Format, UpstreamResponse, bytes | None]:
+        """Call the upstream. Returns its response, with the body unless it is an error or streamed to the client."""
+        format, answer = await self._send(turn, upstream, headers, query)
+        if answer.status >= 400 or (answer.streams and turn.request.stream and answer.status in (200, 201)):
+            return format, answer, None
+        try:
+            if answer.status not in (200, 201):
+                raise UpstreamUnreachable(f"upstream '{upstream.name}' answered with status {answer.status}")
+            return format, answer, await read_body(answer, _MAX_RESPONSE_BYTES)
+        finally:
+            await answer.close()
 
     async def _send(
         self, turn: GatewayTurn, upstream: Upstream, headers: Mapping[str, str], query: str
@@ -303,27 +336,27 @@ class Proxy:
             report=report,
         )
 
-    async def _buffered(self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, id: str) -> BufferedResponse:
-        try:
-            raw = await read_body(answer, _MAX_RESPONSE_BYTES)
-        finally:
-            await answer.close()
+    async def _buffered(
+        self, turn: GatewayTurn, format: Format, answer: UpstreamResponse, raw: bytes, id: str
+    ) -> BufferedResponse:
+        raw = await run_to_completion(on_a_thread(self._stored, turn, format, raw, id))
+        kept = [header for header in answer.headers if header[0] not in ("content-length", "transfer-encoding")]
+        return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
+
+    def _stored(self, turn: GatewayTurn, format: Format, raw: bytes, id: str) -> bytes:
+        """Store a complete response. Returns its body as the client gets it. Blocks."""
         try:
             if format is not self._format:
-                source, target = format.name, self._format.name
-                raw = await on_a_thread(convert_response, raw, source, target, ids=_ids(turn, id))
+                raw = convert_response(raw, format.name, self._format.name, ids=_ids(turn, id))
             raw = with_history_ids(raw, history_ids(turn.request))
-            reply = await on_a_thread(read_reply, raw, self._format.name)
+            reply = read_reply(raw, self._format.name)
             refuse_defects(reply.messages, self._format)
         except CannotCross:
             raise
         except InputError as error:
             raise UpstreamUnreachable(f"the upstream's answer cannot be understood: {error}") from None
-        await run_to_completion(
-            on_a_thread(self._turns.finish, turn, reply, response=_id_in(raw), meta={"request": id})
-        )
-        kept = [header for header in answer.headers if header[0] not in ("content-length", "transfer-encoding")]
-        return BufferedResponse(answer.status, raw, [*kept, *encode_headers(turn.headers)])
+        self._turns.finish(turn, reply, response=_id_in(raw), meta={"request": id})
+        return raw
 
     async def _failed(
         self, turn: GatewayTurn, upstream: Upstream, format: Format, answer: UpstreamResponse, id: str

@@ -6,13 +6,15 @@ are what the transcript stores.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from recto.formats import Body, Format, open_body
+from recto.formats import Body, Format, open_body, reopen_body
 from recto.formats.cache_control import newest_marks
 from recto.formats.json_spans import Json, TextEdit, apply_edits, members, quoted, removals, set_member
 from recto.formats.message import MAX_CACHE_MARKS
+from recto.gateway.known_requests import KnownPrefix
 
 
 def surface_of(format: Format) -> str:
@@ -37,6 +39,10 @@ class ClientRequest:
     """The conversation, without system messages."""
     replies: tuple[int, ...]
     """Positions of the assistant's messages among them."""
+    known: KnownPrefix | None = None
+    """The earlier request with which this one begins."""
+    shared: int = 0
+    """How many of the messages are its messages, too."""
 
     @property
     def format(self) -> Format:
@@ -116,13 +122,13 @@ class ClientRequest:
         return f"[{block}]"
 
 
-def open_request(raw: bytes, wire: str) -> ClientRequest:
-    """Parse a request. Its nesting depth was checked when it arrived.
+def open_request(raw: bytes, wire: str, known: KnownPrefix | None = None) -> ClientRequest:
+    """Parse a request. Its nesting depth was checked when it arrived. What is known of it is not parsed again.
 
     Raises:
         MalformedJson, MalformedMessage: It is not a request of this format.
     """
-    body = open_body(raw, wire, shallow=True)
+    body = reopen_body(raw, known.request.body, known.count) if known else open_body(raw, wire, shallow=True)
     roles = body.roles
     spoken = [place for place, role in enumerate(roles) if role != "system"]
     front, back = (spoken[0], spoken[-1] + 1) if spoken else (len(roles), len(roles))
@@ -134,4 +140,6 @@ def open_request(raw: bytes, wire: str) -> ClientRequest:
         middle=tuple(body.messages[place] for place in range(front, back) if roles[place] == "system"),
         messages=tuple(body.messages[place] for place in spoken),
         replies=tuple(at for at, place in enumerate(spoken) if roles[place] == "assistant"),
+        known=known,
+        shared=bisect_left(spoken, known.count) if known else 0,
     )

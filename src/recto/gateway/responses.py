@@ -236,11 +236,11 @@ async def read_body(answer: UpstreamResponse, limit: int) -> bytes:
     return bytes(body)
 
 
-async def run_to_completion(work: Awaitable[Any]) -> None:
+async def run_to_completion(work: Awaitable[_T]) -> _T:
     """Await work that must complete, even if the caller is cancelled."""
     task = asyncio.ensure_future(work)
     try:
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
         with suppress(Exception):
             await task

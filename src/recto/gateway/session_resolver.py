@@ -49,6 +49,8 @@ class ResolvedSession:
     """Hash of the complete history with them; None where the client does not send its history."""
     seed: bytes = b""
     """Start of the hash chain of the conversation."""
+    chain: Sequence[bytes] = ()
+    """Hash of the history up to each message; empty where the client does not send its history."""
     is_serial: bool = False
     """Whether requests to this session wait for each other, because the client does not send its history."""
 
@@ -95,13 +97,13 @@ class SessionResolver:
         if request.is_bare and (hint.is_explicit or (not hint.name and key.canonical)):
             return self._next_turn(store, base, base_key, request)
         seed = seed_of(key.tenant, key.agent, hint.name, request.wire)
-        chain = self.fingerprints.chain(seed, request.messages, request.wire)
+        chain = self._chain(seed, request)
         last = chain[-1] if chain else seed
         known = self._known_prefix(store, request, chain, seed)
         if known is not None:
             point, count = known
             resolved = self._continue(store, point, request.messages[count:], request, busy)
-            return replace(resolved, history_hash=last, seed=seed)
+            return replace(resolved, history_hash=last, seed=seed, chain=chain)
         if not hint.name:
             name = f"agent:{key.agent}:{new_id(self._clock)}"
             return ResolvedSession(
@@ -111,15 +113,22 @@ class SessionResolver:
                 expected_head=0,
                 history_hash=last,
                 seed=seed,
+                chain=chain,
             )
         if not store.head(base_key).seq and base_key not in busy:
             return ResolvedSession(
-                name=base, key=base_key, new_messages=request.messages, expected_head=0, history_hash=last, seed=seed
+                name=base,
+                key=base_key,
+                new_messages=request.messages,
+                expected_head=0,
+                history_hash=last,
+                seed=seed,
+                chain=chain,
             )
         if hint.is_explicit and not request.replies:
             return self._next_turn(store, base, base_key, request)
         branch = self._branch(store, LineagePoint(session=base_key, seq=0), request.messages, request)
-        return replace(branch, history_hash=last, seed=seed)
+        return replace(branch, history_hash=last, seed=seed, chain=chain)
 
     def lane(self, key: Key, store: TenantStore, request: ClientRequest, hint: SessionHint) -> str:
         """Return the lane of requests that wait for each other because the client does not send its history.
@@ -142,6 +151,14 @@ class SessionResolver:
     def ending(self, seed: bytes, messages: Sequence[bytes], wire: str) -> str:
         """Return the lineage name of the end of a history, whatever it begins with."""
         return f"ending/{self.fingerprints.chain(seed, messages[-_ENDING_MESSAGES:], wire)[-1].hex()}"
+
+    def _chain(self, seed: bytes, request: ClientRequest) -> list[bytes]:
+        """Hash the history up to each message; what an earlier request began with is hashed already."""
+        before: Sequence[bytes] = ()
+        if request.known is not None and request.known.request.seed == seed:
+            before = request.known.request.chain[: request.shared]
+        rest = request.messages[len(before) :]
+        return [*before, *self.fingerprints.chain(before[-1] if before else seed, rest, request.wire)]
 
     def _known_prefix(
         self, store: TenantStore, request: ClientRequest, chain: list[bytes], seed: bytes

@@ -54,6 +54,8 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._closed = False
 
+    is_local = True
+
     @property
     def location(self) -> str:
         """Where the store is, for messages: a path or a URL without the password."""

@@ -30,6 +30,11 @@ class TranscriptStore(Protocol):
         """Location, as a person would write it."""
         ...
 
+    @property
+    def is_local(self) -> bool:
+        """Whether reading takes microseconds, because nothing is sent to another machine or process."""
+        ...
+
     def append(
         self, session: str, drafts: Sequence[Draft], *, expect: int | None = None, also: Records | None = None
     ) -> list[Entry]:

@@ -74,6 +74,11 @@ class TenantStore:
         """Where the store is, as a person would write it."""
         return self._store.location
 
+    @property
+    def is_local(self) -> bool:
+        """Whether reading takes microseconds."""
+        return self._store.is_local
+
     def append(
         self, session: str, drafts: Sequence[Draft], *, expect: int | None = None, also: Records | None = None
     ) -> list[Entry]:

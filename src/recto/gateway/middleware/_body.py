@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from recto.config.settings import GatewaySettings
 from recto.engine.async_session import on_a_thread
 from recto.errors import RequestRefused
 from recto.formats.errors import MALFORMED, OVERLOADED, TIMED_OUT, TOO_LARGE
+from recto.gateway.known_requests import KnownPrefix
 from recto.gateway.middleware.rate_limit import MemoryReservation
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ _INLINE_BYTES = 1 << 18
 _MAX_DECOMPRESSING = 4
 """Bodies decompressed at once."""
 
+_MESSAGES_DEPTH = 2
+"""How deep the end of a message is nested: in the array of messages, in the body."""
 _BRACKETS = b'"[]{}'
 _OTHER_BYTES = bytes(set(range(256)) - set(_BRACKETS))
 _DEPTH_STEPS = np.zeros(256, dtype=np.int8)
@@ -140,9 +143,17 @@ class BodyReader:
         self._admission = BodyAdmission()
 
     async def read(
-        self, headers: Mapping[bytes, bytes], receive: Receive, memory: MemoryReservation, limit: int, key: str = ""
-    ) -> bytes:
+        self,
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        memory: MemoryReservation,
+        limit: int,
+        key: str = "",
+        match: Callable[[bytes], KnownPrefix | None] = lambda body: None,
+    ) -> tuple[bytes, KnownPrefix | None]:
         """Read the complete body of a key's request, decompressed.
+
+        Returns it with the earlier request that it begins with, if `match` finds one: that part was checked before.
 
         Raises:
             RequestRefused: It is too large, too slow, too deep or damaged.
@@ -167,10 +178,12 @@ class BodyReader:
             async with self._decompressing:
                 packed, body = len(body), await on_a_thread(decompress, body, coding, limit)
             memory.take(max(len(body) - packed, 0))
-        depth = nesting_depth(body) if len(body) <= _INLINE_BYTES else await on_a_thread(nesting_depth, body)
-        if depth > self._depth:
+        known = match(body)
+        rest = body if known is None else body[known.end :]
+        depth = nesting_depth(rest) if len(rest) <= _INLINE_BYTES else await on_a_thread(nesting_depth, rest)
+        if depth + (0 if known is None else _MESSAGES_DEPTH) > self._depth:
             raise RequestRefused(400, "too_deep", f"the JSON is nested more than {self._depth} deep; send it flatter")
-        return body
+        return body, known
 
 
 async def _receive_body(receive: Receive, memory: MemoryReservation, admitted: AdmittedBody, limit: int) -> bytes:

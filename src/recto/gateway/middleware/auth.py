@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 from starlette.requests import ClientDisconnect
@@ -23,6 +24,7 @@ from recto.formats import FORMATS
 from recto.formats.errors import FORBIDDEN, MALFORMED, NOT_FOUND, OVERLOADED, UNAUTHORISED
 from recto.gateway.api_keys import PREFIX, Key, KeyLookup, Keys, Right
 from recto.gateway.errors import denied
+from recto.gateway.known_requests import KnownPrefix, KnownRequests
 from recto.gateway.middleware._body import BodyReader
 from recto.gateway.middleware.origin import METHODS, OriginPolicy, parse_headers, refuse_ambiguous
 from recto.gateway.middleware.rate_limit import RateLimits
@@ -93,6 +95,10 @@ class AccessPolicy:
         return [rule for pattern, rule in self._compiled if pattern.fullmatch(path)]
 
 
+KNOWN = "recto.known"
+"""Where handlers find the earlier request that the body begins with, or None."""
+_WIRES = {format.api.path: format.name for format in FORMATS.values()}
+"""The formats of model requests, by path."""
 KEY = "recto.key"
 """The API key of the caller in the scope of a request; absent on open routes."""
 
@@ -118,7 +124,12 @@ class Guard:
     """ASGI middleware that authenticates and limits requests. Handlers find the caller's key in the scope."""
 
     def __init__(
-        self, app: ASGIApp, gateway: GatewaySettings, keys: Keys, authority: AccessPolicy | None = None
+        self,
+        app: ASGIApp,
+        gateway: GatewaySettings,
+        keys: Keys,
+        authority: AccessPolicy | None = None,
+        known: KnownRequests | None = None,
     ) -> None:
         self.app = app
         self.authority = authority or AccessPolicy()
@@ -127,6 +138,7 @@ class Guard:
         self._origins = OriginPolicy(gateway)
         self._body_reader = BodyReader(gateway)
         self._max_bytes = gateway.body_bytes
+        self._known = known or KnownRequests()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -197,19 +209,25 @@ class Guard:
     ) -> None:
         with self.limits.memory() as memory:
             limit = _OPEN_BYTES if key is None else min(key.body_bytes or self._max_bytes, self._max_bytes)
-            size = None
+            size, known = None, None
             if has_body(headers):
                 _refuse_other_media_types(headers)
-                body = await self._body_reader.read(headers, receive, memory, limit, key.id if key else "")
+                match = partial(self._match, scope["path"], key)
+                id = key.id if key else ""
+                body, known = await self._body_reader.read(headers, receive, memory, limit, id, match)
                 size, receive = len(body), _replay(body, receive)
                 answer.body_read = True
-            inner = {**scope, "headers": _forwarded_headers(scope, size)}
+            inner = {**scope, "headers": _forwarded_headers(scope, size), KNOWN: known}
             if key is None:
                 await self.app(inner, receive, answer)
                 return
             inner[KEY] = key
             with self.limits.work(key):
                 await self.app(inner, receive, answer)
+
+    def _match(self, path: str, key: Key | None, body: bytes) -> KnownPrefix | None:
+        wire = _WIRES.get(path)
+        return self._known.match(key.id, wire, body) if wire and key else None
 
 
 class _ResponseSender:

@@ -24,6 +24,8 @@ from anyio.streams.tls import TLSStream
 
 READ_BYTES = 8 * 1024
 """Bytes read from a socket at once. asyncio's default is 256 KB, and copies are held while a client does not read."""
+_JOINED_BYTES = 64 * 1024
+"""A body up to this size is sent in one piece with its headers."""
 _MAX_IDLE = 100
 """Idle connections kept for the next request."""
 _IDLE_SECONDS = 2.0
@@ -223,7 +225,7 @@ class _Connection:
         head = b"%s %s HTTP/1.1\r\n%s%s\r\n" % (method.encode(), target.path, lines, length)
         try:
             async with asyncio.timeout(self._read_seconds):
-                if len(body) < READ_BYTES:
+                if len(body) <= _JOINED_BYTES:
                     await self._stream.send(head + body)
                 else:
                     await self._stream.send(head)

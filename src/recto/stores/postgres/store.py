@@ -72,6 +72,8 @@ class PostgresStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    is_local = False
+
     @property
     def location(self) -> str:
         """Where the store is, for messages: a path or a URL without the password."""

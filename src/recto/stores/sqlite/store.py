@@ -64,6 +64,8 @@ class SqliteStore:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    is_local = True
+
     @property
     def location(self) -> str:
         """Where the store is, for messages: a path or a URL without the password."""

@@ -28,7 +28,7 @@ def talk(session, turns, start=0):
 
 
 @pytest.mark.parametrize("mood", ["fails", "breaks", "lies", "shrinks"])
-def test_with_an_embedder_that_fails_units_stay_while_they_fit_and_the_alert_is_raised_once(tmp_path, mood):
+def test_with_an_embedder_that_fails_units_leave_by_their_words_and_the_alert_is_raised_once(tmp_path, mood):
     embedder = Moody()
     embedder.mood = mood
     session, _ = entered(MemoryStore(), tmp_path / "i", embedder)
@@ -36,7 +36,6 @@ def test_with_an_embedder_that_fails_units_stay_while_they_fit_and_the_alert_is_
     made = decisions(session)
     assert made
     for decision in made:
-        assert decision["tokens_before"] > session.window.budget.input_budget, "it left before it had to"
         assert decision["indexed"].startswith("words alone: embedder 'moody/1'")
     assert len(events(session, "index_failed")) == 1
     assert events(session, "index_failed")[0]["words"] is True

@@ -64,7 +64,7 @@ def test_the_index_remembers_few_sessions_and_looks_up_the_rest(monkeypatch):
     names = [f"agent:default:{number}" for number in range(50)]
     for name in names:
         store.append(name, [said(1), said(2)])
-        assert indexer.confirm(name, [1, 2], 5).complete
+        assert indexer.confirm(name, [1, 2], 5).vectors
     assert (indexer._verified.size, indexer._indexed.size) == (8, 8)
     assert indexer.indexed_through(names[-1]) == 2
     assert indexer.indexed_through(names[0]) == 0  # not known here any more, and not asked for
@@ -247,7 +247,7 @@ def test_a_page_of_messages_is_embedded_on_one_thread():
     store, embedder = MemoryStore(), Slow()
     store.append("agent:default:main", [said(number) for number in range(1, 17)])
     indexer = Indexer(store, MemoryIndex(), lexicon=PorterLexicon(), embedder=embedder, in_background=False)
-    assert indexer.confirm("agent:default:main", range(1, 17), 30).complete
+    assert indexer.confirm("agent:default:main", range(1, 17), 30).vectors
     assert (embedder.calls, len(embedder.threads)) == (16, 1)
 
 
@@ -258,7 +258,7 @@ def test_what_was_embedded_before_an_embedder_broke_is_kept():
     confirmed = indexer.confirm("agent:default:main", range(1, 11), 30)
     assert (confirmed.words, confirmed.vectors) == (True, False)
     assert indexer.backlog("agent:default:main") == (0, 5)
-    assert indexer.confirm("agent:default:main", range(1, 11), 30).complete
+    assert indexer.confirm("agent:default:main", range(1, 11), 30).vectors
 
 
 def test_an_embedder_that_gets_on_has_time_again_and_one_that_does_not_is_given_up():

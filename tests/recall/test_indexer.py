@@ -74,17 +74,17 @@ class Steady:
 def test_what_is_confirmed_is_found_and_nothing_else_was_taken_in():
     indexer = indexing(filled(100), embedder=HashingEmbedder())
     assert indexer.backlog(S) == (100, 100)
-    assert indexer.confirm(S, [40, 41, 42], 5).complete
+    assert indexer.confirm(S, [40, 41, 42], 5).vectors
     assert indexer.backlog(S) == (97, 97)
     assert found(indexer, "number41")[0] == 41
     assert 50 not in found(indexer, "number50")
-    assert indexer.confirm(S, [40, 41, 42], 0.0).complete, "what is in already needs no time"
-    assert indexer.confirm(S, [], 0.0).complete
+    assert indexer.confirm(S, [40, 41, 42], 0.0).vectors, "what is in already needs no time"
+    assert indexer.confirm(S, [], 0.0).vectors
 
 
 def test_a_session_that_is_entered_late_indexes_only_what_leaves():
     indexer = indexing(filled(5_000))
-    assert indexer.confirm(S, range(4_000, 4_100), 5).complete
+    assert indexer.confirm(S, range(4_000, 4_100), 5).vectors
     assert indexer.backlog(S) == (4_900, 0)
     assert [(one.first, one.last) for one in indexer.words.covered(S)] == [(4_000, 4_099)]
 
@@ -93,7 +93,7 @@ def test_gaps_are_filled_once_and_joined():
     embedder = Steady()
     indexer = indexing(filled(200), embedder=embedder)
     for place in (50, 150, 100):
-        assert indexer.confirm(S, [place], 5).complete
+        assert indexer.confirm(S, [place], 5).vectors
     before = embedder.calls
     assert before == 3
     assert indexer.catch_up(S)
@@ -145,7 +145,7 @@ def test_entries_of_any_content_are_taken_in(kind, content, meta):
     store.append(S, [Draft(id="odd", ts=-(2**63), role=role, kind=kind, content=content, meta=meta)])
     filled(3, store)
     indexer = indexing(store, embedder=HashingEmbedder())
-    assert indexer.confirm(S, range(1, 8), 5).complete
+    assert indexer.confirm(S, range(1, 8), 5).vectors
     assert found(indexer, "number7")[0] == 7
 
 
@@ -172,7 +172,7 @@ def test_an_embedder_that_hangs_costs_no_more_than_the_time_limit_and_words_coun
     assert time.monotonic() - started < 5.0
     embedder.gate.set()
     for _ in range(1000):
-        if indexer.confirm(S, [1, 2], 5).complete:
+        if indexer.confirm(S, [1, 2], 5).vectors:
             break
     assert indexer.backlog(S) == (8, 8)
     assert embedder.calls < 10, "calls piled up"
@@ -321,13 +321,87 @@ def test_the_end_comes_even_while_an_embedder_hangs(monkeypatch):
     embedder.gate.set()
 
 
+def test_in_the_background_nothing_waits_for_vectors_and_they_are_not_lost():
+    embedder = Steady()
+    embedder.gate.clear()
+    store, index = filled(10), MemoryIndex()
+    indexer = indexing(store, index, embedder=embedder, in_background=True, owns_index=False)
+    confirmed = indexer.confirm(S, [1, 2], 5)
+    assert (confirmed.words, confirmed.vectors, confirmed.reason) == (True, False, "")
+    assert confirmed.summary == "words; vectors to follow"
+    assert embedder.asked.wait(10), "the session was not scheduled"
+    indexer._worker.stop()
+    embedder.gate.set()
+    indexer.close()
+    again = indexing(store, index, embedder=embedder, in_background=True)
+    again.schedule(S)
+    while again.backlog(S)[1]:
+        threading.Event().wait(0.001)
+    assert again.confirm(S, [1, 2], 5).summary == "words and vectors"
+    assert embedder.calls <= 11, "vectors were made twice"
+    again.close()
+
+
+def test_an_embedder_that_fails_in_the_background_is_reported_as_the_reason():
+    indexer = indexing(filled(10), embedder=Odd(raising(EmbedderFailed("steady/1", "no"))), in_background=True)
+    assert indexer.confirm(S, [1], 5).reason == ""
+    while not indexer.last_error(S):
+        threading.Event().wait(0.001)
+    confirmed = indexer.confirm(S, [1], 5)
+    assert (confirmed.words, confirmed.vectors) == (True, False)
+    assert "steady/1" in confirmed.reason
+    assert confirmed.summary.startswith("words alone: ")
+    indexer.close()
+
+
+def test_a_backlog_beyond_the_bound_is_reported_as_the_reason(monkeypatch):
+    monkeypatch.setattr("recto.recall.indexer._MAX_LAG", 8)
+    embedder = Steady()
+    embedder.gate.clear()
+    indexer = indexing(filled(10), embedder=embedder, in_background=True)
+    assert "10 entries wait for their vectors" in indexer.confirm(S, [10], 5).reason
+    assert indexer.confirm(S, [7], 5).reason == ""
+    indexer._worker.stop()
+    embedder.gate.set()
+    indexer.close()
+
+
+def test_sessions_take_turns_while_vectors_wait_for_their_budget(monkeypatch):
+    monkeypatch.setattr("recto.recall.indexer._SLICE_SECONDS", 0.01)
+    store = filled(200)
+    filled(2, store, "agent:other:main")
+    indexer = indexing(store, embedder=Steady(), in_background=True, cpu_share=0.1)
+    indexer._budget._credit = 0.0
+    monkeypatch.setattr(indexer._budget, "_burst", 0.0)
+    indexer.schedule(S)
+    indexer.schedule("agent:other:main")
+    while indexer.backlog("agent:other:main")[1]:
+        threading.Event().wait(0.001)
+    assert indexer.backlog(S)[1], "the long session was done before, so this shows nothing"
+    indexer.close()
+
+
+def test_a_search_makes_vectors_only_while_there_is_credit():
+    embedder = Steady()
+    indexer = indexing(filled(40), embedder=embedder, cpu_share=0.1)
+    indexer._budget.charge(60.0)
+    indexer.try_catch_up(S)
+    assert indexer.backlog(S) == (0, 40)
+    indexer._budget.charge(-60.0)
+    indexer.try_catch_up(S)
+    assert indexer.backlog(S) == (0, 0)
+    indexer._budget.charge(60.0)
+    filled(1, indexer.store)
+    assert indexer.catch_up(S), "what was asked for by name has no budget"
+
+
 def test_relief_is_not_starved_by_the_background():
     store = filled(4_000)
     indexer = indexing(store, embedder=HashingEmbedder(), in_background=True)
     indexer.schedule(S)
     while indexer.backlog(S)[1] > 3_900:
         threading.Event().wait(0.001)
-    assert indexer.confirm(S, [3_990], 5).complete
+    assert indexer.confirm(S, [3_990], 5).words
     assert indexer.backlog(S)[1] > 0, "the background was done before, so this shows nothing"
     indexer.close()
 
@@ -374,12 +448,12 @@ def test_while_an_embedder_is_changed_both_find_by_meaning(tmp_path):
     old, new = Steady("old/1"), Steady("new/1")
     assert indexing(store, index, embedder=old).catch_up(S)
     indexer = indexing(store, index, embedder=new, previous=[old])
-    assert indexer.confirm(S, [3], 5).complete
+    assert indexer.confirm(S, [3], 5).vectors
     assert indexer.backlog(S) == (0, 2)
     assert found(indexer, "avocado")[0] == 1, "only the old vectors know it"
     assert found(indexer, "cranberry")[0] == 3
     store.append(S, [message(4, "date")])
-    assert indexer.confirm(S, [4], 5).complete
+    assert indexer.confirm(S, [4], 5).vectors
     assert found(indexer, "dragonfruit")[0] == 4, "only the new vectors know it"
     assert found(indexer, "blueberry")[0] == 2
     assert indexer.catch_up(S)
@@ -405,12 +479,12 @@ def test_an_index_of_another_transcript_counts_for_nothing():
     before.append(S, [message(number, f"before{number}") for number in range(1, 51)])
     indexing(before, index).catch_up(S)
     indexer = indexing(filled(10), index)
-    assert indexer.confirm(S, [1, 2, 3], 5).complete
+    assert indexer.confirm(S, [1, 2, 3], 5).vectors
     assert indexer.words.statistics(S, []).documents == 3
     assert found(indexer, "number2")[0] == 2
     assert found(indexer, "before2") == []
     longer = indexing(filled(60), index)
-    assert longer.confirm(S, range(1, 61), 5).complete
+    assert longer.confirm(S, range(1, 61), 5).vectors
     assert found(longer, "number60")[0] == 60
 
 
@@ -422,7 +496,7 @@ def test_a_damaged_index_is_begun_anew_by_whoever_meets_it(tmp_path):
     (tmp_path / "i-wal").unlink(missing_ok=True)
     with SqliteIndex(tmp_path / "i") as index:
         indexer = indexing(store, index, embedder=HashingEmbedder())
-        assert indexer.confirm(S, [7], 5).complete
+        assert indexer.confirm(S, [7], 5).vectors
         assert found(indexer, "number7")[0] == 7
         assert indexer.catch_up(S)
         assert found(indexer, "number33")[0] == 33

@@ -230,7 +230,7 @@ def with_embedder(session, embedder):
     return session
 
 
-def test_with_a_failing_embedder_units_stay_until_the_room_is_full_and_then_leave_by_words_alone():
+def test_with_a_failing_embedder_units_leave_by_their_words_and_the_decision_says_so():
     embedder = Failing()
     with with_embedder(opened(), embedder) as session:
         say(session, "Hello.")
@@ -241,9 +241,7 @@ def test_with_a_failing_embedder_units_stay_until_the_room_is_full_and_then_leav
         assert "the plug is out" in failed[0]["reason"]
         decisions = events(session, "context_window_pruned")
         assert decisions
-        room = session.window.budget.input_budget
         for decision in decisions:
-            assert decision["tokens_before"] > room  # not a moment earlier than needed
             assert decision["indexed"].startswith("words alone")
         embedder.works.set()
         chatter(session, 80)

@@ -195,9 +195,8 @@ def _index_vectors(indexer: Indexer, key: str, *, patience: float) -> str:
         for seq in range(last, first - 1, -1):
             if monotonic() >= deadline:
                 return ""
-            confirmed = indexer.confirm(key, [seq], patience)
-            if not confirmed.complete:
-                return confirmed.reason
+            if problem := indexer.embed(key, seq, seq, patience):
+                return problem
     return ""
 
 

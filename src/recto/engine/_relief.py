@@ -93,10 +93,10 @@ class ReliefExecutor:
         self._events = events
 
     def plan(self, state: WindowState, rules: ReliefRules, builder: PromptBuilder, idle: float) -> PlannedRelief:
-        """What should be evicted. Nothing is evicted that is not indexed.
+        """What should be evicted. Nothing is evicted whose words are not indexed; vectors may follow later.
 
-        Where the index fails, everything stays as long as it fits. Where it does not fit, words alone are enough;
-        without words nothing is evicted, and results are trimmed, because their pointers lead to the full text.
+        Where the word index fails, everything stays as long as it fits. Where it does not fit, nothing is evicted
+        either, and results are trimmed, because their pointers lead to the full text.
         """
         relief = plan_relief(state, rules, builder, idle)
         relief, indexed = self._indexed(relief, state, rules, builder, idle)
@@ -138,14 +138,12 @@ class ReliefExecutor:
         if not touched:
             return relief, ""
         confirmed = self._recall.confirm_indexed(touched)
-        if confirmed.complete:
-            return relief, "words and vectors"
+        if confirmed.words:
+            return relief, confirmed.summary
         if builder.prompt_tokens(state) <= rules.input_budget:
             return replace(relief, plans=(), postponed=f"not in the index yet: {confirmed.reason}"), ""
-        if confirmed.words:
-            return relief, f"words alone: {confirmed.reason}"
         again = plan_relief(state, replace(rules, may_evict=False), builder, idle)
-        return again, f"nothing may leave: {confirmed.reason}"
+        return again, confirmed.summary
 
     def _execute(self, planned: PlannedRelief) -> list[ExecutedPlan]:
         plans = planned.relief.plans

@@ -84,7 +84,7 @@ class RecallInjection:
     def confirm_indexed(self, seqs: Collection[int]) -> Confirmation:
         """Whether entries are in the index, so that they may be evicted. Records a failure once."""
         confirmed = self.recall.confirm(seqs)
-        before, self._failure = self._failure, None if confirmed.complete else confirmed
+        before, self._failure = self._failure, confirmed if confirmed.reason else None
         if self._failure and (before is None or (before.words, before.vectors) != (confirmed.words, confirmed.vectors)):
             self._events.append(
                 INDEX_FAILED,

@@ -35,6 +35,8 @@ _MAX_SKIPPED = 16
 """Entries between two requested ones that are indexed with them."""
 _PACED_MESSAGES = 4
 """Messages that the background thread embeds between two checks of its CPU budget."""
+_MAX_LAG = 10_000
+"""Entries without vectors above which relief raises an alert."""
 _SLICE_SECONDS = 5.0
 """Time that the background thread spends on one session while others are waiting."""
 _CLOSING_SECONDS = 5.0
@@ -97,9 +99,11 @@ class Indexer:
         return self.vectors.has_vectors(session, embedder)
 
     def confirm(self, session: str, seqs: Iterable[int], seconds: float) -> Confirmation:
-        """Index these entries if they are not indexed yet, within a time limit, and report whether they are.
+        """Index the words of these entries if they are missing, within a time limit, and report whether they are there.
 
-        A damaged index is replaced by an empty one first. Other failures are returned as the reason and never raised.
+        Vectors are not waited for: the background thread makes them, later if the CPU budget says so. Without a
+        background thread they are made here, within the same time limit. A damaged index is replaced by an empty one
+        first. Other failures are returned as the reason and never raised.
         """
         requested = sorted(set(seqs))
         if not requested:
@@ -111,17 +115,43 @@ class Indexer:
             return all(self._index_words(session, first, last, deadline) for first, last in ranges)
 
         def vectors() -> bool:
-            return words() and all(self.vectors.embed(session, first, last, deadline) for first, last in ranges)
+            return all(self.vectors.embed(session, first, last, deadline) for first, last in ranges)
 
         with self._confirming.turn(seconds):
             deadline = Deadline.extending(seconds)
             error = self._error_of(words, "the words index was not ready in time")
         if error:
             return Confirmation(words=False, vectors=False, reason=error)
+        if self._in_background:
+            return self._confirm_in_background(session, ranges)
         error = self._error_of(vectors, "the vectors were not ready in time")
-        if error and (lost := self._error_of(words, "the words index was not ready in time")):
+        if lost := self._error_of(words, "the words index was not ready in time"):
             return Confirmation(words=False, vectors=False, reason=lost)  # the index was reset in the meantime
         return Confirmation(words=True, vectors=not error, reason=error)
+
+    def _confirm_in_background(self, session: str, ranges: Sequence[tuple[int, int]]) -> Confirmation:
+        """Report on vectors without making any: a failure of the embedder, and a backlog that is too long."""
+
+        def read_missing() -> bool:
+            missing.extend(self.vectors.missing(session, 1, ranges[-1][1]))
+            return True
+
+        missing: list[tuple[int, int]] = []
+        if error := self._error_of(read_missing, ""):
+            return Confirmation(words=False, vectors=False, reason=error)
+        self.schedule(session)
+        has_vectors = not any(first <= stop and start <= last for first, last in ranges for start, stop in missing)
+        reason = self.last_error(session) if missing else ""
+        if not reason and (count := _count(missing)) > _MAX_LAG:
+            reason = f"{count:,} entries wait for their vectors; 'recto index' makes them at once"
+        return Confirmation(words=True, vectors=has_vectors, reason=reason)
+
+    def embed(self, session: str, first: int, last: int, seconds: float) -> str:
+        """Make the missing vectors between two entries now; returns why it did not succeed, or nothing."""
+        deadline = Deadline.after(seconds)
+        return self._error_of(
+            lambda: self.vectors.embed(session, first, last, deadline), "the vectors were not ready in time"
+        )
 
     def _error_of(self, work: Callable[[], bool], late: str) -> str:
         """Run some work and return why it did not finish; empty if it did."""
@@ -154,15 +184,21 @@ class Indexer:
         return self.with_repair(lambda: self._catch_up(session, deadline, advance))
 
     def _catch_up(
-        self, session: str, deadline: Deadline, advance: Callable[[int], None], *, is_paced: bool = False
+        self,
+        session: str,
+        deadline: Deadline,
+        advance: Callable[[int], None] = lambda by: None,
+        *,
+        may_embed: Callable[[], bool] | None = None,
     ) -> bool:
+        """Index words, then vectors. `may_embed` is asked before every few messages; None: no limit."""
+
         def may_continue() -> bool:
             self._confirming.wait_until_free(min(deadline.remaining, _CLOSING_SECONDS))
             return not self._worker.is_stopped and not deadline.passed
 
-        def may_embed() -> bool:
-            delay = self._budget.delay() if is_paced else 0.0
-            return delay < deadline.remaining and self._worker.pause(delay) and may_continue()
+        def may_continue_embedding() -> bool:
+            return (may_embed is None or may_embed()) and may_continue()
 
         self.discard_foreign_rows(session)
         head = self.store.head(session).seq
@@ -172,13 +208,13 @@ class Indexer:
                 if not may_continue() or not self._index_words(session, start, stop, deadline):
                     return False
                 advance(stop - start + 1)
-        size = {"size": _PACED_MESSAGES} if is_paced else {}
+        size = {} if may_embed is None else {"size": _PACED_MESSAGES}
         if not self.vectors.embed(
             session,
             1,
             head,
             deadline,
-            may_continue=may_embed,
+            may_continue=may_continue_embedding,
             is_stopped=lambda: self._worker.is_stopped,
             advance=advance,
             **size,
@@ -238,24 +274,37 @@ class Indexer:
     def _work(self, session: str) -> bool:
         """Catch up on the background thread for a slice of time; returns whether something is left to do."""
         deadline = Deadline.after(_SLICE_SECONDS)
+
+        def may_embed() -> bool:
+            delay = self._budget.delay()
+            return delay < deadline.remaining and self._worker.pause(delay)
+
         try:
-            done = self.with_repair(lambda: self._catch_up(session, deadline, lambda by: None, is_paced=True))
+            done = self.with_repair(lambda: self._catch_up(session, deadline, may_embed=may_embed))
         except Exception as error:  # noqa: BLE001  # whatever it is, the next session must be served
             self._errors.put(session, str(error) or repr(error))
             return False
-        if done:
-            self._errors.discard(session)
-        elif delay := self._budget.delay():
-            self._worker.pause(min(delay, _SLICE_SECONDS))
+        self._errors.discard(session)
+        if not done:
+            self._worker.pause(min(self._budget.delay(), _SLICE_SECONDS))
         return not done
 
     def try_catch_up(self, session: str, seconds: float = float("inf")) -> None:
-        """Catch up and record a failure instead of raising it; see `last_error`."""
+        """Catch up as far as the time limit and the CPU budget allow; the background thread does the rest.
+
+        A failure is recorded instead of raised; see `last_error`.
+        """
+        deadline = Deadline.after(seconds)
         try:
-            self.catch_up(session, seconds=seconds)
-            self._errors.discard(session)
+            done = self.with_repair(
+                lambda: self._catch_up(session, deadline, may_embed=lambda: not self._budget.delay())
+            )
         except Exception as error:  # noqa: BLE001  # recall goes on with what is indexed
             self._errors.put(session, str(error) or repr(error))
+            return
+        self._errors.discard(session)
+        if not done:
+            self.schedule(session)
 
     def last_error(self, session: str) -> str:
         """Return why the last attempt to catch up failed; empty once one succeeds."""

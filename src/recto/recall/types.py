@@ -18,17 +18,24 @@ USED = "recall_used"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """Whether entries are in the index; relief evicts nothing that recall could not find again."""
+    """Whether entries are in the index; relief evicts nothing that recall could not find again.
+
+    Words suffice. Vectors that are missing are made later.
+    """
 
     words: bool
     vectors: bool
     reason: str = ""
-    """Why not, where words or vectors are missing."""
+    """Why words are missing, or why vectors are not being made. Empty while vectors are only late."""
 
     @property
-    def complete(self) -> bool:
-        """Whether both words and vectors are indexed."""
-        return self.words and self.vectors
+    def summary(self) -> str:
+        """What is indexed, for the decision that evicts the entries."""
+        if not self.words:
+            return f"nothing may leave: {self.reason}"
+        if self.vectors:
+            return "words and vectors"
+        return f"words alone: {self.reason}" if self.reason else "words; vectors to follow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

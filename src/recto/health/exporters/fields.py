@@ -40,7 +40,7 @@ _ALLOWED_TEXT: Mapping[str, frozenset[str]] = MappingProxyType(
         "before": ZONES,
         "after": ZONES,
         "component": COMPONENTS,
-        "indexed": frozenset({"words and vectors", "off"}),
+        "indexed": frozenset({"words and vectors", "words; vectors to follow", "off"}),
     }
 )
 """Text fields and their allowed values."""

@@ -7,8 +7,10 @@ processor's time is the whole of the process.
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
+import tempfile
 import time
 
 from rich.progress import track
@@ -17,13 +19,20 @@ from bench.measure import figures, percentile, progress
 
 ROUNDS = 21
 _HEAVY = "apsw numpy splintr yaml click rich httpx2 starlette psycopg textual mcp onnxruntime langchain agents pydantic"
+_IN_A_FOLDER = "import recto, sys; folder = sys.argv[1]"
 BEGINNINGS = {
     "Python alone": "pass",
     "import recto": "import recto",
     "recto.fit, not called": "import recto; recto.fit",
     "recto.open, in memory": "import recto; recto.open('memory:', model='gpt-4o').close()",
+    "recto.open, a new file": f"{_IN_A_FOLDER}; recto.open(folder + '/a.db', model='gpt-4o').close()",
+    "recto.open, first message and prompt": (
+        f"{_IN_A_FOLDER}; session = recto.open(folder + '/a.db', model='gpt-4o'); "
+        "session.append({'role': 'user', 'content': 'Hello'}); session.prompt(); session.close()"
+    ),
     "recto.follow, in memory": "import recto; recto.follow('memory:', model='gpt-4o').close()",
     "recto --version": "import sys; sys.argv = ['recto', '--version']; from recto.cli.main import main; main()",
+    "recto --help": "import sys; sys.argv = ['recto', '--help']; from recto.cli.main import main; main()",
 }
 
 
@@ -44,15 +53,29 @@ def run(quick: bool) -> list[dict]:
 
 
 def _took(program: str) -> tuple[float, float]:
-    before, started = os.times(), time.perf_counter()
-    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
-    after, ended = os.times(), time.perf_counter()
-    used = after.children_user + after.children_system - before.children_user - before.children_system
-    return (ended - started) * 1e3, used * 1e3
+    with tempfile.TemporaryDirectory() as folder:
+        before, started = _children(), time.perf_counter()
+        subprocess.run([sys.executable, "-c", program, folder], env=_environ(), check=True, stdout=subprocess.DEVNULL)
+        return (time.perf_counter() - started) * 1e3, (_children() - before) * 1e3
+
+
+def _children() -> float:
+    """The processor's seconds of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _environ() -> dict[str, str]:
+    """As a program has it that is started a second time: compiled, and with the default settings."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("RECTO_")}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environ
 
 
 def loaded(program: str) -> str:
     """Which of the heavy packages it has loaded at its end."""
     ask = f"import atexit, sys\natexit.register(lambda: print(*[m for m in '{_HEAVY}'.split() if m in sys.modules]))\n"
-    said = subprocess.run([sys.executable, "-c", ask + program], check=True, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", ask + program, folder]
+        said = subprocess.run(command, env=_environ(), check=True, capture_output=True, text=True)
     return f"loads {', '.join(said.stdout.splitlines()[-1].split()) or 'none of the packages it can use'}"

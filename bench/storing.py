@@ -5,15 +5,29 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
+import apsw
+
+import recto
 from bench.measure import percentile, row, seconds
 from recto.engine.verification import verify
 from recto.stores.sqlite import SqliteStore
+from recto.testing import scripted_session
 from recto.transcript.entries import Draft
 
 SESSION = "agent:bench:main"
+_TABLE_AND_INDEXES = """
+SELECT sql FROM sqlite_schema WHERE tbl_name = 'entries' AND type IN ('table', 'index') AND sql <> ''
+"""
+_INSERT = """
+INSERT INTO entries(pos, id, ts, role, kind, wire, surface, tokens, counter, key, meta, prev, hash, content)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 TEXT = "The ledger is written before the queue is told, so that a crash between the two loses nothing. " * 6
 
 
@@ -21,7 +35,8 @@ def run(quick: bool) -> list[dict]:
     appends, sizes = (500, (1_000, 10_000)) if quick else (5_000, (1_000, 100_000, 1_000_000))
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        rows += one_by_one(Path(folder) / "one.db", appends)
+        rows += beside_bare_sqlite(Path(folder), appends)
+        rows += indexing(appends)
         for writers in (1, 8):
             rows.append(threads(Path(folder) / f"threads-{writers}.db", writers, appends))
         rows.append(processes(Path(folder) / "processes.db", 8, appends))
@@ -40,15 +55,62 @@ def drafts(name: str, count: int) -> Iterator[Draft]:
         yield Draft(id=f"{name}-{number}", ts=number, role="user", content=content, wire="openai.chat", tokens=140)
 
 
-def one_by_one(path: Path, count: int) -> list[dict]:
-    store = SqliteStore(path)
-    times = [seconds(lambda draft=draft: store.append(SESSION, [draft])) for draft in drafts("a", count)]
+def beside_bare_sqlite(folder: Path, count: int) -> list[dict]:
+    """Entries one per commit, in turn with rows of the same columns and indexes that a bare connection inserts.
+
+    The bare table has no triggers, no chain and no copy of the head outside the file.
+    """
+    store = SqliteStore(folder / "one.db")
+    bare = _bare_file(folder)
+
+    def insert_bare(number: int, draft: Draft) -> None:
+        with bare:
+            about = (draft.ts, draft.role, draft.kind, draft.wire, draft.surface, draft.tokens, draft.counter)
+            values = (1 << 32 | number, draft.id, *about, draft.key, draft.meta, bytes(32), bytes(32), draft.content)
+            bare.execute(_INSERT, values)
+
+    times: list[float] = []
+    plain: list[float] = []
+    for number, draft in enumerate(drafts("a", count), 1):  # in turn, so that the disk is the same for both
+        times.append(seconds(lambda draft=draft: store.append(SESSION, [draft])))
+        plain.append(seconds(lambda number=number, draft=draft: insert_bare(number, draft)))
     store.close()
+    bare.close()
+    middle, middle_plain = percentile(times, 0.5), percentile(plain, 0.5)
     return [
         row("append, one per commit", count / sum(times), "entries/s", "durable, one caller"),
-        row("append, one per commit, p50", percentile(times, 0.5) * 1e3, "ms", "", 3),
+        row("append, one per commit, p50", middle * 1e3, "ms", "", 3),
         row("append, one per commit, p99", percentile(times, 0.99) * 1e3, "ms", "", 3),
+        row("bare SQLite, one per commit, p50", middle_plain * 1e3, "ms", "same columns and indexes, full sync", 3),
+        row("append over bare SQLite", middle_plain / middle, "ratio", "1: as fast as bare SQLite", 2),
     ]
+
+
+def _bare_file(folder: Path) -> apsw.Connection:
+    """A file with the table of entries and its indexes, and nothing around it."""
+    bare = apsw.Connection(str(folder / "bare.db"))
+    with closing(apsw.Connection(str(folder / "one.db"))) as ours:
+        made = [sql for (sql,) in ours.execute(_TABLE_AND_INDEXES)]
+        page_size = ours.pragma("page_size")
+    for statement in (f"PRAGMA page_size={page_size}", "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", *made):
+        bare.execute(statement).fetchall()
+    return bare
+
+
+def indexing(count: int) -> list[dict]:
+    """What a message costs with its words indexed, beyond what it costs without."""
+    took = []
+    messages = list(islice(scripted_session(exchanges=count), count))
+    for recall in ({"enabled": False}, {"embedder": {"use": "none"}}):
+        with recto.open("memory:", model="gpt-4o", recall=recall) as session:
+            session.append_all(messages[:20])
+            start = time.process_time()
+            for message in messages[20:]:
+                session.append(message)
+            if recall.get("enabled", True):
+                session.window.recall_engine.catch_up()
+            took.append((time.process_time() - start) / (len(messages) - 20) * 1e3)
+    return [row("indexing a message, words", took[1] - took[0], "ms", "of the processor, beyond storing it", 3)]
 
 
 def threads(path: Path, writers: int, count: int) -> dict:

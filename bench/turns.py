@@ -1,63 +1,82 @@
 """One turn: an exchange appended durably, and the prompt after it. Shows whether its cost depends on the history.
 
-A prompt's cost follows its own size, so a session that does not fill the window yet is cheaper for that reason alone;
-each figure says how large its prompts were.
+Sessions are indexed by words before, as an import leaves them. A turn goes on with the work, so that recall does not
+search; a turn that recalls begins with a question. Each is measured in turn with the plain loop (`plain_loop`), which
+counts every message once and appends to bare SQLite, and beside LangChain's trimming with a memo. A prompt's cost
+follows its own size, so a session that does not fill the window yet is cheaper for that reason alone.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import tempfile
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
-from itertools import cycle, groupby, islice
+from dataclasses import dataclass, field, replace
+from itertools import chain, cycle, groupby, islice
 from pathlib import Path
 
-from bench.measure import percentile, row, seconds
+import apsw
+
+from bench.measure import percentile, row
+from bench.plain_loop import PlainLoop
 from recto import Session
 from recto import open as open_session
-from recto.formats import detect, read
+from recto.config import load
+from recto.config.factory import make_indexer, open_store
 from recto.stores.sqlite import SqliteStore
 from recto.testing import scripted_session
-from recto.transcript.entries import Draft
-from recto.transcript.events import to_json
+from recto.transcript.entries import MESSAGE, Draft
 
 MODEL = "gpt-4o"
+WINDOWS = {"128 K": 128_000, "32 K": 32_000}
+OUTPUT = 4_000
 BATCH = 1000
 SHORT = 5_000
 """Sessions below this are made several times, so that they do not outgrow their size while they are measured."""
 TURNS_EACH = 6
 REOPENED = 9
+LANGCHAIN = Path("build/adapters/langchain/bin/python")
+"""Its environment: `make test-adapters` installs it."""
+WORDS_ONLY = {"embedder": {"use": "none"}}
 
 
 @dataclass(slots=True)
 class Times:
-    """Seconds, and the size of the prompts they went into."""
+    """Milliseconds by the clock and of the processor."""
 
-    turns: list[float] = field(default_factory=list)
-    never_opened: list[float] = field(default_factory=list)
-    """The first turn of a session that was filled without ever asking for a prompt."""
-    reopened: list[float] = field(default_factory=list)
-    """The first turn after a program starts anew."""
-    tokens: list[int] = field(default_factory=list)
+    clock: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def add(self, work: Callable[[], object]) -> None:
+        started, before = time.perf_counter(), time.process_time()
+        work()
+        self.cpu.append((time.process_time() - before) * 1e3)
+        self.clock.append((time.perf_counter() - started) * 1e3)
+
+    def row(self, what: str, note: str = "") -> dict:
+        about = f"{percentile(self.cpu, 0.5):.2f} of the processor, p99 {percentile(self.clock, 0.99):.1f}"
+        return row(what, percentile(self.clock, 0.5), "ms", f"{about}{note and '; '}{note}", 2)
 
 
 def run(quick: bool) -> list[dict]:
-    sizes, turns = ((100, 1_000, 10_000), 20) if quick else ((100, 10_000, 100_000, 1_000_000), 200)
+    sizes, turns = ((100, 1_000), 12) if quick else ((100, 10_000, 100_000, 1_000_000), 60)
     made = list(exchanges(60 if quick else 600))
     drafts = counted(made)
-    all_times = {size: Times() for size in sizes}
+    rows: list[dict] = []
     with tempfile.TemporaryDirectory() as folder:
-        running = []
-        for size, times in all_times.items():
+        for size in sizes:
             sessions = list(filled(Path(folder) / f"{size}.db", size, turns, drafts))
-            running.append(_turns(sessions, turns, made, times))
-        os.sync()  # what was filled is on the disk and not on its way there while turns are measured
-        for _ in zip(*running, strict=True):  # in turn, so that whatever else the machine does meets all sizes alike
-            pass
-    rows = [line for size, times in all_times.items() for line in _shown(size, times)]
+            for path, name in sessions:
+                _index(path, name)
+            os.sync()  # what was filled is on the disk and not on its way there while turns are measured
+            for label, window in WINDOWS.items():
+                rows += _turns(sessions, size, label, window, turns, made)
+    rows += _langchain(sizes, turns, 60 if quick else 600)
     largest = f"{sizes[-1]:,}"
     for smaller, note in ((sizes[0], "flat is 1; the smaller prompt is not full"), (sizes[1], "flat is 1")):
         values = [_value(rows, f"turn at {name} messages, p50") for name in (largest, f"{smaller:,}")]
@@ -84,17 +103,25 @@ def continued(exchange: list[dict]) -> list[dict]:
 
 
 def counted(exchanges: list[list[dict]]) -> list[Draft]:
-    """The messages as a session would store them, counted once: a million of them repeat these."""
-    with open_session("memory:", model=MODEL) as session:
-        meter = session.meter
-    drafts = []
-    for message in (message for exchange in exchanges for message in exchange):
-        raw = to_json(message)
-        said = read(raw, detect(raw))
-        tokens = meter.message(said)
-        kept = Draft(id="", ts=0, role=said.role, content=raw, wire=detect(raw), tokens=tokens, counter=meter.name)
-        drafts.append(kept)
-    return drafts
+    """The messages as a session stores them, counted and indexed once: a million of them repeat these."""
+    with open_session("memory:", model=MODEL, recall=WORDS_ONLY) as session:
+        for exchange in exchanges:
+            session.append_all(exchange)
+        terms = dict(session.store.terms(session.key))
+        return [
+            Draft(
+                id="",
+                ts=0,
+                role=entry.role,
+                content=entry.content,
+                wire=entry.wire,
+                tokens=entry.tokens,
+                counter=entry.counter,
+                terms=terms.get(entry.seq, b""),
+            )
+            for entry in session.read()
+            if entry.kind == MESSAGE
+        ]
 
 
 def filled(path: Path, size: int, turns: int, drafts: list[Draft]) -> Iterator[tuple[Path, str]]:
@@ -104,59 +131,108 @@ def filled(path: Path, size: int, turns: int, drafts: list[Draft]) -> Iterator[t
         with closing(SqliteStore(path)) as store:
             for start in range(0, size, BATCH):
                 numbers = range(start, min(start + BATCH, size))
-                store.append(session, [_placed(drafts[number % len(drafts)], number) for number in numbers])
+                batch = [replace(drafts[number % len(drafts)], id=uuid.uuid4().hex, ts=number) for number in numbers]
+                store.append(session, batch)
         yield path, session
 
 
-def _placed(draft: Draft, number: int) -> Draft:
-    return Draft(
-        id=uuid.uuid4().hex,
-        ts=number,
-        role=draft.role,
-        content=draft.content,
-        wire=draft.wire,
-        tokens=draft.tokens,
-        counter=draft.counter,
-    )
+def _index(path: Path, name: str) -> None:
+    """Indexes the words of a session, as an import does."""
+    settings = load(environ={}, arguments={"store": str(path), "recall": WORDS_ONLY})
+    with closing(open_store(settings)) as store, closing(make_indexer(settings, store)) as indexer:
+        indexer.catch_up(name)
 
 
-def _turns(sessions: list[tuple[Path, str]], turns: int, exchanges: list[list[dict]], times: Times) -> Iterator[None]:
-    """Measures one turn after the other; stops after each for others to have theirs."""
-    following = cycle(exchanges)
+def _open(path: Path, name: str, window: int) -> Session:
+    models = {MODEL: {"window": window, "max_input": window, "max_output": OUTPUT}}
+    return open_session(path, session=name, model=MODEL, models=models, recall=WORDS_ONLY)
+
+
+def _turns(
+    sessions: list[tuple[Path, str]], size: int, label: str, window: int, turns: int, made: list[list[dict]]
+) -> list[dict]:
+    plain, going_on, recalling, opening = Times(), Times(), Times(), Times()
+    tokens: list[int] = []
+    quoted: list[bool] = []
+    commits = 0
+    following = cycle(made)
     each = -(-turns // len(sessions))
-    for path, name in sessions:
-        with open_session(path, session=name, model=MODEL) as session:
-            times.never_opened.append(_turn(session, next(following), times))
-            for _ in range(min(each, turns - len(times.turns))):
-                times.turns.append(_turn(session, next(following), times))
-                yield
-        for _ in range(REOPENED if len(sessions) == 1 else 1):
-            with open_session(path, session=name, model=MODEL) as session:
-                times.reopened.append(_turn(session, next(following), times))
+    with tempfile.TemporaryDirectory() as folder:
+        before = islice(cycle(chain.from_iterable(made)), size)
+        raws = (json.dumps(message, ensure_ascii=False).encode() for message in before)
+        with PlainLoop(Path(folder) / "plain.db", MODEL, window - OUTPUT, raws) as loop:
+            loop.turn(next(following))  # the newest ones are counted
 
+            def turn(session: Session, exchange: list[dict]) -> None:
+                session.append_all(exchange)
+                prompt = session.prompt()
+                quoted.append(bool(prompt.recalled))
+                tokens.append(prompt.tokens)
 
-def _turn(session: Session, exchange: list[dict], times: Times) -> float:
-    def both() -> None:
-        session.append_all(exchange)
-        times.tokens.append(session.prompt().tokens)
+            for path, name in sessions:
+                with _open(path, name, window) as session:
+                    turn(session, next(following))  # decides for this window what stays
+                    for _ in range(each):  # in turn, so that whatever else the machine does meets all alike
+                        exchange = next(following)
+                        plain.add(lambda exchange=exchange: loop.turn(exchange))
+                        going_on.add(lambda session=session, exchange=exchange: turn(session, continued(exchange)))
+                        recalling.add(lambda session=session, exchange=exchange: turn(session, exchange))
+                    commits -= _commits.count
+                    turn(session, next(following))
+                    commits += _commits.count
+                for _ in range(REOPENED if len(sessions) == 1 else 1):
 
-    return seconds(both)
+                    def open_and_ask(path: Path = path, name: str = name) -> None:
+                        with _open(path, name, window) as session:
+                            session.prompt()
 
-
-def _shown(size: int, times: Times) -> list[dict]:
-    label = f"{size:,} messages"
-    about = f"{len(times.turns)} turns, prompts of {percentile(times.tokens, 0.5):,.0f} tokens"
+                    opening.add(open_and_ask)
+    at = f"at {size:,} messages{'' if label == '128 K' else f', {label}'}"
+    prompts = f"prompts of {percentile(tokens, 0.5):,.0f} tokens"
+    history = f"{sum(quoted):,} of {len(quoted):,} prompts quoted history"
     return [
-        row(f"turn at {label}, p50", percentile(times.turns, 0.5) * 1e3, "ms", about, 1),
-        row(f"turn at {label}, p99", percentile(times.turns, 0.99) * 1e3, "ms", "turns with a decision included", 1),
-        row(f"first turn at {label}, opened anew", percentile(times.reopened, 0.5) * 1e3, "ms", "cold", 1),
+        going_on.row(f"turn {at}, p50", prompts),
+        recalling.row(f"turn that recalls {at}, p50", history),
+        plain.row(f"plain loop {at}, p50"),
+        row(f"write transactions a turn {at}", commits / len(sessions), "commits", "that begins with a question", 1),
+        opening.row(f"open to first prompt {at}, p50", "the process is warm"),
+    ]
+
+
+class _Commits:
+    """Counts the write transactions of every connection of this process."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        apsw.connection_hooks.append(lambda connection: connection.set_commit_hook(self._committed))
+
+    def _committed(self) -> bool:
+        self.count += 1
+        return False  # or it would be rolled back
+
+
+_commits = _Commits()
+
+
+def _langchain(sizes: tuple[int, ...], turns: int, exchanges: int) -> list[dict]:
+    if not LANGCHAIN.exists():
+        return []
+    budgets = {label: window - OUTPUT for label, window in WINDOWS.items()}
+    asked = {"sizes": sizes, "turns": turns, "exchanges": exchanges, "budgets": list(budgets.values())}
+    command = [LANGCHAIN, "-m", "bench.langchain_memo", json.dumps(asked)]
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join(["src", ".", os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    return [
         row(
-            f"first turn at {label}, never opened before",
-            percentile(times.never_opened, 0.5) * 1e3,
+            f"LangChain's trim_messages, memo, at {size:,} messages{'' if label == '128 K' else f', {label}'}, p50",
+            percentile(found[str(size)][str(budget)], 0.5),
             "ms",
-            "cold, no snapshot to start from",
-            1,
-        ),
+            "of the processor; stores nothing",
+            2,
+        )
+        for size in sizes
+        for label, budget in budgets.items()
     ]
 
 

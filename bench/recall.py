@@ -11,9 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from math import log
 from multiprocessing import get_context
 from typing import TypeAlias
 
+import numpy as np
 from rich.progress import track
 
 from bench.kept_vectors import KeptVectors, opened
@@ -36,8 +38,10 @@ from bench.recall_data import (
 )
 from recto.formats.openai_chat import CHAT
 from recto.models.embedders import EmbedderChoice, embedder_for
+from recto.recall.index.bm25 import WordIndex
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Embedder
+from recto.recall.ranking import standardized
 from recto.recall.search import Ranking, Searcher
 from recto.recall.stemmer import PorterLexicon
 from recto.recall.types import Query
@@ -176,9 +180,8 @@ def _found_in_chats(name: str, asked: ChatQuestion) -> dict[tuple[str, str], lis
         if where == POOL and dated:
             continue  # the sessions of all questions together have no common calendar
         ranking = opened.searcher.find(question, sessions)
-        found[where, "session"] = [opened.turns[group.key][0][0] for group in ranking.sessions()[:10]]
-        best = [one.candidate for one in ranking.ranked[:10]]
-        found[where, "turn"] = [opened.turns[one.session][one.seq - 1] for one in best]
+        found[where, "session"] = [opened.turns[session][0][0] for session, _ in ranked_sessions(ranking)[:10]]
+        found[where, "turn"] = [opened.turns[one.session][one.seq - 1] for one in ranking.best(10)]
     return found
 
 
@@ -257,9 +260,73 @@ def _exchanges(talk: Conversation, embedder: Embedder | None) -> list[list[int]]
 
     def order(found: Ranking) -> list[int]:
         # An entry's number is its place and one; an exchange is known by its first entry.
-        return [group.members[0].candidate.exchange - 1 for group in found.exchanges()]
+        return [exchange - 1 for _, exchange in ranked_exchanges(found)]
 
     return [order(searcher.find(Query(text=question.text, now=WHEN), [session])) for question in talk.questions]
+
+
+def ranked_exchanges(ranking: Ranking) -> list[tuple[str, int]]:
+    """The exchanges of the candidates, best first: each a session and the entry that opens it."""
+    return _ranked_groups(ranking, ranking.candidates.exchanges, {})
+
+
+def ranked_sessions(ranking: Ranking) -> list[tuple[str, int]]:
+    """The sessions of the candidates, best first, each with 0."""
+    return _ranked_groups(ranking, np.zeros(len(ranking.candidates), np.int64), _session_scores(ranking))
+
+
+def _ranked_groups(ranking: Ranking, numbers: np.ndarray, whole: Mapping[str, float]) -> list[tuple[str, int]]:
+    """Candidates of one session and number together, by their best members; the second and third best count less.
+
+    What a whole session scores as one long message is added to its words.
+    """
+    candidates, likeness, words = ranking.candidates, ranking.candidates.likeness, ranking.candidates.words
+    beside = sum((part for name, part in ranking.scores.parts.items() if name not in {"words", "meaning"}), 0 * words)
+    members: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for at in ranking.order.tolist():
+        members[ranking.sessions[candidates.sessions[at]].key, int(numbers[at])].append(at)
+    lexical = np.array([whole.get(name[0], 0.0) + _decayed(words[of]) for name, of in members.items()])
+    near = np.array([_group_likeness(likeness[of]) for of in members.values()])
+    known = ~np.isnan(near)
+    share = 0.6 if known.any() else 0.0
+    meaning = np.zeros(len(members))
+    meaning[known] = standardized(near[known])
+    scores = (1 - share) * standardized(lexical) + share * meaning
+    scores += np.array([beside[of].max() for of in members.values()])
+    names = list(members)
+    return [names[at] for at in np.argsort(-scores, kind="stable")]
+
+
+def _decayed(values: np.ndarray) -> float:
+    best = np.sort(values)[::-1][:3]
+    return float((best * 0.5 ** np.arange(len(best))).sum())
+
+
+def _group_likeness(values: np.ndarray) -> float:
+    """The weighted mean of the best and second cosine: one message that is near by chance has no second."""
+    best = np.sort(values[~np.isnan(values)])[::-1]
+    if not len(best):
+        return np.nan
+    return float(best[0] if len(best) == 1 else (best[0] + best[1] / 2) / 1.5)
+
+
+def _session_scores(ranking: Ranking) -> dict[str, float]:
+    """The BM25 score of each session as one long message; empty for a single session."""
+    sessions = ranking.sessions
+    if len(sessions) == 1:
+        return {}
+    weights = ranking.term_weights
+    df = {term: sum(term in session.statistics.tf for session in sessions) for term in weights}
+    average = max(sum(session.statistics.length for session in sessions) / len(sessions), 1.0)
+    scores = {}
+    for session in sessions:
+        norm = WordIndex.k1 * (1 - WordIndex.b + WordIndex.b * session.statistics.length / average)
+        scores[session.key] = sum(
+            weight * log(1 + (len(sessions) - df[term] + 0.5) / (df[term] + 0.5)) * tf / (tf + norm)
+            for term, weight in weights.items()
+            if (tf := session.statistics.tf.get(term, 0))
+        )
+    return scores
 
 
 def _beam_row(talk: Conversation, order: Sequence[int], gold: frozenset[int]) -> tuple[float, ...]:

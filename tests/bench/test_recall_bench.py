@@ -14,7 +14,7 @@ from bench.kept_vectors import KeptVectors, opened
 from bench.lexical import BASELINES, Corpus, by_stems
 from bench.measure import figures, row, tables
 from bench.pages import IN_THE_README
-from bench.recall import Difference, compared, searching
+from bench.recall import Difference, compared, ranked_exchanges, ranked_sessions, searching
 from bench.recall_data import (
     DATA,
     Turn,
@@ -125,7 +125,7 @@ def test_the_product_searches_only_the_sessions_it_is_given():
     turn = Turn(role="user", text="the colour of the door is green")
     searcher = searching({"agent:bench:a": [(turn, 1)], "agent:bench:b": [(turn, 1)]}, None)
     found = searcher.find(Query(text="which colour has the door?", now=1), ["agent:bench:b"])
-    assert [one.candidate.session for one in found.ranked] == ["agent:bench:b"]
+    assert [one.session for one in found.best()] == ["agent:bench:b"]
 
 
 def test_evidence_stands_whole_or_in_part_and_a_longer_number_is_another_entry():
@@ -171,8 +171,8 @@ def test_a_session_with_others_beside_it_finds_what_it_found_alone(tmp_path):
 
     def found(session: str) -> list[tuple[int, float]]:
         with closing(recall_scale.Place(tmp_path)) as place:
-            ranked = Searcher(place.indexer()).find(question, [session]).ranked
-        return [(one.candidate.seq, one.score) for one in ranked]
+            ranked = Searcher(place.indexer()).find(question, [session]).best()
+        return [(one.seq, one.score) for one in ranked]
 
     with closing(recall_scale.Place(tmp_path)) as place:
         recall_scale.fill(place, made, "agent:bench:a", 1_500, "")
@@ -215,3 +215,26 @@ def test_the_long_conversations_are_read_whole():
         assert talk.turns[0].role == "user"
         assert all(talk.turns[place].role == "user" for place in set(talk.exchanges))
         assert all(0 <= place < len(talk.turns) for one in talk.questions for place in one.gold)
+
+
+def test_sessions_are_ranked_by_their_best_turns_and_as_a_whole():
+    said = {
+        "agent:bench:a": ["the green door", "a door", "the weather"],
+        "agent:bench:b": ["the green door and the green gate", "green doors", "green"],
+        "agent:bench:c": ["nothing of it"],
+    }
+    turns = {key: [(Turn(role="user", text=text), 1) for text in texts] for key, texts in said.items()}
+    found = searching(turns, None).find(Query(text="green door", now=1), list(turns))
+    assert ranked_sessions(found) == [("agent:bench:b", 0), ("agent:bench:a", 0)]
+
+
+def test_exchanges_are_ranked_by_their_best_messages_and_known_by_their_first_entry():
+    spoken = [
+        ("user", "the door?"),
+        ("assistant", "It is a door."),
+        ("user", "which door is green?"),
+        ("assistant", "one"),
+    ]
+    turns = {"agent:bench:a": [(Turn(role=role, text=text), 1) for role, text in spoken]}
+    found = searching(turns, None).find(Query(text="green door", now=1), list(turns))
+    assert ranked_exchanges(found) == [("agent:bench:a", 3), ("agent:bench:a", 1)]

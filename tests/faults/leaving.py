@@ -77,7 +77,7 @@ def unfindable(session: Session, *, catches_up: bool = True) -> list[int]:
     missing = []
     for some in batched(sorted(own), 32):
         asked = Query(text=" ".join(own[seq] for seq in some), now=2**50)
-        found = {one.candidate.seq for one in searcher.find(asked, [session.key]).ranked if one.candidate.matched}
+        found = {one.seq for one in searcher.find(asked, [session.key]).best() if one.bm25}
         missing += [seq for seq in some if seq not in found]
     return missing
 

@@ -116,11 +116,12 @@ def test_nothing_that_is_quoted_gets_out_of_its_fence(shard, scale):
 
 def careless(excerpts, **_):
     """What one would write without thinking: only \\n ends a line, and what is quoted is taken as it is."""
-    lines = [HEADER]
-    for one in excerpts:
-        lines.append(f"{one.pointer} · {one.speaker}" + (f" · {one.note}" if one.note else ""))
-        lines += [f"> {line}" for line in one.text.split("\n")]
-    return "\n".join((*lines, FOOTER))
+    return "\n".join((HEADER, *map(careless_excerpt, excerpts), FOOTER))
+
+
+def careless_excerpt(one):
+    heading = f"{one.pointer} · {one.speaker}" + (f" · {one.note}" if one.note else "")
+    return "\n".join((heading, *(f"> {line}" for line in one.text.split("\n"))))
 
 
 def test_the_hunt_sees_a_careless_fence():
@@ -233,7 +234,7 @@ def test_hostile_text_that_comes_back_is_quoted_as_the_users_and_stays_in_its_fe
 
 
 def test_without_the_fence_the_same_test_sees_it(monkeypatch):
-    monkeypatch.setattr("recto.recall.recall.render_quotation", careless)
+    monkeypatch.setattr("recto.recall.recall.render_excerpt", careless_excerpt)
     _, wrong = poisoned(CHAT, random.Random(1), 12)
     assert any("outside" in one or "pointers" in one for one in wrong)
     assert any("in clear" in one for one in wrong)

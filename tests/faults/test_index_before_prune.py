@@ -55,8 +55,8 @@ def unfound(indexer: Indexer, own: dict[int, str]) -> list[int]:
     try:
         for some in batched(list(own), 32):
             asked = Query(text=" ".join(own[seq] for seq in some), now=2**50)
-            ranked = Searcher(indexer).find(asked, [S]).ranked
-            found |= {one.candidate.seq for one in ranked if one.candidate.matched}
+            ranked = Searcher(indexer).find(asked, [S]).best()
+            found |= {one.seq for one in ranked if one.bm25}
     except RectoError:
         return list(own)
     return [seq for seq in own if seq not in found]
@@ -332,7 +332,7 @@ def asked_for(indexer: Indexer) -> list[list[tuple[int, float]]]:
     answers = []
     for text in ("kestrel4q kestrel9q", "Tell me about what flies", "kestrel30q please"):
         ranking = Searcher(indexer).find(Query(text=text, now=2**50), [S])
-        answers.append([(one.candidate.seq, round(one.score, 9)) for one in ranking.ranked])
+        answers.append([(one.seq, round(one.score, 9)) for one in ranking.best()])
     return answers
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from recto.context.facts.types import Mark
 from recto.errors import IndexCorrupt, IndexUnavailable
 from recto.recall.index import bm25, vectors
-from recto.recall.index.bm25 import TermStatistics, WordIndex
+from recto.recall.index.bm25 import TermStatistics, WordIndex, WordScores
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
 from recto.recall.index.vectors import VectorIndex, hamming_distances, quantize, sign_bits, smallest
@@ -88,7 +88,12 @@ def expected(
 def scores(lane: WordIndex, query: dict[int, float], session: str = MAIN) -> dict[int, tuple[float, float]]:
     scored = lane.score(session, query, lane.statistics(session, list(query)))
     assert list(scored.seqs) == sorted(scored.seqs)
-    return {int(seq): scored.of(int(seq)) for seq in scored.seqs}
+    return by_seq(scored)
+
+
+def by_seq(scored: WordScores) -> dict[int, tuple[float, float]]:
+    bm25, coverage = scored.at(scored.seqs.astype(np.int64))
+    return dict(zip(scored.seqs.tolist(), zip(bm25.tolist(), coverage.tolist(), strict=True), strict=True))
 
 
 def same(found: dict, wanted: dict) -> None:
@@ -201,7 +206,7 @@ def test_tallies_of_sessions_add_up_and_scores_use_them(index, small):
     )
     assert (statistics.documents, statistics.length, statistics.df) == (31, 40 + 44, {1: 31, 2: 11, 15: 1})
     scored = lane.score(MAIN, {1: 1.0, 15: 1.0}, statistics)
-    same({int(seq): scored.of(int(seq)) for seq in scored.seqs}, expected(ours, {1: 1.0, 15: 1.0}, lane, statistics))
+    same(by_seq(scored), expected(ours, {1: 1.0, 15: 1.0}, lane, statistics))
     assert len(lane.score("none", {1: 1.0}, statistics).seqs) == 0
 
 
@@ -211,9 +216,16 @@ def test_the_best_are_the_best_and_of_equals_the_newest(index):
     scored = lane.score(MAIN, {1: 1.0}, lane.statistics(MAIN, [1]))
     everything = sorted(zip(scored.bm25.tolist(), scored.seqs.tolist(), strict=True), reverse=True)
     for most in (0, 1, 5, 12, 30, 99):
-        assert scored.best(most) == [(seq, score) for score, seq in everything[:most]]
-    hidden = {seq for _, seq in everything[:4]}
-    assert scored.best(3, hidden) == [(seq, score) for score, seq in everything[4:7]]
+        assert scored.seqs[scored.best(most)].tolist() == [seq for _, seq in everything[:most]]
+
+
+def test_what_has_no_term_of_the_query_scores_nothing(index):
+    lane = WordIndex(index, "words")
+    add(lane, document(2, {1: 1}), document(3, {2: 1}), document(5, {1: 2}))
+    scored = lane.score(MAIN, {1: 1.0}, lane.statistics(MAIN, [1]))
+    bm25, coverage = scored.at(np.array([1, 2, 3, 5, 9]))
+    assert (bm25 > 0).tolist() == (coverage > 0).tolist() == [False, True, False, True, False]
+    assert len(WordScores.empty().at(np.array([1]))[0]) == 1
 
 
 def test_a_question_of_frequent_words_leaves_out_the_most_frequent(index, small):

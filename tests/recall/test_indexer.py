@@ -43,7 +43,7 @@ def indexing(store, index=None, **more) -> Indexer:
 
 def found(indexer: Indexer, text: str, session: str = S) -> list[int]:
     ranking = Searcher(indexer, patience=1.0).find(Query(text=text, now=10**15), [session])
-    return [one.candidate.seq for one in ranking.ranked]
+    return [one.seq for one in ranking.best()]
 
 
 class Steady:

@@ -502,7 +502,6 @@ def open_index(settings: Settings, store: TranscriptStore) -> RecallIndex:
 
 def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: Indexer | None = None) -> RecallService:
     """Build the recall of a session, over a shared indexer or one of its own."""
-    from recto.recall.ranking import RankingWeights  # noqa: PLC0415
     from recto.recall.recall import RecallRules, RecallService  # noqa: PLC0415
     from recto.recall.search import Searcher  # noqa: PLC0415
 
@@ -517,7 +516,6 @@ def make_recall(settings: Settings, store: TranscriptStore, key: str, indexer: I
     )
     searcher = Searcher(
         indexer or make_indexer(settings, store),
-        weights=RankingWeights(half_life_days=recall_settings.half_life_days),
         store=TenantStore(store, settings.tenant),
     )
     authority = make_memory_authority(settings, store)

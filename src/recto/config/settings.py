@@ -166,8 +166,6 @@ class RecallSettings:
     """Maximum number of messages injected into one prompt."""
     tokens: int = 0
     """Token budget of recalled text in one prompt; 0: the memory share of the budget."""
-    half_life_days: float = 30.0
-    """Half-life of the ranking bonus of recent messages."""
     index_seconds: float = 10.0
     """How long relief waits for an index that makes no progress. Messages not indexed by then stay in the prompt as
     long as they fit. While indexing makes progress, relief waits up to 30 times as long."""
@@ -182,8 +180,8 @@ class RecallSettings:
             raise ValueError("recall.threshold must be between 0 and 1")
         if self.most < 1 or self.tokens < 0:
             raise ValueError("recall.most must be at least 1 and recall.tokens not below 0")
-        if self.half_life_days <= 0 or self.index_seconds <= 0:
-            raise ValueError("recall.half_life_days and recall.index_seconds must be more than 0")
+        if self.index_seconds <= 0:
+            raise ValueError("recall.index_seconds must be more than 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,111 +1,49 @@
 """Selects the messages to show from a ranking: the best ones without duplicates, with related messages.
 
 The output of a tool call is placed next to the call, and a corrected statement always comes with its correction.
+Messages are compared by their terms; texts are read of those that are shown, and to confirm a duplicate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
-from recto.context.facts.classifier import supersession_score
+import numpy as np
+from numpy.typing import NDArray
+
+from recto.context.facts.classifier import RELOCATION, supersession_score
 from recto.context.facts.types import Mark
 from recto.formats.entry_text import entry_text
-from recto.recall.index.attributes import ROLES, AttributeTable
-from recto.recall.index.bm25 import WordScores
+from recto.recall._term_sets import TermSets, shared_terms, similarities
+from recto.recall.index.attributes import ROLES
 from recto.recall.protocols import Authority
-from recto.recall.ranking import Candidate, Ranked
-from recto.recall.search import MAX_RERANKED, EntryKey, Ranking, Searcher
+from recto.recall.search import MAX_RANKED, EntryKey, Ranked, Ranking, SearchedSession, Searcher
 from recto.recall.types import Hit
 from recto.text.similarity import cosine, text_vector
-from recto.transcript.entries import MAX_SEQ, MESSAGE, Entry
+from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.session_keys import pointer_to
 
+_USER, _ASSISTANT, _TOOL = (ROLES.index(role) for role in ("user", "assistant", "tool"))
 _MAX_QUESTION_DISTANCE = 16
 """Largest distance of a question from its answer: one that is further away says little about it."""
 _MAX_LOOK_AHEAD = 64
 """Messages after a hit that are searched for its answer or output."""
 _MIN_OUTPUT_SHARE = 0.25
 """Minimum word score of an output, as a share of the score of the user message that led to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Neighborhood:
-    """The messages of one session around the hits of a search."""
-
-    attributes: AttributeTable
-    scores: WordScores
-    upto: int
-    """Entries after this one are ignored, so that repeating a query gives the same result."""
-
-    def context_of(self, candidate: Candidate, hidden: Collection[int]) -> tuple[int, ...]:
-        """Return the question of an answer or output, or the answer to a question, unless hidden."""
-        if candidate.role == "user":
-            exchange = list(self._following(candidate.seq))
-            if not 0 < len(exchange) < _MAX_LOOK_AHEAD:
-                return ()
-            last, role = exchange[-1]
-            return (last,) if role == "assistant" and last not in hidden else ()
-        is_near = 0 < candidate.exchange < candidate.seq <= candidate.exchange + _MAX_QUESTION_DISTANCE
-        return (candidate.exchange,) if is_near and candidate.exchange not in hidden else ()
-
-    def output_of(self, candidate: Candidate, hidden: Collection[int]) -> int | None:
-        """Return the tool output that belongs to a message: of a call it makes, or of a call it led to.
-
-        The tools that a user message led to may have been about anything, so such an output must match the query.
-        """
-        outputs: list[int] = []
-        for seq, role in self._following(candidate.seq) if candidate.role in {"user", "assistant"} else ():
-            if role == "tool":
-                outputs.append(seq)
-            elif candidate.role == "assistant":
-                break
-        best = max((seq for seq in outputs if seq not in hidden), key=self._word_score, default=None)
-        if best is None or (candidate.role == "user" and self._word_score(best) <= _MIN_OUTPUT_SHARE * candidate.bm25):
-            return None
-        return best
-
-    def rank_with(self, parent: Ranked, seq: int, own: Ranked | None) -> Ranked | None:
-        """Rank an output as high as the message it belongs to; `own` is its own rank, if the search returned it."""
-        if own is None:
-            known = self.attributes.of(seq)
-            if known is None:
-                return None
-            session, exchange = parent.candidate.session, parent.candidate.exchange
-            candidate = Candidate(
-                session=session, seq=seq, ts=known.ts, role=known.role, marks=known.marks, exchange=exchange
-            )
-            own = Ranked(candidate=candidate, score=0.0, chance=0.0, parts={})
-        parts = {**own.parts, "comes along": parent.score - own.score}
-        # The score is assigned and not summed from the parts: it must equal the parent's to the last bit, so that
-        # rounding does not decide their order.
-        return replace(own, score=parent.score, chance=max(own.chance, parent.chance), parts=parts)
-
-    def _following(self, seq: int) -> Iterator[tuple[int, str]]:
-        """Yield the messages after a message in its exchange, up to the look-ahead limit."""
-        seqs, roles = self.attributes.seqs, self.attributes.roles
-        start = int(seqs.searchsorted(seq, side="right"))
-        end = start + _MAX_LOOK_AHEAD
-        for later, role in zip(seqs[start:end].tolist(), roles[start:end].tolist(), strict=True):
-            if ROLES[role] == "user" or later > self.upto:
-                return
-            yield later, ROLES[role]
-
-    def _word_score(self, seq: int) -> float:
-        return self.scores.of(seq)[0]
-
-
 _MAX_CORRECTIONS = 50
 """Corrections, newest first, that are compared with the hits."""
 _MIN_SUPERSEDES = 0.5
 """Minimum score of `supersession_score` for a correction to count."""
+_MAYBE_DUPLICATES = 0.9
+"""Share of common terms from which the texts of two messages are compared."""
 _DUPLICATE_SIMILARITY = 0.95
 """Word similarity from which two texts are duplicates."""
-_SIMILAR_FORM = 0.6
-"""Word similarity from which two short texts have the same form: the same statement about something else."""
-_MAX_SHORT_CHARACTERS = 400
-"""Longest text that counts as short."""
+_SIMILAR_FORM = 0.55
+"""Share of common terms from which two short messages have the same form: the same statement about something else."""
+_MAX_SHORT_TERMS = 50
+"""Most distinct terms of a message that counts as short."""
 _MAX_SIMILAR_HITS = 2
 """Penalise near-duplicate hits after this many, so that boilerplate messages do not crowd out other results."""
 _SIMILAR_PENALTY = -1.0
@@ -116,20 +54,23 @@ class MessageReader:
     """Reads messages from the store, skipping retired or unapproved memory."""
 
     def __init__(self, searcher: Searcher, authority: Authority | None) -> None:
-        self.indexer = searcher.indexer
-        self.store = searcher.store
+        self.terms: TermSets = searcher.terms
+        self.lexicon = searcher.indexer.lexicon
+        self._store = searcher.store
         self._authority = authority
 
-    def at(self, session: str, seq: int) -> Entry | None:
-        """Return a message; None if there is none that may be shown."""
-        return self.shown(next(iter(self.store.read(session, seq, seq)), None))
-
-    def shown(self, entry: Entry | None) -> Entry | None:
-        """Return the entry if it is a message that may be shown."""
-        # The authority returns None for memory that was retired or whose page no longer exists.
-        if entry is None or entry.kind != MESSAGE or self.note(entry.session, entry.seq) is None:
-            return None
-        return entry
+    def read(self, keys: Collection[EntryKey]) -> dict[EntryKey, Entry]:
+        """Read the messages that may be shown, with one read per session."""
+        by_session: dict[str, list[int]] = {}
+        for session, seq in dict.fromkeys(keys):
+            by_session.setdefault(session, []).append(seq)
+        return {
+            (session, entry.seq): entry
+            for session, seqs in by_session.items()
+            for entry in self._store.pick(session, seqs)
+            # The authority returns None for memory that was retired or whose page no longer exists.
+            if entry.kind == MESSAGE and self.note(session, entry.seq) is not None
+        }
 
     def note(self, session: str, seq: int) -> str | None:
         """Return the caption of a memory, an empty text for other messages, None for one that must not be shown."""
@@ -146,7 +87,6 @@ class Selection:
         session: str,
         *,
         superseded_weight: float,
-        upto: int,
         shown: Collection[int],
         hidden: Collection[int],
     ) -> None:
@@ -157,7 +97,6 @@ class Selection:
             ranking: result of the search.
             session: session of the query.
             superseded_weight: added to the score of a corrected statement.
-            upto: entries of the session after this one are ignored.
             shown: entries of the session that are in the prompt.
             hidden: entries of the session that must not be added, neither as hits nor as context.
         """
@@ -165,45 +104,85 @@ class Selection:
         self._ranking = ranking
         self._session = session
         self._superseded_weight = superseded_weight
-        self._upto = upto
         self._shown = shown
         self._hidden = hidden
-        self._ranked = {_key_of(ranked.candidate): ranked for ranked in ranking.ranked}
-        # Cached because every call reads the index, and many hits belong to the same session.
-        self._attributes = cache(messages.indexer.words.attributes)
+        self._sessions = {one.key: one for one in ranking.sessions}
 
     def hits(self, limit: int, *, own_session_only: bool) -> list[Hit]:
         """Return the best hits. With `own_session_only` other sessions contribute approved memory only."""
-        chosen = _ChosenHits()
-        for ranked in self._ranking.ranked[:MAX_RERANKED]:
+        best = [
+            ranked
+            for ranked in self._ranking.best(MAX_RANKED)
+            if not (own_session_only and ranked.session != self._session)
+            or self._messages.note(ranked.session, ranked.seq)
+        ]
+        outputs = {_key_of(ranked): seq for ranked in best if (seq := self._output_of(ranked)) is not None}
+        keys = [*map(_key_of, best), *((key[0], seq) for key, seq in outputs.items())]
+        entries = self._messages.read(keys)
+        own = {
+            (session.key, seq): ranked
+            for session in self._ranking.sessions
+            if (seqs := [seq for key, seq in outputs.items() if key[0] == session.key])
+            for seq, ranked in self._ranking.find(session.key, seqs).items()
+        }
+        chosen = _Chosen(entries, self._messages)
+        for ranked in best:
             if chosen.in_place >= limit:
                 break
-            hit = chosen.add(self._hit_of(ranked, own_session_only=own_session_only))
-            output = self._output_of(replace(ranked, score=hit.score)) if hit is not None else None
-            if output is not None:
-                chosen.add(self._hit_of(output, own_session_only=own_session_only))
-        return self._with_corrections(chosen.best(limit))
+            added = chosen.add(ranked)
+            if added is not None and (seq := outputs.get(_key_of(ranked))) is not None:
+                output = self._rank_with(added, seq, own.get((added.session, seq)))
+                if output is not None:
+                    chosen.add(output)
+        return self._with_corrections([self._hit(entries[_key_of(one)], one) for one in chosen.best(limit)])
 
-    def _hit_of(self, ranked: Ranked, *, own_session_only: bool) -> Hit | None:
-        entry = self._entry_of(ranked.candidate)
-        hit = self._hit(entry, ranked) if entry is not None else None
-        is_foreign = hit is not None and own_session_only and hit.session != self._session and not hit.note
-        return None if is_foreign else hit
+    def _output_of(self, ranked: Ranked) -> int | None:
+        """Return the tool output that belongs to a message: of a call it makes, or of a call it led to.
 
-    def _output_of(self, ranked: Ranked) -> Ranked | None:
-        session, around = ranked.candidate.session, self._around(ranked.candidate.session)
-        seq = around.output_of(ranked.candidate, self._hidden_of(session))
-        if seq is None:
+        The tools that a user message led to may have been about anything, so such an output must match the query.
+        """
+        if ranked.role not in {"user", "assistant"}:
             return None
-        own = self._ranked.get((session, seq))
-        # An output that ranks higher on its own is selected on its own.
-        return around.rank_with(ranked, seq, own) if own is None or own.score <= ranked.score else None
+        session = self._sessions[ranked.session]
+        seqs, roles = _following(session, ranked.seq)
+        is_output = roles == _TOOL
+        if ranked.role == "assistant" and not is_output.all():
+            is_output = is_output[: int(is_output.argmin())]
+        outputs = seqs[: len(is_output)][is_output]
+        hidden = self._hidden_of(ranked.session)
+        if hidden and len(outputs):
+            outputs = outputs[[seq not in hidden for seq in outputs.tolist()]]
+        if not len(outputs):
+            return None
+        scores, _ = session.scores.at(outputs)
+        best = int(scores.argmax())
+        if ranked.role == "user" and scores[best] <= _MIN_OUTPUT_SHARE * ranked.bm25:
+            return None
+        return int(outputs[best])
 
-    def _entry_of(self, candidate: Candidate) -> Entry | None:
-        entry = self._ranking.entries.get(_key_of(candidate))
-        if entry is not None:
-            return self._messages.shown(entry)
-        return self._messages.at(candidate.session, candidate.seq)
+    def _rank_with(self, parent: Ranked, seq: int, own: Ranked | None) -> Ranked | None:
+        """Rank an output as high as the message it belongs to; `own` is its own rank, if the search returned it."""
+        if own is not None and own.score > parent.score:
+            return None  # it is selected on its own
+        if own is None:
+            known = self._sessions[parent.session].attributes.of(seq)
+            if known is None:
+                return None
+            own = Ranked(
+                session=parent.session,
+                seq=seq,
+                ts=known.ts,
+                role=known.role,
+                marks=known.marks,
+                exchange=parent.exchange,
+                score=0.0,
+                chance=0.0,
+                parts={},
+            )
+        parts = {**own.parts, "comes along": parent.score - own.score}
+        # The score is assigned and not summed from the parts: it must equal the parent's to the last bit, so that
+        # rounding does not decide their order.
+        return replace(own, score=parent.score, chance=max(own.chance, parent.chance), parts=parts)
 
     def _hit(self, entry: Entry, ranked: Ranked) -> Hit:
         return Hit(
@@ -216,15 +195,22 @@ class Selection:
             score=ranked.score,
             chance=ranked.chance,
             parts=dict(ranked.parts),
-            marks=ranked.candidate.marks,
+            marks=ranked.marks,
             in_prompt=entry.session == self._session and entry.seq in self._shown,
             note=self._messages.note(entry.session, entry.seq) or "",
-            context=self._around(entry.session).context_of(ranked.candidate, self._hidden_of(entry.session)),
+            context=self._context_of(ranked),
         )
 
-    def _around(self, session: str) -> Neighborhood:
-        upto = self._upto if session == self._session else MAX_SEQ
-        return Neighborhood(self._attributes(session), self._ranking.scored[session], upto)
+    def _context_of(self, ranked: Ranked) -> tuple[int, ...]:
+        """Return the question of an answer or output, or the answer to a question, unless hidden."""
+        hidden = self._hidden_of(ranked.session)
+        if ranked.role == "user":
+            seqs, roles = _following(self._sessions[ranked.session], ranked.seq)
+            if not 0 < len(seqs) < _MAX_LOOK_AHEAD or roles[-1] != _ASSISTANT:
+                return ()
+            return (int(seqs[-1]),) if int(seqs[-1]) not in hidden else ()
+        is_near = 0 < ranked.exchange < ranked.seq <= ranked.exchange + _MAX_QUESTION_DISTANCE
+        return (ranked.exchange,) if is_near and ranked.exchange not in hidden else ()
 
     def _hidden_of(self, session: str) -> Collection[int]:
         return self._hidden if session == self._session else ()
@@ -232,14 +218,9 @@ class Selection:
     def _with_corrections(self, hits: list[Hit]) -> list[Hit]:
         """Put every corrected statement after its correction, and add corrections that the search did not return."""
         by_key = {(hit.session, hit.seq): hit for hit in hits}
-        corrections = self._corrections_after(hits)
+        corrections = self._corrections_of(hits)
         for hit in hits:
-            superseding = (
-                entry
-                for entry, text in corrections[hit.session]
-                if entry.seq > hit.seq and supersession_score(text, hit.text) >= _MIN_SUPERSEDES
-            )
-            correction = next(superseding, None)
+            correction = corrections.get((hit.session, hit.seq))
             if correction is None:
                 continue
             if correction.session == self._session and correction.seq in self._hidden:
@@ -252,130 +233,140 @@ class Selection:
                 chance=max(later.chance, hit.chance),
                 supersedes=(*later.supersedes, hit.seq),
             )
-            lowered = _penalized(by_key[hit.session, hit.seq], "taken back", self._superseded_weight)
-            by_key[hit.session, hit.seq] = replace(lowered, superseded_by=correction.seq)
+            lowered = by_key[hit.session, hit.seq]
+            parts = {**lowered.parts, "taken back": self._superseded_weight}
+            by_key[hit.session, hit.seq] = replace(
+                lowered, score=lowered.score + self._superseded_weight, parts=parts, superseded_by=correction.seq
+            )
         return sorted(
             by_key.values(), key=lambda hit: (-hit.score, hit.superseded_by is not None, hit.session, -hit.seq)
         )
 
     def _correcting(self, hit: Hit, correction: Entry) -> Hit:
         """Make a hit of a correction that was not selected: with its own rank, else with that of the corrected hit."""
-        own = self._ranked.get((correction.session, correction.seq))
+        own = self._ranking.find(correction.session, [correction.seq]).get(correction.seq)
         if own is None:
-            known = self._attributes(correction.session).of(correction.seq)
-            marks = known.marks if known is not None else Mark.CORRECTION
-            candidate = Candidate(
-                session=correction.session, seq=correction.seq, ts=correction.ts, role=correction.role, marks=marks
+            known = self._sessions[correction.session].attributes.of(correction.seq)
+            own = Ranked(
+                session=correction.session,
+                seq=correction.seq,
+                ts=correction.ts,
+                role=correction.role,
+                marks=known.marks if known is not None else Mark.CORRECTION,
+                score=hit.score,
+                chance=hit.chance,
+                parts=hit.parts,
             )
-            own = Ranked(candidate=candidate, score=hit.score, chance=hit.chance, parts=hit.parts)
         return self._hit(correction, replace(own, parts={**own.parts, "takes back": 0.0}))
 
-    def _corrections_after(self, hits: Sequence[Hit]) -> dict[str, list[tuple[Entry, str]]]:
-        """Return the user's corrections after the first hit of each session, newest first, with their texts."""
-        first: dict[str, int] = {}
+    def _corrections_of(self, hits: Sequence[Hit]) -> dict[EntryKey, Entry]:
+        """Return, by hit, the newest correction of the user that takes it back."""
+        by_session: dict[str, list[Hit]] = {}
         for hit in hits:
-            first[hit.session] = min(hit.seq, first.get(hit.session, hit.seq))
+            by_session.setdefault(hit.session, []).append(hit)
         corrections = {}
-        for session, seq in first.items():
-            marked = self._attributes(session).marked(Mark.CORRECTION, after=seq)[:_MAX_CORRECTIONS].tolist()
-            entries = self._messages.store.pick(session, marked) if marked else []
-            shown = (self._messages.shown(entry) for entry in reversed(entries))
-            corrections[session] = [
-                (entry, entry_text(entry)) for entry in shown if entry is not None and entry.role == "user"
-            ]
+        for session, own in by_session.items():
+            first = min(hit.seq for hit in own)
+            marked = self._sessions[session].attributes.marked(Mark.CORRECTION, after=first)[:_MAX_CORRECTIONS]
+            read = self._messages.read([(session, seq) for seq in marked.tolist()])
+            entries = sorted((entry for entry in read.values() if entry.role == "user"), key=lambda entry: -entry.seq)
+            if not entries:
+                continue
+            common = self._share_terms(own, entries)
+            text_of = cache(entry_text)
+            for hit, is_common in zip(own, common, strict=True):
+                for at in np.flatnonzero(is_common).tolist():
+                    entry = entries[at]
+                    if entry.seq > hit.seq and supersession_score(text_of(entry), hit.text) >= _MIN_SUPERSEDES:
+                        corrections[session, hit.seq] = entry
+                        break
         return corrections
 
+    def _share_terms(self, hits: Sequence[Hit], corrections: Sequence[Entry]) -> NDArray[np.bool]:
+        """Return which hits and corrections have a term in common; without one they have no common subject."""
+        terms, lexicon = self._messages.terms, self._messages.lexicon
+        sets = [np.sort(np.fromiter(lexicon.terms(hit.text), np.uint32)) for hit in hits]
+        later = [terms.of_entry(entry) for entry in corrections]
+        moved = np.fromiter(lexicon.terms(" ".join(sorted(RELOCATION))), np.uint32)
+        both: NDArray[np.bool] = similarities(sets, later) > 0
+        return both | np.outer(shared_terms(sets, moved) > 0, shared_terms(later, moved) > 0)
 
-def _key_of(candidate: Candidate) -> EntryKey:
-    return candidate.session, candidate.seq
+
+def _following(session: SearchedSession, seq: int) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+    """Return the messages after a message in its exchange and their roles, up to the look-ahead limit."""
+    table = session.attributes
+    start = int(table.seqs.searchsorted(seq, side="right"))
+    seqs, roles = table.seqs[start : start + _MAX_LOOK_AHEAD], table.roles[start : start + _MAX_LOOK_AHEAD]
+    ends = (roles == _USER) | (seqs > session.upto)
+    end = int(ends.argmax()) if ends.any() else len(seqs)
+    return seqs[:end], roles[:end]
 
 
-def _penalized(hit: Hit, why: str, by: float) -> Hit:
-    return replace(hit, score=hit.score + by, parts={**hit.parts, why: by})
+def _key_of(ranked: Ranked) -> EntryKey:
+    return ranked.session, ranked.seq
 
 
-class _ChosenHits:
-    """The hits selected so far, without duplicates and with a penalty on repeated forms."""
+class _Chosen:
+    """The messages selected so far, without duplicates and with a penalty on repeated forms."""
 
-    def __init__(self) -> None:
-        self._hits: dict[EntryKey, Hit] = {}
-        self._seen = _SeenTexts()
+    def __init__(self, entries: Mapping[EntryKey, Entry], messages: MessageReader) -> None:
+        self._messages = messages
+        self._entries = list(entries.values())
+        self._places = {key: place for place, key in enumerate(entries)}
+        sets = [messages.terms.of_entry(entry) for entry in self._entries]
+        self._short = np.array([len(terms) <= _MAX_SHORT_TERMS for terms in sets], np.bool)
+        self._similarity = similarities(sets, sets)
+        self._ranked: dict[int, Ranked] = {}
+        """By place, in the order in which they were added."""
+        self._contents: set[bytes] = set()
+        self._text = cache(lambda place: entry_text(self._entries[place]))
+        self._vector = cache(lambda place: text_vector(self._text(place)))
         self.in_place = 0
-        """Number of hits without a penalty."""
+        """Number of messages without a penalty."""
 
-    def add(self, hit: Hit | None) -> Hit | None:
-        """Add a hit and return it with its penalty; None if there is none or if it is a duplicate."""
-        if hit is None or (hit.session, hit.seq) in self._hits:
+    def add(self, ranked: Ranked) -> Ranked | None:
+        """Add a message and return it with its penalty; None if it cannot be shown or is a duplicate."""
+        place = self._places.get(_key_of(ranked))
+        if place is None or place in self._ranked:
             return None
-        similar = self._seen.count_similar(hit.text)
-        if similar is None:
-            if hit.note:  # approved memory replaces the message it was made from
-                self._hits = {key: hit if other.text == hit.text else other for key, other in self._hits.items()}
+        others = list(self._ranked)
+        similarity = self._similarity[place, others]
+        if self._is_duplicate(place, others, similarity):
+            if self._messages.note(ranked.session, ranked.seq):
+                self._replace_source(place, ranked)
             return None
+        self._contents.add(self._entries[place].content)
+        similar = 0
+        if self._short[place]:
+            similar = int(((similarity >= _SIMILAR_FORM) & self._short[others]).sum())
         if similar < _MAX_SIMILAR_HITS:
             self.in_place += 1
         else:
-            hit = _penalized(hit, "much alike", _SIMILAR_PENALTY * (similar - _MAX_SIMILAR_HITS + 1))
-        self._hits[hit.session, hit.seq] = hit
-        return hit
+            penalty = _SIMILAR_PENALTY * (similar - _MAX_SIMILAR_HITS + 1)
+            parts = {**ranked.parts, "much alike": penalty}
+            ranked = replace(ranked, score=ranked.score + penalty, parts=parts)
+        self._ranked[place] = ranked
+        return ranked
 
-    def best(self, limit: int) -> list[Hit]:
-        """Return the best hits."""
-        return sorted(self._hits.values(), key=lambda hit: (-hit.score, hit.session, -hit.seq))[:limit]
+    def best(self, limit: int) -> list[Ranked]:
+        """Return the best messages."""
+        return sorted(self._ranked.values(), key=lambda one: (-one.score, one.session, -one.seq))[:limit]
 
+    def _is_duplicate(self, place: int, others: Sequence[int], similarity: NDArray[np.float64]) -> bool:
+        if self._entries[place].content in self._contents:
+            return True
+        alike = np.flatnonzero(similarity >= _MAYBE_DUPLICATES).tolist()
+        return any(self._are_duplicates(place, others[at]) for at in alike)
 
-class _SeenTexts:
-    """The texts selected so far, to detect duplicates and repeated forms.
+    def _are_duplicates(self, place: int, other: int) -> bool:
+        text, compared = self._text(place), self._text(other)
+        shorter, longer = sorted((len(text), len(compared)))
+        if text == compared or shorter <= _DUPLICATE_SIMILARITY * longer:
+            return text == compared
+        return cosine(self._vector(place), self._vector(other)) >= _DUPLICATE_SIMILARITY
 
-    A short text is compared with all short ones at once through an inverted index. A long text is only compared with
-    texts of about the same length, because its features are expensive to compute.
-    """
-
-    def __init__(self) -> None:
-        self._short = _ShortTexts()
-        self._long: list[str] = []
-        self._vector = cache(text_vector)
-
-    def count_similar(self, text: str) -> int | None:
-        """Add a text and return how many texts have its form; None, without adding it, if it is a duplicate."""
-        if len(text) <= _MAX_SHORT_CHARACTERS:
-            return self._short.count_similar(text)
-        if any(self._are_duplicates(text, other) for other in self._long):
-            return None
-        self._long.append(text)
-        return 0
-
-    def _are_duplicates(self, text: str, other: str) -> bool:
-        if text == other or not _similar_length(text, other):
-            return text == other
-        return cosine(self._vector(text), self._vector(other)) >= _DUPLICATE_SIMILARITY
-
-
-class _ShortTexts:
-    """Short texts with an inverted index of their features."""
-
-    def __init__(self) -> None:
-        self._texts = set[str]()
-        self._by_feature: dict[int, list[tuple[str, float]]] = {}
-        """The texts that have a feature, and its weight in each."""
-
-    def count_similar(self, text: str) -> int | None:
-        """Add a text and return how many texts have its form; None, without adding it, if it is a duplicate."""
-        features = text_vector(text)
-        similarity: dict[str, float] = {}
-        for feature, weight in features.items():
-            for other, other_weight in self._by_feature.get(feature, ()):
-                similarity[other] = similarity.get(other, 0.0) + weight * other_weight
-        if text in self._texts or any(
-            value >= _DUPLICATE_SIMILARITY and _similar_length(text, other) for other, value in similarity.items()
-        ):
-            return None
-        self._texts.add(text)
-        for feature, weight in features.items():
-            self._by_feature.setdefault(feature, []).append((text, weight))
-        return sum(value >= _SIMILAR_FORM for value in similarity.values())
-
-
-def _similar_length(text: str, other: str) -> bool:
-    shorter, longer = sorted((len(text), len(other)))
-    return shorter > _DUPLICATE_SIMILARITY * longer
+    def _replace_source(self, place: int, memory: Ranked) -> None:
+        """Put approved memory in the place of the message it was made from."""
+        for other in list(self._ranked):
+            if self._text(other) == self._text(place):
+                self._ranked[other] = memory

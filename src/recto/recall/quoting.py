@@ -6,7 +6,7 @@ templates are removed, and secrets are mask_secrets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recto.text.secrets import mask_secrets
@@ -45,15 +45,15 @@ def render_excerpt(excerpt: Excerpt) -> str:
     return "\n".join((heading, *(_PREFIX + line for line in LINE_BREAK.split(mask_secrets(prompt_safe(excerpt.text))))))
 
 
-def render_quotation(
-    excerpts: Sequence[Excerpt], more: str = "", *, render: Callable[[Excerpt], str] = render_excerpt
-) -> str:
-    """Render excerpts as one block, in this order. `more` says what else there is and how to read it.
+def render_quotation(excerpts: Sequence[Excerpt], more: str = "") -> str:
+    """Render excerpts as one block, in this order. `more` says what else there is and how to read it."""
+    return frame_quotation([render_excerpt(excerpt) for excerpt in excerpts], more)
 
-    A caller that renders the same excerpts repeatedly passes a cached `render`.
-    """
+
+def frame_quotation(rendered: Sequence[str], more: str = "") -> str:
+    """Put rendered excerpts between the lines that mark them as a quotation."""
     tail = [f"({_sanitize_name(more)})"] if more else []
-    return "\n".join((HEADER, *map(render, excerpts), *tail, FOOTER))
+    return "\n".join((HEADER, *rendered, *tail, FOOTER))
 
 
 def _sanitize_name(text: str) -> str:

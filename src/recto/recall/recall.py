@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from math import inf
 
 from recto.errors import InputError
@@ -17,8 +17,8 @@ from recto.recall._selection import MessageReader, Selection
 from recto.recall.documents import excerpt
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import Authority
-from recto.recall.quoting import Excerpt, format_minute, render_excerpt, render_quotation
-from recto.recall.search import Ranking, Searcher
+from recto.recall.quoting import Excerpt, format_minute, frame_quotation, render_excerpt
+from recto.recall.search import EntryKey, Ranking, Searcher
 from recto.recall.types import Confirmation, Hit, Injection, Query, SearchResult
 from recto.text.identifiers import find_terms as references
 from recto.transcript.entries import Entry
@@ -34,6 +34,8 @@ _MIN_EXCERPT_TOKENS = 60
 """Tokens below which an excerpt is not worth its heading."""
 _CHARACTERS_PER_TOKEN = 4
 """First estimate for cutting excerpts; the result is counted exactly."""
+_MAX_SENTENCES = 8192
+"""Sentences whose terms are kept; each has at most 240 characters."""
 _MIN_REPEATED_TERMS = 2
 """Names and numbers of a recalled text that an answer must repeat to count as using it."""
 
@@ -73,6 +75,9 @@ class RecallService:
         self._owns_indexer = owns_indexer
         self._remembers = authority is not None
         self._messages = MessageReader(searcher, authority)
+        lexicon = searcher.indexer.lexicon
+        # The same messages are quoted for many questions, so the terms of their sentences are kept.
+        self._terms_of = lru_cache(_MAX_SENTENCES)(lambda sentence: frozenset(lexicon.terms(sentence)))
 
     @property
     def indexer(self) -> Indexer:
@@ -120,7 +125,6 @@ class RecallService:
                 ranking,
                 self.session,
                 superseded_weight=self.searcher.weights.superseded,
-                upto=query.before,
                 shown=shown,
                 hidden=hidden,
             )
@@ -193,41 +197,63 @@ class RecallService:
     def _fit_to_budget(
         self, query: Query, hits: Sequence[Hit], budget: int, count: Callable[[str], int]
     ) -> Injection | None:
-        """Quote as many hits as fit, each cut to the sentences that match the query, in transcript order."""
-        relevance = self._relevance_to(query.text)
-        share = max(budget // 8, _MIN_SHARE_TOKENS)
-        render = cache(render_excerpt)  # every attempt renders all excerpts chosen so far again
-        chosen: list[tuple[Hit, list[Excerpt]]] = []
-        best: Injection | None = None
-        for hit in hits[: self.rules.most]:
+        """Quote as many hits as fit, each cut to the sentences that match the query, in transcript order.
+
+        Every excerpt is rendered and counted once. Their sum decides what fits; the whole is counted at the end, and
+        the last hits are dropped again should it exceed the budget after all.
+        """
+        if not hits:
+            return None
+        hits = hits[: self.rules.most]
+        relevance, share = self._relevance_to(query.text), max(budget // 8, _MIN_SHARE_TOKENS)
+        questions = self._questions_of(hits)
+        empty = count("")
+        spent = count(frame_quotation([]))
+        chosen: list[tuple[Hit, list[_Rendered]]] = []
+        quoted: set[str] = set()
+        for hit in hits:
             if hit.superseded_by is not None and all(other.seq != hit.superseded_by for other, _ in chosen):
                 continue  # its correction did not fit, and without it the statement would mislead
-            spent = best.tokens if best else 0
-            limit = min(share, budget - spent)
+            limit = min(share, budget - (spent if chosen else 0))
             if limit < _MIN_EXCERPT_TOKENS:
                 break
-            attempt = [*chosen, (hit, self._excerpts(hit, limit * _CHARACTERS_PER_TOKEN, relevance))]
-            injection = _render_injection(attempt, count, render)
-            if injection.tokens > budget:
-                # Try once more with half the text and without the question before it.
-                shorter = self._excerpts(hit, limit * _CHARACTERS_PER_TOKEN // 2, relevance)[-1:]
-                attempt = [*chosen, (hit, shorter)]
-                injection = _render_injection(attempt, count, render)
+            for characters, with_question in ((limit * _CHARACTERS_PER_TOKEN, True), (limit * 2, False)):
+                # The second attempt has half the text and not the question before it.
+                question = questions.get((hit.session, hit.context[0])) if with_question and hit.context else None
+                pieces = _rendered(hit, self._excerpts(hit, question, characters, relevance))
+                pieces = [piece for piece in pieces if piece.is_hit or piece.pointer not in quoted]
+                cost = sum(count(f"{piece.text}\n") - empty for piece in pieces)
+                if spent + cost <= budget:
+                    chosen.append((hit, pieces))
+                    quoted.update(piece.pointer for piece in pieces)
+                    spent += cost
+                    break
+        while chosen:
+            injection = _injection(chosen, count)
             if injection.tokens <= budget:
-                chosen, best = attempt, injection
-        return best
+                return injection
+            hit, _ = chosen.pop()
+            chosen = [one for one in chosen if one[0].superseded_by != hit.seq]
+        return None
 
     def excerpts_of(self, hit: Hit, query: str, characters: int) -> list[Excerpt]:
         """Return a hit as a prompt would quote it: cut to what matches the query, after the question it answers."""
-        return self._excerpts(hit, characters, self._relevance_to(query))
+        question = next(iter(self._questions_of([hit]).values()), None)
+        return self._excerpts(hit, question, characters, self._relevance_to(query))
 
     def _relevance_to(self, query: str) -> Callable[[str], float]:
         """Return a function that counts the terms a sentence shares with the query."""
-        lexicon = self.indexer.lexicon
-        query_terms = lexicon.terms(query)
-        return lambda sentence: float(len(query_terms.keys() & lexicon.terms(sentence).keys()))
+        query_terms = frozenset(self.indexer.lexicon.terms(query))
+        return lambda sentence: float(len(query_terms & self._terms_of(sentence)))
 
-    def _excerpts(self, hit: Hit, characters: int, relevance: Callable[[str], float]) -> list[Excerpt]:
+    def _questions_of(self, hits: Sequence[Hit]) -> dict[EntryKey, Entry]:
+        """Read the questions that hits answer."""
+        keys = [(hit.session, hit.context[0]) for hit in hits if hit.role != "user" and hit.context]
+        return self._messages.read(keys) if keys else {}
+
+    def _excerpts(
+        self, hit: Hit, question: Entry | None, characters: int, relevance: Callable[[str], float]
+    ) -> list[Excerpt]:
         """Return the hit, preceded by a short excerpt of the question it answers."""
         note = hit.note
         if hit.superseded_by is not None:
@@ -235,28 +261,43 @@ class RecallService:
         elif hit.supersedes:
             note = f"takes back {', '.join(pointer_to(hit.session, seq) for seq in hit.supersedes)}"
         excerpts = []
-        if hit.role != "user" and hit.context:
-            question = self._messages.at(hit.session, hit.context[0])
-            if question is not None:
-                text = excerpt(entry_text(question), relevance, max(characters // 4, 80))
-                excerpts.append(Excerpt(pointer_to(hit.session, question.seq), question.role, question.ts, text))
+        if hit.role != "user" and question is not None:
+            text = excerpt(entry_text(question), relevance, max(characters // 4, 80))
+            excerpts.append(Excerpt(pointer_to(hit.session, question.seq), question.role, question.ts, text))
         speaker = "memory" if hit.note else hit.role
         excerpts.append(Excerpt(hit.pointer, speaker, hit.ts, excerpt(hit.text, relevance, characters), note))
         return excerpts
 
 
-def _render_injection(
-    chosen: Sequence[tuple[Hit, list[Excerpt]]], count: Callable[[str], int], render: Callable[[Excerpt], str]
-) -> Injection:
-    """Render the quotation in transcript order; a question that several hits share is quoted once."""
-    by_pointer: dict[str, tuple[int, Excerpt]] = {}
-    for hit, excerpts in chosen:
-        for position, piece in enumerate(excerpts):
-            is_hit = position == len(excerpts) - 1
-            if is_hit or piece.pointer not in by_pointer:
-                by_pointer[piece.pointer] = (hit.seq if is_hit else hit.context[0], piece)
-    ordered = sorted(by_pointer.values(), key=lambda numbered: (numbered[1].ts, numbered[0]))
-    text = render_quotation([piece for _, piece in ordered], render=render)
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    """An excerpt as it is quoted."""
+
+    pointer: str
+    ts: int
+    seq: int
+    text: str
+    is_hit: bool
+
+
+def _rendered(hit: Hit, excerpts: Sequence[Excerpt]) -> list[_Rendered]:
+    last = len(excerpts) - 1
+    return [
+        _Rendered(
+            piece.pointer, piece.ts, hit.seq if place == last else hit.context[0], render_excerpt(piece), place == last
+        )
+        for place, piece in enumerate(excerpts)
+    ]
+
+
+def _injection(chosen: Sequence[tuple[Hit, Sequence[_Rendered]]], count: Callable[[str], int]) -> Injection:
+    """Make the quotation in transcript order; a message that is a hit and a question of another is quoted once."""
+    by_pointer: dict[str, _Rendered] = {}
+    for piece in (piece for _, pieces in chosen for piece in pieces):
+        if piece.is_hit or piece.pointer not in by_pointer:
+            by_pointer[piece.pointer] = piece
+    ordered = sorted(by_pointer.values(), key=lambda piece: (piece.ts, piece.seq))
+    text = frame_quotation([piece.text for piece in ordered])
     return Injection(text=text, tokens=count(text), hits=tuple(hit for hit, _ in chosen))
 
 

@@ -1,39 +1,37 @@
 """Searches one or several sessions by words, by meaning and by date, and ranks the candidates.
 
-Works on numbers from the index. Only the texts of the best candidates are read.
+Works on columns from the index: no text is read, and only the best candidates become objects.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from math import log
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recto.context.facts.types import Mark
 from recto.errors import RectoError
-from recto.formats.entry_text import entry_text
+from recto.recall._term_sets import TermSets, shared_terms
 from recto.recall.documents import passages
+from recto.recall.index.attributes import ROLES, AttributeTable
 from recto.recall.index.bm25 import TermStatistics, WordScores
 from recto.recall.index.vectors import VectorIndex
 from recto.recall.indexer import Indexer
 from recto.recall.ranking import (
     WORDS_ONLY,
-    Candidate,
-    Group,
-    Ranked,
-    Ranker,
+    Candidates,
     RankingWeights,
+    Scores,
+    best_first,
     calibration_for,
-    group_candidates,
+    score_candidates,
 )
 from recto.recall.types import Query
 from recto.text.dates import DateSpan, find_date_spans
-from recto.transcript.entries import MAX_SEQ, Entry
+from recto.transcript.entries import MAX_SEQ, Role
 from recto.transcript.protocols import TranscriptStore
 
 if TYPE_CHECKING:
@@ -44,68 +42,97 @@ MAX_CANDIDATES = 200
 _MAX_TERMS = 64
 """Terms of a long query that are searched: the rarest ones."""
 _MAX_QUERY_PASSAGES = 3
-MAX_RERANKED = 50
-"""Candidates whose texts are read, to match phrases and to be shown."""
-_MAX_PHRASE_CHARACTERS = 4000
-"""Characters of a message that are compared for phrases."""
+MAX_RANKED = 50
+"""Best candidates that are compared with the task and with each other."""
+_MAX_TASK_CHARACTERS = 4000
 _TERMS_PER_PASSAGE, _MAX_PASSAGES = 90, 6
+_NO_TERMS = np.empty(0, np.uint32)
 CONTEXT_WEIGHT = 0.3
 """Weight of a term that occurs only in the context of a query."""
 
+Seqs: TypeAlias = NDArray[np.int64]
 EntryKey: TypeAlias = tuple[str, int]
 """A session key and the number of an entry in it."""
 
 
-@dataclass(slots=True)
-class _SearchState:
-    """Intermediate results of one search."""
+@dataclass(slots=True, kw_only=True)
+class SearchedSession:
+    """One session of a search: its columns in the index, and what is proposed of it."""
 
-    query: Query
-    sessions: Sequence[str]
-    hidden: Mapping[str, Collection[int]]
-    spans: list[DateSpan]
-    scored: dict[str, WordScores] = field(default_factory=dict)
-    cosines: dict[EntryKey, float] = field(default_factory=dict)
-    proposed: dict[EntryKey, None] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    term_weights: dict[int, float] = field(default_factory=dict)
-    statistics_by_session: dict[str, TermStatistics] = field(default_factory=dict)
-    statistics: TermStatistics = field(default_factory=TermStatistics)
-    """Of all sessions together."""
+    key: str
+    attributes: AttributeTable
+    statistics: TermStatistics
+    upto: int
+    """The last entry that counts."""
+    hidden: Seqs
+    scores: WordScores = field(default_factory=WordScores.empty)
+    proposed: list[Seqs] = field(default_factory=list)
+    vectors: tuple[Seqs, NDArray[np.float64]] = field(
+        default_factory=lambda: (np.empty(0, np.int64), np.empty(0, np.float64))
+    )
+    """Entries in ascending order with their cosines."""
 
-    def upto(self, session: str) -> int:
-        """Return the last entry that counts. Only the session of the query, which is the first, has such a limit."""
-        return self.query.before if session == self.sessions[0] else MAX_SEQ
+    def visible(self, seqs: Seqs) -> NDArray[np.bool]:
+        """Return which entries may be proposed."""
+        may_be: NDArray[np.bool] = seqs <= self.upto
+        return may_be & ~np.isin(seqs, self.hidden) if len(self.hidden) else may_be
 
-    def propose(self, session: str, seqs: Sequence[int]) -> None:
-        hidden = self.hidden.get(session, ())
-        last = self.upto(session)
-        self.proposed |= dict.fromkeys((session, int(seq)) for seq in seqs if seq <= last and seq not in hidden)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A candidate with its score and the parts of it."""
+
+    session: str
+    seq: int
+    ts: int
+    role: Role
+    marks: Mark
+    exchange: int = 0
+    """The user message that opened the exchange it belongs to."""
+    bm25: float = 0.0
+    score: float
+    chance: float
+    parts: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """The ranked candidates of a search, best first."""
+    """The ranked candidates of a search."""
 
-    ranked: list[Ranked]
-    spans: list[DateSpan]
+    candidates: Candidates
+    scores: Scores
+    order: NDArray[np.intp]
+    """Positions of the candidates, best first."""
+    sessions: Sequence[SearchedSession]
+    term_weights: Mapping[int, float]
+    """The terms searched for, with their weight in the query."""
+    spans: Sequence[DateSpan]
     searched: int
     notes: tuple[str, ...]
-    session_scores: Mapping[Hashable, float]
-    """Word score of each session taken as one long message, if several were searched."""
-    scored: Mapping[str, WordScores]
-    """Word scores by session."""
-    entries: Mapping[EntryKey, Entry]
-    """The entries of the best candidates, as far as they exist."""
 
-    def exchanges(self, share: float = 0.6) -> list[Group]:
-        """Group the candidates by exchange, best first."""
-        return group_candidates(self.ranked, lambda candidate: (candidate.session, candidate.exchange), share=share)
+    def best(self, limit: int | None = None) -> list[Ranked]:
+        """Return the best candidates, best first; all of them without a limit."""
+        return [self._ranked(at) for at in self.order[:limit].tolist()]
 
-    def sessions(self, share: float = 0.6) -> list[Group]:
-        """Group the candidates by session, best first."""
-        return group_candidates(
-            self.ranked, lambda candidate: candidate.session, share=share, session_scores=self.session_scores
+    def find(self, session: str, seqs: Collection[int]) -> dict[int, Ranked]:
+        """Return those of these entries of a session that are candidates."""
+        number = next((place for place, one in enumerate(self.sessions) if one.key == session), -1)
+        wanted = np.isin(self.candidates.seqs, list(seqs)) & (self.candidates.sessions == number)
+        return {int(self.candidates.seqs[at]): self._ranked(at) for at in np.flatnonzero(wanted).tolist()}
+
+    def _ranked(self, at: int) -> Ranked:
+        candidates = self.candidates
+        return Ranked(
+            session=self.sessions[candidates.sessions[at]].key,
+            seq=int(candidates.seqs[at]),
+            ts=int(candidates.ts[at]),
+            role=ROLES[candidates.roles[at]],
+            marks=Mark(int(candidates.marks[at])),
+            exchange=int(candidates.exchanges[at]),
+            bm25=float(candidates.bm25[at]),
+            score=float(self.scores.total[at]),
+            chance=float(self.scores.chances[at]),
+            parts=self.scores.of(at),
         )
 
 
@@ -123,6 +150,7 @@ class Searcher:
         self.indexer = indexer
         self.store = store or indexer.store
         """Where texts are read: the view of one tenant, where the indexer serves several."""
+        self.terms = TermSets(self.store, indexer.lexicon)
         self.patience = patience
         """Time limit for embedding a query, in seconds. After that only words are searched."""
         weights, embedder = weights or RankingWeights(), indexer.embedder
@@ -133,190 +161,207 @@ class Searcher:
         self, query: Query, sessions: Sequence[str], hidden: Mapping[str, Collection[int]] | None = None
     ) -> Ranking:
         """Rank the candidates in these sessions, best first, without hidden entries."""
-        search = _SearchState(query, sessions, hidden or {}, find_date_spans(query.text, query.now))
-        self._by_words(search)
-        self._by_meaning(search)
-        self._by_date(search)
-        candidates = self._candidates(search)
-        ranker = Ranker(candidates, weights=self.weights, curve=self.curve, now=query.now)
-        ranked = ranker.ranked()
-        best = [ranking.candidate for ranking in ranked[:MAX_RERANKED]]
-        entries = self._entries(best)
-        # Second pass: phrases and the task need texts, which are read for the best candidates only.
-        if reranked := self._match_texts(query, best, entries):
-            ranked = ranker.ranked_again(reranked, ranked[MAX_RERANKED:])
+        spans, notes = find_date_spans(query.text, query.now), list[str]()
+        searched, statistics, weights = self._by_words(query, sessions, hidden or {})
+        self._by_meaning(query, searched, notes)
+        _by_date(searched, spans)
+        best = sum(weight * statistics.idf(term) for term, weight in weights.items()) or 1.0
+        candidates = _columns(searched, spans, best, len(weights))
+        scores = score_candidates(candidates, self.weights, self.curve)
+        order = best_first(candidates, scores.total)
+        if query.task and len(order):
+            scores = self._with_task(query.task, searched, candidates, scores, order[:MAX_RANKED])
+            order = best_first(candidates, scores.total)
         return Ranking(
-            ranked=ranked,
-            spans=search.spans,
-            searched=search.statistics.documents,
-            notes=tuple(search.notes),
-            session_scores=self._session_scores(search),
-            scored=search.scored,
-            entries=entries,
+            candidates=candidates,
+            scores=scores,
+            order=order,
+            sessions=searched,
+            term_weights=weights,
+            spans=spans,
+            searched=statistics.documents,
+            notes=tuple(notes),
         )
 
-    def _by_words(self, search: _SearchState) -> None:
+    def _by_words(
+        self, query: Query, sessions: Sequence[str], hidden: Mapping[str, Collection[int]]
+    ) -> tuple[list[SearchedSession], TermStatistics, dict[int, float]]:
+        """Score all messages that have a term of the query, and propose the best."""
         words, lexicon = self.indexer.words, self.indexer.lexicon
-        weights = dict.fromkeys(lexicon.terms(search.query.context), CONTEXT_WEIGHT) if search.query.context else {}
-        weights |= dict.fromkeys(lexicon.terms(search.query.text), 1.0)
-        for session in search.sessions:
-            found = words.statistics(session, list(weights), upto=search.upto(session))
-            search.statistics_by_session[session] = found
-            search.statistics += found
+        weights = dict.fromkeys(lexicon.terms(query.context), CONTEXT_WEIGHT) if query.context else {}
+        weights |= dict.fromkeys(lexicon.terms(query.text), 1.0)
+        terms = list(weights)
+        searched, views, statistics = list[SearchedSession](), [], TermStatistics()
+        for session in sessions:
+            # Only the session of the query, which is the first, has a limit.
+            upto = query.before if not searched else MAX_SEQ
+            view = words.view(session, terms)
+            found = words.statistics(session, terms, upto=upto, view=view)
+            views.append(view)
+            statistics = statistics + found if searched else found
+            unseen = np.fromiter(hidden.get(session, ()), np.int64)
+            searched.append(
+                SearchedSession(key=session, attributes=view.attributes, statistics=found, upto=upto, hidden=unseen)
+            )
         # The statistics of all sessions together score every session, so that scores of two sessions are comparable.
-        statistics = search.statistics
         rarest = sorted(weights, key=lambda term: (-weights[term], statistics.df.get(term, 0), term))[:_MAX_TERMS]
-        search.term_weights = {term: weights[term] for term in rarest}
-        best: list[tuple[float, str, int]] = []
-        for session in search.sessions:
-            search.scored[session] = scored = words.score(session, search.term_weights, statistics)
-            hidden = search.hidden.get(session, ())
-            best += [(score, session, seq) for seq, score in scored.best(MAX_CANDIDATES, hidden)]
-        best.sort(key=lambda match: (-match[0], match[1], -match[2]))
-        for _, session, seq in best[:MAX_CANDIDATES]:
-            search.propose(session, [seq])
+        chosen = {term: weights[term] for term in rarest}
+        best: list[tuple[int, Seqs, NDArray[np.float32]]] = []
+        for number, (one, view) in enumerate(zip(searched, views, strict=True)):
+            one.scores = words.score(one.key, chosen, statistics, view=view)
+            at = one.scores.best(MAX_CANDIDATES + len(one.hidden))
+            seqs = one.scores.seqs[at].astype(np.int64)
+            is_visible = one.visible(seqs)
+            best.append((number, seqs[is_visible], one.scores.bm25[at[is_visible]]))
+        _propose_best(searched, best)
+        return searched, statistics, chosen
 
-    def _by_meaning(self, search: _SearchState) -> None:
+    def _by_meaning(self, query: Query, searched: Sequence[SearchedSession], notes: list[str]) -> None:
         for position, embedder in enumerate(self.indexer.embedders):
-            sessions = [session for session in search.sessions if self.indexer.has_vectors(session, embedder)]
-            if not sessions:
+            numbers = [number for number, one in enumerate(searched) if self.indexer.has_vectors(one.key, embedder)]
+            if not numbers:
                 continue
-            pieces = passages(search.query.text, limit=_MAX_QUERY_PASSAGES)
+            pieces = passages(query.text, limit=_MAX_QUERY_PASSAGES)
             try:
                 vectors = [embedder.query(piece, self.patience) for piece in pieces]
                 index = self.indexer.vector_index(embedder, self.patience)
             except RectoError as error:
-                search.notes.append(str(error))  # words are searched without vectors
+                notes.append(str(error))  # words are searched without vectors
                 continue
-            self._nearest(search, sessions, index, vectors, is_current=position == 0)
+            near = [(number, *_nearest(searched[number], index, vectors)) for number in numbers]
+            _propose_best(searched, near)
+            for number, seqs, cosines in near:
+                # If two embedders have a vector of an entry, the current one counts: their cosines are not comparable.
+                _keep_cosines(searched[number], seqs, cosines.astype(np.float64), replace=position == 0)
 
-    def _nearest(
+    def _with_task(
         self,
-        search: _SearchState,
-        sessions: Sequence[str],
-        index: VectorIndex,
-        vectors: Sequence[Matrix],
-        *,
-        is_current: bool,
-    ) -> None:
-        cosines: dict[EntryKey, float] = {}
-        for session in sessions:
-            hidden = search.hidden.get(session, ())
-            proposed = {seq for key, seq in search.proposed if key == session}
-            for vector in vectors:
-                # The second search gives a cosine to what words proposed, even if it is not among the nearest.
-                for nearest in (
-                    index.nearest(session, vector, MAX_CANDIDATES + len(hidden)),
-                    index.nearest(session, vector, len(proposed), only=proposed),
-                ):
-                    for seq, cosine in nearest.pairs():
-                        if seq not in hidden:
-                            cosines[session, seq] = max(cosine, cosines.get((session, seq), -1.0))
-        best = sorted(cosines, key=lambda key: (-cosines[key], key[0], -key[1]))[:MAX_CANDIDATES]
-        for session, seq in best:
-            search.propose(session, [seq])
-        for key, cosine in cosines.items():
-            # If two embedders have a vector of an entry, the current one counts: their cosines are not comparable.
-            if key in search.proposed and (is_current or key not in search.cosines):
-                search.cosines[key] = cosine
-
-    def _by_date(self, search: _SearchState) -> None:
-        """Propose entries of the days named in the query, best words first, even if few words match."""
-        for session in search.sessions if search.spans else ():
-            attributes = self.indexer.words.attributes(session)
-            scored = search.scored[session]
-            for span in search.spans:
-                seqs = attributes.between(span.start, span.end)
-                by_words = sorted((int(seq) for seq in seqs), key=lambda seq: (-scored.of(seq)[0], seq))
-                search.propose(session, by_words[: MAX_CANDIDATES // 4])
-
-    def _candidates(self, search: _SearchState) -> list[Candidate]:
-        candidates = []
-        best = sum(weight * search.statistics.idf(term) for term, weight in search.term_weights.items()) or 1.0
-        sessions = {key[0]: None for key in search.proposed}
-        attributes = {session: self.indexer.words.attributes(session) for session in sessions}
-        openings = {session: table.spoken_by("user") for session, table in attributes.items()}
-        for session, seq in search.proposed:
-            known = attributes[session].of(seq)
-            if known is None:
-                continue
-            bm25, coverage = search.scored[session].of(seq)
-            candidates.append(
-                Candidate(
-                    session=session,
-                    seq=seq,
-                    ts=known.ts,
-                    role=known.role,
-                    marks=known.marks,
-                    exchange=_opening_of(openings[session], seq),
-                    bm25=bm25,
-                    strength=bm25 / best,
-                    matched=round(coverage * len(search.term_weights)),
-                    cosine=search.cosines.get((session, seq)),
-                    passages=min(-(-known.length // _TERMS_PER_PASSAGE), _MAX_PASSAGES) or 1,
-                    in_span=any(span.start <= known.ts < span.end for span in search.spans),
-                )
-            )
-        return candidates
-
-    def _match_texts(
-        self, query: Query, candidates: Sequence[Candidate], entries: Mapping[EntryKey, Entry]
-    ) -> list[Candidate]:
-        """Add what only the texts show: phrases of the query and terms of the task. Empty if there are neither."""
-        lexicon = self.indexer.lexicon
-        task = lexicon.terms(query.task[:_MAX_PHRASE_CHARACTERS]).keys()
-        phrases = set(pairwise(lexicon.sequence(query.text)))
-        if not phrases and not task:
-            return []
-        matches: list[tuple[Candidate, set[tuple[int, int]], float]] = []
-        for candidate in candidates:
-            entry = entries.get((candidate.session, candidate.seq))
-            terms = lexicon.sequence(entry_text(entry)[:_MAX_PHRASE_CHARACTERS] if entry is not None else "")
-            task_share = len(task & set(terms)) / len(task) if task else 0.0
-            matches.append((candidate, phrases.intersection(pairwise(terms)), task_share))
-        weights = _phrase_weights([pairs for _, pairs, _ in matches])
-        return [
-            replace(candidate, phrases=min(sum(map(weights.__getitem__, pairs)), 2.0), task=task_share)
-            for candidate, pairs, task_share in matches
-        ]
-
-    def _entries(self, candidates: Sequence[Candidate]) -> dict[EntryKey, Entry]:
-        """Read the entries of candidates, with one read per session."""
-        by_session: dict[str, list[int]] = {}
-        for candidate in candidates:
-            by_session.setdefault(candidate.session, []).append(candidate.seq)
-        return {
-            (session, entry.seq): entry
-            for session, seqs in by_session.items()
-            for entry in self.store.pick(session, seqs)
-        }
-
-    def _session_scores(self, search: _SearchState) -> dict[Hashable, float]:
-        """Return the BM25 score of each session, taken as one long message; empty for a single session."""
-        if len(search.sessions) == 1:
-            return {}
-        by_session, words = search.statistics_by_session, self.indexer.words
-        df = {term: sum(term in statistics.tf for statistics in by_session.values()) for term in search.term_weights}
-        average = max(search.statistics.length / len(by_session), 1.0)
-        scores: dict[Hashable, float] = {}
-        for session, statistics in by_session.items():
-            norm = words.k1 * (1 - words.b + words.b * statistics.length / average)
-            scores[session] = sum(
-                weight * log(1 + (len(by_session) - df[term] + 0.5) / (df[term] + 0.5)) * tf / (tf + norm)
-                for term, weight in search.term_weights.items()
-                if (tf := statistics.tf.get(term, 0))
-            )
-        return scores
+        task: str,
+        searched: Sequence[SearchedSession],
+        candidates: Candidates,
+        scores: Scores,
+        best: NDArray[np.intp],
+    ) -> Scores:
+        """Add the share of the terms of the task that the best candidates have, times their relevance."""
+        terms = np.fromiter(self.indexer.lexicon.terms(task[:_MAX_TASK_CHARACTERS]), np.uint32)
+        if not len(terms):
+            return scores
+        shares = np.zeros(len(best))
+        numbers = candidates.sessions[best]
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            seqs = candidates.seqs[best[places]].tolist()
+            sets = self.terms.of(searched[number].key, seqs)
+            shares[places] = shared_terms([sets.get(seq, _NO_TERMS) for seq in seqs], terms) / len(terms)
+        return scores.with_part("task", best, self.weights.task * shares * scores.chances[best])
 
 
-def _phrase_weights(matches: Sequence[set[tuple[int, int]]]) -> dict[tuple[int, int], float]:
-    """Weigh each phrase by its rarity among the candidates; 1 for one that no candidate has."""
-    counts = Counter(pair for pairs in matches for pair in pairs)
-    unseen = log(1 + (len(matches) + 0.5) / 0.5)
-    return {pair: log(1 + (len(matches) - n + 0.5) / (n + 0.5)) / unseen for pair, n in counts.items()}
+def _propose_best(searched: Sequence[SearchedSession], found: Sequence[tuple[int, Seqs, NDArray[np.floating]]]) -> None:
+    """Propose the entries with the highest values over all sessions; newer ones first among equals."""
+    if len(found) == 1:
+        number, seqs, values = found[0]
+        searched[number].proposed.append(seqs[np.lexsort((-seqs, -values))[:MAX_CANDIDATES]])
+        return
+    sizes = [len(seqs) for _, seqs, _ in found]
+    numbers = np.repeat([number for number, _, _ in found], sizes)
+    names = np.argsort(np.argsort([one.key for one in searched]))
+    seqs, values = np.concatenate([part[1] for part in found]), np.concatenate([part[2] for part in found])
+    best = np.lexsort((-seqs, names[numbers], -values))[:MAX_CANDIDATES]
+    for number in np.unique(numbers[best]).tolist():
+        searched[number].proposed.append(seqs[best[numbers[best] == number]])
 
 
-def _opening_of(openings: NDArray[np.uint32], seq: int) -> int:
-    """Return the user message that opened the exchange of an entry: the last one at or before it."""
-    at = int(np.searchsorted(openings, seq, side="right"))
-    return int(openings[at - 1]) if at else 0
+def _nearest(
+    session: SearchedSession, index: VectorIndex, vectors: Sequence[Matrix]
+) -> tuple[Seqs, NDArray[np.float32]]:
+    """Return the entries of a session that are near to one of the vectors, in ascending order, with their cosines."""
+    proposed = np.unique(np.concatenate([np.empty(0, np.int64), *session.proposed])).tolist()
+    found = []
+    for vector in vectors:
+        found.append(index.nearest(session.key, vector, MAX_CANDIDATES + len(session.hidden)))
+        # The second search gives a cosine to what words proposed, even if it is not among the nearest.
+        found.append(index.nearest(session.key, vector, len(proposed), only=proposed))
+    seqs = np.concatenate([np.empty(0, np.int64), *(near.seqs.astype(np.int64) for near in found)])
+    cosines = np.concatenate([np.empty(0, np.float32), *(near.cosines for near in found)])
+    is_visible = session.visible(seqs)
+    seqs, cosines = seqs[is_visible], cosines[is_visible]
+    order = np.lexsort((-cosines, seqs))
+    seqs, firsts = np.unique(seqs[order], return_index=True)
+    return seqs, cosines[order][firsts]
+
+
+def _keep_cosines(session: SearchedSession, seqs: Seqs, cosines: NDArray[np.float64], *, replace: bool) -> None:
+    known, values = session.vectors
+    new = (seqs, cosines) if replace else (known, values)
+    old = (known, values) if replace else (seqs, cosines)
+    both = np.concatenate([new[0], old[0]])
+    merged, firsts = np.unique(both, return_index=True)  # the first of two equal ones is that of `new`
+    session.vectors = merged, np.concatenate([new[1], old[1]])[firsts]
+
+
+def _by_date(searched: Sequence[SearchedSession], spans: Sequence[DateSpan]) -> None:
+    """Propose entries of the days named in the query, best words first, even if few words match."""
+    for session in searched if spans else ():
+        for span in spans:
+            seqs = session.attributes.between(span.start, span.end).astype(np.int64)
+            seqs = seqs[session.visible(seqs)]
+            bm25, _ = session.scores.at(seqs)
+            session.proposed.append(seqs[np.lexsort((seqs, -bm25))[: MAX_CANDIDATES // 4]])
+
+
+def _columns(searched: Sequence[SearchedSession], spans: Sequence[DateSpan], best: float, terms: int) -> Candidates:
+    """Return what was proposed, with the columns of the index that ranking needs."""
+    tables = [_session_columns(number, session, spans) for number, session in enumerate(searched) if session.proposed]
+    names = tables[0].keys() if tables else _EMPTY.keys()
+    joined = {name: np.concatenate([_EMPTY[name], *(table[name] for table in tables)]) for name in names}
+    coverage = joined.pop("coverage")
+    return Candidates(**joined, strength=joined["bm25"] / best, matched=np.rint(coverage * terms))
+
+
+def _session_columns(number: int, session: SearchedSession, spans: Sequence[DateSpan]) -> dict[str, NDArray[Any]]:
+    table = session.attributes
+    seqs = np.unique(np.concatenate(session.proposed))
+    at = table.seqs.searchsorted(seqs)
+    known = at < len(table)
+    known[known] = table.seqs[at[known]] == seqs[known]
+    seqs, at = seqs[known], at[known]
+    bm25, coverage = session.scores.at(seqs)
+    ts, (with_vectors, values) = table.ts[at], session.vectors
+    cosines, near = np.full(len(seqs), np.nan), with_vectors.searchsorted(seqs)
+    has_vector = near < len(with_vectors)
+    has_vector[has_vector] = with_vectors[near[has_vector]] == seqs[has_vector]
+    cosines[has_vector] = values[near[has_vector]]
+    openings = np.concatenate([[0], table.spoken_by("user")])
+    in_span = np.zeros(len(seqs), np.bool)
+    for span in spans:
+        in_span |= (ts >= span.start) & (ts < span.end)
+    return {
+        "sessions": np.full(len(seqs), number, np.intp),
+        "seqs": seqs,
+        "ts": ts,
+        "roles": table.roles[at],
+        "marks": table.marks[at],
+        "exchanges": openings[openings.searchsorted(seqs, side="right") - 1].astype(np.int64),
+        "bm25": bm25.astype(np.float64),
+        "coverage": coverage.astype(np.float64),
+        "cosines": cosines,
+        "passages": np.clip(-(-table.lengths[at].astype(np.int64) // _TERMS_PER_PASSAGE), 1, _MAX_PASSAGES).astype(
+            np.float64
+        ),
+        "in_span": in_span,
+    }
+
+
+_EMPTY: Mapping[str, NDArray[Any]] = {
+    "sessions": np.empty(0, np.intp),
+    "seqs": np.empty(0, np.int64),
+    "ts": np.empty(0, np.int64),
+    "roles": np.empty(0, np.uint8),
+    "marks": np.empty(0, np.uint32),
+    "exchanges": np.empty(0, np.int64),
+    "bm25": np.empty(0),
+    "coverage": np.empty(0),
+    "cosines": np.empty(0),
+    "passages": np.empty(0),
+    "in_span": np.empty(0, np.bool),
+}

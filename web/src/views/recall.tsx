@@ -19,7 +19,7 @@ const MOST = [
   ["50", "50"],
 ] as const;
 const COLOURS = ["history", "results", "memory", "tools", "yellow", "orange", "green", "system", "recalled", "red"];
-const PARTS = ["words", "meaning", "phrases", "date", "authority", "task", "recency"];
+const PARTS = ["words", "meaning", "date", "task"];
 
 export function Recall() {
   const on = useOn();

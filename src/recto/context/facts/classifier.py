@@ -156,7 +156,7 @@ _DATES = frozenset(
     evening noon midnight today tomorrow tonight one two three four five six seven eight nine ten eleven twelve
     """.split()  # noqa: SIM905  read as prose
 )
-_RELOCATION = frozenset(("moved", "move", "moving", "live", "lives", "living", "relocated"))
+RELOCATION = frozenset(("moved", "move", "moving", "live", "lives", "living", "relocated"))
 """Someone who moved no longer lives there: the most common correction that names its subject by another word."""
 _CAPITAL = lazy_re(r"(?<=[^\s.!?:] )[A-Z][\w'-]*")
 _DENIED = lazy_re(
@@ -203,7 +203,7 @@ def _subject_and_values(text: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _stem(word: str) -> str:
-    if word in _RELOCATION:
+    if word in RELOCATION:
         return "live"
     for ending in ("ing", "ed", "es", "s"):
         if len(word) - len(ending) >= 3 and word.endswith(ending):

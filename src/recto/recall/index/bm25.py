@@ -378,25 +378,30 @@ class WordScores:
     coverage: NDArray[np.float32]
     """Share of the total term weight that is in the message, including terms that no message has."""
 
-    def of(self, seq: int) -> tuple[float, float]:
-        """Return the score and the coverage of one message."""
-        at = int(self.seqs.searchsorted(np.uint32(seq)))
-        if at == len(self.seqs) or self.seqs[at] != seq:
-            return 0.0, 0.0
-        return float(self.bm25[at]), float(self.coverage[at])
+    @classmethod
+    def empty(cls) -> WordScores:
+        """Return the scores of no messages."""
+        return cls(np.empty(0, np.uint32), np.empty(0, np.float32), np.empty(0, np.float32))
 
-    def best(self, limit: int, hidden: Collection[int] = ()) -> list[tuple[int, float]]:
-        """Return the best messages with their scores, without hidden ones; newer ones first among equals."""
-        count = limit + len(hidden)
+    def at(self, seqs: NDArray[np.integer]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the scores and the coverage of these messages; 0 for those that have no term of the query."""
+        places = self.seqs.searchsorted(seqs)
+        scored = places < len(self.seqs)
+        scored[scored] = self.seqs[places[scored]] == seqs[scored]
+        bm25, coverage = np.zeros(len(seqs), np.float32), np.zeros(len(seqs), np.float32)
+        bm25[scored], coverage[scored] = self.bm25[places[scored]], self.coverage[places[scored]]
+        return bm25, coverage
+
+    def best(self, limit: int) -> NDArray[np.intp]:
+        """Return the positions of the best messages, best first; newer ones first among equals."""
+        limit = max(limit, 0)
         chosen = np.arange(len(self.seqs))
         # A partition finds the candidates in linear time; only they are sorted.
-        if 0 < count < len(chosen):
-            edge = np.partition(self.bm25, -count)[-count]
+        if 0 < limit < len(chosen):
+            edge = np.partition(self.bm25, -limit)[-limit]
             above, at_edge = np.flatnonzero(self.bm25 > edge), np.flatnonzero(self.bm25 == edge)
-            chosen = np.concatenate([above, at_edge[len(at_edge) - (count - len(above)) :]])
-        order = chosen[np.lexsort((self.seqs[chosen], self.bm25[chosen]))[::-1]]
-        pairs = zip(self.seqs[order].tolist(), self.bm25[order].tolist(), strict=True)
-        return [pair for pair in pairs if pair[0] not in hidden][: max(limit, 0)]
+            chosen = np.concatenate([above, at_edge[len(at_edge) - (limit - len(above)) :]])
+        return chosen[np.lexsort((self.seqs[chosen], self.bm25[chosen]))[::-1]][:limit]
 
 
 __all__ = ["AttributeTable", "TermStatistics", "WordIndex", "WordScores"]
@@ -412,7 +417,7 @@ CACHE_BYTES = 192 * 2**20
 
 
 @dataclass(slots=True)
-class _SessionView:
+class SessionView:
     """A consistent view of a session with everything one query needs."""
 
     blocks: list[WordBlock]
@@ -420,6 +425,11 @@ class _SessionView:
     postings: dict[int, dict[int, TermPostings]]
     """By term and block number."""
     layout: BlockLayout | None
+
+    @property
+    def attributes(self) -> AttributeTable:
+        """The attributes of every message of the session."""
+        return self.layout.attributes if self.layout is not None else merge_attributes([])
 
     def counts(self) -> dict[int, int]:
         """Return the number of messages that have each term."""
@@ -520,9 +530,15 @@ class WordIndex:
             while self._merge(session, bits, count):
                 pass
 
-    def statistics(self, session: str, terms: Iterable[int], *, upto: int = MAX_SEQ) -> TermStatistics:
+    def view(self, session: str, terms: Sequence[int]) -> SessionView:
+        """Read once what a query with these terms needs of a session, for `statistics` and `score`."""
+        return self._view(session, list(terms), with_attributes=True)
+
+    def statistics(
+        self, session: str, terms: Iterable[int], *, upto: int = MAX_SEQ, view: SessionView | None = None
+    ) -> TermStatistics:
         """Return the frequencies of these terms in a session, up to and including an entry."""
-        view = self._view(session, list(terms), with_attributes=upto < MAX_SEQ)
+        view = view or self._view(session, list(terms), with_attributes=upto < MAX_SEQ)
         attributes = view.layout.attributes if view.layout is not None else None
         count = 0 if attributes is None else int(attributes.seqs.searchsorted(upto, side="right"))
         if view.layout is not None and attributes is not None and count < len(attributes):
@@ -536,19 +552,26 @@ class WordIndex:
         documents = sum(block.documents for block in view.blocks) + len(view.fresh.attributes)
         return TermStatistics(documents, length, view.counts(), view.sums())
 
-    def score(self, session: str, query: Mapping[int, float], statistics: TermStatistics) -> WordScores:
+    def score(
+        self,
+        session: str,
+        query: Mapping[int, float],
+        statistics: TermStatistics,
+        *,
+        view: SessionView | None = None,
+    ) -> WordScores:
         """Score every message that has a term of the query; the statistics are those of all searched sessions."""
         weights = {term: weight * statistics.idf(term) for term, weight in query.items() if weight > 0}
-        view = self._view(session, list(weights), with_attributes=True)
+        view = view or self._view(session, list(weights), with_attributes=True)
         if view.layout is None or not weights:
-            return WordScores(np.empty(0, np.uint32), np.empty(0, np.float32), np.empty(0, np.float32))
+            return WordScores.empty()
         with decoding(self.index.location):
             attributes = view.layout.attributes
             matched = np.zeros(len(attributes), np.bool)
             # Score and coverage as real and imaginary part: one pass over memory adds both.
             sums = np.zeros(len(attributes), np.complex64)
             average = max(statistics.length / max(statistics.documents, 1), 1.0)
-            terms = self._affordable(view)
+            terms = self._affordable(view, weights)
             for term, (at, tf) in zip(terms, view.all_postings(view.layout, terms), strict=True):
                 frequency = tf.astype(np.float32)
                 norm = attributes.lengths[at].astype(np.float32)
@@ -565,16 +588,15 @@ class WordIndex:
 
     def attributes(self, session: str) -> AttributeTable:
         """Return the attributes of every message of a session."""
-        layout = self._view(session, [], with_attributes=True).layout
-        return layout.attributes if layout is not None else merge_attributes([])
+        return self.view(session, []).attributes
 
-    def _affordable(self, view: _SessionView) -> list[int]:
+    def _affordable(self, view: SessionView, weights: Mapping[int, float]) -> list[int]:
         """Return the terms to score: all of them, or the rarest if they have too many postings."""
-        counts = sorted((count, term) for term, count in view.counts().items())
+        counts = sorted((count, term) for term, count in view.counts().items() if term in weights)
         sums = np.cumsum([count for count, _ in counts])
         return [term for place, (_, term) in enumerate(counts) if place == 0 or sums[place] <= self.max_postings]
 
-    def _view(self, session: str, terms: list[int], *, with_attributes: bool) -> _SessionView:
+    def _view(self, session: str, terms: list[int], *, with_attributes: bool) -> SessionView:
         """Read what is not cached, until one snapshot of the directory is complete.
 
         Each round reads the directory together with the parts that the round before found missing. A writer may seal or
@@ -601,7 +623,7 @@ class WordIndex:
                 self._blocks.put(session, blocks, 100 + 100 * len(blocks))
                 if layout is not None:
                     self._layouts.put(session, layout, layout.size)
-                return _SessionView(blocks, fresh, postings, layout)
+                return SessionView(blocks, fresh, postings, layout)
 
     def _collect_postings(
         self,

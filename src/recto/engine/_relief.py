@@ -92,13 +92,16 @@ class ReliefExecutor:
         self._continuity = continuity
         self._events = events
 
-    def plan(self, state: WindowState, rules: ReliefRules, builder: PromptBuilder, idle: float) -> PlannedRelief:
+    def plan(
+        self, state: WindowState, rules: ReliefRules, builder: PromptBuilder, idle: float, used: int | None = None
+    ) -> PlannedRelief:
         """What should be evicted. Nothing is evicted whose words are not indexed; vectors may follow later.
 
         Where the word index fails, everything stays as long as it fits. Where it does not fit, nothing is evicted
-        either, and results are trimmed, because their pointers lead to the full text.
+        either, and results are trimmed, because their pointers lead to the full text. `used` are the tokens of the
+        prompt, where they are known already.
         """
-        relief = plan_relief(state, rules, builder, idle)
+        relief = plan_relief(state, rules, builder, idle, used)
         relief, indexed = self._indexed(relief, state, rules, builder, idle)
         return PlannedRelief(relief=relief, indexed=indexed, state=state, rules=rules)
 

@@ -38,7 +38,6 @@ from recto.engine.projection import (
     replay_key,
 )
 from recto.engine.prompt_builder import MessageCache, TurnNote
-from recto.engine.recall_injection import question_of
 from recto.errors import AppendConflict, CheckpointRefused, InputError, KeyReused
 from recto.transcript.entries import Draft, Entry
 from recto.transcript.session_keys import pointer_to
@@ -163,7 +162,7 @@ class WindowContinuity:
         digest = json.loads(drafts[place].content)["hash"]
         if self.checkpoints.was_replayed(digest):
             return []
-        payload = {"handoff": state.seq + 1 + place, "question": question_of(state), "hash": digest}
+        payload = {"handoff": state.seq + 1 + place, "question": state.question, "hash": digest}
         return [self._events.draft(REPLAYED, payload, replay_key(digest))]
 
     def before_new_window(self, state: WindowState, rules: ReliefRules, source: Checkpoint | None) -> list[Draft]:
@@ -190,20 +189,21 @@ class WindowContinuity:
     def _page_tokens(self, rules: ReliefRules) -> int:
         return max(min(self.rules.resume_tokens, rules.input_budget // 10), 1)
 
-    def replay_pending(self, state: WindowState) -> None:
-        """Replays a pending handoff behind the current question, once."""
+    def replay_pending(self, state: WindowState) -> bool:
+        """Replays a pending handoff behind the current question, once. Returns whether the state may have changed."""
         seq, question = state.shown_handoff
-        current = question_of(state)
+        current = state.question
         if not seq or question or not current or not _awaits_answer(state):
-            return
+            return False
         digest = str(self._handoff(seq).get("hash", ""))
         with suppress(KeyReused):
             self._events.append(REPLAYED, {"handoff": seq, "question": current, "hash": digest}, replay_key(digest))
+        return True
 
     def handoff_note(self, state: WindowState, wire: str) -> TurnNote | None:
         """The handoff to put behind the current question; None where it was replayed for another one, or for none."""
         seq, question = state.shown_handoff
-        current = question_of(state)
+        current = state.question
         if not seq or not current or question not in (0, current):
             self._shown = 0, 0, None
         elif self._shown[:2] != (seq, current):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recto.context.policies.planner import ReliefRules
-from recto.context.window.budget import Budget, BudgetVerdict, Component, ComponentUsage
+from recto.context.window.budget import Budget, BudgetVerdict, ComponentUsage
 from recto.context.window.pressure import Pressure, PressureReading, VelocitySpike, compare_readings, measure_prompt
 from recto.context.window.state import WindowState, component_of, protected_tokens
 from recto.context.window.units import WindowMessage
@@ -30,10 +30,12 @@ class Measurement:
     events: tuple[tuple[str, Mapping[str, Any]], ...]
 
 
-def pressure_of(state: WindowState, builder: PromptBuilder, rules: ReliefRules, input_budget: int) -> PressureReading:
-    """The pressure of a state."""
+def pressure_of(
+    state: WindowState, builder: PromptBuilder, rules: ReliefRules, input_budget: int, used: int | None = None
+) -> PressureReading:
+    """The pressure of a state. `used` are the tokens of its prompt, where they are known already."""
     pressure = Pressure(input_budget=input_budget, thresholds=rules.thresholds, growth=state.growth, turns=state.turn)
-    counted = builder.prompt_tokens(state)
+    counted = builder.prompt_tokens(state) if used is None else used
     if not state.reported_tokens:
         return pressure.read(counted)
     added, exact = max(counted - state.counted_tokens, 0), builder.messages.meter.exact
@@ -46,12 +48,12 @@ def usage_of(state: WindowState, builder: PromptBuilder, budget: Budget) -> tupl
     """What each component uses of its budget."""
     extras = builder.extras
     foreword = builder.foreword_cost(builder.wire_of(state))
-    used: dict[Component, int] = {
-        **state.components(),
+    used = state.components()
+    used |= {
         "tools": extras.tools,
         "memory": extras.recalled.tokens if extras.recalled else 0,
         "reserve": budget.reserve,
-        "system": state.components()["system"] + foreword + extras.system,
+        "system": used["system"] + foreword + extras.system,
     }
     return budget.usage(used, state.burn)
 
@@ -63,10 +65,15 @@ def check_budget(line: WindowMessage, state: WindowState, budget: Budget) -> Bud
 
 
 def measure(
-    state: WindowState, builder: PromptBuilder, rules: ReliefRules, budget: Budget, previous: PressureReading | None
+    state: WindowState,
+    builder: PromptBuilder,
+    used: int,
+    rules: ReliefRules,
+    budget: Budget,
+    previous: PressureReading | None,
 ) -> Measurement:
-    """The pressure of a state, and what has changed since the previous reading."""
-    reading = pressure_of(state, builder, rules, budget.input_budget)
+    """The pressure of a state whose prompt has `used` tokens, and what has changed since the previous reading."""
+    reading = pressure_of(state, builder, rules, budget.input_budget, used)
     events: list[tuple[str, Mapping[str, Any]]] = []
     if reading.zone != state.zone:
         change = {"before": state.zone, "after": reading.zone, "utilization": round(reading.utilization, 4)}

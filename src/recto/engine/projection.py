@@ -7,8 +7,10 @@ be discarded at any time and is rebuilt the same, on this machine or another.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
 from typing import Any
 
 from recto.context.window.notes import NOTE_KINDS, Note
@@ -18,9 +20,11 @@ from recto.context.window.summary import Summary
 from recto.context.window.units import WindowMessage
 from recto.engine.prompt_builder import MessageCache
 from recto.engine.standing_context import STANDING
+from recto.errors import AppendConflict, KeyReused, RectoError
+from recto.formats.message import Message
 from recto.transcript.entries import MESSAGE, Draft, Entry, Head
 from recto.transcript.events import event
-from recto.transcript.protocols import Clock, TranscriptStore
+from recto.transcript.protocols import Clock, Records, TranscriptStore
 
 PRUNED, EVICTED, MERGED, TRIMMED = "context_window_pruned", "units_evicted", "units_merged", "tool_results_trimmed"
 PINNED, UNPINNED, RESTORED, SNAPSHOT = "pinned", "unpinned", "restored", "window_snapshot"
@@ -45,6 +49,8 @@ SNAPSHOT_EVERY = 256
 """Entries between two snapshots, and so how far back opening a session has to read."""
 _SHORT = 1024
 """A session without a snapshot is read from its beginning, if it has at most this many entries."""
+_MAX_FED = 1024
+"""Entries that wait for the state at most; beyond that it reads them from the store."""
 _BEGINNING = 64
 """Entries at the beginning of a longer session that are read for its system text and its task."""
 
@@ -86,13 +92,21 @@ def last_numbered(
 
 
 class EventLog:
-    """Appends a window's events to its session and notifies listeners."""
+    """Appends a window's events to its session and notifies listeners.
+
+    Status events that are recorded while a prompt is built wait, and are stored in one commit when it is done.
+    Everything else, decisions above all, is stored at once, behind the events that wait.
+    """
 
     def __init__(self, store: TranscriptStore, session: str, clock: Clock) -> None:
         self.store = store
         self.session = session
         self._clock = clock
         self._listeners: list[Callable[[Entry], None]] = []
+        self._waiting: list[Draft] = []
+        self._gate = threading.Lock()
+        """Held while events are added to those that wait, or taken from them: another thread may append meanwhile."""
+        self._collects = False
 
     def listen(self, listener: Callable[[Entry], None]) -> None:
         """Calls back with every event that is appended here: decisions, zone changes, spikes."""
@@ -108,7 +122,78 @@ class EventLog:
 
     def append_all(self, drafts: Sequence[Draft], expect: int | None = None) -> list[Entry]:
         """Stores events that belong together, all or none, and notifies listeners."""
-        entries = self.store.append(self.session, drafts, expect=expect)
+        self.flush()
+        return self._notify(self.store.append(self.session, drafts, expect=expect))
+
+    def append_messages(
+        self, drafts: Sequence[Draft], expect: int | None = None, also: Records | None = None
+    ) -> list[Entry]:
+        """Stores messages, and the events that wait before them in the same commit. Returns the messages."""
+        waiting = self._take()
+        if waiting:
+            try:
+                about = None if also is None else lambda entries: also(entries[len(waiting) :])
+                entries = self.store.append(self.session, [*waiting, *drafts], expect=expect, also=about)
+            except (KeyReused, AppendConflict):  # a draft is stored already, or must not be stored
+                self._put_back(waiting)
+            except BaseException:
+                self._put_back(waiting)
+                raise
+            else:
+                self._notify(entries[: len(waiting)])
+                return entries[len(waiting) :]
+        return self.store.append(self.session, drafts, expect=expect, also=also)
+
+    def record(self, kind: str, payload: Mapping[str, Any], key: str | None = None) -> None:
+        """Records a status event; inside `collecting` it waits for the others. A reused key is no error."""
+        with self._gate:
+            self._waiting.append(self.draft(kind, payload, key))
+        if not self._collects:
+            self.flush()
+
+    @contextmanager
+    def collecting(self, *, defer: bool = False) -> Iterator[None]:
+        """Stores all status events that are recorded inside in one commit at the end.
+
+        With `defer` they wait for whatever is stored next in the session by this window, or for its end.
+        """
+        self.flush()
+        self._collects = True
+        try:
+            yield
+        except BaseException:
+            with suppress(RectoError):  # the first error is the one to report
+                self.flush()
+            raise
+        finally:
+            self._collects = False
+        if not defer:
+            self.flush()
+
+    def flush(self) -> int:
+        """Stores the events that wait; returns how many they were."""
+        waiting = self._take()
+        try:
+            self._notify(self.store.append(self.session, waiting) if waiting else [])
+        except (KeyReused, AppendConflict):  # one of them was stored before, as after a restart
+            for draft in waiting:
+                with suppress(KeyReused):
+                    self._notify(self.store.append(self.session, [draft]))
+        except BaseException:
+            self._put_back(waiting)
+            raise
+        return len(waiting)
+
+    def _take(self) -> list[Draft]:
+        with self._gate:
+            waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _put_back(self, waiting: Sequence[Draft]) -> None:
+        with self._gate:
+            self._waiting[:0] = waiting
+
+    def _notify(self, entries: list[Entry]) -> list[Entry]:
         for entry in entries:
             for listener in self._listeners:
                 listener(entry)
@@ -128,16 +213,51 @@ class WindowProjection:
         self._messages = messages
         self._input_budget = input_budget
         self._state: WindowState | None = None
+        self._fed: dict[int, tuple[Entry, Message | None]] = {}
+        """Entries that this process stored and that are not part of the state yet, and their parsed messages."""
+        self._newest = 0
+        """The highest number among all entries that were fed."""
 
     def state(self) -> WindowState:
         """The state as of the end of the transcript, whichever process wrote there."""
         head = self._store.head(self._session)
         if self._state is None or self._state.seq > head.seq:
+            self._fed.clear()
+            self._newest = head.seq
             self._state = self._open(head)
-        if self._state.seq < head.seq:
-            for entry in self._store.read(self._session, self._state.seq + 1, head.seq):
-                self._apply(self._state, entry)
-        return self._state
+        return self._advance(self._state, head.seq)
+
+    def current(self) -> WindowState:
+        """The state with everything that this process stored; does not look whether others wrote since."""
+        return self.state() if self._state is None else self._advance(self._state, self._newest)
+
+    def feed(self, entries: Sequence[Entry], messages: Sequence[Message | None] = ()) -> None:
+        """Takes entries that were just stored, with their parsed messages, so that they are not read back.
+
+        May be called from any thread; the state takes them when it is next asked for.
+        """
+        if self._state is None:
+            return  # opened when first needed, from the store
+        if len(self._fed) + len(entries) > _MAX_FED:  # nobody asks for prompts
+            self._fed.clear()
+        for entry, message in zip_longest(entries, messages):
+            if entry.seq > self._state.seq:
+                self._fed[entry.seq] = entry, message
+                self._newest = max(self._newest, entry.seq)
+
+    def _advance(self, state: WindowState, stop: int) -> WindowState:
+        while state.seq < stop:
+            fed = self._fed.pop(state.seq + 1, None)
+            if fed is not None:
+                self._apply(state, *fed)
+                continue
+            before = state.seq
+            until = min((seq - 1 for seq in list(self._fed) if before < seq <= stop), default=stop)
+            for entry in self._store.read(self._session, before + 1, until):
+                self._apply(state, entry)
+            if state.seq == before:
+                break  # erased by another process
+        return state
 
     def states(self, start: int, stop: int) -> Iterator[tuple[Entry, WindowState]]:
         """The state after each entry of a range. One state is yielded, and changes from entry to entry.
@@ -199,9 +319,9 @@ class WindowProjection:
         state.seq = start
         return state
 
-    def _apply(self, state: WindowState, entry: Entry) -> None:
+    def _apply(self, state: WindowState, entry: Entry, message: Message | None = None) -> None:
         if entry.kind == MESSAGE:
-            state.add(self._message(entry))
+            state.add(self._message(entry, message))
         else:
             with suppress(*_MALFORMED):
                 self._apply_event(state, entry)
@@ -259,9 +379,9 @@ class WindowProjection:
             if entry.kind == MESSAGE
         ]
 
-    def _message(self, entry: Entry) -> WindowMessage:
+    def _message(self, entry: Entry, message: Message | None = None) -> WindowMessage:
         tokens = entry.tokens if entry.counter == self._messages.meter.name else None
-        return self._messages.take(entry.seq, entry.id, entry.content, entry.wire, tokens)
+        return self._messages.take(entry.seq, entry.id, entry.content, entry.wire, tokens, message)
 
 
 def _seqs(ranges: Iterable[Iterable[int]], before: int) -> list[int]:

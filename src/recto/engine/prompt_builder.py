@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from recto.context.facts.types import MessageView, MessageViewReader
@@ -24,8 +23,8 @@ from recto.errors import InputError, WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
 from recto.formats.message import CACHE_MARKS, Message, fields_of
-from recto.formats.ordering import Adjacency, Arrangement, Keep, SyntheticResult, arrange
-from recto.formats.rendering import render_arrangement
+from recto.formats.ordering import Arrangement, missing_results
+from recto.formats.rendering import LaidLine, LaidNote, PromptLayout
 from recto.health.metrics import call_fingerprint
 from recto.recall.types import Hit
 from recto.text.truncation import clamp
@@ -39,7 +38,7 @@ RECALLED = -2
 HANDOFF = -3
 """The number of the message with the handoff from before the last compaction."""
 _MARKS = tuple(name.encode() for name in CACHE_MARKS)
-_SEQ = attrgetter("seq")
+_MARKER_LINE = WindowMessage(seq=MARKER, id="", role="user", tokens=0)
 _NOTE_CHARS = 2_400
 """Characters of notes in a prompt."""
 _NOTES_HEADING = "[Notes written down on the way, for reference; a number in parentheses is the entry of a note:]"
@@ -114,15 +113,18 @@ class MessageCache:
     _without_thinking: dict[int, bytes | None] = field(default_factory=dict)
     _call_marks: dict[int, dict[str, str]] = field(default_factory=dict)
     """The calls of messages by id: the mark by which the same call is recognised when it is made again."""
-    _arranged: tuple[tuple[int, ...], Adjacency, Arrangement] | None = None
-    """The last arrangement and its inputs: one prompt needs the same arrangement several times."""
-    _synthetic: list[SyntheticResult] = field(default_factory=list)
-    """The results in that arrangement that have to be made up."""
+    _layout: PromptLayout | None = None
+    """The last prompt, arranged and rendered: the next one mostly adds to its end."""
+    _basis: object = None
+    """What determines the bytes of its messages besides their numbers."""
 
-    def take(self, seq: int, id: str, raw: bytes, wire: str, tokens: int | None = None) -> WindowMessage:
-        """Adds a message and returns its line for the state."""
+    def take(
+        self, seq: int, id: str, raw: bytes, wire: str, tokens: int | None = None, message: Message | None = None
+    ) -> WindowMessage:
+        """Adds a message and returns its line for the state. `message` is the same, where it is parsed already."""
         format = format_named(wire)
-        message = format.messages.read(raw)
+        if message is None:
+            message = format.messages.read(raw)
         self.raws[seq], self.wires[seq] = raw, wire
         if any(name in raw for name in _MARKS):
             self.cache_marked.add(seq)
@@ -247,24 +249,69 @@ class MessageCache:
             self._without_thinking[seq] = format_named(self.wires[seq]).edits.without_thinking(self.raws[seq])
         return self._without_thinking[seq]
 
-    def arrange(self, lines: list[WindowMessage], wire: str) -> Arrangement:
-        """The order in which a format takes these lines. Entries never change, so their numbers identify the lines."""
-        seqs, adjacency = tuple(map(_SEQ, lines)), format_named(wire).adjacency
-        if self._arranged is None or self._arranged[:2] != (seqs, adjacency):
-            self._arranged = seqs, adjacency, arrange(lines, adjacency)
-            self._synthetic = [piece for piece in self._arranged[2].pieces if isinstance(piece, SyntheticResult)]
-        return self._arranged[2]
+    def layout(self, lines: PromptLines) -> PromptLayout:
+        """The layout of a prompt. Of the last one, everything before the first difference is kept."""
+        layout = self.grown_layout(lines)
+        if layout is None:
+            layout, laid = self._layout or self._new_layout(lines.wire), list(map(lines.laid, lines.seqs))
+            layout.extend(laid[layout.keep(laid) :])
+            self._basis = lines.basis
+        return layout
 
-    def cost_of_synthetic(self, lines: list[WindowMessage], wire: str) -> int:
-        """What the results cost that have to be made up for calls without one."""
-        self.arrange(lines, wire)
-        return sum(self.cost_of_generated("answer", piece.call_id + piece.tool, wire) for piece in self._synthetic)
+    def grown_layout(self, lines: PromptLines) -> PromptLayout | None:
+        """The layout of a prompt that adds nothing but messages at the end of the last one; None for any other."""
+        if self._layout is None or self._layout.wire != lines.wire:
+            self._layout, self._basis = self._new_layout(lines.wire), lines.basis
+        known = len(self._layout.seqs)
+        if self._basis != lines.basis or lines.seqs[:known] != self._layout.seqs:
+            return None
+        self._layout.extend(map(lines.laid, lines.seqs[known:]))
+        return self._layout
+
+    def _new_layout(self, wire: str) -> PromptLayout:
+        return PromptLayout(wire, lambda raw: self.meter.message(read(raw, wire)))
 
     def _marks_of_calls(self, seq: int) -> dict[str, str]:
         if seq not in self._call_marks:
             calls = self.message(seq).calls
             self._call_marks[seq] = {part.call_id: call_fingerprint(part.name, part.text) for part in calls}
         return self._call_marks[seq]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptLines:
+    """What a prompt is laid out from: its lines in order, and what determines their bytes."""
+
+    wire: str
+    seqs: list[int]
+    """The entries, and the marker."""
+    apart: list[int]
+    """System messages that are sent outside the list."""
+    marker: str
+    marker_cost: int
+    unbound: frozenset[int]
+    """Messages that are sent without their thinking."""
+    state: WindowState
+    messages: MessageCache
+
+    @property
+    def basis(self) -> tuple[object, ...]:
+        """What determines the bytes of the lines besides their numbers."""
+        return self.marker, self.state.cache_mark, self.unbound, dict(self.state.shortened)
+
+    def laid(self, seq: int) -> LaidLine:
+        """A line, with its bytes and what they cost."""
+        if seq == MARKER:
+            raw = format_named(self.wire).text_message("user", self.marker)
+            if self.state.cache_mark:
+                raw = with_cache_mark(raw, self.wire, self.state.cache_mark.encode())
+            return LaidLine(_MARKER_LINE, raw, self.marker_cost)
+        line, shortened = self.state.messages[seq], self.state.shortened.get(seq)
+        if seq in self.unbound:
+            return LaidLine(line, self.messages.without_thinking(seq), None)
+        if shortened is None:
+            return LaidLine(line, self.messages.raws[seq], line.tokens)
+        return LaidLine(line, self.messages.trimmed(seq, shortened.text), shortened.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,18 +333,27 @@ class PromptBuilder:
 
     def wire_of(self, state: WindowState) -> str:
         """The format in which all messages can be sent; plain text messages are the same in all."""
-        wires = {line.wire for line in state.messages.values() if line.wire} | ({state.wire} if state.wire else set())
+        wires = {*state.wires, state.wire} if state.wire else set(state.wires)
         if len(wires) > 1:
             raise InputError(f"this prompt mixes {' and '.join(sorted(wires))}; one list cannot hold both")
         return wires.pop() if wires else self.usual_wire
 
     def prompt_tokens(self, state: WindowState) -> int:
         """What the prompt of a state costs at most, with everything that is generated for it."""
-        wire, extras = self.wire_of(state), self.extras
-        synthetic = self.messages.cost_of_synthetic(self._lines(state)[0], wire)
-        opening = 0 if state.messages and not format_named(wire).user_first else 24
+        extras, lines = self.extras, self._lines(state)
+        layout = self.messages.grown_layout(lines)
+        # A state that a plan is made on is not laid out: only its calls without a result are needed.
+        missing = (
+            [(result.call_id, result.tool) for result in layout.missing()]
+            if layout is not None
+            else missing_results(list(state.messages.values()))
+        )
+        synthetic = sum(
+            self.messages.cost_of_generated("answer", call_id + tool, lines.wire) for call_id, tool in missing
+        )
+        opening = 0 if state.messages and not format_named(lines.wire).user_first else 24
         notes = sum(note.tokens for note in (extras.handoff, extras.recalled) if note)
-        generated = self.foreword_cost(wire) + self.marker_cost(state) + synthetic + opening + notes
+        generated = self.foreword_cost(lines.wire) + lines.marker_cost + synthetic + opening + notes
         return extras.fixed + state.tokens + generated + state.planned_text_tokens
 
     def marker_cost(self, state: WindowState) -> int:
@@ -339,38 +395,29 @@ class PromptBuilder:
 
     def build(self, state: WindowState) -> BuiltPrompt:
         """The prompt of a state."""
-        wire, messages = self.wire_of(state), self.messages
-        format = format_named(wire)
-        lines, marker = self._lines(state)
-        contents: dict[int, bytes | None] = {}
-        costs: dict[bytes, int] = {}
-        for line in lines:
-            contents[line.seq] = raw = self._content(state, line.seq, marker, wire)
-            costs[raw] = self.marker_cost(state) if line.seq == MARKER else state.cost(line.seq)
-        contents |= {seq: messages.without_thinking(seq) for seq in self._unbound(state, wire)}
-        apart = [line.seq for line in lines if line.role == "system" and format.system_apart and line.seq != MARKER]
-        arrangement = messages.arrange([line for line in lines if line.seq not in apart], wire)
-        for seq, note in ((RECALLED, self.extras.recalled), (HANDOFF, self.extras.handoff)):
-            if note is not None:
-                contents[seq] = format.text_message("user", note.text)
-                arrangement = _with_note(arrangement, seq, note.question)
-        rendered = render_arrangement(arrangement, contents, wire)
-        spent = tuple(costs[raw] if raw in costs else messages.meter.message(read(raw, wire)) for raw in rendered)
-        if state.cache_mark or not messages.cache_marked.isdisjoint(state.messages):
+        messages, lines = self.messages, self._lines(state)
+        wire, format = lines.wire, format_named(lines.wire)
+        notes = [
+            LaidNote(seq, note.question, format.text_message("user", note.text))
+            for seq, note in ((RECALLED, self.extras.recalled), (HANDOFF, self.extras.handoff))
+            if note is not None
+        ]
+        arrangement, rendered, spent = messages.layout(lines).laid_out(notes)
+        if state.cache_mark or any(seq in state.messages for seq in messages.cache_marked):
             rendered = newest_marks(rendered, wire)
-        system = tuple(messages.raws[seq] for seq in apart)
-        system_cost = sum(state.cost(seq) for seq in apart)
+        system = tuple(messages.raws[seq] for seq in lines.apart)
+        system_cost = sum(state.cost(seq) for seq in lines.apart)
         if self.extras.foreword:
             raw, cost = DEFAULT_FORMAT.text_message("system", self.extras.foreword), self.foreword_cost(wire)
             if format.system_apart:
                 system, system_cost = (raw, *system), system_cost + cost
             else:
-                rendered, spent = [raw, *rendered], (cost, *spent)
+                rendered, spent = [raw, *rendered], [cost, *spent]
         return BuiltPrompt(
             wire=wire,
             messages=tuple(rendered),
             system=system,
-            costs=spent,
+            costs=tuple(spent),
             tokens=self.extras.fixed + sum(spent) + system_cost,
             arrangement=arrangement,
         )
@@ -386,44 +433,43 @@ class PromptBuilder:
         holders.sort(key=lambda holder: -holder[1])
         return WindowOverflow(self.prompt_tokens(state), input_budget, holders, kept_by)
 
-    def _lines(self, state: WindowState) -> tuple[list[WindowMessage], str]:
-        """The lines of a prompt, with the marker where the gap is, and the marker's text."""
-        lines: list[WindowMessage] = list(state.messages.values())
-        if not state.evicted_messages:
-            return lines, ""
-        place = next((at for at, line in enumerate(lines) if line.seq > state.first_evicted), len(lines))
-        lines.insert(place, WindowMessage(seq=MARKER, id="", role="user", tokens=0))
-        return lines, self.marker_of(state)
+    def _lines(self, state: WindowState) -> PromptLines:
+        """The lines of a prompt, with the marker where the gap is."""
+        wire, seqs, marker, marker_cost = self.wire_of(state), list(state.messages), "", 0
+        apart: list[int] = []
+        if format_named(wire).system_apart and state.kept:
+            apart = sorted(seq for seq in state.kept if state.messages[seq].role == "system")
+            seqs = [seq for seq in seqs if seq not in apart]
+        if state.evicted_messages:
+            marker = self.marker_of(state)
+            marker_cost = self.messages.cost_of_generated("marker", marker, wire)
+            place = next((at for at, seq in enumerate(seqs) if seq > state.first_evicted), len(seqs))
+            seqs.insert(place, MARKER)
+        return PromptLines(
+            wire=wire,
+            seqs=seqs,
+            apart=apart,
+            marker=marker,
+            marker_cost=marker_cost,
+            unbound=self._unbound(state, wire),
+            state=state,
+            messages=self.messages,
+        )
 
-    def _content(self, state: WindowState, seq: int, marker: str, wire: str) -> bytes:
-        if seq == MARKER:
-            raw = format_named(wire).text_message("user", marker)
-            return with_cache_mark(raw, wire, state.cache_mark.encode()) if state.cache_mark else raw
-        shrink = state.shortened.get(seq)
-        return self.messages.raws[seq] if shrink is None else self.messages.trimmed(seq, shrink.text)
-
-    def _unbound(self, state: WindowState, wire: str) -> list[int]:
+    def _unbound(self, state: WindowState, wire: str) -> frozenset[int]:
         """Messages whose thinking follows something that was edited since.
 
         What the model said after the last edit is bound to the prompt as it is now. Nothing in flight may be edited.
         """
         if not self.binds_thinking or not format_named(wire).signs_thinking or not state.last_edit:
-            return []
+            return frozenset()
         first = min([state.first_evicted or state.last_edit, *state.shortened])
         flying = in_flight(state)
-        return [
+        return frozenset(
             seq
             for seq, line in state.messages.items()
             if first < seq < state.last_edit and line.role == "assistant" and seq not in flying
-        ]
-
-
-def _with_note(arrangement: Arrangement, seq: int, question: int) -> Arrangement:
-    """Puts a note directly behind its question for as long as the turn lasts, so that the cached prefix stays valid."""
-    pieces = list(arrangement.pieces)
-    places = [at for at, piece in enumerate(pieces) if piece.seq == question]
-    pieces.insert(places[-1] + 1 if places else len(pieces), Keep(seq))
-    return replace(arrangement, pieces=tuple(pieces))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ but the transcript up to that point, so it is the same after a restart.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from recto.context.window.state import WindowState
 from recto.engine.projection import EventLog
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, TurnNote
-from recto.errors import KeyReused
 from recto.recall.types import USED, Confirmation, Hit, Injection, Query, SearchResult
 
 if TYPE_CHECKING:
@@ -86,7 +84,7 @@ class RecallInjection:
         confirmed = self.recall.confirm(seqs)
         before, self._failure = self._failure, confirmed if confirmed.reason else None
         if self._failure and (before is None or (before.words, before.vectors) != (confirmed.words, confirmed.vectors)):
-            self._events.append(
+            self._events.record(
                 INDEX_FAILED,
                 {
                     "words": confirmed.words,
@@ -102,7 +100,7 @@ class RecallInjection:
     def finish_turn(self, state: WindowState) -> None:
         """Ends the recall of the turn before, once there is a new question, and records whether it was used."""
         turn = self._turn
-        if turn is None or turn.question == question_of(state):
+        if turn is None or turn.question == state.question:
             return
         self._turn = None
         if turn.injection is None:
@@ -117,8 +115,7 @@ class RecallInjection:
             used = self.recall.used_entries(turn.injection, question, answers)
             shown = [hit.seq for hit in turn.injection.hits if hit.session == self.recall.session]
             payload = {"question": turn.question, "shown": shown, "used": used}
-            with suppress(KeyReused):
-                self._events.append(USED, payload, f"{USED}/{turn.question}")
+            self._events.record(USED, payload, f"{USED}/{turn.question}")
 
     def recall_for(
         self, state: WindowState, builder: PromptBuilder, *, input_budget: int, share: int
@@ -127,7 +124,7 @@ class RecallInjection:
 
         Returns the note to put behind the question, within the memory share and what is free of the input budget.
         """
-        question = question_of(state)
+        question = state.question
         if question and (state.evicted_messages or state.shortened) and self.recall.rules.inject:
             anchor = max(question, state.last_edit)
             if self._turn is None or self._turn.anchor != anchor:
@@ -153,8 +150,7 @@ class RecallInjection:
             best = max((hit.chance for hit in turn.result.hits), default=0.0)
             payload |= {"best": round(best, 4), "threshold": self.recall.rules.threshold}
         kind = MISSED if turn.injection is None else INJECTED
-        with suppress(KeyReused):
-            self._events.append(kind, payload, f"recall/{turn.anchor}")
+        self._events.record(kind, payload, f"recall/{turn.anchor}")
 
     def _search(self, state: WindowState, wire: str, question: int, anchor: int, limit: int) -> _RecalledTurn:
         try:
@@ -202,8 +198,3 @@ def _hit_payload(hit: Hit) -> dict[str, Any]:
         "parts": {name: round(value, 4) for name, value in hit.parts.items()},
         "superseded_by": hit.superseded_by,
     }
-
-
-def question_of(state: WindowState) -> int:
-    """The entry of the current user message; 0 where there is none."""
-    return next((line.seq for line in reversed(state.messages.values()) if line.role == "user"), 0)

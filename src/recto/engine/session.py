@@ -133,9 +133,10 @@ class Session:
         stored with them.
         """
         meta_bytes = to_json(meta or {})
+        parsed = [self._parse(message, wire) for message in messages]
         drafts = [
-            self._draft(message, meta_bytes, surface, None if key is None else f"{key}/{place}", wire)
-            for place, message in enumerate(messages)
+            self._draft(message, meta_bytes, surface, None if key is None else f"{key}/{place}")
+            for place, message in enumerate(parsed)
         ]
         from recto.engine.monitor import COMPOSITION  # noqa: PLC0415  # start-up: `open` loads no window
         from recto.engine.projection import USAGE  # noqa: PLC0415  # start-up
@@ -147,7 +148,8 @@ class Session:
         reports: list[Draft] = []
         if usage is not None and prompt is not None:
             reports.append(self._event(USAGE, self.usage.payload(prompt.composition.tokens, usage)))
-        entries = self._store([*reports, *drafts], expect, also)[len(reports) :]
+        said = [*(None for _ in reports), *(message for _, message, _ in parsed)]
+        entries = self._store([*reports, *drafts], expect, said, also)[len(reports) :]
         if answer is not None and prompt is not None and entries[answer].seq > prompt.seq:
             self._answered = prompt
         return entries
@@ -231,14 +233,22 @@ class Session:
         return self._monitor
 
     def prompt(
-        self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0, wire: str | None = None
+        self,
+        tools: Sequence[Any] | bytes = (),
+        *,
+        beside: bytes = b"",
+        answer: int = 0,
+        wire: str | None = None,
+        defer_events: bool = False,
     ) -> Prompt:
         """What to send to the model now: it fits the window, is valid, and keeps what must be kept.
 
         `beside` is text that you send outside the messages, as JSON, and `answer` how many tokens the model may answer
-        with: both take input budget. `wire` is the format of a prompt whose messages are valid in every format.
+        with: both take input budget. `wire` is the format of a prompt whose messages are valid in every format. With
+        `defer_events`, status events of this prompt are stored in the commit of the next `append`, or by `close`, which
+        saves a transaction per turn; decisions are always stored before this returns.
         """
-        return self.window.prompt(tools, beside=beside, answer=answer, wire=wire)
+        return self.window.prompt(tools, beside=beside, answer=answer, wire=wire, defer_events=defer_events)
 
     def check(self, message: MessageLike) -> BudgetVerdict:
         """Whether a message would keep its component within its budget. Call it before `append`."""
@@ -369,8 +379,19 @@ class Session:
     ) -> None:
         self.close()
 
-    def _store(self, drafts: Sequence[Draft], expect: int | None = None, also: Records | None = None) -> list[Entry]:
-        entries = self.store.append(self.key, drafts, expect=expect, also=also)
+    def _store(
+        self,
+        drafts: Sequence[Draft],
+        expect: int | None = None,
+        messages: Sequence[Message | None] = (),
+        also: Records | None = None,
+    ) -> list[Entry]:
+        """Stores drafts, and hands them to the window, which need not read or parse them again."""
+        if self._window is None:
+            entries = self.store.append(self.key, drafts, expect=expect, also=also)
+        else:
+            entries = self._window.events.append_messages(drafts, expect, also)
+            self._window.feed(entries, messages)
         monitor = self.monitor
         if monitor is not None:
             # An entry that an earlier call with the same key stored was recorded then.
@@ -412,8 +433,8 @@ class Session:
             raise InputError(f"there is no entry with the id '{entry}' in session '{self.key}'")
         return found.seq
 
-    def _draft(self, source: MessageLike, meta: bytes, surface: str, key: str | None, wire: str | None) -> Draft:
-        raw, message, wire = self._parse(source, wire)
+    def _draft(self, parsed: tuple[bytes, Message, str], meta: bytes, surface: str, key: str | None) -> Draft:
+        raw, message, wire = parsed
         return Draft(
             id=new_id(self._clock),
             ts=self._clock.now(),

@@ -53,6 +53,7 @@ from recto.engine.recall_injection import RecallInjection
 from recto.engine.standing_context import STANDING, StandingContext
 from recto.errors import AppendConflict, InputError, KeyReused
 from recto.formats import DEFAULT_FORMAT, format_of_provider
+from recto.formats.message import Message
 from recto.health.metrics import PromptComposition
 from recto.recall.types import Query, SearchResult
 from recto.tokens.meter import Meter
@@ -135,6 +136,7 @@ class Window:
         self._clock = clock
         self._standing = standing
         self._projection = WindowProjection(store, session, self.messages, budget.input_budget)
+        self.events.listen(lambda entry: self._projection.feed([entry]))
         self._recall = RecallInjection(recall, self.messages, self.events) if recall is not None else None
         self.continuity = WindowContinuity(
             self.events, self._projection, self.messages, continuity or CheckpointRules(), self.lock
@@ -151,7 +153,13 @@ class Window:
 
     @_locked
     def prompt(
-        self, tools: Sequence[Any] | bytes = (), *, beside: bytes = b"", answer: int = 0, wire: str | None = None
+        self,
+        tools: Sequence[Any] | bytes = (),
+        *,
+        beside: bytes = b"",
+        answer: int = 0,
+        wire: str | None = None,
+        defer_events: bool = False,
     ) -> Prompt:
         """The prompt for the next model call: it fits, is valid, and changes as little as possible.
 
@@ -160,25 +168,33 @@ class Window:
             beside: Text that the caller sends outside the messages, as JSON.
             answer: How many tokens the caller lets the model answer with.
             wire: The format of a prompt whose messages are valid in every format.
+            defer_events: Whether its status events are stored in the commit of the next append, or on close.
 
         Raises:
             WindowOverflow: What may not be evicted does not fit.
         """
+        with self.events.collecting(defer=defer_events):
+            return self._prompt(self.builder_for(tools, beside=beside, answer=answer, wire=wire))
+
+    def _prompt(self, builder: PromptBuilder) -> Prompt:
         # state: what is recalled for the question counts towards the pressure, so it is searched before relief
-        builder = self._with_standing(self.builder_for(tools, beside=beside, answer=answer, wire=wire))
-        self.continuity.replay_pending(self.state)
-        builder = self._with_notes(builder, self.state)
+        state = self.state
+        builder = self._with_standing(builder, state)
+        if self.continuity.replay_pending(state):
+            state = self._projection.current()
+        builder = self._with_notes(builder, state)
         # measure: a checkpoint is written while everything is still in the prompt
-        state = self.state
-        self.continuity.announce(state, builder.prompt_tokens(state), self.rules, self.budget.input_budget)
+        used, measured = builder.prompt_tokens(state), state.seq
+        self.continuity.announce(state, used, self.rules, self.budget.input_budget)
         # plan, carry out: decisions are stored before they count
-        decisions = self._relieve(builder, self.rules)
+        decisions = self._relieve(self._projection.current(), builder, self.rules, used)
         # recall: again, if decisions have changed the prompt
-        state = self.state
+        state = self._projection.current()
         self.builder = builder = self._with_notes(builder, state, search=bool(decisions))
-        # build: measured, refused if it does not fit, rendered
-        reading = self._measure(state, builder)
-        if builder.prompt_tokens(state) > self.budget.input_budget:
+        # build: measured again if it has changed, refused if it does not fit, rendered
+        used = used if state.seq == measured else builder.prompt_tokens(state)
+        reading = self._measure(state, builder, used)
+        if used > self.budget.input_budget:
             self._refuse(state, builder)
         built = builder.build(state)
         self.last = self._sent(state, builder, built)
@@ -210,7 +226,9 @@ class Window:
     @_locked
     def measure(self) -> PressureReading:
         """The pressure now. Also called inside a turn, after each tool result."""
-        return self._measure(self.state, self.builder)
+        with self.events.collecting():
+            state = self.state
+            return self._measure(state, self.builder, self.builder.prompt_tokens(state))
 
     @property
     def recall_engine(self) -> RecallService:
@@ -234,6 +252,10 @@ class Window:
     def pointer(self, seq: int) -> str:
         """Where an entry of this session can be read in full."""
         return pointer_to(self.session, seq)
+
+    def feed(self, entries: Sequence[Entry], messages: Sequence[Message | None]) -> None:
+        """Takes messages that the session has just stored, parsed, so that they are not read back."""
+        self._projection.feed(entries, messages)
 
     def listen(self, listener: Callable[[Entry], None]) -> None:
         """Calls back with every event this window appends: decisions, zone changes, spikes."""
@@ -272,7 +294,7 @@ class Window:
     def compact(self, focus: str = "") -> tuple[Entry, ...]:
         """Compacts now: evicts all but the newest messages and puts a summary in their place."""
         rules = at_once(self.rules, replace(self.rules.compact, focus=focus), recent=2)
-        return self._relieve(self.builder, rules)
+        return self._relieve(self.state, self.builder, rules)
 
     @_locked
     def start_next(self, source: Checkpoint | None = None) -> Entry:
@@ -306,18 +328,21 @@ class Window:
             self.rules = replace(self.rules, input_budget=at_most)
 
     def close(self) -> None:
-        """Closes the compactor and the recall of this window."""
-        self.compactor.close()
-        if self._recall is not None:
-            self._recall.close()
+        """Stores the events that wait; closes the compactor and the recall of this window."""
+        try:
+            self.events.flush()
+        finally:
+            self.compactor.close()
+            if self._recall is not None:
+                self._recall.close()
 
-    def _with_standing(self, builder: PromptBuilder) -> PromptBuilder:
+    def _with_standing(self, builder: PromptBuilder, state: WindowState) -> PromptBuilder:
         """Adds the text of the standing files as they are now. A change is recorded."""
         if self._standing is None:
             return builder
         standing = self._standing.read()
-        if self.state.standing_digest != standing.digest:
-            self.events.append(STANDING, standing.to_json())
+        if state.standing_digest != standing.digest:
+            self.events.record(STANDING, standing.to_json())
         return replace(builder, extras=replace(builder.extras, foreword=standing.text))
 
     def _with_notes(self, builder: PromptBuilder, state: WindowState, *, search: bool = True) -> PromptBuilder:
@@ -331,32 +356,42 @@ class Window:
         recalled = self._recall.recall_for(state, builder, input_budget=self.budget.input_budget, share=share)
         return builder.using(handoff=handoff, recalled=recalled)
 
-    def _relieve(self, builder: PromptBuilder, rules: ReliefRules) -> tuple[Entry, ...]:
-        """Plans, carries out, and stores the decisions. Starts over if another process wrote meanwhile."""
+    def _relieve(
+        self, state: WindowState, builder: PromptBuilder, rules: ReliefRules, used: int | None = None
+    ) -> tuple[Entry, ...]:
+        """Plans, carries out, and stores the decisions. Starts over if another process wrote meanwhile.
+
+        `used` are the tokens of the prompt, where they are known already.
+        """
         for _ in range(ATTEMPTS):
-            state = self.state
             seen = state.seq
-            planned = self._relief.plan(state, rules, builder, self._idle())
+            planned = self._relief.plan(state, rules, builder, self._idle(), used)
+            used = None  # where it starts over, others have written
             if not planned.relief.plans:
-                if self.state.seq == seen:
+                if not planned.relief.postponed or self.state.seq == seen:
                     return ()
                 continue  # another process wrote while the index was confirmed, and now it may not fit
+            recorded = self.events.flush()  # before the decision, so it is stored before it
+            if recorded and self._projection.current().seq != seen + recorded:
+                continue
             pending = self._relief.carry_out(planned, self.messages)
             with suppress(AppendConflict, KeyReused):
                 entries = self.continuity.store(pending.drafts, pending.after)
                 return tuple(entry for entry in entries if entry.kind in DECISIONS)
+            state = self.state
         raise AppendConflict(self.session, None, self.store.head(self.session).seq, "others write faster than we can")
 
-    def _measure(self, state: WindowState, builder: PromptBuilder) -> PressureReading:
-        measurement = measure(state, builder, self.rules, self.budget, self._reading)
+    def _measure(self, state: WindowState, builder: PromptBuilder, used: int) -> PressureReading:
+        measurement = measure(state, builder, used, self.rules, self.budget, self._reading)
         for kind, payload in measurement.events:
-            self.events.append(kind, payload)
+            self.events.record(kind, payload)
         self._reading = measurement.reading
         return measurement.reading
 
     def _refuse(self, state: WindowState, builder: PromptBuilder) -> None:
         blocked = self._recall.blocked_by_index if self._recall is not None else ""
-        self.continuity.before_overflow(self.state)
+        self.events.flush()
+        self.continuity.before_overflow(self._projection.current())
         error = builder.overflow(state, self.budget.input_budget, blocked)
         payload = {"tokens": error.tokens, "room": error.room, "holders": [list(held) for held in error.holders[:10]]}
         payload |= {"index": blocked} if blocked else {}
@@ -364,8 +399,7 @@ class Window:
         raise error
 
     def _sent(self, state: WindowState, builder: PromptBuilder, built: BuiltPrompt) -> SentPrompt:
-        previous = list(zip(self.last.messages, self.last.costs, strict=True)) if self.last else []
-        prefix = stable_prefix(previous, list(zip(built.messages, built.costs, strict=True)))
+        prefix = _unchanged(self.last, built) if self.last is not None else 0
         lag = self._recall.index_lag(state.seq) if self._recall is not None else 0
         return SentPrompt(
             seq=state.seq,
@@ -402,8 +436,15 @@ class Window:
         return entry
 
     def _take_snapshot(self, state: WindowState) -> None:
-        with suppress(KeyReused):  # another process took it just now
-            self.events.append(SNAPSHOT, state.snapshot(), snapshot_key(self._projection.snapshots + 1))
+        self.events.record(SNAPSHOT, state.snapshot(), snapshot_key(self._projection.snapshots + 1))
+
+
+def _unchanged(last: SentPrompt, built: BuiltPrompt) -> int:
+    """Tokens at the beginning of a prompt that are the same as in the last one."""
+    if built.messages[: len(last.messages)] == last.messages:  # mostly it has only grown
+        return sum(last.costs)
+    before = list(zip(last.messages, last.costs, strict=True))
+    return stable_prefix(before, list(zip(built.messages, built.costs, strict=True)))
 
 
 def _extra_costs(meter: Meter, schemas: bytes, beside: bytes) -> tuple[int, int]:

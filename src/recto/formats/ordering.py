@@ -10,7 +10,7 @@ marker, recalled text) is like any other, with a sequence number of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -106,9 +106,27 @@ class Arrangement:
     """Whether the provider requires a user message first and there is none."""
 
 
+class ArrangedPart(NamedTuple):
+    """A stretch of messages in their final order, and what later stretches need to know about its calls."""
+
+    pieces: tuple[ArrangedPiece, ...]
+    omitted: tuple[Omitted, ...]
+    calls: frozenset[str]
+    """Ids of its calls that a result may answer."""
+    waiting: frozenset[str]
+    """Those whose latest call has no result yet."""
+
+    @property
+    def synthetic(self) -> list[SyntheticResult]:
+        """The results that have to be synthesised."""
+        return [piece for piece in self.pieces if isinstance(piece, SyntheticResult)]
+
+
 class _ResultLinks(NamedTuple):
     """Which result belongs to which call. Messages are identified by their position."""
 
+    owners: Mapping[str, int]
+    """For each call id: the latest message with it."""
     claims: Mapping[int, Mapping[str, int]]
     """For each message with results: the calls it answers, and the positions of their messages."""
     waiting: Mapping[int, Mapping[str, str]]
@@ -118,10 +136,32 @@ class _ResultLinks(NamedTuple):
 
 def arrange(messages: Sequence[Orderable], adjacency: Adjacency) -> Arrangement:
     """Returns an order that the provider accepts. A list that it would accept stays as it is."""
-    links = _link_results(messages)
+    part = arrange_part(messages, adjacency)
+    opener = messages[0] if messages else None
+    return Arrangement(part.pieces, part.omitted, needs_opening(part.pieces, opener, adjacency))
+
+
+def needs_opening(pieces: Sequence[ArrangedPiece], opener: Orderable | None, adjacency: Adjacency) -> bool:
+    """Whether the provider requires a user message first and there is none. `opener` is the first message."""
+    opens = opener is not None and opener.role == "user" and bool(pieces) and pieces[0] == Keep(opener.seq)
+    return adjacency == "merging" and not opens
+
+
+def arrange_part(
+    messages: Sequence[Orderable], adjacency: Adjacency, *, earlier: Collection[str] = (), followed: bool = False
+) -> ArrangedPart:
+    """Arranges a stretch of messages by itself.
+
+    Args:
+        messages: The messages of the stretch. It begins where `begins_part` is true.
+        adjacency: Where the provider looks for the results of calls.
+        earlier: Calls before the stretch, all answered or given up.
+        followed: Whether other messages follow, so that missing results will not arrive any more.
+    """
+    links = _link_results(messages, earlier)
     homes = _homes(messages, adjacency)
     placed, attached = _place_results(messages, links, homes, stays=adjacency == "anywhere")
-    for home, result in _synthetic_results(messages, links, homes):
+    for home, result in _synthetic_results(messages, links, homes, followed=followed):
         attached.setdefault(home, []).append(result)
     pieces: list[ArrangedPiece] = []
     for place, message in enumerate(messages):
@@ -131,14 +171,28 @@ def arrange(messages: Sequence[Orderable], adjacency: Adjacency) -> Arrangement:
             pieces += placed[place]
         if place in attached:
             pieces += attached[place]
-    first = pieces[0] if pieces else None
-    user_first = isinstance(first, Keep) and any(
-        message.seq == first.seq and message.role == "user" for message in messages
-    )
-    return Arrangement(tuple(pieces), tuple(links.omitted), adjacency == "merging" and not user_first)
+    waiting = frozenset(call for call, place in links.owners.items() if call in links.waiting[place])
+    return ArrangedPart(tuple(pieces), tuple(links.omitted), frozenset(links.owners), waiting)
 
 
-def _link_results(messages: Sequence[Orderable]) -> _ResultLinks:
+def begins_part(message: Orderable, before: Orderable) -> bool:
+    """Whether a message may begin a stretch that is arranged by itself.
+
+    That is so where the speaker changes: an assistant message behind a question or a result, or a question behind an
+    assistant message. Neither the run of assistant messages that results go behind, nor the turn of the user, crosses
+    such a place. A late result for a call before it still does.
+    """
+    if message.role == "assistant":
+        return before.role in ("user", "tool")
+    return message.role == "user" and not message.answers and before.role == "assistant"
+
+
+def missing_results(messages: Sequence[Orderable]) -> list[tuple[str, str]]:
+    """Returns the calls without a result, and their tools: those for which `arrange` synthesises one."""
+    return [missing for calls in _link_results(messages).waiting.values() for missing in calls.items()]
+
+
+def _link_results(messages: Sequence[Orderable], earlier: Collection[str] = ()) -> _ResultLinks:
     """Links results to calls. Ids may be reused in a later turn: a result belongs to the latest call before it."""
     owners: dict[str, int] = {}
     waiting: dict[int, dict[str, str]] = {}
@@ -156,14 +210,14 @@ def _link_results(messages: Sequence[Orderable]) -> _ResultLinks:
             claims[place] = {}
             for call in message.answers:
                 owner = owners.get(call)
-                if owner is None:
+                if owner is None and call not in earlier:
                     omitted.append(Omitted(message.seq, call, "no such call before it"))
-                elif call not in waiting[owner]:
+                elif owner is None or call not in waiting[owner]:
                     omitted.append(Omitted(message.seq, call, "the call has a result already"))
                 else:
                     del waiting[owner][call]
                     claims[place][call] = owner
-    return _ResultLinks(claims, waiting, omitted)
+    return _ResultLinks(owners, claims, waiting, omitted)
 
 
 def _calls(message: Orderable) -> Iterator[tuple[str, str]]:
@@ -230,10 +284,11 @@ def _user_turns(messages: Sequence[Orderable]) -> list[int]:
 
 
 def _synthetic_results(
-    messages: Sequence[Orderable], links: _ResultLinks, homes: Sequence[int]
+    messages: Sequence[Orderable], links: _ResultLinks, homes: Sequence[int], *, followed: bool
 ) -> Iterator[tuple[int, SyntheticResult]]:
     """Yields the missing results, each with the position behind which it goes."""
     last_other = next((place for place in reversed(range(len(messages))) if place not in links.claims), -1)
+    last_other = len(messages) if followed else last_other
     for place, calls in links.waiting.items():
         reason: MissingReason = "not arrived yet" if homes[place] >= last_other else "interrupted"
         for call, tool in calls.items():

@@ -1,16 +1,32 @@
 """Puts the messages of a prompt together in a form that the provider accepts.
 
 Whether a message is edited or evicted is decided elsewhere; each format edits its own messages (its `edits` module).
+`render_arrangement` does it for a list that is at hand. `PromptLayout` does it for a prompt that grows: what comes
+before its end is kept, arranged and rendered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final, NamedTuple, Protocol
 
 from recto.formats.format import Format
 from recto.formats.message import fields_of, text_in
-from recto.formats.ordering import ArrangedPiece, Arrangement, Keep, KeepSome, SyntheticResult
+from recto.formats.ordering import (
+    ArrangedPart,
+    ArrangedPiece,
+    Arrangement,
+    Keep,
+    KeepSome,
+    Omitted,
+    Orderable,
+    SyntheticResult,
+    arrange_part,
+    begins_part,
+    needs_opening,
+)
 from recto.formats.registry import format_named
 
 OPENING: Final = "[The conversation so far continues below.]"
@@ -20,13 +36,13 @@ _REASONS: Final[Mapping[str, str]] = {
 }
 
 
+_MAX_COUNTED: Final = 256
+
+
 def render_arrangement(
     arrangement: Arrangement,
     contents: Mapping[int, bytes | None],
     wire: str,
-    *,
-    opening: str = OPENING,
-    result_text: Callable[[SyntheticResult], str] = lambda result: _REASONS[result.reason],
 ) -> list[bytes]:
     """Returns the messages of an arrangement as the provider accepts them. Entries whose content is `None` are skipped.
 
@@ -34,26 +50,22 @@ def render_arrangement(
         arrangement: The order of the messages.
         contents: The message of each entry.
         wire: The name of the format.
-        opening: The text of a user message that is put first if the format requires one and there is none.
-        result_text: Returns the text of a synthetic result.
     """
     format = format_named(wire)
-    rendered: list[bytes] = []
-    for piece in arrangement.pieces:
-        raw = _render(piece, contents[piece.seq], format, result_text)
-        if raw is not None:
-            rendered.append(raw)
-    messages = format.edits.settle(rendered)
-    # The first user message may have been empty, and was dropped then.
-    needs_opening = arrangement.needs_opening or (format.user_first and bool(messages))
-    if needs_opening and not (messages and fields_of(messages[0]).get("role") == "user"):
-        messages.insert(0, format.text_message("user", opening))
+    rendered = (_render(piece, contents[piece.seq], format) for piece in arrangement.pieces)
+    messages = format.edits.settle([raw for raw in rendered if raw is not None])
+    if _lacks_opening(arrangement, messages, format):
+        messages.insert(0, format.text_message("user", OPENING))
     return messages
 
 
-def _render(
-    piece: ArrangedPiece, raw: bytes | None, format: Format, result_text: Callable[[SyntheticResult], str]
-) -> bytes | None:
+def _lacks_opening(arrangement: Arrangement, messages: Sequence[bytes], format: Format) -> bool:
+    # The first user message may have been empty, and was dropped then.
+    needs = arrangement.needs_opening or (format.user_first and bool(messages))
+    return needs and not (messages and fields_of(messages[0]).get("role") == "user")
+
+
+def _render(piece: ArrangedPiece, raw: bytes | None, format: Format) -> bytes | None:
     if raw is None:
         return None
     match piece:
@@ -66,4 +78,258 @@ def _render(
             if piece.call_id not in format.validation.tool_call_ids(fields).calls:
                 return None  # the provider runs and answers this call itself
             kind = text_in(fields.get("type"))
-            return format.edits.result_message(piece.call_id, piece.tool, result_text(piece), kind)
+            return format.edits.result_message(piece.call_id, piece.tool, _REASONS[piece.reason], kind)
+
+
+class Line(Orderable, Protocol):
+    """A message in a layout."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether it belongs to the next assistant message, as reasoning does to the call it leads to."""
+        ...
+
+
+class LaidLine(NamedTuple):
+    """A message in a layout, and its bytes."""
+
+    line: Line
+    raw: bytes | None
+    """Its content as it is shown; `None`: it is skipped."""
+    cost: int | None
+    """What these bytes cost; `None`: they have to be counted."""
+
+
+class LaidNote(NamedTuple):
+    """A user message that is no entry, and the entry it goes behind."""
+
+    seq: int
+    behind: int
+    raw: bytes
+
+
+class LaidOut(NamedTuple):
+    """A prompt, arranged and rendered."""
+
+    arrangement: Arrangement
+    messages: list[bytes]
+    costs: list[int]
+
+
+@dataclass(slots=True)
+class _Rendered:
+    """Messages in their final order: the pieces, the bytes of what is sent, and what each of these costs."""
+
+    pieces: list[ArrangedPiece] = field(default_factory=list)
+    messages: list[bytes] = field(default_factory=list)
+    costs: list[int] = field(default_factory=list)
+    omitted: list[Omitted] = field(default_factory=list)
+    missing: list[SyntheticResult] = field(default_factory=list)
+    """The results that had to be synthesised."""
+
+    def __add__(self, other: _Rendered) -> _Rendered:
+        return _Rendered(
+            self.pieces + other.pieces,
+            self.messages + other.messages,
+            self.costs + other.costs,
+            self.omitted + other.omitted,
+            self.missing + other.missing,
+        )
+
+
+@dataclass(slots=True)
+class _Part:
+    """Lines that are arranged together, and the result, as far as it is known."""
+
+    lines: list[LaidLine] = field(default_factory=list)
+    calls: set[str] = field(default_factory=set)
+    """Ids of the calls in it that a result may answer."""
+    leads: bool = False
+    """Whether the last assistant message in it belongs to one that has not come yet."""
+    arranged: ArrangedPart | None = None
+    rendered: tuple[Sequence[LaidNote], _Rendered] | None = None
+    """The result, and the notes in it."""
+    at: tuple[int, int] = 0, 0
+    """Where it begins among the pieces and the messages of all parts."""
+
+    def add(self, laid: LaidLine) -> None:
+        """Adds a line at the end."""
+        self.lines.append(laid)
+        if laid.line.role == "assistant":
+            self.calls.update(call for call in laid.line.calls if call not in laid.line.answers)
+            self.leads = laid.line.leads
+        self.arranged = self.rendered = None
+
+
+class PromptLayout:
+    """The messages of a prompt in one format, arranged and rendered while it grows.
+
+    The list is divided into parts that are arranged by themselves (`begins_part`). Only the last one is open: what is
+    added changes no other, unless it is a late result for a call in one, which makes all parts from there on one again.
+    The result is that of `arrange` and `render_arrangement` for the whole list.
+    """
+
+    def __init__(self, wire: str, count: Callable[[bytes], int]) -> None:
+        self.wire = wire
+        self.seqs: list[int] = []
+        """The entries of all lines, in order."""
+        self._format = format_named(wire)
+        self._count = count
+        self._counted: dict[bytes, int] = {}
+        self._parts = [_Part()]
+        self._owners: dict[str, int] = {}
+        """For each call id in a closed part: the last such part."""
+        self._closed = _Rendered()
+        """All parts but the last, rendered without notes."""
+
+    def keep(self, lines: Sequence[LaidLine]) -> int:
+        """Drops everything from the first line on that differs from these; returns how many lines are kept."""
+        kept = 0
+        for at, part in enumerate(self._parts):
+            for place, laid in enumerate(part.lines):
+                if kept == len(lines) or (laid.line.seq, laid.raw) != (lines[kept].line.seq, lines[kept].raw):
+                    self._cut(at, place)
+                    del self.seqs[kept:]
+                    return kept
+                kept += 1
+        return kept
+
+    def extend(self, lines: Iterable[LaidLine]) -> None:
+        """Adds lines at the end."""
+        for laid in lines:
+            late = [self._owners[call] for call in laid.line.answers if self._waits(call)]
+            if late:
+                self._join(min(late))
+            elif self._begins(laid):
+                self._close()
+            self._parts[-1].add(laid)
+            self.seqs.append(laid.line.seq)
+
+    def missing(self) -> list[SyntheticResult]:
+        """The results that have to be synthesised."""
+        return self._closed.missing + self._arranged(self._parts[-1]).synthetic
+
+    def laid_out(self, notes: Sequence[LaidNote] = ()) -> LaidOut:
+        """The prompt, with notes directly behind their entries. Of two behind one entry the second comes first."""
+        last = len(self._parts) - 1
+        by_part: dict[int, list[LaidNote]] = {}
+        for note in notes:
+            by_part.setdefault(self._part_with(note.behind, last), []).append(note)
+        whole = self._closed + self._rendered(self._parts[-1], by_part.pop(last, ()))
+        for at in sorted(by_part, reverse=True):
+            self._replace(whole, at, self._rendered(self._parts[at], by_part[at]))
+        first = self._parts[0].lines
+        opens = needs_opening(whole.pieces, first[0].line if first else None, self._format.adjacency)
+        arrangement = Arrangement(tuple(whole.pieces), tuple(whole.omitted), opens)
+        if _lacks_opening(arrangement, whole.messages, self._format):
+            opening = self._format.text_message("user", OPENING)
+            whole.messages.insert(0, opening)
+            whole.costs.insert(0, self._cost(opening))
+        return LaidOut(arrangement, whole.messages, whole.costs)
+
+    def _replace(self, whole: _Rendered, at: int, part: _Rendered) -> None:
+        """Puts another rendering of a closed part in its place."""
+        (piece, message), (next_piece, next_message) = self._parts[at].at, self._parts[at + 1].at
+        whole.pieces[piece:next_piece] = part.pieces
+        whole.messages[message:next_message] = part.messages
+        whole.costs[message:next_message] = part.costs
+
+    def _waits(self, call: str) -> bool:
+        """Whether a result for this call belongs to a closed part."""
+        owner = self._owners.get(call)
+        return (
+            owner is not None
+            and call not in self._parts[-1].calls
+            and call in self._arranged(self._parts[owner]).waiting
+        )
+
+    def _begins(self, laid: LaidLine) -> bool:
+        """Whether a line begins a new part. Neither the line nor the message before it may be dropped later on."""
+        part = self._parts[-1]
+        if not part.lines or part.leads or laid.raw is None or not begins_part(laid.line, part.lines[-1].line):
+            return False
+        by_seq = {before.line.seq: before for before in part.lines}
+        for piece in reversed(self._arranged(part).pieces):
+            raw = _render(piece, by_seq[piece.seq].raw, self._format)
+            if raw is not None:
+                role = "tool" if isinstance(piece, SyntheticResult) else by_seq[piece.seq].line.role
+                turns = role != "system" and (role == "assistant") != (laid.line.role == "assistant")
+                settle = self._format.edits.settle
+                return turns and bool(settle([raw])) and (laid.line.leads or bool(settle([laid.raw])))
+        return False
+
+    def _close(self) -> None:
+        part = self._parts[-1]
+        if self._arranged(part).waiting:  # other messages follow now, so these results will not arrive
+            lines = [laid.line for laid in part.lines]
+            part.arranged = arrange_part(lines, self._format.adjacency, earlier=self._owners, followed=True)
+            part.rendered = None
+        self._add_closed(len(self._parts) - 1)
+        self._parts.append(_Part(at=(len(self._closed.pieces), len(self._closed.messages))))
+
+    def _add_closed(self, at: int) -> None:
+        part, closed = self._parts[at], self._closed
+        rendered = self._rendered(part, ())
+        part.at = len(closed.pieces), len(closed.messages)
+        closed.pieces += rendered.pieces
+        closed.messages += rendered.messages
+        closed.costs += rendered.costs
+        closed.omitted += rendered.omitted
+        closed.missing += rendered.missing
+        self._owners.update(dict.fromkeys(self._arranged(part).calls, at))
+
+    def _join(self, at: int) -> None:
+        """Makes all parts from here on one."""
+        joined = _Part()
+        for laid in chain.from_iterable(part.lines for part in self._parts[at:]):
+            joined.add(laid)
+        self._reopen([*self._parts[:at], joined])
+
+    def _cut(self, at: int, place: int) -> None:
+        """Drops everything from a line of a part on."""
+        opened = _Part()
+        first = at if place or not at else at - 1  # what closed the part before is gone
+        for laid in chain(*(part.lines for part in self._parts[first:at]), self._parts[at].lines[:place]):
+            opened.add(laid)
+        self._reopen([*self._parts[:first], opened])
+
+    def _reopen(self, parts: list[_Part]) -> None:
+        self._parts, self._owners, self._closed = parts, {}, _Rendered()
+        for at in range(len(parts) - 1):
+            self._add_closed(at)
+        parts[-1].at = len(self._closed.pieces), len(self._closed.messages)
+
+    def _arranged(self, part: _Part) -> ArrangedPart:
+        if part.arranged is None:
+            lines = [laid.line for laid in part.lines]
+            part.arranged = arrange_part(lines, self._format.adjacency, earlier=self._owners)
+        return part.arranged
+
+    def _rendered(self, part: _Part, notes: Sequence[LaidNote]) -> _Rendered:
+        if part.rendered is None or part.rendered[0] != notes:
+            arranged, contents = self._arranged(part), {laid.line.seq: laid.raw for laid in part.lines}
+            pieces = list(arranged.pieces)
+            for note in notes:
+                places = [at for at, piece in enumerate(pieces) if piece.seq == note.behind]
+                pieces.insert(places[-1] + 1 if places else len(pieces), Keep(note.seq))
+                contents[note.seq] = note.raw
+            rendered = (_render(piece, contents[piece.seq], self._format) for piece in pieces)
+            messages = self._format.edits.settle([raw for raw in rendered if raw is not None])
+            known = {laid.raw: laid.cost for laid in part.lines}
+            costs = [self._cost(raw) if (cost := known.get(raw)) is None else cost for raw in messages]
+            result = _Rendered(pieces, messages, costs, list(arranged.omitted), arranged.synthetic)
+            part.rendered = notes, result
+        return part.rendered[1]
+
+    def _part_with(self, seq: int, last: int) -> int:
+        """The part with an entry; the last one if there is none."""
+        return next(
+            (at for at in range(last, -1, -1) if any(laid.line.seq == seq for laid in self._parts[at].lines)), last
+        )
+
+    def _cost(self, raw: bytes) -> int:
+        if raw not in self._counted:
+            if len(self._counted) > _MAX_COUNTED:
+                self._counted.clear()
+            self._counted[raw] = self._count(raw)
+        return self._counted[raw]

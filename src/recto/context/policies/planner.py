@@ -101,12 +101,17 @@ class Relief:
     """Why nothing is done yet although the ceiling is exceeded."""
 
 
-def plan_relief(state: WindowState, rules: ReliefRules, inputs: PlannerInputs, idle: float = 0.0) -> Relief:
+def plan_relief(
+    state: WindowState, rules: ReliefRules, inputs: PlannerInputs, idle: float = 0.0, used: int | None = None
+) -> Relief:
     """Plan the relief that brings a prompt down to the floor; below the ceiling, none.
 
-    `idle` is the number of seconds since the last model call: an edit is free once the provider's cache is cold.
+    `idle` is the number of seconds since the last model call: an edit is free once the provider's cache is cold. `used`
+    are the tokens of the prompt, where they are known already.
     """
-    before = inputs.prompt_tokens(state)
+    before = inputs.prompt_tokens(state) if used is None else used
+    if before <= rules.ceiling * rules.input_budget and not rules.component_limits:
+        return Relief(plans=(), state=state, before=before, after=before)
     if state.task_seq in state.messages and state.cost(state.task_seq) > rules.input_budget:
         # A task larger than any prompt would make the session unusable.
         rules = replace(rules, protection=replace(rules.protection, task=False))

@@ -98,6 +98,12 @@ class WindowState:
     """Digest of the standing context that was recorded last."""
     shown_handoff: tuple[int, int] = (0, 0)
     """The handoff shown last, and the user message after which it is shown."""
+    question: int = 0
+    """The last user message in the prompt; 0 if there is none."""
+    kept: set[int] = field(default_factory=set)
+    """Messages in the prompt that are never evicted: system text, and those that carry the protecting mark."""
+    wires: dict[str, int] = field(default_factory=dict)
+    """For each wire format that messages in the prompt require: how many of them do."""
 
     def add(self, message: WindowMessage) -> None:
         """Append a message."""
@@ -106,10 +112,12 @@ class WindowState:
             self.burn = self.burn.turn(self.components())
             self.turn += 1
             self.task_seq = self.task_seq or message.seq
+            self.question = message.seq
         self.steps += message.role == "assistant"
         self.wire = message.wire or self.wire
         self.messages[message.seq] = message
         self._charge(message, message.tokens)
+        self._note_kind(message)
         self.seq = message.seq
 
     def cost(self, seq: int) -> int:
@@ -136,6 +144,7 @@ class WindowState:
             self.evicted_tokens += message.tokens
             self.first_evicted = min(self.first_evicted or seq, seq)
             self.last_evicted = max(self.last_evicted, seq)
+        self._derive()
         self._reset_after_edit(before)
 
     def shorten(self, results: Iterable[ShortenedResult]) -> None:
@@ -160,6 +169,7 @@ class WindowState:
             self._charge(message, message.tokens)
             self.shortened.pop(message.seq, None)
         self.messages = dict(sorted(self.messages.items()))
+        self._derive()
         self._reset_after_edit(before)
 
     def note(self, note: Note) -> None:
@@ -175,7 +185,23 @@ class WindowState:
             pins=set(self.pins),
             budget_levels=dict(self.budget_levels),
             component_tokens=dict(self.component_tokens),
+            kept=set(self.kept),
+            wires=dict(self.wires),
         )
+
+    def _derive(self) -> None:
+        """Recompute what is known about the messages as a whole, after an edit."""
+        self.kept, self.wires = set(), {}
+        for message in self.messages.values():
+            self._note_kind(message)
+        questions = (seq for seq, message in reversed(self.messages.items()) if message.role == "user")
+        self.question = next(questions, 0)
+
+    def _note_kind(self, message: WindowMessage) -> None:
+        if message.marked or message.role == "system":
+            self.kept.add(message.seq)
+        if message.wire:
+            self.wires[message.wire] = self.wires.get(message.wire, 0) + 1
 
     def _charge(self, message: WindowMessage, tokens: int) -> None:
         component = component_of(message)
@@ -257,6 +283,7 @@ class WindowState:
         )
         for seq, message in state.messages.items():
             state._charge(message, state.cost(seq))
+        state._derive()
         return state
 
 
@@ -297,16 +324,14 @@ def in_flight(state: WindowState) -> frozenset[int]:
         latest_step.add(message.seq)
         if message.role in ("assistant", "user"):
             break
-    question = next((message.seq for message in reversed(state.messages.values()) if message.role == "user"), None)
-    return frozenset(latest_step | ({question} if question else set()))
+    return frozenset(latest_step | ({state.question} if state.question else set()))
 
 
 def _protected_seqs(state: WindowState, protection: Protection) -> set[int]:
-    protected = (state.pins & state.messages.keys()) | in_flight(state)
+    protected = (state.pins & state.messages.keys()) | in_flight(state) | state.kept
     if protection.task and state.task_seq:
         protected.add(state.task_seq)
     protected.update(islice(reversed(state.messages), protection.min_recent_messages))
-    protected.update([message.seq for message in state.messages.values() if message.marked or message.role == "system"])
     if protection.tools:
         protected.update(
             [message.seq for message in state.messages.values() if protection.tools.intersection(message.tools)]

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.formats.arrangements import ADJACENCY, CHAT, EVENTS, WIRES, fine_conversations, lines_of, written
+from tests.formats.test_edits import real_sessions
 
 from recto.formats import format_named
 from recto.formats.message import fields_of
 from recto.formats.ordering import Arrangement, Keep, SyntheticResult, arrange
 from recto.formats.rendering import LaidLine, LaidNote, PromptLayout, render_arrangement
-from tests.formats.arrangements import ADJACENCY, CHAT, EVENTS, WIRES, fine_conversations, lines_of, written
-from tests.formats.test_edits import real_sessions
 
 NOTE = b'{"role": "user", "content": "[Recalled.]"}'
 OTHER = b'{"role": "user", "content": "[Handoff.]"}'

@@ -154,6 +154,6 @@ def test_a_note_before_the_part_that_an_edit_opened_again_replaces_nothing():
     lines = laid(written(events, CHAT), CHAT)
     layout = PromptLayout(CHAT, len)
     layout.extend(lines)
-    edited = [*lines[:-1], lines[-1]._replace(raw=lines[-1].raw + b" ")]
+    edited = [*lines[:-1], lines[-1]._replace(raw=lines[-1].raw.replace(b"gave-", b"give-"))]
     layout.extend(edited[layout.keep(edited) :])
     same(layout, edited, CHAT, [LaidNote(-2, 3, NOTE)])

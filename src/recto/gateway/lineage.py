@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from recto.errors import AppendConflict, KeyReused
@@ -31,6 +31,8 @@ class LineagePoint:
     session: str
     """The stored key."""
     seq: int
+    head: int | None = field(default=None, compare=False)
+    """The last entry of the session when the point was looked up."""
 
 
 def seed_of(tenant: str, agent: str, name: str, wire: str) -> bytes:
@@ -51,9 +53,10 @@ class Lineage:
         if entry is None:
             return None
         payload: dict[str, Any] = json.loads(entry.content)
-        point = LineagePoint(session=payload["session"], seq=payload["seq"])
+        head = store.head(payload["session"]).seq
+        point = LineagePoint(session=payload["session"], seq=payload["seq"], head=head)
         # The record of a session that was erased on purpose is still there, but leads nowhere.
-        return point if point.seq <= store.head(point.session).seq else None
+        return point if point.seq <= head else None
 
     def record(self, store: TenantStore, name: bytes | str, point: LineagePoint) -> None:
         """Record where a history is. The first record of a history wins."""

@@ -6,7 +6,6 @@ are what the transcript stores.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -130,16 +129,26 @@ def open_request(raw: bytes, wire: str, known: KnownPrefix | None = None) -> Cli
     """
     body = reopen_body(raw, known.request.body, known.count) if known else open_body(raw, wire, shallow=True)
     roles = body.roles
-    spoken = [place for place, role in enumerate(roles) if role != "system"]
-    front, back = (spoken[0], spoken[-1] + 1) if spoken else (len(roles), len(roles))
+    count = len(roles)
+    front = next((place for place, role in enumerate(roles) if role != "system"), count)
+    back = next((place for place in range(count, front, -1) if roles[place - 1] != "system"), count)
+    inner = roles[front:back]
+    middle: tuple[bytes, ...] = ()
+    messages = body.messages[front:back]
+    shared = min(max(known.count - front, 0), len(messages)) if known else 0
+    if "system" in inner:
+        middle = tuple([raw for raw, role in zip(messages, inner, strict=True) if role == "system"])
+        messages = tuple([raw for raw, role in zip(messages, inner, strict=True) if role != "system"])
+        shared -= inner[:shared].count("system")
+        inner = tuple([role for role in inner if role != "system"])
     return ClientRequest(
         body=body,
         fields=body.fields,
         front=body.messages[:front],
         back=body.messages[back:],
-        middle=tuple(body.messages[place] for place in range(front, back) if roles[place] == "system"),
-        messages=tuple(body.messages[place] for place in spoken),
-        replies=tuple(at for at, place in enumerate(spoken) if roles[place] == "assistant"),
+        middle=middle,
+        messages=messages,
+        replies=tuple([place for place, role in enumerate(inner) if role == "assistant"]),
         known=known,
-        shared=bisect_left(spoken, known.count) if known else 0,
+        shared=shared,
     )

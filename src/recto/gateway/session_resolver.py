@@ -200,7 +200,8 @@ class SessionResolver:
         busy: Collection[str],
     ) -> ResolvedSession:
         """Continue after an entry: messages that are stored there already are skipped; where they differ, branch."""
-        head = store.head(point.session).seq  # what others add from here on is a conflict
+        # what others add from here on is a conflict
+        head = store.head(point.session).seq if point.head is None else point.head
         entries = store.read(point.session, point.seq + 1, head)
         later = list(islice((entry for entry in entries if entry.kind == MESSAGE), len(rest) + 1))
         same = self._common_prefix(later, rest, request.wire)

@@ -106,7 +106,7 @@ class SessionSummary:
 def session_key(name: str) -> str:
     """The canonical key of a session: resolves the alias, rejects ambiguous or unprintable keys."""
     key = SESSION_ALIASES.get(name, name)
-    if not key or len(key) > 256 or any(not char.isprintable() for char in key) or key != key.strip():
+    if not key or len(key) > 256 or not key.isprintable() or key != key.strip():
         raise InputError(f"session {key!r:.80}: a key is 1 to 256 printable characters without spaces around them")
     return key
 

@@ -180,8 +180,12 @@ class BodyReader:
             memory.take(max(len(body) - packed, 0))
         known = match(body)
         rest = body if known is None else body[known.end :]
-        depth = nesting_depth(rest) if len(rest) <= _INLINE_BYTES else await on_a_thread(nesting_depth, rest)
-        if depth + (0 if known is None else _MESSAGES_DEPTH) > self._depth:
+        limit = self._depth - (0 if known is None else _MESSAGES_DEPTH)
+        if len(rest) > _INLINE_BYTES:
+            depth = await on_a_thread(nesting_depth, rest)
+        else:  # most requests have fewer brackets than they may be deep
+            depth = nesting_depth(rest) if rest.count(b"[") + rest.count(b"{") > limit else 0
+        if depth > limit:
             raise RequestRefused(400, "too_deep", f"the JSON is nested more than {self._depth} deep; send it flatter")
         return body, known
 

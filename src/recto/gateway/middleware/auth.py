@@ -66,6 +66,8 @@ class AccessPolicy:
     def __init__(self, *tables: Iterable[Rule]) -> None:
         self.rules = tuple(rule for table in tables or (TABLE,) for rule in table)
         self._compiled: list[tuple[re.Pattern[str], Rule]] = [(compile_path(rule.path)[0], rule) for rule in self.rules]
+        self._by_path = {rule.path: self._compared(rule.path) for rule in self.rules}
+        """The rules of each path that is written out; a path with parameters matches no request as it stands."""
 
     def needs(self, method: str, path: str) -> frozenset[Need]:
         """Return what a request requires; empty for an unknown route."""
@@ -92,6 +94,10 @@ class AccessPolicy:
         return [name for name in found if tuple(name.split(" ", 1)) not in known]
 
     def _matching(self, path: str) -> list[Rule]:
+        found = self._by_path.get(path)
+        return self._compared(path) if found is None else found
+
+    def _compared(self, path: str) -> list[Rule]:
         return [rule for pattern, rule in self._compiled if pattern.fullmatch(path)]
 
 
@@ -246,11 +252,12 @@ class _ResponseSender:
             self.started = True
             message = {**message, "headers": self._headers(message.get("headers", ()))}
         await self._send(message)
-        if message.get("more_body", False):  # returns when the client has read it: only then is more produced
+        if message.get("more_body", False):
+            # Returns when the client has read it: only then is more produced.
             await self._send({"type": "http.response.body", "body": b"", "more_body": True})
-        # A response that is available at once never awaits anything. Without this, no other task would run once its
-        # client has gone, not even the one that cancels it.
-        await asyncio.sleep(0)
+            # A response that is available at once never awaits anything. Without this, no other task would run once its
+            # client has gone, not even the one that cancels it.
+            await asyncio.sleep(0)
 
     def _headers(self, raw: object) -> list[tuple[bytes, bytes]]:
         headers = [(bytes(name), bytes(value)) for name, value in raw]  # type: ignore[attr-defined]  # ASGI: pairs

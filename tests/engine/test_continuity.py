@@ -679,7 +679,7 @@ def test_a_real_session_is_resumed_in_a_fresh_process_by_its_checkpoint_alone(da
             waiting = [text for text, status in tasks.items() if status == "pending"]
             assert again["current"] == next(iter([*latest, *waiting]), "")
             assert sorted(again["constraints"]) == sorted(
-                f.text for f in held if f.kind in ("constraint", "preference", "correction", "approval")
+                f.text for f in held if f.kind in ("constraint", "instruction", "preference", "correction", "approval")
             )
             assert sorted(again["issues"]) == sorted(
                 [f.text, "" if f.about == "pasted" else f.about] for f in held if f.kind == "error"

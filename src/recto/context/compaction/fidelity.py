@@ -37,8 +37,8 @@ __all__ = [
 
 _FACT_SHARE, _ENTITY_SHARE = 0.6, 0.4
 _WEIGHTS: dict[FactKind, float] = {
-    "constraint": 3.0, "preference": 2.0, "correction": 3.0, "approval": 2.0, "error": 2.0, "obligation": 2.0,
-    "progress": 1.5, "decision": 1.5, "question": 1.0,
+    "constraint": 3.0, "instruction": 2.0, "preference": 2.0, "correction": 3.0, "approval": 2.0, "deferral": 2.0,
+    "error": 2.0, "obligation": 2.0, "progress": 1.5, "decision": 1.5, "question": 1.0, "circumstance": 0.5,
 }  # fmt: skip
 _MAX_MISSING_NAMES = 40
 """Missing names that are reported."""
@@ -146,10 +146,13 @@ def _kind(name: str) -> EntityKind:
 
 _QUESTION_TEMPLATES: dict[FactKind, str] = {
     "constraint": "Which constraint was set that begins with “{}”, and what does it demand?",
+    "instruction": "What did the user ask to be done from then on, beginning with “{}”?",
     "preference": "What did the user say they prefer, beginning with “{}”?",
     "correction": "What did the user correct with the words that begin “{}”?",
     "decision": "What was decided, and why, in the words that begin “{}”?",
     "approval": "What did the user approve, beginning with “{}”?",
+    "deferral": "What did the user leave open, beginning with “{}”?",
+    "circumstance": "What did the user state that begins with “{}”?",
     "obligation": "What is still to be done, beginning with “{}”?",
     "question": "Which question is still open that begins with “{}”?",
     "error": "Which error is not solved yet that begins with “{}”?",

@@ -20,11 +20,16 @@ CountText = Callable[[str], int]
 
 FOOTER = "[End of what is known of them]"
 _TITLES: tuple[tuple[str, tuple[FactKind, ...]], ...] = (
-    ("What the user wants and does not want, in the user's words", ("constraint", "preference", "correction")),
+    (
+        "What the user wants and does not want, in the user's words",
+        ("constraint", "instruction", "preference", "correction"),
+    ),
     ("What the user agreed to", ("approval",)),
+    ("What the user left open", ("deferral",)),
     ("Errors that are not solved", ("error",)),
     ("To do, and how far it is", ("progress", "obligation")),
     ("Decisions", ("decision",)),
+    ("What the user said about the circumstances", ("circumstance",)),
     ("Questions without an answer", ("question",)),
 )
 _NARRATIVE, _EARLIER, _FILES, _NAMED = "What happened", "Before that", "Files", "Also named there"

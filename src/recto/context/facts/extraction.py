@@ -1,41 +1,52 @@
 """Fact extraction: constraints, preferences, decisions, approvals, obligations, questions, errors and progress.
 
 A fold over messages, by rule and verbatim: each message adds facts or settles earlier ones. Only users and system text
-can forbid, prefer or allow; a tool output can only produce errors, whatever it says. The rules know typical wordings,
-not meaning.
+can forbid, prefer or allow; a tool output can only produce errors, whatever it says. Of a user's sentences every one is
+kept that is not shown to be a question, a reaction, a report or a request of the moment. The rules know grammar and
+typical wordings, not meaning. The result is bounded, and the state from which the fold goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from recto.context.facts import patterns
+from recto.context.facts._answers import answer_to, options_in
 from recto.context.facts._todo_lists import TodoItem, todo_changes, todo_list_in
-from recto.context.facts.classifier import supersession_score
 from recto.context.facts.grounding import fold_words
 from recto.context.facts.patterns import Wording
+from recto.context.facts.retraction import STANDING, is_negative, subject_of, takes_back
+from recto.context.facts.statements import statement_kind
 from recto.context.facts.tool_errors import detect_failure, pasted_errors, resolves_failure
 from recto.context.facts.types import Fact, FactKind, MessageView
-from recto.context.facts.user_text import cut_words, user_sentences
+from recto.context.facts.user_text import cut_words, is_document, own_lines, split_sentences, user_sentences
 from recto.text.secrets import mask_secrets
 
 MAX_FACTS = 400
 """Number of facts that are kept."""
-_MIN_SUPERSESSION_SCORE = 0.5
 _MAX_COMPARED = 120
 """Number of user statements that a correction is compared with, newest first."""
-_MAX_QUESTION_CHARS = 160
-"""Maximum length of a question that is quoted with its answer."""
+_MAX_PER_MESSAGE = 24
+"""Statements kept of one message."""
 _CLOSING_CHARS = 700
 """Characters at the end of an assistant message that are searched for questions; earlier ones it answers itself."""
 _NEXT_STEP_OPENINGS = ("let me", "let's", "now", "i'll", "i will", "good", "great", "perfect")
 """How a model announces its next step."""
-_RETRACTABLE: frozenset[FactKind] = frozenset(("constraint", "preference", "correction", "decision", "approval"))
 _RETENTION: dict[FactKind, int] = {
-    "constraint": 8, "correction": 8, "preference": 7, "approval": 6, "error": 5, "obligation": 4, "progress": 4,
-    "decision": 3, "question": 2,
+    "constraint": 8, "correction": 8, "approval": 8, "instruction": 7, "preference": 7, "deferral": 6, "error": 5,
+    "obligation": 4, "progress": 4, "decision": 3, "circumstance": 3, "question": 2,
 }  # fmt: skip
+_ANSWER = "answer"
+"""What a statement is about that answers a question of the assistant."""
+_STANDING_RANKS: dict[FactKind, int] = {
+    "constraint": 0, "approval": 0, "correction": 0, "instruction": 1, "decision": 2, "preference": 3,
+    "circumstance": 4, "deferral": 5, "obligation": 5,
+}  # fmt: skip
+"""What a short list of standing statements contains first."""
+_MIN_SAME_SUBJECT = 0.8
+"""Share of their words in common from which two statements of the same force say the same."""
 
 
 def extract_facts(messages: Iterable[MessageView], before: Sequence[Fact] = ()) -> tuple[Fact, ...]:
@@ -57,27 +68,67 @@ def missing_facts(facts: Iterable[Fact], text: str) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if f" {fold_words(fact.text)} " not in text_words)
 
 
+def standing_statements(facts: Iterable[Fact]) -> list[Fact]:
+    """What holds: the user's statements that were not taken back, the most important first.
+
+    Prohibitions, permissions and corrections come before instructions, decisions, preferences and circumstances, and
+    these before what was left open; newer ones come first among equals, and of near-duplicates only the newest.
+    """
+    held = [fact for fact in facts if fact.open and fact.role == "user" and fact.kind in _STANDING_RANKS]
+    held.sort(key=lambda fact: (_standing_rank(fact), -fact.seq))
+    chosen: list[Fact] = []
+    for fact in held:
+        if not any(_says_the_same(fact, other) for other in chosen):
+            chosen.append(fact)
+    return chosen
+
+
+def _standing_rank(fact: Fact) -> int:
+    """A permission in the user's own words comes first, a `yes` to a question of the moment with the decisions."""
+    is_reply = fact.kind == "approval" and fact.about == _ANSWER
+    return _STANDING_RANKS["decision" if is_reply else fact.kind]
+
+
+def _says_the_same(fact: Fact, other: Fact) -> bool:
+    one, two = subject_of(fact.text), subject_of(other.text)
+    shared = len(one & two)
+    return (
+        shared > 1
+        and shared >= _MIN_SAME_SUBJECT * len(one | two)
+        and is_negative(fact.text) == is_negative(other.text)
+        and (fact.kind == "approval") == (other.kind == "approval")
+    )
+
+
 _RANKS: dict[FactKind, int] = {
-    "constraint": 0, "preference": 0, "correction": 0, "approval": 0, "error": 1, "obligation": 2, "progress": 4,
-    "decision": 5, "question": 6,
+    "constraint": 0, "preference": 0, "correction": 0, "approval": 0, "instruction": 1, "error": 2, "obligation": 3,
+    "deferral": 3, "progress": 5, "decision": 6, "circumstance": 7, "question": 8,
 }  # fmt: skip
 
 
 def _rank(fact: Fact) -> int:
     if not fact.open:
         return 10
-    return 3 if fact.kind == "progress" and fact.about == "in_progress" else _RANKS[fact.kind]
+    return 4 if fact.kind == "progress" and fact.about == "in_progress" else _RANKS[fact.kind]
 
 
 def _limit_facts(facts: list[Fact]) -> list[Fact]:
     if len(facts) <= MAX_FACTS:
         return facts
-    order = sorted(
-        range(len(facts)),
-        key=lambda index: (facts[index].open, facts[index].open and _RETENTION[facts[index].kind], index),
-    )
+    order = sorted(range(len(facts)), key=lambda index: (*_retention(facts[index]), index))
     dropped = set(order[: len(facts) - MAX_FACTS])
     return [fact for index, fact in enumerate(facts) if index not in dropped]
+
+
+def _retention(fact: Fact) -> tuple[bool, int]:
+    """How long a fact is kept: closed ones are dropped first, decisions of users last among decisions."""
+    is_user_decision = fact.kind == "decision" and fact.role == "user"
+    return fact.open, 0 if not fact.open else 6 if is_user_decision else _RETENTION[fact.kind]
+
+
+@lru_cache(2 * MAX_FACTS)
+def _key(text: str) -> str:
+    return fold_words(text)
 
 
 class _Ledger:
@@ -96,37 +147,35 @@ class _Ledger:
                 self._add_system(message)
             case "tool":
                 self._add_result(message)
+                if message.typed:
+                    self._add_user(replace(message, role="user", text=message.typed, calls=()))
             case "event":
                 pass
-        if len(self.facts) > 2 * MAX_FACTS:
-            self.facts = _limit_facts(self.facts)
+        # After every message, so that the fold does not depend on how the messages are divided.
+        self.facts = _limit_facts(self.facts)
 
     def _add_user(self, message: MessageView) -> None:
-        sentences = user_sentences(message.text)
+        own = "\n".join(own_lines(message.text))
+        sentences = split_sentences(own)
         self._update_tasks(message)
         if not sentences:
             return
-        open_question = next((fact for fact in reversed(self.facts) if _is_open(fact, "question", "assistant")), None)
+        questions = [fact for fact in self.facts if _is_open(fact, "question", "assistant")]
         self._settle(lambda fact: _is_open(fact, "question", "assistant"))
         if any(patterns.DONE.search(sentence.lower()) for sentence in sentences[:3]):
             self._settle(lambda fact: _is_open(fact, "error", "user"))
+        strict, count = is_document(own), 0
         for index, sentence in enumerate(sentences):
-            lowered = sentence.lower().replace("’", "'")
-            kind = _user_fact_kind(lowered)
-            if kind == "correction":
-                self._supersede(sentence, message.seq)
-            answer_kind = (
-                None
-                if kind not in (None, "approval") or index > 1
-                else _answer_kind(lowered, open_question, alone=len(sentences) == 1)
-            )
-            if kind := kind or answer_kind:
-                quotes_question = bool(answer_kind and open_question and len(open_question.text) <= _MAX_QUESTION_CHARS)
-                self._add(
-                    kind,
-                    f"{open_question.text} — {sentence}" if open_question and quotes_question else sentence,
-                    message,
-                )
+            kind = _user_fact_kind(sentence, strict=strict)
+            text, about = sentence, ""
+            if questions and index == 0 and (answer := answer_to(questions, sentence, kind)):
+                (kind, text), about = answer, _ANSWER
+            if kind is None or count >= _MAX_PER_MESSAGE:
+                continue
+            count += kind != "question"
+            if kind in STANDING:
+                self._take_back(sentence, kind, message.seq)
+            self._add(kind, text, message, about)
         for line in pasted_errors(message.text):
             self._add("error", line, message, about="pasted")
 
@@ -155,8 +204,9 @@ class _Ledger:
                 for sentence in user_sentences(message.text[-_CLOSING_CHARS:])
                 if sentence.endswith(("?", "？"))
             ]
+            options = options_in(message.text) if questions else ""
             for question in questions[-3:]:
-                self._add("question", question, message)
+                self._add("question", question, message, about=options)
 
     def _add_system(self, message: MessageView) -> None:
         for sentence in user_sentences(message.text):
@@ -205,14 +255,14 @@ class _Ledger:
 
     def _add(self, kind: FactKind, text: str, message: MessageView, about: str = "") -> None:
         text = mask_secrets(cut_words(text))
-        key = fold_words(text)
+        key = _key(text)
         if not key:
             return
         duplicate = next(
             (
                 index
                 for index, fact in enumerate(self.facts)
-                if fact.kind == kind and fact.open and fold_words(fact.text) == key
+                if fact.kind == kind and fact.open and _key(fact.text) == key
             ),
             -1,
         )
@@ -235,14 +285,14 @@ class _Ledger:
                 lambda fact: fact.kind == "obligation" and any(_shares_words(fact.text, words) for words in done_words)
             )
 
-    def _supersede(self, correction: str, seq: int) -> None:
+    def _take_back(self, statement: str, kind: FactKind, seq: int) -> None:
         candidates = [
             index
             for index, fact in enumerate(self.facts)
-            if fact.open and fact.role == "user" and fact.kind in _RETRACTABLE and fact.seq < seq
+            if fact.open and fact.role == "user" and fact.kind in STANDING and fact.seq < seq
         ]
         for index in candidates[-_MAX_COMPARED:]:
-            if supersession_score(correction, self.facts[index].text) >= _MIN_SUPERSESSION_SCORE:
+            if takes_back(statement, kind, self.facts[index]):
                 self.facts[index] = replace(self.facts[index], open=False, superseded_by=seq)
 
 
@@ -266,28 +316,8 @@ def _matches(lowered: str, wordings: Sequence[Wording]) -> bool:
     )
 
 
-def _user_fact_kind(lowered: str) -> FactKind | None:
-    if lowered.endswith(("?", "？", "؟")):
-        return "question" if len(lowered.split()) > 2 else None
-    if _matches(lowered, (*patterns.CORRECTIONS, *patterns.REBUTTALS)):
-        return "correction"
-    if _matches(lowered, (*patterns.CONSTRAINTS, *patterns.PROHIBITIONS)):
-        return "constraint"
-    if _matches(lowered, patterns.OBLIGATIONS):
-        return "obligation"
-    if _matches(lowered, patterns.CRITICAL):
-        return "constraint"
-    if _matches(lowered, (*patterns.PREFERENCES, *patterns.EVERGREEN)):
-        return "preference"
-    if _matches(lowered, (*patterns.DECISIONS, *patterns.USER_DECISIONS, *patterns.CHOICES)):
-        return "decision"
-    return "approval" if _matches(lowered, patterns.APPROVALS) else None
-
-
-def _answer_kind(lowered: str, question: Fact | None, *, alone: bool) -> FactKind | None:
-    """The kind of a short answer to a question: an approval or a constraint."""
-    if question is None or len(lowered) > 80:
-        return None
-    if patterns.AFFIRMATIVE_START.match(lowered):
-        return "approval"
-    return "constraint" if alone and patterns.NEGATIVE_START.match(lowered) else None
+def _user_fact_kind(sentence: str, *, strict: bool) -> FactKind | None:
+    kind = statement_kind(sentence, strict=strict)
+    if kind is None and sentence.endswith(("?", "？", "؟")) and len(sentence.split()) > 2:
+        return "question"
+    return kind

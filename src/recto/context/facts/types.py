@@ -12,10 +12,22 @@ from recto.formats.message import Message
 from recto.transcript.entries import MESSAGE, Entry, Role
 
 FactKind = Literal[
-    "constraint", "preference", "correction", "decision", "approval", "obligation", "question", "error", "progress"
+    "constraint",
+    "instruction",
+    "preference",
+    "correction",
+    "decision",
+    "approval",
+    "deferral",
+    "circumstance",
+    "obligation",
+    "question",
+    "error",
+    "progress",
 ]
-"""`obligation`: something promised or still to do. `question`: one without an answer yet. `progress`: a task and its
-status."""
+"""`constraint`: what is forbidden or limited. `approval`: what is allowed. `deferral`: what the user left open or wants
+to be asked about. `circumstance`: what the user states about themselves and their environment. `obligation`: something
+promised or still to do. `question`: one without an answer yet. `progress`: a task and its status."""
 Level = Literal["full", "key_points", "one_line", "title"]
 """How much remains of an exchange, from all of it to its title."""
 
@@ -60,6 +72,8 @@ class MessageView:
     """Message text or tool output, without thinking."""
     calls: tuple[ToolCall, ...] = ()
     """The calls it makes; for a tool result, the call it answers."""
+    typed: str = ""
+    """What a user typed in the same message as a tool result, as after an interrupt; part of `text`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +91,7 @@ class Fact:
     superseded_by: int | None = None
     """The entry that superseded it."""
     about: str = ""
-    """What decides whether it still holds: the failed call, the status of a task."""
+    """What decides whether it still holds: the failed call, the status of a task; for a question, its options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +121,13 @@ class MessageViewReader:
         calls = {part.call_id: ToolCall(part.name, part.text) for part in message.calls}
         self._calls |= calls
         answered = (self._calls.get(part.call_id) for part in message.results)
+        is_mixed = message.role == "tool" and any(part.kind == "text" for part in message.parts)
         return MessageView(
             seq=seq,
             role=message.role,
             text="\n".join(part.text for part in message.parts if part.kind in _TEXT_KINDS),
             calls=(*calls.values(), *(call for call in answered if call is not None)),
+            typed="\n".join(part.text for part in message.parts if part.kind == "text") if is_mixed else "",
         )
 
 

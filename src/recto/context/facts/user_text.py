@@ -23,12 +23,24 @@ _INJECTED = (
     "This session is being continued from a previous conversation",
     "Base directory for this skill:",
     "Caveat: The messages below were generated",
-    "[Request interrupted by user",
     "Stop hook feedback:",
     "[SYSTEM NOTIFICATION",
     "Your task is to create a detailed summary of the conversation",
+    "# AGENTS.md instructions for",
+    "# CLAUDE.md",
+    "# AGENTS.md",
+    "Contents of /",
+    "Please always provide EXACTLY ONE action",
+    "Observation:",
+    "OBSERVATION:",
 )
-"""Openings of messages under the user's name that the user did not write."""
+"""Openings of messages under the user's name that the user did not write: reminders, instruction files, command bodies,
+and outputs and format errors of agents that write their commands as text."""
+_INTERRUPTED = "[Request interrupted by user"
+"""A line that a client writes; what follows it is the user's."""
+_COMMAND_BODY = lazy_re(r"\s*Invoke the \S{1,80} skill and follow it")
+_SKILL_ARGUMENTS = "ARGUMENTS:"
+"""What the user typed after a command, behind the command's body."""
 _COMMAND_ARGUMENTS = lazy_re(r"<command-args>([^<]{1,4000})</command-args>")
 """What the user typed after a command."""
 _TAG = lazy_re(r"\s*<([A-Za-z][\w-]{1,60})(?:\s[^<>\n]{0,300})?>")
@@ -44,11 +56,21 @@ _SPEAKER_LABEL = lazy_re(
 _LIST_MARKER = lazy_re(r"\s*(?:[-*•+]\s+|#{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX~]\]\s+){1,3}")
 _SENTENCE = lazy_re(r"[.!?…][\"'”’)\]*_`]{0,3}\s+(?=[^a-z\s])|[。！？؟]")
 _MIN_WRAPPED_CHARS = 50
+_MAX_TYPED_CHARS, _MAX_TYPED_LINES = 1_000, 12
+"""Length up to which own words count as typed in one go."""
+_MIN_HEADINGS = 2
+_HEADING = lazy_re(r"^#{1,6} \S", re.MULTILINE)
+_PERSONA = lazy_re(r"\s*you are (?:an?|the|now) ", re.IGNORECASE)
+"""How prompts begin that define a role for the model."""
 
 
 def user_sentences(text: str) -> list[str]:
     """The speaker's own sentences and prose lines. Linear; never raises."""
-    text_lines = "\n".join(own_lines(text))
+    return split_sentences("\n".join(own_lines(text)))
+
+
+def split_sentences(text_lines: str) -> list[str]:
+    """The sentences and prose lines of own lines; of a long text only those of its beginning and end."""
     if len(text_lines) > _MAX_OWN_CHARS:
         text_lines = f"{text_lines[:_HEAD_CHARS].rpartition(' ')[0]}\n\n{text_lines[-_TAIL_CHARS:].partition(' ')[2]}"
     return [
@@ -59,8 +81,8 @@ def user_sentences(text: str) -> list[str]:
 def own_lines(text: str) -> list[str]:
     """The lines that are the speaker's own."""
     text = text[:_MAX_READ_CHARS]
-    if text.lstrip().startswith(_INJECTED):
-        return []
+    if text.lstrip().startswith(_INJECTED) or _COMMAND_BODY.match(text):
+        return text.partition(f"\n{_SKILL_ARGUMENTS}")[2].splitlines()
     typed = [match[1].strip() for match in _COMMAND_ARGUMENTS.finditer(text)] if "<command-args>" in text else []
     own: list[str] = []
     fence, tag, announced = "", "", False
@@ -74,15 +96,26 @@ def own_lines(text: str) -> list[str]:
             tag = "" if f"</{tag}>" in line else tag
         elif match := _FENCE.match(line):
             fence = "" if fence and match[1].startswith(fence) else fence or match[1]
-        elif opened := None if fence else _TAG.match(line) or _INJECTED_TAG.match(line):
-            name = opened[1] if opened.re is _TAG else ""
+        elif not fence and (_TAG.match(line) or _INJECTED_TAG.match(line)):
+            opened = _TAG.match(line)
+            name = opened[1] if opened else ""
             if name and f"</{name}>" in text:
                 tag = "" if f"</{name}>" in line else name
             elif _INJECTED_TAG.match(line):
                 break
-        elif not fence and not line.lstrip().startswith((">", "|")) and not _SPEAKER_LABEL.match(line):
+        elif not fence and not line.lstrip().startswith((">", "|", _INTERRUPTED)) and not _SPEAKER_LABEL.match(line):
             own.append(line)
     return [*own, *typed]
+
+
+def is_document(text: str) -> bool:
+    """Whether own lines read as a document that was pasted or generated, such as a plan or a command's body."""
+    return (
+        len(text) > _MAX_TYPED_CHARS
+        or text.count("\n") >= _MAX_TYPED_LINES
+        or len(_HEADING.findall(text[:_MAX_OWN_CHARS])) >= _MIN_HEADINGS
+        or _PERSONA.match(text) is not None
+    )
 
 
 def cut_words(text: str, max_chars: int = MAX_SENTENCE_CHARS) -> str:

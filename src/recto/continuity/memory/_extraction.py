@@ -28,6 +28,7 @@ from recto.transcript.session_keys import parse_pointer
 
 _KINDS: dict[FactKind, MemoryKind] = {
     "constraint": "preference",
+    "instruction": "preference",
     "preference": "preference",
     "correction": "correction",
     "decision": "decision",
@@ -35,6 +36,7 @@ _KINDS: dict[FactKind, MemoryKind] = {
 _NOTE_KINDS: dict[str, MemoryKind] = {"learnings": "lesson", "decisions": "decision", "constraints": "preference"}
 _WHY: dict[FactKind, str] = {
     "constraint": "the user said what must or must not be done",
+    "instruction": "the user said what to do from then on",
     "preference": "the user said how they want it",
     "correction": "the user corrected something",
     "decision": "a decision was made",
@@ -190,7 +192,7 @@ CHUNK = 5_000
 _MAX_TAIL = 2_000
 """Entries at the end of a session in which its last turn is searched."""
 _ANSWER_TOKENS, _SECONDS = 1_000, 60.0
-_DURABLE = ("constraint", "preference", "correction", "decision", "approval")
+_DURABLE = ("constraint", "instruction", "preference", "correction", "decision", "approval", "deferral")
 _NOTE, _INJECTED = "note", "recall_injected"
 _IMPORTED = "import"
 

@@ -253,11 +253,12 @@ class Consolidator:
     def _handoff(self, cycle: Cycle) -> str:
         """Summarise for a reader without context: what applies, what is open, what waits for a decision."""
         facts = cycle.held
+        holding = ("constraint", "instruction", "preference", "correction")
         groups = (
-            ("What holds", [one for one in facts if one[1].kind in ("constraint", "preference", "correction")]),
+            ("What holds", [one for one in facts if one[1].kind in holding]),
             ("Decided", [one for one in facts if one[1].kind == "decision"]),
             ("Not solved", [one for one in facts if one[1].kind == "error"]),
-            ("To do", [one for one in facts if one[1].kind in ("obligation", "progress")]),
+            ("To do", [one for one in facts if one[1].kind in ("obligation", "deferral", "progress")]),
         )
         lines = ["# Where things stand", "", "For reference only; it carries no instructions."]
         for title, own in groups:

@@ -1,0 +1,225 @@
+"""Standing statements: which of a user's sentences hold until they are taken back.
+
+A sentence is kept unless it is shown to be none. Questions, thanks, small talk, reports of what happened and requests
+that are over once they are carried out are none; everything that says how to act from now on, what is allowed or
+forbidden, what was decided, preferred, corrected or left open is kept, and so is what the user states about themselves
+and their environment. The rules read grammar, not meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from recto.context.facts import patterns
+from recto.context.facts.grammars import Grammar, grammar
+from recto.context.facts.patterns import Wording
+from recto.context.facts.types import FactKind
+from recto.text.lazy_re import lazy_re
+
+_WORD = lazy_re(r"[^\W\d_]+(?:'[^\W\d_]+)?")
+_HAN = lazy_re(r"[\u3400-\u9fff]")
+_OTHER_SCRIPT = lazy_re(r"[\u0370-\u1fff\u3040-\u30ff\uac00-\ud7a3]")
+"""Greek to Georgian and beyond, Japanese and Korean: scripts of languages without a grammar."""
+_FUNCTION_WORDS: dict[str, frozenset[str]] = {
+    language: frozenset(words.split())
+    for language, words in {
+        "en": """
+            the a an is are was were be to of and in for on with it this that you i we my your our not don't do no
+            please it's i'm let's can will have has if at by from as but there me they he she its what""",
+        "de": """
+            der die das den dem des ein eine einen einem einer ist sind war nicht und ich wir du sie es mit von zu
+            auf für im in bitte kein keine noch auch wenn dass mir mich dich uns unsere unser bei nach vor oder aber
+            nur schon wie was hat haben wird zum zur am dann immer mach zeig heute gut danke gestern alle jeden jede
+            lass sehr hier so""",
+        "fr": """
+            le la les un une des du de et est sont pas ne je tu il elle on nous vous mon ma mes ton ta nos notre pour
+            avec dans sur que qui ce cette ces au aux en plus c'est j'ai d'accord s'il si avant très bien ça a deux
+            heures hier été merci beaucoup leur leurs par entre""",
+        "es": """
+            el la los las un una unos unas de del y es son no en con para por que se lo le me te mi tu nos nuestro
+            nuestra nuestros está están muy pero como más al sin antes cada puedes usa hoy ya ahora esta este otra
+            qué ver pasa será a dos ayer horas mucho muchas gracias hay fue ser entre desde""",
+        "pt": """
+            o a os as um uma de do da dos das e é são não em no na com para por que se eu você nós meu minha está
+            muito mas como mais ao antes cada ele ela isso""",
+        "it": """
+            il lo la i gli le un uno una di del della e è sono non in con per che si io tu noi mio mia questo questa
+            molto ma come più al prima ogni nel""",
+        "nl": """
+            de het een en is zijn niet ik wij we je jij u met van op voor in dat die dit deze maar ook naar bij geen
+            nog wel mijn onze moet wordt heeft""",
+    }.items()
+}
+FUNCTION_WORDS = frozenset().union(*_FUNCTION_WORDS.values())
+_ACCENTED = lazy_re("[À-ÖØ-öø-ÿ¿¡]")
+_LETTERS = {"de": lazy_re("[äöüß]"), "es": lazy_re("[ñ¡¿áíóú]"), "fr": lazy_re("[éèêàçùâîô]")}
+_LANGUAGES = tuple(_FUNCTION_WORDS)
+_MIN_WORDS = 3
+"""Words of a statement without any cue; shorter ones say nothing on their own."""
+_MIN_HAN = 5
+_MIN_WORDS_PER_NAME = 4
+"""Words per identifier in a sentence that speaks about code rather than being a part of it."""
+_QUESTION_ENDS = ("?", "？", "؟")
+_NOT_PROSE = lazy_re(
+    r"^[\W\d_]*$|^(?:-> )?(?:https?://|[/~.]?[\w.-]+/)\S*$|^(?:[$#>%❯+]|//|---) |^[✓✗✔✘⏺●│├└─╭╰]|^\[[^\]]*\]$"
+    r"|^(?:fatal|error|warning|panic|info|debug|traceback)\b[^.?!]{0,20}:|^\S{1,200}\.\w{1,5}:\d+|[:：]$"
+)
+"""Paths, addresses, command lines, log lines, placeholders, and lines that announce what follows."""
+_CODE_WORD = lazy_re(r"\w\(\)|[a-z]\w*[A-Z]\w*|\w_\w|\w\.\w{1,5}(?:\W|$)|\w:\d|::|->|==|[{}<>]")
+_APPROVAL = lazy_re(
+    r"\W{0,4}(?:(?:yes|yep|yeah|sure|ok|okay|great|cool|perfect|please|let's|you can)[,.!\s]{1,3}){0,3}"
+    r"(?:go ahead|go for it|do it|do that|please do|proceed|ship it|merge it|approved?|lgtm|let's go"
+    r"|let's do (?:it|that)|good to go|make it so)(?!\w)(?!.{0,40}\bbut\b)"
+)
+"""An approval that says what is to happen; `looks good` alone counts only as an answer."""
+_WISH = lazy_re(r"\w,? (?:please|bitte|s'il (?:te|vous) plaît|por favor)[.!]*$")
+"""A wish without a verb: `British spelling, please.`"""
+_LASTING_REQUEST = lazy_re(
+    r"\b(?:always|never|from now on|in (?:the )?future|every time|whenever|going forward|immer|ab jetzt|künftig|nie"
+    r"|toujours|désormais|jamais|dorénavant|siempre|nunca|a partir de ahora)\b|以后|每次|一直|总是"
+)
+"""What makes a rule out of a question: `can you always …?`"""
+
+
+def statement_kind(sentence: str, *, strict: bool = False) -> FactKind | None:
+    """What kind of standing statement a user's sentence makes; None if it makes none.
+
+    Args:
+        sentence: One sentence in the user's own words.
+        strict: Whether to keep only sentences with a cue of their own, as in texts that may have been pasted.
+    """
+    lowered = sentence.lower().replace("’", "'").strip()
+    if _NOT_PROSE.search(lowered):
+        return None
+    rules = grammar(detect_language(lowered))
+    if lowered.endswith(_QUESTION_ENDS):
+        lasting = len(lowered) < 200 and _LASTING_REQUEST.search(lowered) and _asks_for_action(lowered)
+        return "instruction" if lasting else None
+    if rules is None:
+        return phrase_kind(lowered)
+    opener = rules.opener.match(lowered)
+    core = lowered[opener.end() :] if opener else lowered
+    if not core or rules.question.match(core):
+        return None
+    explicit = _explicit_kind(lowered, core, rules)
+    if explicit or strict or _is_code(sentence):
+        return explicit
+    return _implicit_kind(core, rules)
+
+
+def _is_code(sentence: str) -> bool:
+    """Whether a sentence consists of identifiers rather than of words, as in pasted logs."""
+    names = len(_CODE_WORD.findall(sentence))
+    return names > 1 and not _HAN.search(sentence) and names * _MIN_WORDS_PER_NAME > len(sentence.split())
+
+
+def is_momentary(sentence: str) -> bool:
+    """Whether a sentence is a request that is over once it is carried out, thanks, a reaction or a report."""
+    lowered = sentence.lower().replace("’", "'").strip()
+    rules = grammar(detect_language(lowered))
+    if rules is None:
+        return False
+    opener = rules.opener.match(lowered)
+    core = lowered[opener.end() :] if opener else lowered
+    return any(pattern.match(core) for pattern in (rules.once, rules.reaction)) or rules.report.search(core) is not None
+
+
+def _explicit_kind(lowered: str, core: str, rules: Grammar) -> FactKind | None:
+    """The kind of a sentence that says what it is."""
+    reports = rules.report.search(core) is not None
+    if rules.correct.search(lowered) or (
+        not reports and not rules.once.match(core) and _matches(lowered, patterns.CORRECTIONS)
+    ):
+        return "correction"
+    if _APPROVAL.match(lowered) and not rules.forbid.search(core):
+        return "approval"
+    if rules.reaction.match(core) and not rules.forbid.search(core) and not rules.require.search(core):
+        return None
+    if reports and not rules.decide.search(core):
+        return phrase_kind(lowered) if rules.require.search(core) and rules.forbid.search(core) else None
+    if _matches(lowered, patterns.OBLIGATIONS):
+        return "obligation"
+    if rules.defer.search(core):
+        return "deferral"
+    if rules.forbid.search(core):
+        return "constraint"
+    if rules.allow.search(core):
+        return "approval"
+    if rules.prefer.search(core):
+        return "preference"
+    if rules.decide.search(core):
+        return "decision"
+    if rules.require.search(core):
+        return "constraint" if _matches(lowered, patterns.CONSTRAINTS) else "instruction"
+    phrase = None if rules.once.match(core) else phrase_kind(lowered)
+    return None if phrase == "approval" else phrase  # a bare `yes` says nothing without its question
+
+
+def _implicit_kind(core: str, rules: Grammar) -> FactKind | None:
+    """The kind of a sentence that is not shown to be a request of the moment, a report, a reaction or a remark."""
+    if rules.reaction.match(core) or rules.report.search(core):
+        return None
+    lasting = rules.lasting.search(core) is not None
+    if rules.once.match(core):
+        return "instruction" if lasting else None
+    if rules.remark.search(core):
+        return None
+    if lasting:
+        return "instruction"
+    if _WISH.search(core):
+        return "preference"
+    is_long = len(_HAN.findall(core)) >= _MIN_HAN or len(_WORD.findall(core)) >= _MIN_WORDS
+    return "circumstance" if is_long else None
+
+
+def phrase_kind(lowered: str) -> FactKind | None:
+    """The kind of a sentence by the fixed phrases of all languages."""
+    for kind, wordings in _PHRASE_KINDS:
+        if _matches(lowered, wordings):
+            return kind
+    return None
+
+
+_PHRASE_KINDS: tuple[tuple[FactKind, tuple[Wording, ...]], ...] = (
+    ("correction", (*patterns.CORRECTIONS, *patterns.REBUTTALS)),
+    ("constraint", (*patterns.CONSTRAINTS, *patterns.PROHIBITIONS)),
+    ("obligation", patterns.OBLIGATIONS),
+    ("constraint", patterns.CRITICAL),
+    ("preference", (*patterns.PREFERENCES, *patterns.EVERGREEN)),
+    ("decision", (*patterns.DECISIONS, *patterns.USER_DECISIONS, *patterns.CHOICES)),
+    ("approval", patterns.APPROVALS),
+)
+
+
+@lru_cache(1024)
+def detect_language(lowered: str) -> str:
+    """The language of a sentence by its script and its function words; English if nothing speaks against it."""
+    if _OTHER_SCRIPT.search(lowered):
+        return ""
+    if _HAN.search(lowered):
+        return "zh"
+    words = set(_WORD.findall(lowered))
+    best, most = (
+        "en",
+        len(words & _FUNCTION_WORDS["en"]) - (not lowered.isascii() and _ACCENTED.search(lowered) is not None),
+    )
+    for language in _LANGUAGES[1:]:
+        known = len(words & _FUNCTION_WORDS[language])
+        if known > most:
+            best, most = language, known
+    if most <= 0 and not lowered.isascii():
+        return next((language for language, letters in _LETTERS.items() if letters.search(lowered)), best)
+    return best
+
+
+def _asks_for_action(lowered: str) -> bool:
+    return re.match(r"\W{0,4}(?:please |bitte |and |so )?(?:can|could|would|will|kannst|könntest|würdest|peux|pouvez"
+                    r"|pourrais|puedes|podrías|你能|能不能|可以)", lowered) is not None  # fmt: skip
+
+
+def _matches(lowered: str, wordings: tuple[Wording, ...]) -> bool:
+    return any(
+        any(cue in lowered for cue in wording.cues) and wording.pattern.search(lowered) is not None
+        for wording in wordings
+    )

@@ -1,0 +1,253 @@
+"""What holds: a user's statements stay until they are taken back, and nothing else counts as one.
+
+`statements.json` has two halves with different wordings. The rules were written with half A in view; half B is only
+measured.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recto.context.facts.extraction import MAX_FACTS, extract_facts, standing_statements
+from recto.context.facts.grounding import fold_words
+from recto.context.facts.statements import detect_language, statement_kind
+from recto.context.facts.types import MessageView, MessageViewReader, ToolCall
+from recto.context.window.summary import Summary
+from recto.formats import read
+from recto.testing import scripted_session
+
+_SET = json.loads(Path(__file__).with_name("statements.json").read_text())
+STATEMENTS, NEUTRAL = _SET["statements"], _SET["neutral"]
+KINDS = {"instruction", "prohibition", "permission", "preference", "correction", "decision", "deferral", "fact"}
+
+
+def user(seq, text):
+    return MessageView(seq=seq, role="user", text=text)
+
+
+def assistant(seq, text):
+    return MessageView(seq=seq, role="assistant", text=text)
+
+
+def texts(*messages):
+    return [fact.text for fact in standing_statements(extract_facts(messages))]
+
+
+def stored(facts):
+    """The facts as a summary stores them."""
+    return Summary.from_json(0, json.loads(json.dumps(Summary(text="", facts=facts).to_json()))).facts
+
+
+def buried(text, folds=1):
+    """What is left of a statement that was made early in a long session, folded in several steps."""
+    session = [*SESSION[:6], user(7, text), *SESSION[7:]]
+    facts = ()
+    for start, end in pairwise([len(session) * step // folds for step in range(folds + 1)]):
+        facts = stored(extract_facts(session[start:end], facts))
+    return " ".join(fact.text for fact in standing_statements(facts) if fact.seq == 7)
+
+
+def _session():
+    reader = MessageViewReader()
+    messages = scripted_session(seed=3, exchanges=12)
+    return [
+        reader.view(seq, read(json.dumps(message).encode(), "openai.chat")) for seq, message in enumerate(messages, 1)
+    ]
+
+
+SESSION = _session()
+
+
+def test_the_set_covers_its_kinds_and_languages():
+    for half in "AB":
+        assert {one["kind"] for one in STATEMENTS if one["half"] == half} == KINDS
+        assert {one["language"] for one in STATEMENTS if one["half"] == half} == {"en", "de", "fr", "es", "zh"}
+    assert len(STATEMENTS) >= 200
+    assert len(NEUTRAL) >= 200
+    assert len({one["text"] for one in (*STATEMENTS, *NEUTRAL)}) == len(STATEMENTS) + len(NEUTRAL)
+    assert all(one["later"] for one in STATEMENTS)
+
+
+@pytest.mark.parametrize("half", ["A", "B"])
+def test_statements_survive_a_long_session_and_eight_folds(half):
+    chosen = [one for one in STATEMENTS if one["half"] == half]
+    lost = [one["text"] for one in chosen if fold_words(one["text"]) not in fold_words(buried(one["text"], folds=8))]
+    assert len(lost) <= 0.05 * len(chosen), lost
+
+
+@pytest.mark.parametrize("half", ["A", "B"])
+def test_few_neutral_sentences_are_kept(half):
+    chosen = [one for one in NEUTRAL if one["half"] == half]
+    kept = [one["text"] for one in chosen if buried(one["text"])]
+    assert len(kept) <= 0.2 * len(chosen), kept
+
+
+@pytest.mark.parametrize("language", ["en", "de", "fr", "es", "zh"])
+def test_each_language_is_read_by_its_own_grammar(language):
+    chosen = [one["text"] for one in STATEMENTS if one["language"] == language]
+    detected = [detect_language(text.lower()) for text in chosen]
+    assert detected.count(language) >= 0.8 * len(chosen)
+    assert sum(statement_kind(text) is not None for text in chosen) >= 0.93 * len(chosen)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("Never push to main without my approval.", "You can push to main now."),
+        ("You may restart the staging server.", "Don't restart the staging server any more."),
+        ("Use British spelling in all texts.", "Forget the rule about British spelling."),
+        ("Run the linter before every commit.", "You no longer need to run the linter before every commit."),
+        ("Use spaces for indentation.", "Actually use tabs."),
+        ("Please answer in German.", "Answer in English from now on."),
+        ("Let's use MySQL for the user table.", "Scratch that, use Postgres instead of MySQL."),
+        ("Pushe nie direkt nach main.", "Du darfst jetzt direkt nach main pushen."),
+    ],
+)
+def test_a_statement_is_closed_by_what_takes_it_back(earlier, later):
+    facts = extract_facts([user(1, earlier), assistant(2, "Fine."), user(3, later)])
+    assert [(fact.open, fact.superseded_by) for fact in facts] == [(False, 3), (True, None)]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("Never push to main without my approval.", "You can push to staging now."),
+        ("Never push to main.", "You can push to staging, but never to main."),
+        ("Use Postgres for the users table.", "Use SQLite for the tests."),
+        ("Never restart the billing server.", "You can restart the cache server."),
+        ("I prefer short functions.", "I prefer short commit messages."),
+        ("Run the linter before every commit.", "Run the tests before every release."),
+        ("Don't touch the vendor folder.", "Don't touch the vendor folder or the docs folder."),
+    ],
+)
+def test_a_statement_is_not_closed_by_what_resembles_it(earlier, later):
+    facts = extract_facts([user(1, earlier), assistant(2, "Fine."), user(3, later)])
+    assert [fact.open for fact in facts if fact.role == "user"] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "kept"),
+    [
+        ("Should I push to main?", "yes, go ahead", "Should I push to main? — yes, go ahead"),
+        ("Which design do you want?", "the second one", "Which design do you want? — the second one"),
+        ("Which port shall I use?", "5433", "Which port shall I use? — 5433"),
+        (
+            "1. Fix the parser\n2. Add tests\n3. Write docs\n\nWhich of these should I do?",
+            "1+2",
+            "Which of these should I do? [1. Fix the parser; 2. Add tests] — 1+2",
+        ),
+        ("A) Kafka\nB) RabbitMQ\n\nWhich one?", "use B", "Which one? [B. RabbitMQ] — use B"),
+        ("Soll ich das löschen?", "nein, lass es", "Soll ich das löschen? — nein, lass es"),
+    ],
+)
+def test_a_short_answer_is_kept_with_its_question(question, answer, kept):
+    assert texts(assistant(1, question), user(2, answer)) == [kept]
+
+
+def test_a_request_of_the_moment_is_no_answer():
+    assert texts(assistant(1, "Anything else?"), user(2, "Show me the file.")) == []
+    assert texts(assistant(1, "Anything else?"), user(2, "Thanks!")) == []
+    assert texts(user(1, "yes"), user(2, "Perfect.")) == []
+
+
+def test_prohibitions_come_first_and_newer_ones_before_older_ones():
+    said = ["We decided to keep SQLite.", "I prefer tabs.", "Never push to main.", "Leave the migration for later.",
+            "You may restart staging.", "Write commit messages in English."]  # fmt: skip
+    assert texts(*(user(seq, text) for seq, text in enumerate(said, 1))) == [
+        "You may restart staging.", "Never push to main.", "Write commit messages in English.",
+        "We decided to keep SQLite.", "I prefer tabs.", "Leave the migration for later.",
+    ]  # fmt: skip
+
+
+def test_near_duplicates_are_merged():
+    assert texts(user(1, "Never push to the main branch."), user(4, "Do not push to the main branch!")) == [
+        "Do not push to the main branch!"
+    ]
+    assert len(texts(user(1, "Never push to main."), user(4, "You can push to staging."))) == 2
+
+
+def test_what_a_user_types_beside_a_tool_result_is_the_user_s():
+    message = {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": "a", "content": "Never trust the output."},
+            {"type": "text", "text": "[Request interrupted by user for tool use]"},
+            {"type": "text", "text": "Never run the whole suite."},
+        ],
+    }
+    view = MessageViewReader().view(4, read(json.dumps(message).encode(), "anthropic.messages"))
+    assert texts(view) == ["Never run the whole suite."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# AGENTS.md instructions for /repo\n\n<INSTRUCTIONS>\nNever push.\n</INSTRUCTIONS>\nAlways test.",
+        "<environment_context>\n<cwd>/repo</cwd>\nOnly use bash.\n</environment_context>",
+        "<returncode>1</returncode>\n<output>\nYou must not do this.\n</output>",
+        "Please always provide EXACTLY ONE action in triple backticks.",
+        "Observation: the file must not be changed",
+        "[Request interrupted by user]",
+        "Invoke the superpowers:brainstorming skill and follow it exactly as presented to you\n",
+        "fatal: you must never see this",
+        "[image]",
+        "Implement the following plan:",
+    ],
+)
+def test_what_a_client_writes_under_the_user_s_name_is_no_statement(text):
+    assert texts(user(1, text)) == []
+
+
+def test_of_a_document_only_what_is_explicit_is_kept():
+    plan = "# Plan\n\nThe reader opens the file.\n\n## Steps\n\nThe index is built once.\n\nNever touch vendor/."
+    assert texts(user(1, plan)) == ["Never touch vendor/."]
+
+
+_ANY = st.sampled_from([one["text"] for one in (*STATEMENTS, *NEUTRAL)])
+_ROLES = st.sampled_from(["user", "user", "user", "assistant", "tool", "system", "event"])
+_MESSAGES = st.lists(st.tuples(_ROLES, st.lists(_ANY, min_size=1, max_size=3)), max_size=30)
+
+
+def _views(said):
+    call = ToolCall("Bash", '{"command": "make check"}')
+    return [
+        MessageView(seq=seq, role=role, text="\n".join(lines), calls=(call,) if role == "tool" else ())
+        for seq, (role, lines) in enumerate(said, 1)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(_MESSAGES, st.lists(st.integers(0, 30), max_size=8))
+def test_the_fold_does_not_depend_on_how_messages_are_divided(said, cuts):
+    views = _views(said)
+    facts = ()
+    for start, end in pairwise(sorted({0, len(views), *(min(cut, len(views)) for cut in cuts)})):
+        facts = stored(extract_facts(views[start:end], facts))
+    assert facts == extract_facts(views)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_MESSAGES)
+def test_only_a_user_s_words_are_a_user_s_statement(said):
+    views = _views(said)
+    held = standing_statements(extract_facts(views))
+    by_seq = {view.seq: view for view in views}
+    assert all(by_seq[fact.seq].role == "user" for fact in held)
+    assert all(fact.text.rpartition(" — ")[2] in by_seq[fact.seq].text for fact in held)
+
+
+def test_the_state_is_bounded_and_divides_where_it_is_full():
+    views = [user(seq, f"Never touch module number {seq} of part {seq % 7}.") for seq in range(1, MAX_FACTS + 60)]
+    whole = extract_facts(views)
+    assert len(whole) == MAX_FACTS
+    facts = ()
+    for start in range(0, len(views), 17):
+        facts = extract_facts(views[start : start + 17], facts)
+    assert facts == whole
+    assert all(len(fact.text) <= 400 for fact in whole)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -140,6 +139,8 @@ def _merge(node: _Node, tree: Mapping[str, Any], path: str) -> _Node:
     for key, value in tree.items():
         where = f"{path}{key}"
         if key not in known:
+            import difflib  # noqa: PLC0415  # start-up: only for an error
+
             nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             raise SettingsError(where, "there is no such setting", f"{path}{nearest[0]}" if nearest else None)
         changes[key] = _convert(getattr(node, key), hints[key], value, where)

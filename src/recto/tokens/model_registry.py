@@ -14,16 +14,17 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recto.errors import SettingsError
 from recto.text.lazy_re import lazy_re
-from recto.tokens.limits import ModelLimits, limits_in_error, models_in_list
 from recto.tokens.model_card import SETTABLE, TEXT_FIELDS, UNKNOWN_OUTPUT, UNKNOWN_WINDOW, ModelCard
+
+if TYPE_CHECKING:
+    from recto.tokens.limits import ModelLimits
 
 _LIMITS = ("window", "max_input", "max_output")
 
@@ -95,6 +96,8 @@ class Registry:
 
         The list is newer evidence than earlier errors: learned limits of these models are dropped.
         """
+        from recto.tokens.limits import models_in_list  # noqa: PLC0415  # start-up: gateways read such lists
+
         listed = {name.lower(): limits for name, limits in models_in_list(body)}
         with self._lock:
             self._listed.update(listed)
@@ -108,6 +111,8 @@ class Registry:
 
         A learned limit can only lower what is known: errors are sometimes wrong, and too low is safe.
         """
+        from recto.tokens.limits import ModelLimits, limits_in_error  # noqa: PLC0415  # start-up
+
         limits = limits_in_error(error)
         if limits:
             with self._lock:
@@ -240,6 +245,8 @@ def _check_override(name: str, override: Mapping[str, Any]) -> Mapping[str, Any]
         raise SettingsError(where, "expects names and their values")
     for key, value in override.items():
         if key not in SETTABLE:
+            from difflib import get_close_matches  # noqa: PLC0415  # start-up: only for an error
+
             nearest = get_close_matches(str(key), SETTABLE, n=1, cutoff=0.5)
             raise SettingsError(f"{where}.{key}", "there is no such setting", nearest[0] if nearest else None)
         if key in TEXT_FIELDS:

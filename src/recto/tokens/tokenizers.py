@@ -19,7 +19,6 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -165,6 +164,8 @@ def counter_named(family: str) -> TokenCounter:
     """The counter of a family."""
     spec = FAMILIES.get(family)
     if spec is None:
+        from difflib import get_close_matches  # noqa: PLC0415  # start-up: only for an error
+
         nearest = get_close_matches(family, FAMILIES, n=1)
         reason = f"'{family}' is neither a tokenizer family nor named under 'tokenizers'"
         raise SettingsError("tokenizer", reason, nearest[0] if nearest else None)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from recto.formats.anthropic import message, request
 from recto.formats.anthropic.request import read_response
 from recto.formats.anthropic.stream import AnthropicCapture
-from recto.formats.format import BodyKeys, Converter, Format, HttpApi
+from recto.formats.format import BodyKeys, Format, HttpApi
 from recto.formats.json_spans import Json
+
+if TYPE_CHECKING:
+    from recto.formats.protocols import Converter
 
 ANTHROPIC: Final = "anthropic.messages"
 

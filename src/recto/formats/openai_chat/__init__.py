@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from recto.formats.format import BodyKeys, Converter, Format, HttpApi
+from recto.formats.format import BodyKeys, Format, HttpApi
 from recto.formats.openai_chat import message, request
 from recto.formats.openai_chat.request import read_response
 from recto.formats.openai_chat.stream import ChatCapture
+
+if TYPE_CHECKING:
+    from recto.formats.protocols import Converter
 
 CHAT: Final = "openai.chat"
 

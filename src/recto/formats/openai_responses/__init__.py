@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from recto.formats.format import BodyKeys, Converter, Format, HttpApi
+from recto.formats.format import BodyKeys, Format, HttpApi
 from recto.formats.json_spans import Json
 from recto.formats.openai_responses import message, request
 from recto.formats.openai_responses.request import read_response
 from recto.formats.openai_responses.stream import ResponsesCapture
+
+if TYPE_CHECKING:
+    from recto.formats.protocols import Converter
 
 RESPONSES: Final = "openai.responses"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,8 @@ from recto.transcript.hash_chain import EMPTY_HEAD, already_stored, link_entries
 from recto.transcript.protocols import Records
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from recto.stores.sqlite.connection import SqliteOptions
     from recto.stores.sqlite.heads_file import HeadsFile
     from recto.stores.sqlite.lock import SideLock
@@ -49,6 +50,12 @@ class _Job:
     terms: Sequence[Entry] = ()
     """Stored entries to which rows of the word index are added."""
     also: Records | None = None
+
+
+def _new_answer() -> Future[list[Entry]]:
+    from concurrent.futures import Future  # noqa: PLC0415  # start-up: opening a store appends nothing
+
+    return Future()
 
 
 @dataclass(slots=True)
@@ -89,11 +96,11 @@ class SqliteWriter:
         self, session: str, drafts: Sequence[Draft], expect: int | None, also: Records | None = None
     ) -> list[Entry]:
         """Queue an append and wait until it is durable; returns the stored entries."""
-        return self._submit(_Job(session, drafts, expect, Future(), also=also))
+        return self._submit(_Job(session, drafts, expect, _new_answer(), also=also))
 
     def add_terms(self, session: str, entries: Sequence[Entry]) -> None:
         """Add rows of the word index to stored entries, and wait until they are durable."""
-        self._submit(_Job(session, (), None, Future(), entries))
+        self._submit(_Job(session, (), None, _new_answer(), entries))
 
     def _submit(self, job: _Job) -> list[Entry]:
         answer = job.answer

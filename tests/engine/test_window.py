@@ -17,7 +17,7 @@ from recto.context.window.state import seqs_in
 from recto.engine import projection
 from recto.engine.context_window_manager import ContextWindowManager
 from recto.engine.projection import DECISIONS
-from recto.errors import InputError, SettingsError, WindowOverflow
+from recto.errors import AppendConflict, InputError, SettingsError, WindowOverflow
 from recto.formats.validation import problems
 from recto.recall.quoting import HEADER
 from recto.stores.memory import MemoryStore
@@ -67,6 +67,159 @@ def test_between_decisions_the_prompt_only_grows_at_its_tail():
             if not prompt.decisions:
                 assert said[: len(before)] == before
             before = said
+
+
+def test_messages_of_a_prompt_may_be_changed_without_breaking_them_for_others():
+    with opened() as session:
+        work(session, exchanges=6)
+        prompt = session.prompt()
+        expected = [json.loads(raw) for raw in prompt.raw]
+        for _ in range(2):
+            messages = prompt.messages
+            assert messages == expected
+            for message in messages:
+                for call in message.get("tool_calls", ()):
+                    call["function"]["arguments"] = "broken"
+                message["content"] = None
+                message["tool_calls"] = [{"id": "broken"}]
+            messages.clear()
+        assert session.prompt().messages == expected
+        session.append({"role": "user", "content": "And now?"})
+        assert session.prompt().messages[: len(expected)] == expected
+
+
+def test_one_prompt_looks_at_the_head_once_and_reads_nothing_that_it_appended(tmp_path):
+    with opened(tmp_path / "a.db") as session:
+        work(session, exchanges=2)
+        session.prompt()
+        asked = _Asked(session.store)
+        for part in (session.window._projection, session.window, session.window.events):
+            for name in ("store", "_store"):
+                if hasattr(part, name):
+                    setattr(part, name, asked)
+        session.store = asked
+        for number in range(3):
+            session.append({"role": "user", "content": f"Question {number}"})
+            session.prompt()
+            session.append({"role": "assistant", "content": f"Answer {number}"})
+        assert asked.calls == ["append", "head", "append"] * 3
+
+
+class _Asked:
+    """A store that remembers what it was asked for."""
+
+    def __init__(self, store):
+        self._store = store
+        self.calls = []
+
+    def __getattr__(self, name):
+        self.calls.append(name)
+        return getattr(self._store, name)
+
+
+def test_what_others_write_is_in_the_next_prompt_between_what_we_wrote(tmp_path):
+    with opened(tmp_path / "a.db") as session, opened(tmp_path / "a.db") as other:
+        session.append({"role": "user", "content": "one"})
+        session.prompt()
+        session.append({"role": "assistant", "content": "two"})
+        other.append({"role": "user", "content": "three"})
+        session.append({"role": "assistant", "content": "four"})
+        other.append({"role": "user", "content": "five"})
+        assert [message["content"] for message in session.prompt().messages] == ["one", "two", "three", "four", "five"]
+        assert other.prompt().raw == session.prompt().raw
+        assert session.window.state == other.window.state
+
+
+def test_a_session_opens_whole_where_a_decision_after_its_snapshot_cannot_be_applied(tmp_path):
+    with opened(tmp_path / "a.db") as session:
+        for number in range(3):
+            session.append({"role": "user", "content": f"Question {number}"})
+            session.append({"role": "assistant", "content": f"Answer {number}"})
+        session.pin(1)  # takes a snapshot
+        session.append({"role": "user", "content": "Question 3"})
+        torn = event(SystemClock(), "context_window_pruned", {"left": [[3, 4], [9, 9]], "shrunk": "nonsense"})
+        session.store.append(session.key, [torn])
+        expected = session.prompt()
+        assert len(expected.raw) == 7
+    with opened(tmp_path / "a.db") as again:
+        assert again.prompt().raw == expected.raw
+
+
+def test_a_session_opens_with_the_same_state_after_evictions_pins_and_restores(tmp_path):
+    with opened(tmp_path / "a.db") as session:
+        work(session, exchanges=30)
+        decision = next(entry for entry in session.read() if entry.kind in DECISIONS)
+        session.pin(5)
+        work(session, exchanges=3, seed=8)
+        session.restore(decision.seq)
+        work(session, exchanges=12, seed=9)
+        session.prompt()
+        state, raw = session.window.state, session.prompt().raw
+        assert state.evicted_messages
+    with opened(tmp_path / "a.db") as again:
+        assert again.window.state == state
+        assert again.prompt().raw == raw
+
+
+def status_events(session):
+    """What a prompt of a session that grows fast records: the zone, budgets, a spike."""
+    session.append({"role": "user", "content": "Start."})
+    session.prompt()
+    for number in range(5):
+        session.append({"role": "assistant", "content": f"Step {number}."})
+        session.append({"role": "user", "content": "word " * (20 if number < 4 else 9_000)})
+        if number < 4:
+            session.prompt()
+
+
+def test_all_status_events_of_a_prompt_are_stored_in_one_commit(tmp_path):
+    with opened(tmp_path / "a.db") as session:
+        status_events(session)
+        commits, store = [], session.window.events.store
+        session.window.events.store = _Asked(store)
+        session.prompt()
+        commits = [name for name in session.window.events.store.calls if name == "append"]
+        told = [entry.kind for entry in session.tail(4)]
+        assert len(told[told.index("message") + 1 :]) >= 2
+        assert len(commits) == 1
+
+
+def test_deferred_events_are_stored_with_the_answer_in_the_order_they_have_otherwise(tmp_path):
+    stored = []
+    for defer in (False, True):
+        heard = []
+        with opened(tmp_path / f"{defer}.db") as session:
+            status_events(session)
+            session.window.listen(lambda entry, heard=heard: heard.append(entry.kind))
+            before = len(session)
+            session.prompt(defer_events=defer)
+            assert (len(session) == before) is defer
+            assert bool(heard) is not defer
+            answer = session.append({"role": "assistant", "content": "Done."})
+            assert answer.seq == len(session)
+            assert session.verify().ok
+            stored.append(([(entry.kind, entry.content) for entry in session.read()], heard))
+    assert stored[0] == stored[1]
+    assert len(stored[0][1]) >= 2
+
+
+def test_deferred_events_are_not_lost_on_close_on_a_refused_append_or_before_a_decision(tmp_path):
+    with opened(tmp_path / "a.db") as session:
+        status_events(session)
+        session.prompt(defer_events=True)
+    with opened(tmp_path / "a.db") as session:
+        told = kinds(session)
+        assert "zone_changed" in told
+        first = session.append({"role": "assistant", "content": "Kept."}, key="answer")
+        session.append({"role": "user", "content": "word " * 1_000})
+        session.prompt(defer_events=True)
+        with pytest.raises(AppendConflict):
+            session.append({"role": "assistant", "content": "Late."}, expect=first.seq)
+        again = session.append({"role": "assistant", "content": "Kept."}, key="answer")
+        assert again.seq == first.seq
+        session.pin(first.seq)
+        assert session.window.events._waiting == []
+        assert kinds(session)[len(told) :][-2] == "pinned"
 
 
 def test_relief_is_rare_and_goes_to_the_floor_in_one_step():

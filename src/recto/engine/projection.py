@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from typing import Any
@@ -51,6 +51,10 @@ _SHORT = 1024
 """A session without a snapshot is read from its beginning, if it has at most this many entries."""
 _MAX_FED = 1024
 """Entries that wait for the state at most; beyond that it reads them from the store."""
+_RECENT = SNAPSHOT_EVERY + 64
+"""Entries at the end of a session among which its last snapshot mostly is: the first prompt takes it when it is due."""
+_GAP = 16
+"""Entries between two ranges up to which both are read at once."""
 _BEGINNING = 64
 """Entries at the beginning of a longer session that are read for its system text and its task."""
 
@@ -287,18 +291,41 @@ class WindowProjection:
         return WindowState(seq=0 if start <= _SHORT else start - 1)
 
     def _open(self, head: Head) -> WindowState:
-        snapshot = self._last_snapshot()
+        recent = self._store.tail(self._session, _RECENT)
+        snapshot = self._last_snapshot(recent)
         if snapshot is not None:
             with suppress(*_MALFORMED):
-                return self._from(snapshot)
+                state = self._from_recent(snapshot, recent)
+                return self._from(snapshot) if state is None else state
         return WindowState() if head.seq <= _SHORT else self._open_late(head)
 
-    def _from(self, snapshot: Entry) -> WindowState:
+    def _from_recent(self, snapshot: Entry, recent: Sequence[Entry]) -> WindowState | None:
+        """The state after the recent entries. Those messages are not parsed that one of their decisions evicted.
+
+        None where the recent entries do not reach back to the snapshot, or a decision could not be applied.
+        """
+        after = json.loads(snapshot.content)["seq"]
+        following = [entry for entry in recent if entry.seq > after]
+        if not following or following[0].seq != after + 1:
+            return None
+        evicted = _evicted_by(following)
+        state = self._from(snapshot, evicted)
+        for entry in following:
+            self._apply(state, entry, is_evicted=entry.seq in evicted)
+        return None if any(seq in evicted and seq not in self._messages.raws for seq in state.messages) else state
+
+    def _from(self, snapshot: Entry, evicted: Collection[int] = ()) -> WindowState:
         payload = json.loads(snapshot.content)
-        messages = self._messages_in(ranges_of(_seqs(payload["in"], snapshot.seq)))
+        messages = self._messages_in(_seqs(payload["in"], snapshot.seq), evicted)
         return WindowState.from_snapshot(payload, messages, self._summary(payload.get("summary", 0)))
 
-    def _last_snapshot(self) -> Entry | None:
+    def _last_snapshot(self, recent: Sequence[Entry]) -> Entry | None:
+        """The last snapshot: mostly one of the recent entries, else found by its number."""
+        for entry in reversed(recent):
+            number = (entry.key or "").rpartition("/")[2]
+            if entry.kind == SNAPSHOT and number.isdecimal() and entry.key == snapshot_key(int(number)):
+                self.snapshots, self.snapshot_at = int(number), entry.seq
+                return entry
         count, snapshot = last_numbered(self._store, self._session, snapshot_key)
         self.snapshots, self.snapshot_at = count, snapshot.seq if snapshot else 0
         return snapshot
@@ -319,9 +346,11 @@ class WindowProjection:
         state.seq = start
         return state
 
-    def _apply(self, state: WindowState, entry: Entry, message: Message | None = None) -> None:
+    def _apply(
+        self, state: WindowState, entry: Entry, message: Message | None = None, *, is_evicted: bool = False
+    ) -> None:
         if entry.kind == MESSAGE:
-            state.add(self._message(entry, message))
+            state.add(self._message(entry, message, is_evicted=is_evicted))
         else:
             with suppress(*_MALFORMED):
                 self._apply_event(state, entry)
@@ -364,24 +393,32 @@ class WindowProjection:
             shortened = [int(seq) for seq in payload["shrunk"]]
             restored = _seqs([*payload["left"], *([seq, seq] for seq in shortened)], entry.seq)
         missing = {seq for seq in restored if entry.kind == RESTORED or seq not in state.messages}
-        messages = self._messages_in(ranges_of(sorted(missing)))
+        messages = self._messages_in(sorted(missing))
         state.pins |= set(restored)
         state.restore(messages)
         if entry.kind == RESTORED and state.summary is not None and state.summary.decision_seq == payload["decision"]:
             state.summary = self._summary(payload.get("replaces", 0))
             state.shown_handoff = 0, 0
 
-    def _messages_in(self, ranges: list[list[int]]) -> list[WindowMessage]:
+    def _messages_in(self, seqs: Sequence[int], evicted: Collection[int] = ()) -> list[WindowMessage]:
+        wanted, ranges = set(seqs), ranges_of(seqs)
+        for before, after in zip(ranges[-2::-1], ranges[:0:-1], strict=True):
+            if after[0] - before[1] <= _GAP:  # a few events between messages are cheaper to read than to skip
+                before[1] = after[1]
+                ranges.remove(after)
         return [
-            self._message(entry)
+            self._message(entry, is_evicted=entry.seq in evicted)
             for first, last in ranges
             for entry in self._store.read(self._session, first, last)
-            if entry.kind == MESSAGE
+            if entry.kind == MESSAGE and entry.seq in wanted
         ]
 
-    def _message(self, entry: Entry, message: Message | None = None) -> WindowMessage:
+    def _message(self, entry: Entry, message: Message | None = None, *, is_evicted: bool = False) -> WindowMessage:
+        """The line of a message. One that is evicted by a later entry is not parsed: only its size matters."""
         tokens = entry.tokens if entry.counter == self._messages.meter.name else None
-        return self._messages.take(entry.seq, entry.id, entry.content, entry.wire, tokens, message)
+        if is_evicted and tokens is not None:
+            return self._messages.sketch(entry.seq, entry.id, entry.role, entry.wire, tokens)
+        return self._messages.take(entry.seq, entry.id, entry.content, entry.wire, tokens, message, entry.role)
 
 
 def _seqs(ranges: Iterable[Iterable[int]], before: int) -> list[int]:
@@ -390,6 +427,16 @@ def _seqs(ranges: Iterable[Iterable[int]], before: int) -> list[int]:
     if any(not 0 < first <= last < before for first, last in pairs):
         raise ValueError("entries that are not there")
     return seqs_in(pairs)
+
+
+def _evicted_by(entries: Iterable[Entry]) -> frozenset[int]:
+    """The messages that decisions among these entries evicted."""
+    evicted: set[int] = set()
+    for entry in entries:
+        if entry.kind in DECISIONS:
+            with suppress(*_MALFORMED):
+                evicted.update(_seqs(json.loads(entry.content)["left"], entry.seq))
+    return frozenset(evicted)
 
 
 def _apply_status(state: WindowState, entry: Entry) -> None:

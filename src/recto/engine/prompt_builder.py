@@ -22,14 +22,14 @@ from recto.context.window.units import WindowMessage
 from recto.errors import InputError, WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.formats.cache_control import cache_marks, newest_marks, with_cache_mark
-from recto.formats.message import CACHE_MARKS, Message, fields_of
+from recto.formats.message import CACHE_MARKS, Message, copied, fields_of
 from recto.formats.ordering import Arrangement, missing_results
 from recto.formats.rendering import LaidLine, LaidNote, PromptLayout
 from recto.health.metrics import call_fingerprint
 from recto.recall.types import Hit
 from recto.text.truncation import clamp
 from recto.tokens.meter import Meter
-from recto.transcript.entries import Entry
+from recto.transcript.entries import Entry, Role
 
 MARKER = -1
 """The number of the marker line that says what was evicted; entries count from 1."""
@@ -119,31 +119,50 @@ class MessageCache:
     """What determines the bytes of its messages besides their numbers."""
 
     def take(
-        self, seq: int, id: str, raw: bytes, wire: str, tokens: int | None = None, message: Message | None = None
+        self,
+        seq: int,
+        id: str,
+        raw: bytes,
+        wire: str,
+        tokens: int | None = None,
+        message: Message | None = None,
+        role: Role | None = None,
     ) -> WindowMessage:
-        """Adds a message and returns its line for the state. `message` is the same, where it is parsed already."""
-        format = format_named(wire)
-        if message is None:
-            message = format.messages.read(raw)
+        """Adds a message and returns its line for the state. What is known of it already need not be parsed."""
+        format, fields = format_named(wire), fields_of(raw)
+
+        def parsed() -> Message:
+            nonlocal message
+            if message is None:
+                message = format.messages.read(raw)
+            return message
+
         self.raws[seq], self.wires[seq] = raw, wire
         if any(name in raw for name in _MARKS):
             self.cache_marked.add(seq)
-        fields = fields_of(raw)
         # not every call of a message: some tools the provider runs and answers itself
         tied = format.validation.tool_call_ids(fields)
-        names = {part.call_id: part.name for part in message.parts if part.kind in ("call", "result")}
+        tools: tuple[str, ...] = ()
+        if tied.calls or tied.answers:
+            names = {part.call_id: part.name for part in parsed().parts if part.kind in ("call", "result")}
+            tools = tuple([names.get(call, "") for call in (*tied.calls, *tied.answers)])
         return WindowMessage(
             seq=seq,
             id=id,
-            role=message.role,
-            tokens=self.meter.message(message) if tokens is None else tokens,
-            calls=tuple(tied.calls),
-            answers=tuple(tied.answers),
-            tools=tuple(names.get(call, "") for call in (*tied.calls, *tied.answers)),
-            marked=bool(self.mark) and self.mark in message.text,
+            role=parsed().role if role is None else role,
+            tokens=self.meter.message(parsed()) if tokens is None else tokens,
+            calls=tied.calls,
+            answers=tied.answers,
+            tools=tools,
+            marked=bool(self.mark) and self.mark in parsed().text,
             wire="" if format is DEFAULT_FORMAT else wire,
             leads=format.validation.leads_on(fields),
         )
+
+    def sketch(self, seq: int, id: str, role: Role, wire: str, tokens: int) -> WindowMessage:
+        """The line of a message that leaves the prompt again before the prompt is built: nothing of it is kept."""
+        format = format_named(wire)
+        return WindowMessage(seq=seq, id=id, role=role, tokens=tokens, wire="" if format is DEFAULT_FORMAT else wire)
 
     def forget(self, seqs: Iterable[int]) -> None:
         """Drops messages that were evicted."""
@@ -492,8 +511,8 @@ class Prompt:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages as provider clients take them."""
-        return [json.loads(raw) for raw in self.built.messages]
+        """The messages as provider clients take them. The list and everything in it is yours to change."""
+        return [copied(fields_of(raw)) for raw in self.built.messages]
 
     @property
     def system(self) -> str:

@@ -115,10 +115,14 @@ class ArrangedPart(NamedTuple):
     """Ids of its calls that a result may answer."""
     waiting: frozenset[str]
     """Those whose latest call has no result yet."""
+    unchanged: bool = False
+    """Whether the pieces are the messages, as they are."""
 
     @property
     def synthetic(self) -> list[SyntheticResult]:
         """The results that have to be synthesised."""
+        if self.unchanged:
+            return []
         return [piece for piece in self.pieces if isinstance(piece, SyntheticResult)]
 
 
@@ -158,6 +162,8 @@ def arrange_part(
         earlier: Calls before the stretch, all answered or given up.
         followed: Whether other messages follow, so that missing results will not arrive any more.
     """
+    if (calls := _calls_in_order(messages)) is not None:
+        return ArrangedPart(tuple([Keep(message.seq) for message in messages]), (), calls, frozenset(), unchanged=True)
     links = _link_results(messages, earlier)
     homes = _homes(messages, adjacency)
     placed, attached = _place_results(messages, links, homes, stays=adjacency == "anywhere")
@@ -173,6 +179,22 @@ def arrange_part(
             pieces += attached[place]
     waiting = frozenset(call for call, place in links.owners.items() if call in links.waiting[place])
     return ArrangedPart(tuple(pieces), tuple(links.omitted), frozenset(links.owners), waiting)
+
+
+def _calls_in_order(messages: Sequence[Orderable]) -> frozenset[str] | None:
+    """Returns the calls of a step that every provider takes as it is: calls and then all their results, each once.
+
+    A single message without calls is such a step too. Returns `None` for anything else.
+    """
+    if not messages or messages[0].answers or (messages[0].calls and messages[0].role != "assistant"):
+        return None
+    calls = messages[0].calls
+    answers = [call for message in messages[1:] for call in message.answers]
+    plain = all(message.answers and not message.calls and message.role != "assistant" for message in messages[1:])
+    once = frozenset(calls)
+    if not plain or "" in once or not len(answers) == len(calls) == len(once) or once != set(answers):
+        return None
+    return once
 
 
 def begins_part(message: Orderable, before: Orderable) -> bool:

@@ -28,6 +28,7 @@ from recto.formats.ordering import (
     needs_opening,
 )
 from recto.formats.registry import format_named
+from recto.transcript.entries import Role
 
 OPENING: Final = "[The conversation so far continues below.]"
 _REASONS: Final[Mapping[str, str]] = {
@@ -248,15 +249,22 @@ class PromptLayout:
         part = self._parts[-1]
         if not part.lines or part.leads or laid.raw is None or not begins_part(laid.line, part.lines[-1].line):
             return False
-        by_seq = {before.line.seq: before for before in part.lines}
-        for piece in reversed(self._arranged(part).pieces):
+        role, raw = self._last_of(part)
+        turns = role != "system" and (role == "assistant") != (laid.line.role == "assistant")
+        settle = self._format.edits.settle
+        return turns and raw is not None and bool(settle([raw])) and (laid.line.leads or bool(settle([laid.raw])))
+
+    def _last_of(self, part: _Part) -> tuple[Role, bytes | None]:
+        """The last message of a part as it is rendered, and its role."""
+        arranged, last = self._arranged(part), part.lines[-1]
+        if arranged.unchanged and last.raw is not None:
+            return last.line.role, last.raw
+        by_seq = {laid.line.seq: laid for laid in part.lines}
+        for piece in reversed(arranged.pieces):
             raw = _render(piece, by_seq[piece.seq].raw, self._format)
             if raw is not None:
-                role = "tool" if isinstance(piece, SyntheticResult) else by_seq[piece.seq].line.role
-                turns = role != "system" and (role == "assistant") != (laid.line.role == "assistant")
-                settle = self._format.edits.settle
-                return turns and bool(settle([raw])) and (laid.line.leads or bool(settle([laid.raw])))
-        return False
+                return "tool" if isinstance(piece, SyntheticResult) else by_seq[piece.seq].line.role, raw
+        return last.line.role, None
 
     def _close(self) -> None:
         part = self._parts[-1]
@@ -307,8 +315,8 @@ class PromptLayout:
 
     def _rendered(self, part: _Part, notes: Sequence[LaidNote]) -> _Rendered:
         if part.rendered is None or part.rendered[0] != notes:
-            arranged, contents = self._arranged(part), {laid.line.seq: laid.raw for laid in part.lines}
-            pieces = list(arranged.pieces)
+            arranged = self._arranged(part)
+            pieces, contents = list(arranged.pieces), {laid.line.seq: laid.raw for laid in part.lines}
             for note in notes:
                 places = [at for at, piece in enumerate(pieces) if piece.seq == note.behind]
                 pieces.insert(places[-1] + 1 if places else len(pieces), Keep(note.seq))

@@ -37,14 +37,13 @@ from recto import Session
 from recto import open as open_session
 from recto.config import load
 from recto.config.factory import open_index, open_store
-from recto.context.facts.types import Mark
 from recto.recall.index.rows import CoveredRange
 from recto.recall.index.vectors import MIN_GRAPH_VECTORS
 from recto.recall.indexer import Indexer
 from recto.recall.protocols import RecallIndex
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.types import IndexedDocument, Query
+from recto.recall.types import Query
 from recto.transcript.protocols import TranscriptStore
 
 CLIENTS = (1, 8, 32, 64)
@@ -287,10 +286,10 @@ def fill(places: Sequence[Place], count: int, nearest: Nearest) -> dict[str, flo
     lanes = [(place.name, store, _indexer(store, index)) for place, store, index in opened]
     for start in track(range(0, count, PAGE), f"{count:,} entries", console=progress()):
         size = min(PAGE, count - start)
-        (page, terms), vectors = made.page(start + 1, size), topics.drawn(rng, size)
+        page, vectors = made.page(start + 1, size), topics.drawn(rng, size)
         nearest.look_at(start + 1, vectors)
         for name, store, indexer in lanes:
-            took[name] += seconds(lambda store=store, to=indexer: _put(store, to, page, terms, vectors))  # noqa: B023
+            took[name] += seconds(lambda store=store, to=indexer: _put(store, to, page, vectors))  # noqa: B023
     for _, store, index in opened:
         index.close()
         store.close()
@@ -301,14 +300,10 @@ def _indexer(store: TranscriptStore, index: RecallIndex) -> Indexer:
     return Indexer(store, index, lexicon=PorterLexicon(), embedder=Topical(), in_background=False, owns_index=False)
 
 
-def _put(store: TranscriptStore, indexer: Indexer, page: Sequence, terms: Sequence, vectors: Sequence) -> None:
+def _put(store: TranscriptStore, indexer: Indexer, page: Sequence, vectors: Sequence) -> None:
     entries = store.append(SESSION, page)
     covers = CoveredRange(entries[0].seq, entries[-1].seq, entries[-1].hash)
-    documents = [
-        IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
-        for entry, found in zip(entries, terms, strict=True)
-    ]
-    indexer.words.add(SESSION, documents, covers)
+    indexer.words.maintain(SESSION)
     numbered = zip(range(covers.first, covers.last + 1), vectors[:, None], strict=True)
     indexer.vector_index(indexer.embedders[0]).add(SESSION, list(numbered), covers)
 

@@ -13,7 +13,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,8 @@ from recto.recall.index.rows import CoveredRange
 from recto.recall.indexer import Indexer
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
-from recto.recall.types import IndexedDocument, Query
+from recto.recall.term_rows import pack_row, row_version
+from recto.recall.types import Query
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
 from recto.transcript.entries import Draft
@@ -73,12 +74,16 @@ class Made:
     def drafts(self, first: int, count: int) -> list[Draft]:
         return [_draft(first + place, self._text(ranks)) for place, ranks in enumerate(self._drawn(count))]
 
-    def page(self, first: int, count: int) -> tuple[list[Draft], list[dict[int, int]]]:
+    def page(self, first: int, count: int) -> list[Draft]:
         """Messages with their terms, which a lexicon would take longer to find."""
         drawn = self._drawn(count)
         terms = (np.unique(some, return_counts=True) for some in self._terms[drawn])
         drafts = [_draft(first + place, self._text(ranks)) for place, ranks in enumerate(drawn)]
-        return drafts, [dict(zip(found.tolist(), often.tolist(), strict=True)) for found, often in terms]
+        version = row_version(PorterLexicon())
+        return [
+            replace(draft, terms=pack_row(version, draft.ts, draft.role, Mark.NONE, dict(zip(*counted, strict=True))))
+            for draft, counted in zip(drafts, ((found.tolist(), often.tolist()) for found, often in terms), strict=True)
+        ]
 
     def question(self, low: int, high: int) -> str:
         return self._text(self._rng.choice(np.arange(low, high), 8, replace=False))
@@ -193,14 +198,9 @@ def fill(place: Place, made: Made, session: str, count: int, label: str) -> None
     indexer = place.indexer()
     vectors = indexer.vector_index(indexer.embedders[0])
     for start in track(range(0, count, PAGE), f"recall at {label}", console=progress()):
-        drafts, terms = made.page(start + 1, min(PAGE, count - start))
-        entries = place.store.append(session, drafts)
+        entries = place.store.append(session, made.page(start + 1, min(PAGE, count - start)))
         covers = CoveredRange(entries[0].seq, entries[-1].seq, entries[-1].hash)
-        documents = [
-            IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=Mark.NONE, terms=found)
-            for entry, found in zip(entries, terms, strict=True)
-        ]
-        indexer.words.add(session, documents, covers)
+        indexer.words.maintain(session)
         vectors.add(
             session, list(zip(range(covers.first, covers.last + 1), made.vectors(len(entries)), strict=True)), covers
         )

@@ -66,7 +66,7 @@ def finds(path: Path, key: str, word: str) -> int:
 
 
 def execute(path: Path, sql: str) -> int:
-    connection = apsw.Connection(f"{path}-recall")
+    connection = apsw.Connection(f"{path}-recall" if "terms" not in sql else str(path))
     try:
         connection.execute(sql)
         return connection.total_changes()
@@ -136,13 +136,13 @@ def test_a_transcript_that_is_shorter_than_its_index_is_seen(stored, tmp_path):
 
 
 TAMPERED = {
-    "rows cut short": "UPDATE fresh SET data = substr(data, 1, length(data) / 2)",
-    "rows of zeros": "UPDATE fresh SET data = zeroblob(length(data))",
+    "rows cut short": "UPDATE terms SET data = substr(data, 1, length(data) / 2)",
+    "rows of zeros": "UPDATE terms SET data = zeroblob(length(data))",
     "rows of another entry": """
-        UPDATE fresh SET data = (SELECT f.data FROM fresh AS f WHERE f.shelf = fresh.shelf AND length(f.data) <>
-        length(fresh.data) LIMIT 1) WHERE seq = 1 AND shelf IN (SELECT shelf FROM shelves WHERE lane LIKE 'words%')
+        UPDATE terms SET data = (SELECT t.data FROM terms AS t WHERE length(t.data) <> length(terms.data) LIMIT 1)
+        WHERE pos & 4294967295 = 1
     """,
-    "rows taken away": "DELETE FROM fresh WHERE shelf IN (SELECT shelf FROM shelves WHERE lane LIKE 'words%')",
+    "rows taken away": "DELETE FROM terms",
     "coverage taken away": "DELETE FROM covered",
     "a hash of nothing": "UPDATE covered SET hash = x'00'",
     "coverage of more than there is": "UPDATE covered SET last = last + 5",
@@ -155,9 +155,9 @@ def test_rows_that_were_tampered_with_are_seen_and_made_anew(stored, name):
         session.append({"role": "user", "content": "Something quite different, once, number99."})
         session.recall("x")
     assert execute(stored, TAMPERED[name]) > 0
-    assert problems(stored), "it was not seen"
+    assert any(one.grade != "fine" for one in examined(stored)), "it was not seen"
     examined(stored, mend=True)
-    assert problems(stored) == []
+    assert {one.grade for one in examined(stored)} == {"fine"}
     for key in KEYS:
         assert finds(stored, key, "number7") == 1
 

@@ -7,6 +7,10 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import count as counting
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -14,15 +18,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recto.context.facts.types import Mark
-from recto.errors import IndexCorrupt, IndexUnavailable
+from recto.errors import IndexCorrupt, IndexUnavailable, StoreError
 from recto.recall.index import bm25, vectors
 from recto.recall.index.bm25 import TermStatistics, WordIndex, WordScores
 from recto.recall.index.cache import BoundedCache
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
 from recto.recall.index.vectors import VectorIndex, hamming_distances, quantize, sign_bits, smallest
-from recto.recall.types import IndexedDocument
+from recto.recall.term_rows import is_document, pack_row
 from recto.stores.memory import MemoryIndex
 from recto.stores.sqlite.index import SqliteIndex
+from recto.transcript.entries import Draft, Entry, Head
+from recto.transcript.hash_chain import EMPTY_HEAD, link_entries
 
 MAIN = "agent:default:main"
 DIMS = 70
@@ -49,6 +55,69 @@ def make_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bm25, "MAX_DOCUMENTS", (8, 24, 72, 72))
 
 
+VERSION = b"test"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedDocument:
+    seq: int
+    ts: int
+    role: str
+    marks: Mark
+    terms: dict[int, int]
+
+    @property
+    def row(self) -> bytes:
+        return pack_row(VERSION, self.ts, self.role, self.marks, self.terms)
+
+
+class Rows:
+    """As much of a transcript as the word index reads. Every entry is a message."""
+
+    _numbers = counting()
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[int, bytes]] = {}
+        self.heads: dict[str, Head] = {}
+        self.reads = 0
+
+    def put(self, session: str, rows: dict[int, bytes]) -> None:
+        self.rows[session] = {**self.rows.get(session, {}), **rows}
+        if max(rows) > self.head(session).seq:
+            self.heads[session] = Head(max(rows), next(self._numbers).to_bytes(32))
+
+    def forget(self, session: str) -> None:
+        self.rows.pop(session, None)
+        self.heads.pop(session, None)
+
+    def head(self, session: str) -> Head:
+        return self.heads.get(session, EMPTY_HEAD)
+
+    def terms(self, session: str, start: int = 1, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
+        self.reads += 1
+        rows = dict(self.rows.get(session, {}))
+        return iter([(seq, rows[seq]) for seq in sorted(rows) if start <= seq and (stop is None or seq <= stop)])
+
+    def lacking_terms(self, session: str, version: bytes, start: int, stop: int, limit: int | None = None) -> list[int]:
+        rows = dict(self.rows.get(session, {}))
+        return list(
+            islice((seq for seq in range(start, stop + 1) if not is_document(rows.get(seq, b""), version)), limit)
+        )
+
+    def pick(self, session: str, seqs: list[int]) -> list[Entry]:
+        [seq] = seqs
+        content = Draft(id=str(seq), ts=0, role="user", content=b"")
+        return link_entries(session, Head(seq - 1, bytes(32)), [content])
+
+
+def over(index: MemoryIndex | SqliteIndex | Elsewhere) -> WordIndex:
+    """A word index over the one transcript of an index."""
+    whole = index.index if isinstance(index, Elsewhere) else index
+    if not hasattr(whole, "rows"):
+        whole.rows = Rows()
+    return WordIndex(whole.rows, index, "words", VERSION)
+
+
 def document(
     seq: int, terms: dict[int, int], ts: int | None = None, role: str = "user", marks: int = 0
 ) -> IndexedDocument:
@@ -56,8 +125,9 @@ def document(
 
 
 def add(lane: WordIndex, *documents: IndexedDocument, session: str = MAIN) -> None:
-    seqs = [one.seq for one in documents]
-    lane.add(session, documents, CoveredRange(min(seqs), max(seqs), bytes(32)))
+    lane.store.put(session, {one.seq: one.row for one in documents})
+    with suppress(StoreError):
+        lane.maintain(session)
 
 
 def expected(
@@ -117,7 +187,7 @@ def test_scores_are_those_of_the_book_in_whatever_order_and_pieces_messages_come
     rng.shuffle(groups)
     with pytest.MonkeyPatch.context() as monkeypatch:
         make_small(monkeypatch)
-        lane = WordIndex(MemoryIndex(), "words")
+        lane = over(MemoryIndex())
         there: list[IndexedDocument] = []
         for place, group in enumerate(groups):
             add(lane, *group)
@@ -126,12 +196,12 @@ def test_scores_are_those_of_the_book_in_whatever_order_and_pieces_messages_come
                 same(scores(lane, query), expected(there, query, lane))
                 assert list(lane.attributes(MAIN).seqs) == sorted(one.seq for one in there)
         same(scores(lane, query), expected(there, query, lane))
-        same(scores(WordIndex(lane.index, "words"), query), expected(there, query, lane))
+        same(scores(over(lane.index), query), expected(there, query, lane))
 
 
 def test_scores_are_the_same_before_and_after_sealing_and_merging_at_full_size(index):
     rng = np.random.default_rng(1)
-    lane = WordIndex(index, "words")
+    lane = over(index)
     there = []
     query = {3: 1.0, 40: 2.0, 2_000: 1.0, 7: 0.3}
     for first in range(1, 10_000, 250):
@@ -151,7 +221,7 @@ def test_scores_are_the_same_before_and_after_sealing_and_merging_at_full_size(i
 
 
 def test_what_is_known_of_a_message_comes_back(index, small):
-    lane = WordIndex(index, "words")
+    lane = over(index)
     roles = ("system", "user", "assistant", "tool", "event")
     documents = [
         document(seq, {seq: 2, 1: 1}, ts=(-1) ** seq * seq * 10**12, role=roles[seq % 5], marks=seq % 512)
@@ -172,7 +242,7 @@ def test_what_is_known_of_a_message_comes_back(index, small):
 
 
 def test_hostile_sizes_and_values_are_taken(index):
-    lane = WordIndex(index, "words")
+    lane = over(index)
     add(lane, document(1, {}, ts=-(2**63)))
     add(lane, document(2, {7: 2**40, 8: 0, 9: -4}, ts=2**63 - 1))
     add(lane, document(2**32 - 1, dict.fromkeys(range(0, 2**32, 2**32 // 300_000), 1)))
@@ -184,16 +254,15 @@ def test_hostile_sizes_and_values_are_taken(index):
 
 
 def test_large_messages_are_sealed_before_there_are_many(index):
-    lane = WordIndex(index, "words")
+    lane = over(index)
     for seq in range(1, 12):
         add(lane, document(seq, dict.fromkeys(range(seq, 2**32, 2**32 // 200_000), 1)))  # a megabyte each
-    assert sum(len(row.data) for row in index.snapshot(MAIN, "words").fresh) < bm25.SEAL_AT * bm25.LARGE
     assert len(bm25.read_directory(index.snapshot(MAIN, "words", [bm25.DIRECTORY]))) >= 1
     assert scores(lane, {5: 1.0}).keys() == {5}
 
 
 def test_tallies_of_sessions_add_up_and_scores_use_them(index, small):
-    lane = WordIndex(index, "words")
+    lane = over(index)
     ours = [document(seq, {1: 1, seq: 1}) for seq in range(10, 30)]
     theirs = [document(seq, {1: 3, 2: 1}) for seq in range(1, 12)]
     add(lane, *ours)
@@ -211,7 +280,7 @@ def test_tallies_of_sessions_add_up_and_scores_use_them(index, small):
 
 
 def test_the_best_are_the_best_and_of_equals_the_newest(index):
-    lane = WordIndex(index, "words")
+    lane = over(index)
     add(lane, *[document(seq, {1: 1 + seq % 3}) for seq in range(1, 31)])
     scored = lane.score(MAIN, {1: 1.0}, lane.statistics(MAIN, [1]))
     everything = sorted(zip(scored.bm25.tolist(), scored.seqs.tolist(), strict=True), reverse=True)
@@ -229,7 +298,7 @@ def test_what_has_no_term_of_the_query_scores_nothing(index):
 
 
 def test_a_question_of_frequent_words_leaves_out_the_most_frequent(index, small):
-    lane = WordIndex(index, "words")
+    lane = over(index)
     documents = [
         document(seq, {1: 1} | ({2: 1} if seq % 2 else {}) | ({3: 1} if seq % 9 == 0 else {})) for seq in range(1, 100)
     ]
@@ -256,18 +325,18 @@ class Elsewhere:
             self.before_snapshot.pop()()
         return self.index.snapshot(*given)
 
-    def seal(self, *given) -> bool:
+    def seal(self, *given, **named) -> bool:
         if self.before_seal:
             self.before_seal.pop()()
-        return self.index.seal(*given)
+        return self.index.seal(*given, **named)
 
 
 def test_a_sealing_that_comes_second_neither_loses_nor_doubles_a_message(small):
     index = MemoryIndex()
     there = [document(seq, {1: 1, seq % 5 + 10: 2}) for seq in range(1, 100)]
-    slow = WordIndex(Elsewhere(index), "words")
+    slow = over(Elsewhere(index))
     for one in there:
-        slow.index.before_seal = [lambda: WordIndex(index, "words").maintain(MAIN)]
+        slow.index.before_seal = [lambda: over(index).maintain(MAIN)]
         add(slow, one)
         if one.seq % 10 == 0:
             same(scores(slow, {1: 1.0, 12: 1.0}), expected(there[: one.seq], {1: 1.0, 12: 1.0}, slow))
@@ -276,7 +345,7 @@ def test_a_sealing_that_comes_second_neither_loses_nor_doubles_a_message(small):
 
 def test_what_is_kept_in_memory_is_never_served_stale(index, small):
     query = {1: 1.0, 12: 1.0, 13: 0.5}
-    mine, theirs = WordIndex(index, "words"), WordIndex(index, "words")
+    mine, theirs = over(index), over(index)
     there: list[IndexedDocument] = []
     for seq in range(1, 150):
         there.append(document(seq, {1: 1 + seq % 2, seq % 5 + 10: 2}))
@@ -285,6 +354,10 @@ def test_what_is_kept_in_memory_is_never_served_stale(index, small):
             same(scores(mine, query), expected(there, query, mine))
             assert list(mine.attributes(MAIN).seqs) == [one.seq for one in there]
     index.forget(MAIN)
+    same(scores(mine, query), expected(there, query, mine))  # the rows are in the transcript
+    assert len(mine.attributes(MAIN)) == 149
+    index.forget(MAIN)
+    mine.store.forget(MAIN)
     assert scores(mine, query) == {}
     assert len(mine.attributes(MAIN)) == 0
     again = [document(seq, {1: 5, seq % 3 + 11: 1}, marks=1) for seq in range(1, 150)]
@@ -292,14 +365,15 @@ def test_what_is_kept_in_memory_is_never_served_stale(index, small):
     same(scores(mine, query), expected(again, query, mine))
     assert mine.attributes(MAIN).marks.tolist() == [1] * 149
     index.reset()
-    assert scores(mine, query) == {}
+    same(scores(mine, query), expected(again, query, mine))
 
 
 @pytest.mark.parametrize("count", [3, 40], ids=["fresh", "sealed"])
 def test_a_session_made_anew_behind_our_back_is_read_anew(index, small, count):
-    mine, theirs = WordIndex(index, "words"), WordIndex(index, "words")
+    mine, theirs = over(index), over(index)
     for term, marks in ((5, 1), (6, 2)):
         index.forget(MAIN)
+        mine.store.forget(MAIN)
         add(theirs, *[document(seq, {term: 1}, marks=marks) for seq in range(1, count + 1)])
         assert len(scores(mine, {term: 1.0})) == count
         assert scores(mine, {11 - term: 1.0}) == {}
@@ -309,28 +383,28 @@ def test_a_session_made_anew_behind_our_back_is_read_anew(index, small, count):
 def test_a_look_that_comes_late_sees_what_it_looked_at(small, monkeypatch):
     monkeypatch.setattr(bm25, "MERGE_AT", (99, 99))
     index = MemoryIndex()
-    lane = WordIndex(index, "words")
+    lane = over(index)
     add(lane, *[document(seq, {1: 1}) for seq in range(1, 20)])
     before = MemoryIndex()
     before._shelves = copy.deepcopy(index._shelves)
     add(lane, *[document(seq, {1: 1}) for seq in range(20, 40)])
     assert len(lane.attributes(MAIN)) == 39
     lane.index = before
-    assert list(lane.attributes(MAIN).seqs) == list(range(1, 20))
-    assert len(scores(lane, {1: 1.0})) == 19
+    assert list(lane.attributes(MAIN).seqs) == list(range(1, 40))  # more of them are read from the transcript
+    assert len(scores(lane, {1: 1.0})) == 39
 
 
 def test_a_merging_that_somebody_else_does_meanwhile_is_left_to_them(small, monkeypatch):
     index = MemoryIndex()
     there = [document(seq, {1: 1, seq % 2 + 5: 1}) for seq in range(1, 25)]
     monkeypatch.setattr(bm25, "MERGE_AT", (99, 99))
-    add(WordIndex(index, "words"), *there[:8])
-    add(WordIndex(index, "words"), *there[8:16])
-    add(WordIndex(index, "words"), *there[16:])
+    add(over(index), *there[:8])
+    add(over(index), *there[8:16])
+    add(over(index), *there[16:])
     monkeypatch.setattr(bm25, "MERGE_AT", (3, 3))
     for place in range(4):
-        lane = WordIndex(Elsewhere(index), "words")
-        lane.index.before_snapshot = [lambda: WordIndex(index, "words").maintain(MAIN), *[lambda: None] * place]
+        lane = over(Elsewhere(index))
+        lane.index.before_snapshot = [lambda: over(index).maintain(MAIN), *[lambda: None] * place]
         before = copy.deepcopy(index._shelves)
         lane.maintain(MAIN)
         same(scores(lane, {1: 1.0, 5: 1.0}), expected(there, {1: 1.0, 5: 1.0}, lane))
@@ -340,17 +414,17 @@ def test_a_merging_that_somebody_else_does_meanwhile_is_left_to_them(small, monk
 def test_a_question_in_the_middle_of_which_somebody_seals_is_answered_right(small):
     index = MemoryIndex()
     query = {1: 1.0, 12: 1.0}
-    lane = WordIndex(Elsewhere(index), "words")
+    lane = over(Elsewhere(index))
     there: list[IndexedDocument] = []
     for seq in range(1, 80):
         there.append(document(seq, {1: 1, seq % 5 + 10: 2}))
-        index.put(MAIN, "words", [bm25.pack_document(there[-1])], CoveredRange(seq, seq, b""))
-        lane.index.before_snapshot = [lambda: WordIndex(index, "words").maintain(MAIN), lambda: None]
+        lane.store.put(MAIN, {seq: there[-1].row})
+        lane.index.before_snapshot = [lambda: over(index).maintain(MAIN), lambda: None]
         same(scores(lane, query), expected(there, query, lane))
 
 
 def test_threads_that_add_and_ask_at_once_see_whole_messages(index, small):
-    lane = WordIndex(index, "words")
+    lane = over(index)
     failures: list[BaseException] = []
 
     def ask() -> None:
@@ -377,10 +451,10 @@ def test_threads_that_add_and_ask_at_once_see_whole_messages(index, small):
 
 def test_a_sealing_that_fails_does_not_fail_what_was_confirmed(small):
     class Failing(MemoryIndex):
-        def seal(self, *given) -> bool:
+        def seal(self, *given, **named) -> bool:
             raise IndexUnavailable("memory", "no room is left on the disk")
 
-    lane = WordIndex(Failing(), "words")
+    lane = over(Failing())
     for seq in range(1, 40):
         add(lane, document(seq, {1: 1}))
     assert len(scores(lane, {1: 1.0})) == 39
@@ -390,23 +464,60 @@ def test_a_sealing_that_fails_does_not_fail_what_was_confirmed(small):
 @pytest.mark.parametrize("data", [b"", b"\xff" * 7, b"\xff" * 400], ids=len)
 def test_a_damaged_row_makes_it_a_damaged_index(small, part, data):
     index = MemoryIndex()
-    lane = WordIndex(index, "words")
+    lane = over(index)
     add(lane, *[document(seq, {1 + seq % 3: 1}) for seq in range(1, 9)])
     assert index.seal(MAIN, "words", [], [SealedRow(part, 1, data)], [(part, 1)])
     with pytest.raises(IndexCorrupt, match="doctor"):
-        scores(WordIndex(index, "words"), {1: 1.0})
+        scores(over(index), {1: 1.0})
 
 
 def test_a_damaged_fresh_row_makes_it_a_damaged_index():
     index = MemoryIndex()
-    index.put(MAIN, "words", [IndexRow(1, b"short")], CoveredRange(1, 1, b""))
     index.put(MAIN, "vectors", [IndexRow(1, b"short")], CoveredRange(1, 1, b""))
-    for ask in (
-        lambda: WordIndex(index, "words").attributes(MAIN),
-        lambda: VectorIndex(index, "vectors", 4).nearest(MAIN, np.ones(4), 1),
-    ):
-        with pytest.raises(IndexCorrupt):
-            ask()
+    with pytest.raises(IndexCorrupt):
+        VectorIndex(index, "vectors", 4).nearest(MAIN, np.ones(4), 1)
+
+
+@pytest.mark.parametrize("row", [b"", b"test", b"test" * 5, b"othe" + document(2, {1: 1}).row[4:], bytes(300)])
+def test_a_row_of_words_that_cannot_be_read_counts_as_missing(index, row):
+    lane = over(index)
+    lane.store.put(MAIN, {1: document(1, {1: 1}).row, 2: row, 3: document(3, {1: 1}).row})
+    assert scores(lane, {1: 1.0}).keys() == {1, 3}
+    lane.store.put(MAIN, {2: document(2, {1: 1}).row})
+    assert scores(lane, {1: 1.0}).keys() == {1, 2, 3}
+
+
+def test_what_this_process_appended_is_not_read_again(index):
+    lane = over(index)
+    lane.store.put(MAIN, {1: document(1, {1: 1}).row})
+    assert len(scores(lane, {1: 1.0})) == 1
+    reads, head = lane.store.reads, lane.store.head(MAIN)
+    for seq in range(2, 200):
+        draft = Draft(id=str(seq), ts=0, role="user", content=b"", terms=document(seq, {1: 1, seq: 2}).row)
+        [entry] = link_entries(MAIN, head, [draft])
+        lane.store.rows[MAIN][seq], head = entry.terms, Head(seq, entry.hash)
+        lane.store.heads[MAIN] = head
+        lane.observe(MAIN, [entry])
+        assert len(scores(lane, {1: 1.0})) == seq
+    assert lane.store.reads == reads
+    there = [document(seq, {1: 1, seq: 2} if seq > 1 else {1: 1}) for seq in range(1, 200)]
+    same(scores(lane, {1: 1.0, 77: 1.0}), expected(there, {1: 1.0, 77: 1.0}, lane))
+    lane.observe(MAIN, [replace(entry, prev=bytes(32), seq=300)])  # of another history
+    assert len(scores(lane, {1: 1.0})) == 199
+
+
+@pytest.mark.parametrize("upto", [1, 7, 8, 9, 30, 49, 50, 99])
+def test_statistics_up_to_an_entry_are_those_of_the_messages_before(index, small, upto):
+    lane = over(index)
+    there = [document(seq, {1: 1, seq % 5 + 10: 2}) for seq in range(1, 51)]
+    for one in there:
+        add(lane, one)
+    before = [one for one in there if one.seq <= upto]
+    found = lane.statistics(MAIN, [1, 12, 99], upto=upto)
+    assert (found.documents, found.length) == (len(before), 3 * len(before))
+    assert found.df == {term: sum(term in one.terms for one in before) for term in (1, 12, 99)}
+    sums = {term: sum(one.terms.get(term, 0) for one in before) for term in (1, 12, 99)}
+    assert found.tf == {term: total for term, total in sums.items() if total}
 
 
 def test_what_is_kept_stays_within_its_bytes():

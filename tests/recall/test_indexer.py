@@ -12,9 +12,11 @@ import pytest
 
 from recto.errors import EmbedderFailed
 from recto.models.embedders.hashing import HashingEmbedder
+from recto.recall.index.rows import CoveredRange, IndexRow
 from recto.recall.indexer import Indexer
 from recto.recall.search import Searcher
 from recto.recall.stemmer import PorterLexicon
+from recto.recall.term_rows import with_row
 from recto.recall.types import USED, Query
 from recto.stores.memory import MemoryIndex, MemoryStore
 from recto.stores.sqlite import SqliteStore
@@ -86,7 +88,42 @@ def test_a_session_that_is_entered_late_indexes_only_what_leaves():
     indexer = indexing(filled(5_000))
     assert indexer.confirm(S, range(4_000, 4_100), 5).vectors
     assert indexer.backlog(S) == (4_900, 0)
-    assert [(one.first, one.last) for one in indexer.words.covered(S)] == [(4_000, 4_099)]
+    assert [seq for seq, _ in indexer.store.terms(S)] == list(range(4_000, 4_100))
+
+
+def test_messages_that_are_stored_with_their_words_need_no_indexing():
+    store, lexicon = MemoryStore(), PorterLexicon()
+    store.append(S, [with_row(message(number), lexicon) for number in range(1, 601)])
+    indexer = indexing(store)
+    assert indexer.backlog(S) == (0, 0)
+    assert found(indexer, "number41")[0] == 41
+    assert indexer.confirm(S, range(1, 601), 0.0).complete
+    assert indexer.words.sealed(S) == [], "nothing is sealed while a turn waits"
+    assert indexer.catch_up(S)
+    assert [(one.first, one.last) for one in indexer.words.sealed(S)] == [(1, 512)]
+    assert found(indexer, "number41")[0] == 41
+
+
+def test_rows_of_another_lexicon_are_made_again():
+    class Other(PorterLexicon):
+        name = "other"
+
+    store = MemoryStore()
+    store.append(S, [with_row(message(number), Other()) for number in range(1, 21)])
+    indexer = indexing(store)
+    assert indexer.backlog(S) == (20, 0)
+    assert found(indexer, "number7") == []
+    assert indexer.catch_up(S)
+    assert found(indexer, "number7")[0] == 7
+    assert indexer.backlog(S) == (0, 0)
+
+
+def test_the_lane_of_a_version_that_kept_words_in_the_index_is_dropped():
+    indexer = indexing(filled(3))
+    old = f"words/{indexer.lexicon.name}"
+    indexer.index.put(S, old, [IndexRow(1, b"row")], CoveredRange(1, 1, indexer.store.pick(S, [1])[0].hash))
+    assert indexer.catch_up(S)
+    assert old not in [size.lane for size in indexer.index.lanes()]
 
 
 def test_gaps_are_filled_once_and_joined():
@@ -98,7 +135,7 @@ def test_gaps_are_filled_once_and_joined():
     assert before == 3
     assert indexer.catch_up(S)
     assert embedder.calls == 200, "an entry was embedded twice"
-    assert [(one.first, one.last) for one in indexer.words.covered(S)] == [(1, 200)]
+    assert [seq for seq, _ in indexer.store.terms(S)] == list(range(1, 201))
     assert indexer.backlog(S) == (0, 0)
 
 
@@ -510,10 +547,11 @@ def test_what_is_kept_in_memory_of_an_index_does_not_outlive_it(tmp_path):
         indexer = indexing(store, index, embedder=HashingEmbedder())
         indexer.catch_up(S)
         before = found(indexer, "number1100")
-        index.reset()
-        assert found(indexer, "number1100") == []
-        assert indexer.backlog(S) == (1_200, 1_200)
-        assert indexer.catch_up(S)
-        assert found(indexer, "number1100") == before
-        index.forget(S)
-        assert found(indexer, "number1100") == []
+        assert indexer.words.sealed(S)
+        for lose in (index.reset, lambda: index.forget(S)):
+            lose()
+            assert not indexer.words.sealed(S)
+            assert found(indexer, "number1100")[0] == 1100, "the words are in the transcript"
+            assert indexer.backlog(S) == (0, 1_200)
+            assert indexer.catch_up(S)
+            assert found(indexer, "number1100") == before

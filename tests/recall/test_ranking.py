@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recto.recall._term_sets import shared_terms, similarities
-from recto.recall.index.attributes import ROLES
 from recto.recall.ranking import (
     ASSISTANT_WEIGHT,
     CALIBRATIONS,
@@ -27,6 +26,7 @@ from recto.recall.ranking import (
     score_candidates,
     standardized,
 )
+from recto.recall.term_rows import ROLES
 
 NOW = 1_750_000_000_000_000
 DAY = 86_400_000_000

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import recto
-from recto.errors import EmbedderFailed, InputError, WindowOverflow
+from recto.errors import EmbedderFailed, InputError, StoreUnavailable, WindowOverflow
 from recto.formats.validation import problems
 from recto.recall.quoting import FOOTER, HEADER
 from recto.recall.types import Query
+from recto.stores.sqlite import SqliteStore
 from recto.testing import scripted_session
 from recto.transcript.entries import Draft
 from recto.transcript.events import to_json
@@ -525,6 +526,20 @@ def test_answers_that_repeat_what_was_recalled_are_recorded():
         assert set(used[-1]["used"]) <= set(used[-1]["shown"])
 
 
+def test_without_their_words_nothing_leaves_and_the_overflow_is_typed(tmp_path, monkeypatch):
+    def add_terms(self, session, entries):
+        raise StoreUnavailable("here", "no room is left on the disk")
+
+    with opened(tmp_path / "a.db", recall={"embedder": {"use": "none"}}) as session:
+        session._make_row = None  # as by a version that stored no words with a message
+        monkeypatch.setattr(SqliteStore, "add_terms", add_terms)
+        session.append({"role": "user", "content": "Hello."})
+        with pytest.raises(WindowOverflow):
+            chatter(session, 200)
+        assert not events(session, "context_window_pruned")
+        assert events(session, "index_failed")[0]["words"] is False
+
+
 def test_without_a_words_index_nothing_leaves_and_the_overflow_is_typed(tmp_path):
     with opened(tmp_path / "a.db", recall={"embedder": {"use": "none"}}) as session:
         session.append({"role": "user", "content": "Hello."})
@@ -534,3 +549,23 @@ def test_without_a_words_index_nothing_leaves_and_the_overflow_is_typed(tmp_path
             chatter(session, 200)
         assert not events(session, "context_window_pruned")
         assert events(session, "index_failed")[0]["words"] is False
+
+
+def test_a_prompt_does_not_make_the_words_of_messages_from_before(tmp_path):
+    with opened(tmp_path / "a.db", recall={"enabled": False}) as session:
+        say(session, "Hello.")
+        say(session, "The maintenance window is Sunday 03:40, ticket OPS-5521.")
+        chatter(session, 40)
+    with opened(tmp_path / "a.db", recall={"background": False, "embedder": {"use": "none"}}) as session:
+        behind = len(session.store.lacking_terms(session.key, b""))
+        assert behind > 80
+        session.append({"role": "user", "content": "When is the maintenance window?"})
+        session.prompt()
+        assert events(session, "recall_miss")
+        engine = session.window.recall_engine
+        missing = engine.indexer.backlog(session.key)[0]
+        assert missing >= behind - 40, "at most what leaves is indexed in a turn"
+        result = engine.search(Query(text="maintenance window OPS-5521", now=1), limit=3)
+        assert result.behind == missing
+        assert "OPS-5521" in session.recall("maintenance window OPS-5521").hits[0].text, "asked for, it is worked off"
+        assert engine.indexer.backlog(session.key) == (0, 0)

@@ -25,7 +25,6 @@ from recto.recall.index.rows import (
     CoveredRange,
     IndexRow,
     LaneSize,
-    LaneSnapshot,
     SealedRow,
     gaps,
     is_covered,
@@ -91,9 +90,9 @@ def fresh(index: RecallIndex, session: str = MAIN, lane: str = WORDS) -> list[in
 
 def test_an_empty_index_covers_nothing_and_holds_nothing(index):
     assert index.covered(MAIN, WORDS) == index.sessions() == index.lanes() == index.damage() == []
-    assert index.snapshot(MAIN, WORDS, [1, -1]) == LaneSnapshot(
-        0, index.snapshot(MAIN, WORDS).fresh, index.snapshot(MAIN, WORDS).sealed
-    )
+    snapshot = index.snapshot(MAIN, WORDS, [1, -1])
+    assert snapshot.generation == 0
+    assert [*snapshot.fresh, *snapshot.sealed, *snapshot.covered] == []
     assert fresh(index) == []
     assert not index.seal(MAIN, WORDS, [], [SealedRow(1, 1, b"x")])
     index.forget(MAIN)
@@ -136,6 +135,25 @@ def test_rows_that_are_not_what_they_cover_are_refused(index, bad):
     assert index.sessions() == []
     put(index, 1, 4)
     assert fresh(index) == [1, 2, 3, 4]
+
+
+def test_rows_that_were_never_fresh_are_sealed_with_what_they_cover(index):
+    assert not index.seal(MAIN, WORDS, [], [SealedRow(7, 1, b"x")]), "there is no such lane"
+    assert index.seal(MAIN, WORDS, [], [SealedRow(7, 1, b"a")], covers=CoveredRange(1, 4, bytes(32)))
+    before = index.snapshot(MAIN, WORDS, [7])
+    for first, last in ((1, 4), (4, 9), (2, 3), (1, 20)):
+        covers = CoveredRange(first, last, bytes(32))
+        assert not index.seal(MAIN, WORDS, [], [SealedRow(7, first, b"b")], covers=covers), "somebody was faster"
+    assert not index.seal(MAIN, WORDS, [5], [], covers=CoveredRange(5, 6, bytes(32))), "there is no such row"
+    assert index.snapshot(MAIN, WORDS, [7]) == before
+    assert list(before.covered) == index.covered(MAIN, WORDS) == [CoveredRange(1, 4, bytes(32))]
+    assert index.seal(MAIN, WORDS, [], [SealedRow(7, 5, b"b")], covers=CoveredRange(5, 9, b"h" * 32))
+    after = index.snapshot(MAIN, WORDS, [7])
+    assert list(after.sealed) == [SealedRow(7, 1, b"a"), SealedRow(7, 5, b"b")]
+    assert list(after.covered) == [CoveredRange(1, 9, b"h" * 32)]
+    assert after.generation != before.generation
+    assert index.sessions() == [MAIN]
+    assert index.damage() == []
 
 
 def test_sealed_rows_take_the_place_of_fresh_ones(index):

@@ -136,7 +136,7 @@ def index_command(settings: Settings, sessions: tuple[str, ...], rebuild: bool, 
         ]
         with closing(make_indexer(settings, store)) as indexer:
             for key in keys if rebuild else ():
-                indexer.index.forget(key)
+                indexer.rebuild(key)
             problem = _index_sessions(indexer, keys)
             total = sum(store.head(key).seq for key in keys)
             without_vectors = sum(indexer.backlog(key)[1] for key in keys)
@@ -172,14 +172,11 @@ def _index_sessions(indexer: Indexer, keys: Sequence[str]) -> EmbedderFailed | N
 
 def _index_words(indexer: Indexer, key: str) -> None:
     """Indexes all words of a session, with a progress bar."""
-    indexer.discard_foreign_rows(key)
-    missing = gaps(indexer.words.covered(key), 1, indexer.store.head(key).seq)
-    with progress("indexing", sum(last - first + 1 for first, last in missing)) as advance:
-        for first, last in missing:
-            for start in range(first, last + 1, _STEP):
-                stop = min(start + _STEP - 1, last)
-                indexer.index_words(key, stop, inf)
-                advance(stop - start + 1)
+    missing = indexer.words.backlog(key, indexer.store.head(key).seq)
+    with progress("indexing", len(missing)) as advance:
+        for page in (missing[at : at + _STEP] for at in range(0, len(missing), _STEP)):
+            indexer.index_words(key, page[-1], inf)
+            advance(len(page))
 
 
 def _index_vectors(indexer: Indexer, key: str, *, patience: float) -> str:

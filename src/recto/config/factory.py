@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from recto.recall.recall import RecallService
     from recto.tokens.meter import Meter
     from recto.tokens.model_card import ModelCard
+    from recto.transcript.entries import Role
     from recto.transcript.protocols import Clock, Replica, TranscriptStore
 
 
@@ -178,6 +179,7 @@ def open_session(
         monitor=partial(make_monitor, settings, view, key, sinks) if settings.health.enabled else None,
         memory=partial(open_memory, settings, opened),
         owns_store=store is None,
+        make_row=_make_row if settings.recall.enabled else None,
     )
     if sinks is not None or not _are_defaults(settings):
         # Wrong settings, and sinks that cannot be opened, are reported by `open` and not by the first message. The
@@ -245,6 +247,14 @@ class _WindowParts:
         return Compactor(self.view, self.key, messages, writer, self.delegator, ahead=self.settings.compress.background)
 
 
+def _make_row(text: str, role: Role, ts: int, meta: bytes) -> bytes:
+    """Make the row of a message in the word index."""
+    from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
+    from recto.recall.term_rows import message_row  # noqa: PLC0415
+
+    return message_row(text, role, ts, meta, shared_lexicon())
+
+
 def model_card(settings: Settings) -> ModelCard:
     """Return what the registry and the settings know about the settings' model."""
     return Registry(overrides=settings.models).card(settings.model)
@@ -259,11 +269,13 @@ def make_importer(settings: Settings, store: TranscriptStore, model: str | None 
     """Build the importer of session files. Tokens are counted for `model`, else for the model named in the file."""
 
     from recto.engine.importer import Importer  # noqa: PLC0415
+    from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
 
     def meter_of(model_in_file: str) -> Meter:
         return make_meter(replace(settings, model=model or settings.model or model_in_file))
 
-    return Importer(store=store, clock=SystemClock(), meter_for=meter_of)
+    lexicon = shared_lexicon() if settings.recall.enabled else None
+    return Importer(store=store, clock=SystemClock(), meter_for=meter_of, lexicon=lexicon)
 
 
 def _make_delegator(
@@ -461,7 +473,7 @@ def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
     """Build the indexer of a store."""
     from recto.models.embedders import EmbedderChoice, embedder_for, known_embedder  # noqa: PLC0415
     from recto.recall.indexer import Indexer  # noqa: PLC0415
-    from recto.recall.stemmer import PorterLexicon  # noqa: PLC0415
+    from recto.recall.stemmer import shared_lexicon  # noqa: PLC0415
 
     index = open_index(settings, store)
     choice = asdict(settings.recall.embedder)
@@ -475,7 +487,7 @@ def make_indexer(settings: Settings, store: TranscriptStore) -> Indexer:
     return Indexer(
         store,
         index,
-        lexicon=PorterLexicon(),
+        lexicon=shared_lexicon(),
         embedder=embedder,
         previous=[known for known in previous if known is not None],
         in_background=settings.recall.background,

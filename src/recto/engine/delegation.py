@@ -18,6 +18,8 @@ from recto.context.compaction.writer import Attempt, WrittenSummary, keep_ground
 from recto.context.facts.types import MessageView
 from recto.errors import DelegationFailed
 from recto.formats import DEFAULT_FORMAT
+from recto.recall.stemmer import shared_lexicon
+from recto.recall.term_rows import with_row
 from recto.text.truncation import clamp
 from recto.tokens.meter import Meter
 from recto.transcript.entries import Draft, Entry
@@ -101,7 +103,7 @@ class Delegator:
 
     def _message(self, role: Literal["user", "assistant"], text: str) -> Draft:
         raw = DEFAULT_FORMAT.text_message(role, text)
-        return Draft(
+        draft = Draft(
             id=new_id(self._clock),
             ts=self._clock.now(),
             role=role,
@@ -111,3 +113,4 @@ class Delegator:
             tokens=self._meter.text(text),
             counter="",
         )
+        return with_row(draft, shared_lexicon())

@@ -111,7 +111,7 @@ class Doctor:
 
     def _rebuild(self, session: str, says: str, repair: bool) -> CheckFinding:
         if repair:
-            self._indexer.index.forget(session)
+            self._indexer.rebuild(session)
         return CheckFinding(grade="problem", about="index", says=says, cure="recto doctor --mend", mended=repair)
 
     def _disagreement(self, session: str) -> str:

@@ -16,6 +16,8 @@ from pathlib import Path
 from recto.errors import AppendConflict, InputError
 from recto.formats import read
 from recto.formats.session_files import ReadProblem, SourceEntry, detect_file, lines_of, read_file, recto_jsonl
+from recto.recall.protocols import Lexicon
+from recto.recall.term_rows import with_row
 from recto.tokens.meter import Meter
 from recto.transcript.entries import MESSAGE, Draft, Entry, session_key
 from recto.transcript.events import new_id, to_json
@@ -82,6 +84,8 @@ class Importer:
     clock: Clock
     meter_for: Callable[[str], Meter]
     """Returns the token counter for the model that the file names; empty text if it names none."""
+    lexicon: Lexicon | None = None
+    """Makes the rows of the word index, which are stored with the messages; None where recall is switched off."""
 
     def import_file(
         self,
@@ -214,7 +218,7 @@ class Importer:
             batch: list[Draft] = []
             size = 0
             for _, draft in group:
-                batch.append(draft)
+                batch.append(draft if self.lexicon is None else with_row(draft, self.lexicon))
                 size += len(draft.content) + len(draft.meta)
                 if len(batch) == _BATCH_ENTRIES or size >= _BATCH_BYTES:
                     self.store.append(session, batch)

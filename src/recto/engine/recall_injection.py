@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 INJECTED, MISSED, INDEX_FAILED = "recall_injected", "recall_miss", "index_failed"
 _SHORT_QUESTION = 40
 """Characters below which a question is searched for together with the exchange before it."""
-_CATCH_UP_SECONDS = 2.0
-"""How long a prompt waits for words that should be in the index and are not."""
 _CONTEXT_CHARACTERS = 2000
 """Characters of the surrounding exchange that are searched for together with a question."""
 
@@ -154,8 +152,6 @@ class RecallInjection:
 
     def _search(self, state: WindowState, wire: str, question: int, anchor: int, limit: int) -> _RecalledTurn:
         try:
-            # How rare a word is depends on all messages up to here, so all of them must be indexed. Mostly they are.
-            self.recall.indexer.index_words(self.recall.session, anchor, _CATCH_UP_SECONDS)
             injection, result = self.recall.build_injection(
                 self._query(state, question, anchor),
                 budget=limit,

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from recto.health.trends import HealthReport
     from recto.recall.types import SearchResult
     from recto.tokens.meter import Meter
-    from recto.transcript.entries import Entry, Head
+    from recto.transcript.entries import Entry, Head, Role
     from recto.transcript.protocols import Clock, Records, TranscriptStore
     from recto.transcript.session_keys import Scope
 
@@ -74,7 +74,9 @@ class Session:
         monitor: Callable[[], Monitor] | None = None,
         memory: Callable[[], Memories] | None = None,
         owns_store: bool = False,
+        make_row: Callable[[str, Role, int, bytes], bytes] | None = None,
     ) -> None:
+        """`make_row` makes the rows of the word index, which are stored with the messages; None: recall is off."""
         self.store = store
         self.key = session_key(key)
         self.meter = meter
@@ -94,6 +96,7 @@ class Session:
         self._make_monitor = monitor
         self._monitor: Monitor | None = None
         self._making = threading.Lock()
+        self._make_row = make_row
         self._delegator = delegator
         self._answered: SentPrompt | None = None
         """The last prompt whose answer is stored."""
@@ -435,9 +438,10 @@ class Session:
 
     def _draft(self, parsed: tuple[bytes, Message, str], meta: bytes, surface: str, key: str | None) -> Draft:
         raw, message, wire = parsed
+        ts, make_row = self._clock.now(), self._make_row
         return Draft(
             id=new_id(self._clock),
-            ts=self._clock.now(),
+            ts=ts,
             role=message.role,
             content=raw,
             wire=wire,
@@ -446,6 +450,7 @@ class Session:
             counter=self.meter.name,
             meta=meta,
             key=key,
+            terms=b"" if make_row is None else make_row(message.text, message.role, ts, meta),
         )
 
     def _parse(self, source: MessageLike, wire: str | None = None) -> tuple[bytes, Message, str]:

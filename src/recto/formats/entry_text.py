@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from recto.errors import InputError
 from recto.formats import read
-from recto.transcript.entries import MESSAGE, Entry, SessionSummary
+from recto.transcript.entries import MESSAGE, Draft, SessionSummary
 from recto.transcript.protocols import TranscriptStore
 from recto.transcript.session_keys import is_internal
 
 
-def entry_text(entry: Entry) -> str:
+def entry_text(entry: Draft) -> str:
     """Returns the text for display and search. It is always derived from the content, so the two never differ."""
     if entry.kind == MESSAGE:
         try:

@@ -17,6 +17,8 @@ from recto.engine.session import Session
 from recto.errors import WindowOverflow
 from recto.formats import DEFAULT_FORMAT, format_named, read
 from recto.lab.readability import Case, ProbeOutcome, Where, score_case
+from recto.recall.stemmer import shared_lexicon
+from recto.recall.term_rows import with_row
 from recto.transcript.entries import MESSAGE, Draft, Entry
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ def replay(
     for entry, answers in replay_steps(_passing(entries, advance)):
         if answers:
             on_prompt(_prompt(session), answers)
-        draft = Draft(**{name: getattr(entry, name) for name in _FIELDS})
+        draft = with_row(Draft(**{name: getattr(entry, name) for name in _FIELDS}), shared_lexicon())
         seqs[entry.seq] = seq = session.store.append(session.key, [replace(draft, key=None)])[0].seq
         if entry.kind == MESSAGE:
             on_message(seq, entry)
@@ -132,7 +134,7 @@ def _append_question(session: Session, text: str) -> None:
         tokens=session.meter.message(read(raw, wire)),
         counter=session.meter.name,
     )
-    session.store.append(session.key, [draft])
+    session.store.append(session.key, [with_row(draft, shared_lexicon())])
 
 
 def _parts(session: Session, prompt: Prompt, question: str) -> dict[Where, str]:

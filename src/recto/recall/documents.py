@@ -10,10 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from recto.context.facts.classifier import classify
 from recto.formats.entry_text import entry_text
-from recto.recall.protocols import Lexicon
-from recto.recall.types import IndexedDocument
 from recto.text.identifiers import clip_middle
 from recto.transcript.entries import MESSAGE, Entry
 
@@ -126,19 +123,15 @@ def is_original_message(entry: Entry) -> bool:
 
     A recap repeats the history in few words and would outrank the messages it summarizes.
     """
-    if entry.kind != MESSAGE:
+    return entry.kind == MESSAGE and not is_recap(entry.meta)
+
+
+def is_recap(meta: bytes) -> bool:
+    """Whether the metadata of a message mark it as a recap that a client wrote."""
+    if b"ompact" not in meta:
         return False
-    if b"ompact" not in entry.meta:
-        return True
-    meta = _parse_object(entry.meta)
-    return not any(meta.get(name) for name in _RECAP_KEYS)
-
-
-def build_document(entry: Entry, lexicon: Lexicon) -> IndexedDocument:
-    """Build the word-index document of a message."""
-    text = entry_text(entry)
-    marks = classify(text, entry.role)
-    return IndexedDocument(seq=entry.seq, ts=entry.ts, role=entry.role, marks=marks, terms=lexicon.terms(text))
+    parsed = _parse_object(meta)
+    return any(parsed.get(name) for name in _RECAP_KEYS)
 
 
 def passages_to_embed(entry: Entry) -> list[str]:

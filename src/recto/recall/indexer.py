@@ -1,36 +1,36 @@
 """Keeps the recall index up to date: words and vectors of every message, before the message may be evicted.
 
-The index follows the transcript and never writes to it. Each lane stores which entries it covers next to its rows, so
-interrupted work continues where it stopped, and several processes may index the same session at once.
+Words are stored with their messages, as rows of the transcript; here only the rows that are missing are made, such as
+those of messages from before. Vectors follow the transcript: their lane stores which entries it covers next to its
+rows, so interrupted work continues where it stopped, and several processes may index the same session at once.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 from recto.concurrency import CpuBudget, Deadline, FifoLock
-from recto.errors import IndexCorrupt
+from recto.errors import IndexCorrupt, StoreError
 from recto.recall._embedder_guard import DEFAULT_TIMEOUT, GuardedEmbedder
-from recto.recall.documents import build_document, is_original_message
 from recto.recall.index.bm25 import WordIndex
 from recto.recall.index.cache import BoundedCache
-from recto.recall.index.rows import CoveredRange, gaps, is_covered
+from recto.recall.index.rows import CoveredRange
 from recto.recall.index.vectors import VectorIndex
 from recto.recall.protocols import Embedder, Lexicon, RecallIndex
+from recto.recall.term_rows import entry_row, is_document, row_version
 from recto.recall.types import Confirmation
 from recto.recall.vector_worker import BackgroundWorker, VectorWriter
-from recto.transcript.entries import Entry
+from recto.transcript.entries import MESSAGE, Entry
 from recto.transcript.protocols import TranscriptStore
 
-if TYPE_CHECKING:
-    pass
-
 _T = TypeVar("_T")
-_LaneWork: TypeAlias = tuple[Callable[[str], list[CoveredRange]], Callable[[str, int, int, Deadline], bool], int]
-"""The coverage of a lane, how it indexes a range, and how many entries at a time."""
 _PAGE = 256
+_WORDS_PAGE = 64
+"""Messages whose rows are stored together."""
+_SESSIONS_PAGE = 500
 _MAX_SKIPPED = 16
 """Entries between two requested ones that are indexed with them."""
 _PACED_MESSAGES = 4
@@ -64,7 +64,7 @@ class Indexer:
         self.store = store
         self.index = index
         self.lexicon = lexicon
-        self.words = WordIndex(index, f"words/{lexicon.name}")
+        self.words = WordIndex(store, index, f"terms/{lexicon.name}", row_version(lexicon))
         self._budget = CpuBudget(cpu_share)
         self.vectors = VectorWriter(store, index, embedder, previous, self._budget)
         self._errors: BoundedCache[str] = BoundedCache(_MAX_SESSIONS)
@@ -111,10 +111,13 @@ class Indexer:
         ranges = _close_ranges(requested)
 
         def words() -> bool:
-            self.discard_foreign_rows(session)
+            self.words.sealed(session)  # what cannot be searched for must not leave, although it is stored
             return all(self._index_words(session, first, last, deadline) for first, last in ranges)
 
         def vectors() -> bool:
+            if self.embedder is None:
+                return True
+            self.discard_foreign_rows(session)
             return all(self.vectors.embed(session, first, last, deadline) for first, last in ranges)
 
         with self._confirming.turn(seconds):
@@ -125,8 +128,6 @@ class Indexer:
         if self._in_background:
             return self._confirm_in_background(session, ranges)
         error = self._error_of(vectors, "the vectors were not ready in time")
-        if lost := self._error_of(words, "the words index was not ready in time"):
-            return Confirmation(words=False, vectors=False, reason=lost)  # the index was reset in the meantime
         return Confirmation(words=True, vectors=not error, reason=error)
 
     def _confirm_in_background(self, session: str, ranges: Sequence[tuple[int, int]]) -> Confirmation:
@@ -202,12 +203,13 @@ class Indexer:
 
         self.discard_foreign_rows(session)
         head = self.store.head(session).seq
-        for first, last in gaps(self.words.covered(session), 1, head):
-            for start in range(first, last + 1, _PAGE):
-                stop = min(start + _PAGE - 1, last)
-                if not may_continue() or not self._index_words(session, start, stop, deadline):
-                    return False
-                advance(stop - start + 1)
+        missing = self.words.backlog(session, head)
+        for page in (missing[at : at + _PAGE] for at in range(0, len(missing), _PAGE)):
+            if not may_continue() or not self._index_words(session, page[0], page[-1], deadline):
+                return False
+            advance(len(page))
+        self._indexed.put(session, head)
+        self._seal_words(session)
         size = {} if may_embed is None else {"size": _PACED_MESSAGES}
         if not self.vectors.embed(
             session,
@@ -224,25 +226,51 @@ class Indexer:
         self.vectors.link(session, deadline, may_continue)
         return True
 
+    def _seal_words(self, session: str) -> None:
+        """Seal the rows of words that fill blocks; drop the lane of a version that kept all rows in the index."""
+        try:
+            self.words.maintain(session)
+            if self.index.covered(session, old := f"words/{self.lexicon.name}"):
+                self.index.forget(session, old)
+        except IndexCorrupt:
+            raise
+        except StoreError:
+            pass  # everything is indexed; it is sealed another time
+
     def index_words(self, session: str, last: int, seconds: float) -> bool:
         """Index the words of all entries up to `last` within a time limit. Cheap if they are indexed already."""
         deadline = Deadline.after(seconds)
-
-        def work() -> bool:
-            self.discard_foreign_rows(session)
-            return self._index_words(session, 1, last, deadline)
-
-        return not self._error_of(work, "late")
+        return not self._error_of(lambda: self._index_words(session, 1, last, deadline), "late")
 
     def backlog(self, session: str) -> tuple[int, int]:
         """Return how many entries are missing in the word index, and how many have no vectors."""
         head = self.store.head(session).seq
-        missing = _count(gaps(self.words.covered(session), 1, head))
-        return missing, _count(self.vectors.missing(session, 1, head))
+        return len(self.words.backlog(session, head)), _count(self.vectors.missing(session, 1, head))
+
+    def sessions(self, prefix: str) -> Iterator[str]:
+        """Iterate over the keys of all sessions that start with a prefix."""
+        after = prefix
+        while page := self.store.sessions(after, _SESSIONS_PAGE):
+            for summary in page:
+                if not summary.session.startswith(prefix):
+                    return
+                yield summary.session
+            after = page[-1].session
 
     def indexed_through(self, session: str) -> int:
         """Return the entry up to which words are indexed, as far as this process knows. Reads nothing."""
-        return self._indexed.get(session) or 0
+        return max(self.words.indexed_through(session), self._indexed.get(session) or 0)
+
+    def observe(self, session: str, entries: Sequence[Entry]) -> None:
+        """Take the rows of words of entries that this process has just appended."""
+        self.words.observe(session, entries)
+
+    def rebuild(self, session: str) -> None:
+        """Forget what is indexed of a session, and make the rows of its words again."""
+        self.index.forget(session)
+        self.words.forget(session)
+        for page in _pages((entry for entry in self.store.read(session) if entry.kind == MESSAGE), _PAGE):
+            self._add_words(session, page)
 
     def covered(self, session: str) -> list[CoveredRange]:
         """Return the ranges that the lanes of a session cover, lane by lane."""
@@ -251,13 +279,13 @@ class Indexer:
 
     def matches(self, entry: Entry) -> bool:
         """Whether the word index agrees with a message; true if the message is not indexed yet."""
-        if not is_covered(self.words.covered(entry.session), entry.seq):
+        row = self.store.pick_terms(entry.session, [entry.seq]).get(entry.seq, b"")
+        if not row.startswith(self.words.version):
             return True
-        indexed, expected = self.words.attributes(entry.session).of(entry.seq), build_document(entry, self.lexicon)
-        if indexed is None:
-            return not expected.terms
-        length = sum(expected.terms.values())
-        return (indexed.role, indexed.marks, indexed.length) == (expected.role, expected.marks, length)
+        indexed = self.words.attributes(entry.session).of(entry.seq)
+        if row != entry_row(entry, self.lexicon):
+            return False
+        return (indexed is not None) == is_document(row, self.words.version)
 
     def schedule(self, session: str) -> None:
         """Queue a session for the background thread, which indexes it while the model is generating."""
@@ -322,17 +350,20 @@ class Indexer:
         self._verified.put(session, True)
 
     def _index_words(self, session: str, first: int, last: int, deadline: Deadline) -> bool:
-        if gaps(self.words.covered(session), first, last):
+        """Make the rows of words that are missing in a range. Most often none is: they are stored with the messages."""
+        if self.words.missing(session, first, last, 1):
             if not deadline.acquire(self._words_lock):
                 return False
             try:
-                for start, stop in gaps(self.words.covered(session), first, last):
-                    for page in _pages(self.store.read(session, start, stop), _PAGE):
-                        if deadline.passed:
-                            return False
-                        self._add_words(session, page)
-                        self._confirming.report_progress()
-                        deadline.extend()
+                missing = set(self.words.missing(session, first, last))
+                start, stop = min(missing, default=1), max(missing, default=0)
+                entries = (entry for entry in self.store.read(session, start, stop) if entry.seq in missing)
+                for page in _pages(entries, _WORDS_PAGE):
+                    if deadline.passed:
+                        return False
+                    self._add_words(session, page)
+                    self._confirming.report_progress()
+                    deadline.extend()
             finally:
                 self._words_lock.release()
         if first <= self.indexed_through(session) + 1 <= last:
@@ -340,9 +371,7 @@ class Indexer:
         return True
 
     def _add_words(self, session: str, page: Sequence[Entry]) -> None:
-        covers = CoveredRange(page[0].seq, page[-1].seq, page[-1].hash)
-        documents = [build_document(entry, self.lexicon) for entry in page if is_original_message(entry)]
-        self.words.add(session, documents, covers)
+        self.store.add_terms(session, [replace(entry, terms=entry_row(entry, self.lexicon)) for entry in page])
 
 
 def _pages(entries: Iterable[Entry], size: int) -> Iterator[list[Entry]]:

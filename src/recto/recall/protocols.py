@@ -47,7 +47,7 @@ class RecallIndex(Protocol):
         ...
 
     def snapshot(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
-        """Read the fresh rows and the sealed rows of these parts, consistently."""
+        """Read the covered ranges, the fresh rows, and the sealed rows of these parts, consistently."""
         ...
 
     def seal(
@@ -57,11 +57,13 @@ class RecallIndex(Protocol):
         seqs: Sequence[int],
         rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
+        covers: CoveredRange | None = None,
     ) -> bool:
         """Replace the fresh rows of `seqs` by sealed rows, atomically.
 
-        The new rows also replace the sealed rows at `merged`, each named by its part and first entry. Returns False
-        and changes nothing if another writer has replaced one of them in the meantime.
+        The new rows also replace the sealed rows at `merged`, each named by its part and first entry. With `covers`
+        the sealed rows contain entries that were not indexed before, and mark them as indexed. Returns False and
+        changes nothing if another writer has replaced one of them, or indexed one of them, in the meantime.
         """
         ...
 

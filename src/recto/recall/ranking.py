@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recto.recall.index.attributes import ROLES
+from recto.recall.term_rows import ROLES
 
 Floats: TypeAlias = NDArray[np.float64]
 

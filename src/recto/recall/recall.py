@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from math import inf
 
 from recto.errors import InputError
@@ -183,8 +184,8 @@ class RecallService:
         reach = reach_of(self.session, scope)
         if scope == "session":
             return [self.session, *self._memory()]
-        keys = [key for key in self.indexer.index.sessions(reach.prefix) if reach.contains(key) and key != self.session]
-        return [self.session, *keys[: _MAX_SESSIONS - 1]]
+        others = (key for key in self.indexer.sessions(reach.prefix) if reach.contains(key) and key != self.session)
+        return [self.session, *islice(others, _MAX_SESSIONS - 1)]
 
     def _memory(self) -> list[str]:
         """Return the session with the approved memory of this session's agent: in reach whatever the scope."""

@@ -16,7 +16,7 @@ from recto.context.facts.types import Mark
 from recto.errors import RectoError
 from recto.recall._term_sets import TermSets, shared_terms
 from recto.recall.documents import passages
-from recto.recall.index.attributes import ROLES, AttributeTable
+from recto.recall.index.attributes import AttributeTable
 from recto.recall.index.bm25 import TermStatistics, WordScores
 from recto.recall.index.vectors import VectorIndex
 from recto.recall.indexer import Indexer
@@ -29,6 +29,7 @@ from recto.recall.ranking import (
     calibration_for,
     score_candidates,
 )
+from recto.recall.term_rows import ROLES
 from recto.recall.types import Query
 from recto.text.dates import DateSpan, find_date_spans
 from recto.transcript.entries import MAX_SEQ, Role

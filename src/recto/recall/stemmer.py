@@ -9,14 +9,18 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
+from itertools import islice
 from zlib import crc32
 
 import apsw
 
-from recto.text.analyzer import words_of
+from recto.text.analyzer import chunks_of, words_of
 
 MAX_CACHED_WORDS = 200_000
-"""Words whose terms are cached. When there are more, the cache starts empty again."""
+"""Words whose terms are cached, and chunks of text. When there are more, the cache starts empty again."""
+_MAX_CACHED_CHARS = 200
+"""Longer chunks are not cached."""
 
 STOP_WORDS = frozenset(
     """
@@ -44,6 +48,8 @@ class PorterLexicon:
         self._connection = apsw.Connection(":memory:")
         self._stem = self._connection.fts5_tokenizer("porter", ["ascii"])
         self._known: dict[str, int] = {}
+        self._chunks: dict[str, tuple[int, ...]] = {}
+        """Terms of chunks of text, as `chunks_of` splits them, without stop words."""
         # A tokenizer belongs to one connection and must not run in two threads at once.
         self._lock = threading.Lock()
 
@@ -53,26 +59,37 @@ class PorterLexicon:
         Stop words are dropped unless the text has no other words: a question such as `who am I` must be able to find
         the message that answers it.
         """
-        counts = Counter(words_of(text))
-        if not counts.keys() <= STOP_WORDS:
-            for word in STOP_WORDS & counts.keys():
-                del counts[word]
-        known = self._known
-        if not counts.keys() <= known.keys():
-            known = self._learn(counts.keys())
+        counts = Counter(chunks_of(text))
+        known = self._chunks
+        new = [chunk for chunk in counts if chunk not in known]
+        learned = self._learn_chunks(new) if new else {}
         term_counts: dict[int, int] = {}
-        for word, count in counts.items():
-            term = known[word]
-            term_counts[term] = term_counts.get(term, 0) + count
-        return term_counts
+        for chunk, count in counts.items():
+            for term in known.get(chunk) or learned.get(chunk, ()):
+                term_counts[term] = term_counts.get(term, 0) + count
+        return term_counts or dict(Counter(self._terms_of(words_of(text))))
 
     def sequence(self, text: str) -> list[int]:
         """Return the terms in text order, without stop words."""
-        words = [word for word in words_of(text) if word not in STOP_WORDS]
+        return self._terms_of([word for word in words_of(text) if word not in STOP_WORDS])
+
+    def _terms_of(self, words: list[str]) -> list[int]:
         known = self._known
         if any(word not in known for word in words):
             known = self._learn(dict.fromkeys(words))
         return [known[word] for word in words]
+
+    def _learn_chunks(self, chunks: list[str]) -> dict[str, tuple[int, ...]]:
+        """Return the terms of chunks, and add them to the cache."""
+        words = [[word for word in words_of(chunk) if word not in STOP_WORDS] for chunk in chunks]
+        terms = iter(self._terms_of([word for of_chunk in words for word in of_chunk]))
+        learned = {chunk: tuple(islice(terms, len(of_chunk))) for chunk, of_chunk in zip(chunks, words, strict=True)}
+        with self._lock:
+            if len(self._chunks) + len(learned) > MAX_CACHED_WORDS:
+                # Other threads may be reading the old dictionary without a lock, so it is replaced and not cleared.
+                self._chunks = {}
+            self._chunks.update((chunk, found) for chunk, found in learned.items() if len(chunk) <= _MAX_CACHED_CHARS)
+        return learned
 
     def _learn(self, words: Iterable[str]) -> dict[str, int]:
         """Add words to the cache and return it."""
@@ -92,6 +109,12 @@ class PorterLexicon:
         text = " ".join(words).encode()
         stems = self._stem(text, apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False, include_colocated=False)
         return [str(stem) for stem in stems]
+
+
+@cache
+def shared_lexicon() -> PorterLexicon:
+    """Return the lexicon of this process: it remembers the words of all sessions."""
+    return PorterLexicon()
 
 
 def _term(word: str) -> int:

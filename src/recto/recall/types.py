@@ -54,18 +54,6 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexedDocument:
-    """A message prepared for the word index."""
-
-    seq: int
-    ts: int
-    """Time of the message, in microseconds since 1970."""
-    role: Role
-    marks: Mark
-    terms: Mapping[int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
     """One message that matched, and why."""
 

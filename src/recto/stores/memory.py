@@ -20,6 +20,7 @@ from recto.recall.index.rows import (
     LaneSnapshot,
     SealedRow,
     join_ranges,
+    overlaps,
     uncovered_rows,
 )
 from recto.transcript.entries import MESSAGE, Draft, Entry, Head, SessionSummary, refuse_unstorable, session_key
@@ -267,7 +268,8 @@ class MemoryIndex:
             shelf = self._shelf(session, lane)
             requested = set(parts)
             sealed = [SealedRow(*place, data) for place, data in sorted(shelf.sealed.items()) if place[0] in requested]
-            return LaneSnapshot(shelf.generation, [IndexRow(*row) for row in sorted(shelf.fresh.items())], sealed)
+            fresh = [IndexRow(*row) for row in sorted(shelf.fresh.items())]
+            return LaneSnapshot(shelf.generation, fresh, sealed, list(shelf.covered))
 
     def seal(
         self,
@@ -276,13 +278,20 @@ class MemoryIndex:
         seqs: Sequence[int],
         rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
+        covers: CoveredRange | None = None,
     ) -> bool:
         """Replace fresh and sealed rows by new sealed rows, atomically; False if another writer was faster."""
         with self._lock:
             shelf = self._shelf(session, lane)
             there = shelf.fresh.keys() >= set(seqs) and shelf.sealed.keys() >= set(merged)
-            if not there or (session, lane) not in self._shelves:
+            if not there or ((session, lane) not in self._shelves and covers is None):
                 return False
+            if covers is not None:
+                session_key(session)
+                if overlaps(shelf.covered, covers):
+                    return False
+                shelf.covered = join_ranges([*shelf.covered, covers])
+                self._shelves[session, lane] = shelf
             for seq in seqs:
                 del shelf.fresh[seq]
             for place in merged:

@@ -70,14 +70,32 @@ _ALPHANUMERIC_RUN = lazy_re(r"[^\W_]+")
 _HEX = lazy_re(r"(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,}")
 _UUID = lazy_re(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NUMBER = lazy_re(r"[vV]?[0-9]+(?:[.:,-][0-9]+)+")
+_SEPARATORS = "".join(char if char.isalnum() or char in "_.\\@:/',+#-" else " " for char in map(chr, range(128)))
+"""Of ASCII text: every character that is never part of a name is a space."""
 _CONTRACTIONS = frozenset(("s", "m", "d", "re", "ve", "ll"))
+
+
+def chunks_of(text: str) -> list[str]:
+    """Split a text so that `words_of` of all chunks, one after the other, are the words of the text.
+
+    Far quicker than `words_of`: whoever remembers the words of a chunk need not analyze it again.
+    """
+    clipped = _plain(text)
+    return clipped.translate(_SEPARATORS).split() if clipped.isascii() else _ANY_SCRIPT.findall(clipped)
+
+
+def _plain(text: str) -> str:
+    clipped = clip_middle(text, MAX_ANALYZED_CHARS)
+    if clipped.isascii():
+        return clipped
+    return _SYMBOLS.sub(" ", clipped.replace("’", "'").replace("\u2011", "-"))
 
 
 def words_of(text: str) -> list[str]:
     """The words of a text in order, each name with its parts. Never raises; linear in the length of the text."""
-    clipped = clip_middle(text, MAX_ANALYZED_CHARS)
-    if not clipped.isascii():
-        clipped = _SYMBOLS.sub(" ", clipped.replace("’", "'").replace("\u2011", "-"))
+    if text.isalpha() and text.isascii() and text.islower() and len(text) <= MAX_WORD_CHARS:
+        return [text]
+    clipped = _plain(text)
     is_plain = clipped.isascii()
     tokens = (_ASCII if is_plain else _ANY_SCRIPT).findall(clipped)
     if not tokens:

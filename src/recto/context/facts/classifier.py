@@ -104,7 +104,10 @@ def classify(text: str, role: Role) -> Mark:
 
 
 def _reports_failure(text: str) -> bool:
-    return any(cue in text for cue in _FAILURE_CUES) and _FAILURE.search(text) is not None
+    cues = [cue for cue in _FAILURE_CUES if cue in text]
+    # No failure spans two lines, and few lines have a cue: the pattern is slow.
+    lines = text.split("\n") if cues else ()
+    return any(any(cue in line for cue in cues) and _FAILURE.search(line) is not None for line in lines)
 
 
 def _matches(prose: str, wording: Wording) -> bool:

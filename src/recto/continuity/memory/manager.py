@@ -31,6 +31,8 @@ from recto.continuity.memory.model import Memory, is_known
 from recto.continuity.memory.proposals import Proposal, Proposing, Suggestion, checked_page, proposal_at
 from recto.errors import ApprovalRefused, InputError, KeyReused, MalformedMemory, ProposalRefused
 from recto.formats import DEFAULT_FORMAT
+from recto.recall.stemmer import shared_lexicon
+from recto.recall.term_rows import with_row
 from recto.text.unicode import strip_invisible
 from recto.tokens.meter import Meter
 from recto.transcript.entries import Draft, Entry
@@ -368,7 +370,7 @@ class Memories:
         begins = memory.text.startswith(memory.title.rstrip("…"))
         content = memory.text if begins else f"{memory.title}\n\n{memory.text}"
         raw = to_json({"role": "user", "content": content})
-        return Draft(
+        draft = Draft(
             id=new_id(self.clock),
             ts=memory.created,
             role="user",
@@ -379,6 +381,7 @@ class Memories:
             counter=self._meter.name,
             meta=to_json({"memory": memory.id, "kind": memory.kind, "sources": list(memory.sources)}),
         )
+        return with_row(draft, shared_lexicon())
 
 
 def is_edited(approval: Approval, stored: StoredPage) -> bool:

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recto.context.facts.types import Mark
+from recto.recall.term_rows import ROLES
 from recto.transcript.entries import Role
-
-ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "event")
-"""A role is stored as its position in here, so only append."""
 
 _COLUMNS = {"seqs": "<u4", "ts": "<i8", "lengths": "<u4", "marks": "<u4", "roles": "u1"}
 BYTES_PER_MESSAGE = sum(np.dtype(kind).itemsize for kind in _COLUMNS.values())

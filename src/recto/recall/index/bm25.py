@@ -12,27 +12,25 @@ import secrets
 import struct
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recto.errors import StoreError
 from recto.recall.index.attributes import (
-    ROLES,
     AttributeTable,
     BlockLayout,
     merge_attributes,
     session_positions,
     unpack_attributes,
 )
-from recto.recall.index.cache import BoundedCache, DecodedRows, UnsealedCounter, decoding
+from recto.recall.index.cache import BoundedCache, decoding
 from recto.recall.index.rows import CoveredRange, IndexRow, LaneSnapshot, SealedRow
+from recto.recall.index.unsealed import Unsealed, UnsealedRows, row_weight, unpack_rows
 from recto.recall.protocols import RecallIndex
-from recto.recall.types import IndexedDocument
-from recto.transcript.entries import MAX_SEQ
+from recto.transcript.entries import MAX_SEQ, Entry
+from recto.transcript.protocols import TranscriptStore
 
 BLOCK_BITS = (5, 9, 12, 15)
 """Size classes of blocks, by the number of bits that select a row."""
@@ -41,9 +39,7 @@ MAX_POSTINGS = (2**17, 2**21, 2**24, 2**62)
 """Limits of each size class. A block of the last one is a message of millions of words."""
 OWN_ROW_AT = 1024
 """Messages of a block from which a term has a row of its own."""
-MAX_TF = 255
 
-_MESSAGE = struct.Struct("<qIIIB3x")
 _BUCKET = struct.Struct("<II")
 
 PostingKeys: TypeAlias = NDArray[np.uint64]
@@ -55,52 +51,6 @@ class TermPostings(NamedTuple):
 
     at: NDArray[np.uint16]
     tf: NDArray[np.uint8]
-
-
-class FreshPostings(NamedTuple):
-    """Decoded fresh rows: the attributes of the messages, and their postings sorted by term and position."""
-
-    attributes: AttributeTable
-    terms: NDArray[np.uint32]
-    at: NDArray[np.intp]
-    tf: NDArray[np.uint8]
-
-    def postings(self, terms: Sequence[int]) -> list[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
-        """Return, for each term, the positions of the messages that have it and its frequency in each."""
-        keys = np.array(terms, np.uint32)
-        starts, ends = self.terms.searchsorted(keys), self.terms.searchsorted(keys, side="right")
-        return [(self.at[start:end], self.tf[start:end]) for start, end in zip(starts, ends, strict=True)]
-
-
-def pack_document(document: IndexedDocument) -> IndexRow:
-    """Encode a message as a fresh row."""
-    counts = {term: tf for term, tf in document.terms.items() if tf > 0}
-    terms = np.fromiter(counts, "<u4", len(counts))
-    tf = np.fromiter((min(tf, MAX_TF) for tf in counts.values()), "u1", len(counts))
-    length = min(sum(counts.values()), 2**32 - 1)
-    head = _MESSAGE.pack(document.ts, length, len(counts), int(document.marks), ROLES.index(document.role))
-    return IndexRow(document.seq, head + terms.tobytes() + tf.tobytes())
-
-
-def unpack_documents(rows: Sequence[IndexRow]) -> FreshPostings:
-    """Decode fresh rows."""
-    heads = [_MESSAGE.unpack_from(row.data) for row in rows]
-    counts = np.fromiter((head[2] for head in heads), np.int64, len(heads))
-    start = _MESSAGE.size
-    ends = [start + 4 * head[2] for head in heads]
-    if any(len(row.data) != end + head[2] for row, head, end in zip(rows, heads, ends, strict=True)):
-        raise ValueError("a fresh row of a wrong length")
-    terms = np.frombuffer(b"".join([row.data[start:end] for row, end in zip(rows, ends, strict=True)]), "<u4")
-    tf = np.frombuffer(b"".join([row.data[end:] for row, end in zip(rows, ends, strict=True)]), "u1")
-    order = np.argsort(terms, kind="stable")
-    attributes = AttributeTable(
-        seqs=np.fromiter((row.seq for row in rows), np.uint32, len(rows)),
-        ts=np.fromiter((head[0] for head in heads), np.int64, len(rows)),
-        lengths=np.fromiter((head[1] for head in heads), np.uint32, len(rows)),
-        marks=np.fromiter((head[3] for head in heads), np.uint32, len(rows)),
-        roles=np.fromiter((head[4] for head in heads), np.uint8, len(rows)),
-    )
-    return FreshPostings(attributes, terms[order], np.repeat(np.arange(len(rows)), counts)[order], tf[order])
 
 
 def posting_keys(terms: NDArray[np.uint32], at: NDArray[np.integer], tf: NDArray[np.uint8]) -> PostingKeys:
@@ -296,7 +246,7 @@ def select_block_rows(fresh: Sequence[IndexRow]) -> list[IndexRow]:
 
 def seal_rows(rows: Sequence[IndexRow]) -> list[SealedRow]:
     """Pack fresh rows into a block."""
-    fresh = unpack_documents(rows)
+    fresh = unpack_rows(rows)
     bits = block_bits_for(len(rows), len(fresh.terms))
     keys = posting_keys(fresh.terms, fresh.at, fresh.tf)  # sorted by term and place already
     head = _head_rows(fresh.attributes, len(fresh.terms), bits)
@@ -408,8 +358,6 @@ __all__ = ["AttributeTable", "TermStatistics", "WordIndex", "WordScores"]
 
 SEAL_AT = 512
 """Fresh rows from which they are sealed into a block."""
-LARGE = 16_384
-"""Bytes from which a fresh row counts as two, and so on."""
 MERGE_AT = (16, 8)
 """Blocks of the first size class merged into one of the second, and of the second into one of the third."""
 CACHE_BYTES = 192 * 2**20
@@ -421,7 +369,7 @@ class SessionView:
     """A consistent view of a session with everything one query needs."""
 
     blocks: list[WordBlock]
-    fresh: FreshPostings
+    fresh: Unsealed
     postings: dict[int, dict[int, TermPostings]]
     """By term and block number."""
     layout: BlockLayout | None
@@ -447,6 +395,18 @@ class SessionView:
             for (term, known), (_, tf) in zip(self.postings.items(), fresh, strict=True)
         }
         return {term: count for term, count in sums.items() if count}
+
+    def frequencies_from(self, layout: BlockLayout, start: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """Yield the frequencies of each term in the messages from a position on; terms may come several times."""
+        fresh_positions = layout.attributes.seqs.searchsorted(self.fresh.attributes.seqs)
+        for term, (at, tf) in zip(self.postings, self.fresh.postings(list(self.postings)), strict=True):
+            yield term, tf[fresh_positions[at] >= start]
+        for block in self.blocks:
+            positions = layout.positions[block.number]
+            last = positions + block.documents - 1 if isinstance(positions, int) else int(positions[-1])
+            for term, known in self.postings.items() if last >= start else ():
+                found = known[block.number]
+                yield term, found.tf[session_positions(positions, found.at) >= start]
 
     def all_postings(
         self, layout: BlockLayout, terms: Sequence[int]
@@ -497,33 +457,49 @@ class WordIndex:
     max_postings = 300_000
     """Postings scored per session. A query with more drops its most frequent terms there."""
 
-    def __init__(self, index: RecallIndex, lane: str) -> None:
+    def __init__(self, store: TranscriptStore, index: RecallIndex, lane: str, version: bytes) -> None:
+        self.store = store
         self.index = index
         self.lane = lane
+        self.version = version
+        """What the rows of this index begin with; others count as missing."""
         self._layouts: BoundedCache[BlockLayout] = BoundedCache(CACHE_BYTES // 2)
         self._postings: BoundedCache[dict[int, TermPostings]] = BoundedCache(CACHE_BYTES // 2)
         self._blocks: BoundedCache[list[WordBlock]] = BoundedCache(CACHE_BYTES // 16)
-        self._fresh = DecodedRows(unpack_documents)
-        self._unsealed = UnsealedCounter()
+        self._unsealed = UnsealedRows(store, version)
 
-    def covered(self, session: str) -> list[CoveredRange]:
-        """Return the ranges of entries that are indexed."""
+    def sealed(self, session: str) -> list[CoveredRange]:
+        """Return the entries that are in sealed blocks; the others are read from their rows in the transcript."""
         return self.index.covered(session, self.lane)
 
-    def add(self, session: str, documents: Sequence[IndexedDocument], covers: CoveredRange) -> None:
-        """Index messages. Returns once they are durable."""
-        rows = [pack_document(document) for document in documents]
-        self.index.put(session, self.lane, rows, covers)
-        counted = self._unsealed.add(
-            session, _seal_weight(rows), lambda: _seal_weight(self.index.snapshot(session, self.lane).fresh)
-        )
-        if counted >= SEAL_AT:
-            self._unsealed.set(session, 0)
-            with suppress(StoreError):  # what was added is durable; it is sealed another time
-                self.maintain(session)
+    def missing(self, session: str, first: int, last: int, limit: int | None = None) -> list[int]:
+        """Return the first messages of a range that have no row. The index itself is not read."""
+        if last <= self.indexed_through(session):
+            return []
+        return self.store.lacking_terms(session, self.version, first, last, limit)
+
+    def backlog(self, session: str, head: int) -> list[int]:
+        """Return the messages up to an entry that have no row."""
+        if head <= self.indexed_through(session):
+            return []
+        sealed = self.sealed(session)
+        return self.missing(session, sealed[-1].last + 1 if sealed else 1, head)
+
+    def indexed_through(self, session: str) -> int:
+        """Return the entry up to which every message has a row, as far as this process knows. Reads nothing."""
+        known = self._unsealed.known(session)
+        return known.head.seq if known is not None and known.complete else 0
+
+    def observe(self, session: str, entries: Sequence[Entry]) -> None:
+        """Take the rows of entries that this process has just appended, so that they need not be read."""
+        self._unsealed.observe(session, entries)
+
+    def forget(self, session: str) -> None:
+        """Drop what this process knows of a session's rows."""
+        self._unsealed.forget(session)
 
     def maintain(self, session: str) -> None:
-        """Seal fresh rows if there are many, and merge small blocks if there are many. `add` calls this too."""
+        """Seal rows if there are many, and merge small blocks if there are many. Takes long; not for a turn."""
         while self._seal(session):
             pass
         for bits, count in zip(BLOCK_BITS, MERGE_AT, strict=False):
@@ -539,18 +515,20 @@ class WordIndex:
     ) -> TermStatistics:
         """Return the frequencies of these terms in a session, up to and including an entry."""
         view = view or self._view(session, list(terms), with_attributes=upto < MAX_SEQ)
-        attributes = view.layout.attributes if view.layout is not None else None
-        count = 0 if attributes is None else int(attributes.seqs.searchsorted(upto, side="right"))
-        if view.layout is not None and attributes is not None and count < len(attributes):
-            searched = list(view.postings)
-            found = [tf[at < count] for at, tf in view.all_postings(view.layout, searched)]
-            df = {term: len(tf) for term, tf in zip(searched, found, strict=True)}
-            sums = {term: int(tf.sum(dtype=np.int64)) for term, tf in zip(searched, found, strict=True) if len(tf)}
-            return TermStatistics(count, int(attributes.lengths[:count].sum(dtype=np.uint64)), df, sums)
-        # Without a limit the directory has the totals, and no attributes need to be read.
+        # The directory has the totals. What comes after `upto` is little, and is subtracted.
         length = sum(block.length for block in view.blocks) + int(view.fresh.attributes.lengths.sum(dtype=np.uint64))
         documents = sum(block.documents for block in view.blocks) + len(view.fresh.attributes)
-        return TermStatistics(documents, length, view.counts(), view.sums())
+        df, sums = view.counts(), view.sums()
+        if view.layout is not None:
+            attributes = view.layout.attributes
+            count = int(attributes.seqs.searchsorted(upto, side="right"))
+            if count < len(attributes):
+                length -= int(attributes.lengths[count:].sum(dtype=np.uint64))
+                documents = count
+                for term, tf in view.frequencies_from(view.layout, count):
+                    df[term] -= len(tf)
+                    sums[term] = sums.get(term, 0) - int(tf.sum(dtype=np.int64))
+        return TermStatistics(documents, length, df, {term: total for term, total in sums.items() if total})
 
     def score(
         self,
@@ -612,7 +590,7 @@ class WordIndex:
             snapshot = self.index.snapshot(session, self.lane, [DIRECTORY, *parts])
             with decoding(self.index.location):
                 blocks = read_directory(snapshot)
-                fresh = self._fresh.of(session, snapshot.fresh)
+                fresh = self._unsealed.of(session, snapshot.covered)
                 self._collect_postings(session, _PostingsReader(snapshot, parts), blocks, postings)
                 parts = _missing_parts(postings, blocks)
                 if with_attributes:
@@ -648,18 +626,35 @@ class WordIndex:
                 size = 200 + sum(200 + found.at.nbytes + found.tf.nbytes for found in known.values())
                 self._postings.put((session, term), dict(known), size)
 
-    def _weigh(self, session: str) -> float:
-        return _seal_weight(self.index.snapshot(session, self.lane).fresh)
-
     def _seal(self, session: str) -> bool:
-        """Pack fresh rows into a block. False if there is nothing to do or another writer has done it."""
-        fresh = self.index.snapshot(session, self.lane).fresh
-        if _seal_weight(fresh) < SEAL_AT:
+        """Pack rows into a block. False if there is nothing to do or another writer has done it."""
+        sealed = self.sealed(session)
+        start, head = sealed[-1].last + 1 if sealed else 1, self.store.head(session)
+        if head.seq < start:
             return False
-        rows = select_block_rows(fresh)
+        rows = list(self._rows_to_seal(session, start, head.seq))
+        if rows and (lacking := self.store.lacking_terms(session, self.version, start, rows[-1].seq, 1)):
+            rows = [row for row in rows if row.seq < lacking[0]]  # blocks are sealed in order
+        if sum(row_weight(row.data) for row in rows) < SEAL_AT:
+            return False
+        rows = select_block_rows(rows)
+        last = rows[-1].seq
         with decoding(self.index.location):
-            sealed = seal_rows(rows)
-        return self.index.seal(session, self.lane, [row.seq for row in rows], sealed)
+            block = seal_rows(rows)
+        entries = self.store.pick(session, [last])
+        if not entries:
+            return False  # erased in the meantime
+        return self.index.seal(session, self.lane, [], block, covers=CoveredRange(start, last, entries[0].hash))
+
+    def _rows_to_seal(self, session: str, start: int, stop: int) -> Iterator[IndexRow]:
+        """Read as many rows as one block may take."""
+        step, found = MAX_DOCUMENTS[1], 0
+        for first in range(start, stop + 1, step):
+            rows = self._unsealed.rows(session, first, min(first + step - 1, stop))[: step - found]
+            found += len(rows)
+            yield from rows
+            if found >= step:
+                return
 
     def _merge(self, session: str, bits: int, count: int) -> bool:
         """Merge the oldest blocks of a size class. False if they are few or another writer has done it."""
@@ -681,10 +676,6 @@ class WordIndex:
             new = merge_blocks(old, attributes_in(snapshot, old), buckets, own)
         replaced = [(row.part, row.first) for row in (*rows, *(row for row, _ in own))]
         return self.index.seal(session, self.lane, [], new, replaced)
-
-
-def _seal_weight(rows: Sequence[IndexRow]) -> float:
-    return sum(max(1.0, len(row.data) / LARGE) for row in rows)
 
 
 def _missing_parts(postings: Mapping[int, Mapping[int, TermPostings]], blocks: Iterable[WordBlock]) -> set[int]:

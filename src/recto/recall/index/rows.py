@@ -64,6 +64,8 @@ class LaneSnapshot:
     """Changes with every seal: the same generation means the same sealed rows."""
     fresh: Sequence[IndexRow]
     sealed: Sequence[SealedRow]
+    covered: Sequence[CoveredRange] = ()
+    """The entries the lane has indexed, as sorted ranges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +110,11 @@ def gaps(covered: Sequence[CoveredRange], first: int, last: int) -> list[tuple[i
 def is_covered(covered: Sequence[CoveredRange], seq: int) -> bool:
     """Whether an entry lies in one of the ranges."""
     return any(part.first <= seq <= part.last for part in covered)
+
+
+def overlaps(covered: Sequence[CoveredRange], other: CoveredRange) -> bool:
+    """Whether one of the ranges has an entry in common with another range."""
+    return any(part.first <= other.last and part.last >= other.first for part in covered)
 
 
 def uncovered_rows(rows: Sequence[IndexRow], covers: CoveredRange, covered: Sequence[CoveredRange]) -> list[IndexRow]:

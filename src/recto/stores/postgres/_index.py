@@ -21,6 +21,7 @@ from recto.recall.index.rows import (
     LaneSnapshot,
     SealedRow,
     join_ranges,
+    overlaps,
     uncovered_rows,
 )
 from recto.stores._index_errors import to_index_error
@@ -37,6 +38,7 @@ _SNAPSHOT = f"""
 SELECT 0, generation, 0::bigint, NULL::bytea FROM recto.shelves WHERE {_HERE}
 UNION ALL SELECT 1, seq, 0, data FROM recto.fresh WHERE {_HERE}
 UNION ALL SELECT 2, part, first, data FROM recto.sealed WHERE {_HERE} AND part = ANY(%(parts)s)
+UNION ALL SELECT 3, first, last, hash FROM recto.covered WHERE {_HERE}
 ORDER BY 1, 2, 3
 """
 """One statement, so that all rows come from one snapshot."""
@@ -134,15 +136,20 @@ class PostgresIndex:
     def snapshot(self, session: str, lane: str, parts: Sequence[int] = ()) -> LaneSnapshot:
         """Read the fresh rows and the sealed rows of these parts, consistently."""
         parameters = {"session": session, "lane": lane, "parts": bigint_array(sorted(set(parts)))}
-        generation, fresh, sealed = 0, [], []
+        generation = 0
+        fresh: list[IndexRow] = []
+        sealed: list[SealedRow] = []
+        covered: list[CoveredRange] = []
         for what, one, two, data in self._fetch(session, _SNAPSHOT, parameters):
             if what == 0:
                 generation = one
             elif what == 1:
                 fresh.append(IndexRow(one, bytes(data)))
-            else:
+            elif what == 2:
                 sealed.append(SealedRow(one, two, bytes(data)))
-        return LaneSnapshot(generation, fresh, sealed)
+            else:
+                covered.append(CoveredRange(one, two, bytes(data)))
+        return LaneSnapshot(generation, fresh, sealed, covered)
 
     def seal(
         self,
@@ -151,14 +158,20 @@ class PostgresIndex:
         seqs: Sequence[int],
         rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
+        covers: CoveredRange | None = None,
     ) -> bool:
         """Replace fresh and sealed rows by new sealed rows, atomically; False if another writer was faster."""
+        session_key(session)
         fresh, old = sorted(set(seqs)), sorted(set(merged))
 
         async def attempt() -> bool:
             here = _here(session, lane)
             try:
                 async with self._pool.transaction(here["tenant"]) as connection:
+                    if covers is not None:
+                        await connection.execute(_OPEN, here)
+                        await connection.execute(_LOCK_LANE, here)
+                        await _cover(connection, here, covers)
                     await _seal(connection, here, fresh, rows, old)
             except _SealConflict:
                 return False
@@ -235,20 +248,38 @@ def _here(session: str, lane: str) -> dict[str, Any]:
 
 
 async def _put(connection: Connection, here: dict[str, Any], rows: Sequence[IndexRow], covers: CoveredRange) -> None:
-    cursor = await connection.execute(
-        _NEAR, here | {"first": bigint(covers.first), "last": bigint(covers.last)}, binary=True
-    )
-    near = [CoveredRange(first, last, bytes(digest)) for first, last, digest in await cursor.fetchall()]
+    near = await _near(connection, here, covers)
     new, merged_ranges = uncovered_rows(rows, covers, near), join_ranges([*near, covers])
     if merged_ranges == near:
         return
     fresh = {"seqs": bigint_array(row.seq for row in new), "datas": bytea_array(row.data for row in new)}
     await connection.execute(_ADD_FRESH, here | fresh)
-    await connection.execute(_DROP_COVERED, here | {"firsts": bigint_array(one.first for one in near)})
+    await _replace_ranges(connection, here, near, merged_ranges)
+
+
+async def _cover(connection: Connection, here: dict[str, Any], covers: CoveredRange) -> None:
+    """Mark a range as indexed. Raises `_SealConflict` if another writer has indexed some of it."""
+    near = await _near(connection, here, covers)
+    if overlaps(near, covers):
+        raise _SealConflict
+    await _replace_ranges(connection, here, near, join_ranges([*near, covers]))
+
+
+async def _near(connection: Connection, here: dict[str, Any], covers: CoveredRange) -> list[CoveredRange]:
+    """Return the ranges that overlap or touch another one, in order."""
+    bounds = {"first": bigint(covers.first), "last": bigint(covers.last)}
+    cursor = await connection.execute(_NEAR, here | bounds, binary=True)
+    return [CoveredRange(first, last, bytes(digest)) for first, last, digest in await cursor.fetchall()]
+
+
+async def _replace_ranges(
+    connection: Connection, here: dict[str, Any], old: Sequence[CoveredRange], new: Sequence[CoveredRange]
+) -> None:
+    await connection.execute(_DROP_COVERED, here | {"firsts": bigint_array(one.first for one in old)})
     ranges = {
-        "firsts": bigint_array(one.first for one in merged_ranges),
-        "lasts": bigint_array(one.last for one in merged_ranges),
-        "hashes": bytea_array(one.hash for one in merged_ranges),
+        "firsts": bigint_array(one.first for one in new),
+        "lasts": bigint_array(one.last for one in new),
+        "hashes": bytea_array(one.hash for one in new),
     }
     await connection.execute(_ADD_COVERED, here | ranges)
 

@@ -15,6 +15,7 @@ from recto.recall.index.rows import (
     LaneSnapshot,
     SealedRow,
     join_ranges,
+    overlaps,
     uncovered_rows,
 )
 
@@ -75,12 +76,9 @@ def put(connection: apsw.Connection, session: str, lane: str, rows: Sequence[Ind
     together = join_ranges([*near, covers])
     if together == near:
         return
-    if known is None:
-        connection.execute(_ADD_SHELF, (session, lane))
-    shelf = known[0] if known else connection.last_insert_rowid()
+    shelf = known[0] if known else _add_shelf(connection, session, lane)
     connection.executemany(_ADD_FRESH, [(shelf, row.seq, row.data) for row in new])
-    connection.executemany(_DROP_COVERED, [(shelf, one.first) for one in near])
-    connection.executemany(_ADD_COVERED, [(shelf, one.first, one.last, one.hash) for one in together])
+    _replace_ranges(connection, shelf, near, together)
 
 
 class FreshRowCache:
@@ -114,28 +112,53 @@ def snapshot(
     fresh = seen.fresh(connection, shelf)
     part_list = f"[{','.join(map(str, set(parts)))}]"
     sealed = list(map(SealedRow._make, connection.execute(_SEALED, (shelf, part_list)))) if parts else []
-    return LaneSnapshot(generation, fresh, sealed)
+    return LaneSnapshot(generation, fresh, sealed, covered(connection, shelf))
 
 
 def seal(
     connection: apsw.Connection,
-    shelf: int,
+    session: str,
+    lane: str,
     seqs: Sequence[int],
     rows: Sequence[SealedRow],
     merged: Sequence[tuple[int, int]],
+    covers: CoveredRange | None,
 ) -> bool:
-    """Replace rows by sealed ones; False if one of them is gone. The caller opens the transaction."""
+    """Replace rows by sealed ones; False if one of them is gone, or an entry was indexed in the meantime.
+
+    The caller opens the transaction.
+    """
+    known = shelf_of(connection, session, lane)
+    shelf = known[0] if known else 0
+    near = _near(connection, shelf, covers) if covers is not None else []
     fresh, old = sorted(set(seqs)), sorted(set(merged))
     there = connection.execute(_IS_FRESH, (shelf, json.dumps(fresh))).get
     there += connection.execute(_IS_SEALED, (json.dumps(old), shelf)).get
-    if there != len(fresh) + len(old):
+    if there != len(fresh) + len(old) or (covers is None and known is None):
         return False
+    if covers is not None:
+        if overlaps(near, covers):
+            return False
+        shelf = shelf or _add_shelf(connection, session, lane)
+        _replace_ranges(connection, shelf, near, join_ranges([*near, covers]))
     connection.executemany(_DROP_FRESH, [(shelf, seq) for seq in fresh])
     connection.executemany(_DROP_SEALED, [(shelf, part, first) for part, first in old])
     ordered = sorted(rows)
     connection.executemany(_ADD_SEALED, [(shelf, row.part, row.first, row.data) for row in ordered])
     connection.execute(_NEXT_GENERATION, (1 + secrets.randbits(61), shelf))
     return True
+
+
+def _add_shelf(connection: apsw.Connection, session: str, lane: str) -> int:
+    connection.execute(_ADD_SHELF, (session, lane))
+    return connection.last_insert_rowid()
+
+
+def _replace_ranges(
+    connection: apsw.Connection, shelf: int, old: Sequence[CoveredRange], new: Sequence[CoveredRange]
+) -> None:
+    connection.executemany(_DROP_COVERED, [(shelf, one.first) for one in old])
+    connection.executemany(_ADD_COVERED, [(shelf, one.first, one.last, one.hash) for one in new])
 
 
 def sessions(connection: apsw.Connection, prefix: str) -> list[str]:

@@ -109,11 +109,12 @@ class SqliteIndex:
         seqs: Sequence[int],
         rows: Sequence[SealedRow],
         merged: Sequence[tuple[int, int]] = (),
+        covers: CoveredRange | None = None,
     ) -> bool:
         """Replace fresh and sealed rows by new sealed rows, atomically; False if another writer was faster."""
+        session_key(session)
         with self._writing() as connection:
-            known = _index_queries.shelf_of(connection, session, lane)
-            return known is not None and _index_queries.seal(connection, known[0], seqs, rows, merged)
+            return _index_queries.seal(connection, session, lane, seqs, rows, merged, covers)
 
     def sessions(self, prefix: str = "") -> list[str]:
         """Return the keys of all sessions with rows whose key starts with `prefix`."""

@@ -1,0 +1,194 @@
+"""The rows of messages that are in no sealed block yet, decoded once and kept per session.
+
+They are stored with the transcript, so they need no index of their own. A process that appends tells what it appended
+(`observe`); what others appended is noticed by the head of the session and read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recto.recall.index.attributes import AttributeTable, merge_attributes
+from recto.recall.index.cache import BoundedCache
+from recto.recall.index.rows import CoveredRange, IndexRow
+from recto.recall.term_rows import HEAD, is_document
+from recto.transcript.entries import MESSAGE, Entry, Head
+from recto.transcript.hash_chain import EMPTY_HEAD
+from recto.transcript.protocols import TranscriptStore
+
+_SEGMENT_ROWS = 64
+"""Rows that are decoded again when one is added."""
+_MAX_SEGMENTS = 64
+"""Segments from which all rows are decoded together again: only where nobody seals."""
+_CACHE_BYTES = 64 * 2**20
+
+
+class FreshPostings(NamedTuple):
+    """Decoded rows: the attributes of the messages, and their postings sorted by term and position."""
+
+    attributes: AttributeTable
+    terms: NDArray[np.uint32]
+    at: NDArray[np.intp]
+    tf: NDArray[np.uint8]
+
+    def postings(self, terms: Sequence[int]) -> list[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
+        """Return, for each term, the positions of the messages that have it and its frequency in each."""
+        keys = np.array(terms, np.uint32)
+        starts, ends = self.terms.searchsorted(keys), self.terms.searchsorted(keys, side="right")
+        return [(self.at[start:end], self.tf[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+
+def unpack_rows(rows: Sequence[IndexRow]) -> FreshPostings:
+    """Decode rows that have documents."""
+    heads = [HEAD.unpack_from(row.data) for row in rows]
+    counts = np.fromiter((head[3] for head in heads), np.int64, len(heads))
+    start = HEAD.size
+    ends = [start + 4 * head[3] for head in heads]
+    terms = np.frombuffer(b"".join([row.data[start:end] for row, end in zip(rows, ends, strict=True)]), "<u4")
+    tf = np.frombuffer(b"".join([row.data[end:] for row, end in zip(rows, ends, strict=True)]), "u1")
+    order = np.argsort(terms, kind="stable")
+    attributes = AttributeTable(
+        seqs=np.fromiter((row.seq for row in rows), np.uint32, len(rows)),
+        ts=np.fromiter((head[1] for head in heads), np.int64, len(rows)),
+        lengths=np.fromiter((head[2] for head in heads), np.uint32, len(rows)),
+        marks=np.fromiter((head[4] for head in heads), np.uint32, len(rows)),
+        roles=np.fromiter((head[5] for head in heads), np.uint8, len(rows)),
+    )
+    return FreshPostings(attributes, terms[order], np.repeat(np.arange(len(rows)), counts)[order], tf[order])
+
+
+@dataclass(frozen=True)
+class Unsealed:
+    """The rows behind the sealed blocks of a session. Immutable."""
+
+    first: int
+    """The entry after the last sealed one."""
+    head: Head
+    """The last entry whose row is among these, if it has one."""
+    complete: bool
+    """Whether every message from `first` to the head has a row."""
+    segments: tuple[FreshPostings, ...]
+    """Decoded rows, in ascending order of entries."""
+    tail: tuple[IndexRow, ...]
+    """The rows after the segments."""
+    weight: float
+    """Number of rows; a large one counts as several."""
+
+    @cached_property
+    def parts(self) -> tuple[FreshPostings, ...]:
+        """All rows, decoded."""
+        return (*self.segments, unpack_rows(self.tail)) if self.tail else self.segments
+
+    @cached_property
+    def attributes(self) -> AttributeTable:
+        """The attributes of all messages."""
+        return merge_attributes([part.attributes for part in self.parts])
+
+    def postings(self, terms: Sequence[int]) -> list[tuple[NDArray[np.intp], NDArray[np.uint8]]]:
+        """Return, for each term, the positions in `attributes` of the messages that have it, and its frequency."""
+        if len(self.parts) == 1:
+            return self.parts[0].postings(terms)
+        found: list[tuple[list[NDArray[np.intp]], list[NDArray[np.uint8]]]] = [([_NO_AT], [_NO_TF]) for _ in terms]
+        offset = 0
+        for part in self.parts:
+            for (ats, tfs), (at, tf) in zip(found, part.postings(terms), strict=True):
+                if len(at):
+                    ats.append(at + offset)
+                    tfs.append(tf)
+            offset += len(part.attributes)
+        return [(np.concatenate(ats), np.concatenate(tfs)) for ats, tfs in found]
+
+    @property
+    def size(self) -> int:
+        """Memory in bytes, roughly."""
+        return (
+            500
+            + sum(13 * len(part.terms) + 21 * len(part.attributes) for part in self.segments)
+            + sum(200 + 4 * len(row.data) for row in self.tail)
+        )
+
+    def extended(self, head: Head, rows: Iterable[IndexRow], *, complete: bool) -> Unsealed:
+        """Return this with more rows at its end."""
+        tail = (*self.tail, *rows)
+        segments, weight = self.segments, self.weight + sum(row_weight(row.data) for row in tail[len(self.tail) :])
+        if len(tail) >= _SEGMENT_ROWS:
+            segments, tail = (*segments, unpack_rows(tail)), ()
+        return Unsealed(self.first, head, self.complete and complete, segments, tail, weight)
+
+
+_NO_AT, _NO_TF = np.empty(0, np.intp), np.empty(0, np.uint8)
+LARGE = 16_384
+"""Bytes from which a row counts as two, and so on."""
+
+
+def row_weight(data: bytes) -> float:
+    """Return how much a row adds to a block."""
+    return max(1.0, len(data) / LARGE)
+
+
+class UnsealedRows:
+    """Reads the rows of a store that are in no sealed block. Thread-safe."""
+
+    def __init__(self, store: TranscriptStore, version: bytes) -> None:
+        self._store = store
+        self._version = version
+        self._known: BoundedCache[Unsealed] = BoundedCache(_CACHE_BYTES)
+
+    def of(self, session: str, covered: Sequence[CoveredRange]) -> Unsealed:
+        """Return the rows of all entries behind the covered ones."""
+        first, head = covered[-1].last + 1 if covered else 1, self._store.head(session)
+        known = self._known.get(session)
+        if known is not None and known.first == first and known.head == head and known.complete:
+            return known
+        if not self._is_prefix(known, first, head):
+            known = None
+        if known is None:
+            known = Unsealed(first, EMPTY_HEAD if first == 1 else Head(first - 1, b""), True, (), (), 0.0)
+        start = known.head.seq + 1
+        rows = self.rows(session, start, head.seq)
+        complete = not self._store.lacking_terms(session, self._version, start, head.seq, 1)
+        known = known.extended(head, rows, complete=complete)
+        self._known.put(session, known, known.size)
+        return known
+
+    def _is_prefix(self, known: Unsealed | None, first: int, head: Head) -> bool:
+        """Whether what is known is still there, and everything before the last of it was there too."""
+        return (
+            known is not None
+            and known.complete
+            and known.first == first
+            and known.head.seq < head.seq
+            and len(known.segments) <= _MAX_SEGMENTS
+        )
+
+    def rows(self, session: str, start: int, stop: int) -> list[IndexRow]:
+        """Read the rows of a range that have documents."""
+        if start > stop:
+            return []
+        rows = self._store.terms(session, start, stop)
+        return [IndexRow(seq, data) for seq, data in rows if is_document(data, self._version)]
+
+    def observe(self, session: str, entries: Sequence[Entry]) -> None:
+        """Take the rows of entries that this process has just appended, so that they need not be read."""
+        known = self._known.get(session)
+        if known is None or not entries or entries[0].prev != known.head.hash or not known.complete:
+            return
+        if any(entry.kind == MESSAGE and not entry.terms.startswith(self._version) for entry in entries):
+            return
+        rows = [IndexRow(entry.seq, entry.terms) for entry in entries if is_document(entry.terms, self._version)]
+        known = known.extended(Head(entries[-1].seq, entries[-1].hash), rows, complete=True)
+        self._known.put(session, known, known.size)
+
+    def known(self, session: str) -> Unsealed | None:
+        """Return what this process knows, without reading anything."""
+        return self._known.get(session)
+
+    def forget(self, session: str) -> None:
+        """Drop what is known of a session."""
+        self._known.discard(session)

@@ -97,7 +97,7 @@ def test_messages_that_are_stored_with_their_words_need_no_indexing():
     indexer = indexing(store)
     assert indexer.backlog(S) == (0, 0)
     assert found(indexer, "number41")[0] == 41
-    assert indexer.confirm(S, range(1, 601), 0.0).complete
+    assert indexer.confirm(S, range(1, 601), 0.0).words
     assert indexer.words.sealed(S) == [], "nothing is sealed while a turn waits"
     assert indexer.catch_up(S)
     assert [(one.first, one.last) for one in indexer.words.sealed(S)] == [(1, 512)]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
 from recto.context.policies.prune import Prune
-from recto.context.window.state import Protection, WindowState, component_of
+from recto.context.window.state import Protection, WindowState
 from recto.context.window.units import WindowMessage
 from recto.engine.prompt_builder import MessageCache, PromptBuilder, PromptExtras
 from recto.errors import SettingsError
@@ -90,6 +90,10 @@ def _relieve(state: WindowState, builder: PromptBuilder, max_tokens: int, thresh
         policies=(Prune(),),
     )
     return plan_relief(state, rules, builder)
+
+
+_STAND_IN = DEFAULT_FORMAT.text_message("assistant", "[earlier messages]")
+"""The bytes of what stands for messages that are not read; they are never sent."""
 
 
 class _Unread(NamedTuple):
@@ -215,23 +219,20 @@ class _ReadList:
         """The state to plan on: what costs enough alone, system messages and the task; the others as one message."""
         first = self._first_counted(enough, len(self.sent) - self.recent(keep_turns))
         kept = sorted(place for place in {*self._systems, *self._users[:1]} if place < first)
+        if first <= len(kept) + 1:  # at most one could stand for others: its number would not show that any are missing
+            first, kept = 0, []
         lines = [self._line(place) for place in (*kept, *range(first, len(self.sent)))]
         unread = None
-        if first > len(kept):
+        if first:
             hole = next((place for place, at in enumerate(kept) if place != at), len(kept))
             unread = _Unread(hole + 1, first - len(kept))
+            wire = next(iter(self._own_formats), "")
+            self.cache.raws.setdefault(unread.seq, _STAND_IN)
             # It is evicted first, like the messages that it stands for, and frees what it costs.
-            lines.insert(hole, WindowMessage(seq=unread.seq, id="", role="assistant", tokens=enough))
-        state = WindowState(
-            seq=len(self.sent),
-            task_seq=self._users[0] + 1 if self._users else 0,
-            messages={line.seq: line for line in lines},
-            wire=next(iter(self._own_formats), ""),
-        )
+            lines.insert(hole, WindowMessage(seq=unread.seq, id="", role="assistant", tokens=enough, wire=wire))
+        state = WindowState()
         for line in lines:
-            state.tokens += line.tokens
-            component = component_of(line)
-            state.component_tokens[component] = state.component_tokens.get(component, 0) + line.tokens
+            state.add(line)
         return state, unread
 
     def _first_counted(self, enough: int, latest: int) -> int:

@@ -43,7 +43,7 @@ help:
 	@echo "make lock          resolve and pin every dependency anew"
 
 run: $(VENV)/.run $(PAGE)
-	@$(BIN)/recto models get $(WEIGHTS) || echo "Going on without these weights: recall searches by words and by how they are spelled."
+	@$(BIN)/recto models get $(WEIGHTS) || echo "Going on without these weights: recall searches by words alone."
 	@$(BIN)/recto models get $(MODEL)
 	@exec $(BIN)/recto serve --key --sample --open
 

@@ -15,19 +15,16 @@ TEXT = "the ledger is written before the queue is told so that a crash between t
 
 
 def run(quick: bool) -> list[dict]:
-    rows = []
-    for use in ("hashing", "arctic"):
-        if use == "arctic" and weights.find(ARCTIC) is None:
-            rows.append(row("arctic", 0, "", f"its weights are not here: recto models get {ARCTIC}"))
-            continue
-        before = resident_mb()
-        embedder = embedder_for(EmbedderChoice(use=use))
-        first = seconds(partial(embedder.query, "a"))
-        rows.append(row(f"{use}: first text", first * 1e3, "ms", "with loading", 1))
-        for length in LENGTHS:
-            times = [seconds(partial(embedder.documents, [text])) for text in texts(length, 5 if quick else 40)]
-            rows.append(row(f"{use}: text of {length} tokens, p50", percentile(times, 0.5) * 1e3, "ms", "", 2))
-        rows.append(row(f"{use}: resident memory", resident_mb() - before, "MB", "added to the process"))
+    if weights.find(ARCTIC) is None:
+        return [row("arctic", 0, "", f"its weights are not here: recto models get {ARCTIC}")]
+    before = resident_mb()
+    embedder = embedder_for(EmbedderChoice(use="arctic"))
+    first = seconds(partial(embedder.query, "a"))
+    rows = [row("arctic: first text", first * 1e3, "ms", "with loading", 1)]
+    for length in LENGTHS:
+        times = [seconds(partial(embedder.documents, [text])) for text in texts(length, 5 if quick else 40)]
+        rows.append(row(f"arctic: text of {length} tokens, p50", percentile(times, 0.5) * 1e3, "ms", "", 2))
+    rows.append(row("arctic: resident memory", resident_mb() - before, "MB", "added to the process"))
     return rows
 
 

@@ -82,7 +82,7 @@ def settings(to: Running, folder: str) -> dict[str, Any]:
     """The settings of a gateway whose transcript is in the folder."""
     return {
         "store": f"{folder}/transcript.db",
-        "recall": {"embedder": {"use": "hashing"}},
+        "recall": {"embedder": {"use": "none"}},
         "gateway": {"upstreams": {"main": {"url": to.url, "speaks": ["chat"], "key": _KEY}}},
     }
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-FIELD_NOUNS = {"chunking", "quoting", "ranking", "streaming", "hashing", "monitoring", "testing"}
+FIELD_NOUNS = {"chunking", "quoting", "ranking", "streaming", "monitoring", "testing"}
 """Module names in -ing that are nouns of the field."""
 ODD_WORDS = re.compile(r"\b(?:told|asked|said|given)\b")
 
@@ -60,7 +60,7 @@ import json, tempfile
 import recto
 from recto.testing import scripted_session
 with tempfile.TemporaryDirectory() as folder:
-    with recto.open(folder + "/a.db", model="gpt-4", recall={"embedder": {"use": "hashing"}}) as session:
+    with recto.open(folder + "/a.db", model="gpt-4", recall={"embedder": {"use": "none"}}) as session:
         for message in scripted_session():
             session.append(message)
             if message["role"] == "user":
@@ -197,7 +197,7 @@ def crossed_by_gateway(checkout: Path) -> tuple[int, int]:
         settings = {
             "store": f"{folder}/a.db",
             "model": "gpt-4o",
-            "recall": {"embedder": {"use": "hashing"}},
+            "recall": {"embedder": {"use": "none"}},
             "gateway": {
                 "port": port,
                 "upstreams": {

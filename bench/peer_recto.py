@@ -45,7 +45,7 @@ def opened(path: Path, budget: int, mode: str, *, recalls: bool = True) -> Sessi
     limits = {"window": budget + RESERVE, "max_input": budget, "max_output": RESERVE}
     window = {"mode": mode, "reserve": RESERVE}
     settings = {"models": {"gpt-4o": limits}, "window": window}
-    recall = {"enabled": recalls, "embedder": {"use": "hashing"}}
+    recall = {"enabled": recalls, "embedder": {"use": "none"}}
     return recto.open(path, session="agent:bench:peer", model="gpt-4o", recall=recall, **settings)
 
 

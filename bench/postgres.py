@@ -262,7 +262,7 @@ def _turn(store: TranscriptStore, session: Session) -> None:
 
 
 def _opened(store: TranscriptStore, session: str) -> Session:
-    return open_session(store, session=session, model=MODEL, recall={"embedder": {"use": "hashing"}})
+    return open_session(store, session=session, model=MODEL, recall={"embedder": {"use": "none"}})
 
 
 def on_disk(place: Place, count: int) -> list[dict]:

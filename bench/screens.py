@@ -35,7 +35,7 @@ TURNS = 12
 SETTINGS: dict[str, Any] = {
     "model": MODEL,
     "models": {MODEL: {"window": 32_000, "max_input": 32_000, "max_output": 1_000}},
-    "recall": {"embedder": {"use": "hashing"}},
+    "recall": {"embedder": {"use": "none"}},
 }
 QUERIES = {"query": "which file does the rounding error come from", "seq": 1, "version": 1}
 VIEWS = ("chat", "overview", "transcript", "recall", "decisions", "compare", "memory", "health")

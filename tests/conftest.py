@@ -17,7 +17,7 @@ SCALE = os.environ.get("RECTO_TEST_SCALE", "small")
 SCALES = ("small", "ci", "release")
 
 # A session opened in a test embeds nothing by the real model unless the test asks for it: that takes seconds.
-os.environ.setdefault("RECTO_RECALL__EMBEDDER__USE", "hashing")
+os.environ.setdefault("RECTO_RECALL__EMBEDDER__USE", "none")
 
 settings.register_profile("recto", deadline=None, derandomize=True, max_examples=1000 if SCALE == "release" else 40)
 settings.load_profile("recto")

@@ -12,7 +12,7 @@ from bench.adapters.scenario import MODEL, WINDOW, PromptTooLong, Scenario, Turn
 NAMES: dict[str, Any] = {
     "model": MODEL,
     "max_tokens": WINDOW,
-    "recall": {"embedder": {"use": "hashing"}},
+    "recall": {"embedder": {"use": "none"}},
 }
 """What `recto.follow` is given, in every framework."""
 

@@ -21,7 +21,7 @@ from recto.transcript.entries import MESSAGE
 
 MODEL = "gpt-4o"
 WINDOW = 6_000
-NAMES: dict[str, Any] = {"model": MODEL, "max_tokens": WINDOW, "recall": {"embedder": {"use": "hashing"}}}
+NAMES: dict[str, Any] = {"model": MODEL, "max_tokens": WINDOW, "recall": {"embedder": {"use": "none"}}}
 """What the tests give to `recto.follow`: a window that a conversation outgrows soon."""
 DOCS = Path(__file__).parent.parent.parent / "docs" / "adapters"
 _METER = make_meter(Settings(model=MODEL))

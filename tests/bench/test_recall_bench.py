@@ -28,11 +28,11 @@ from bench.recall_data import (
     recall_any,
     share,
 )
+from tests.spelling import SpellingEmbedder
 
 from bench import recall_scale
 from recto.config import load
 from recto.config.factory import open_session
-from recto.models.embedders.hashing import HashingEmbedder
 from recto.recall.search import Searcher
 from recto.recall.types import Query
 from recto.stores.memory import MemoryStore
@@ -110,7 +110,7 @@ def test_of_two_equal_documents_each_baseline_keeps_its_own_order():
 
 
 def test_kept_vectors_are_those_of_the_embedder_and_are_made_once(tmp_path):
-    inner = HashingEmbedder()
+    inner = SpellingEmbedder()
     first = KeptVectors(inner, opened(tmp_path / "kept.db"))
     assert np.array_equal(first.documents(["a door", "a key"]), inner.documents(["a door", "a key"]))
     assert np.array_equal(first.query("a door"), inner.query("a door"))

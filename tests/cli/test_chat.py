@@ -110,7 +110,7 @@ def test_programs_get_one_object_for_each_answer(reached, tmp_path, monkeypatch)
 def test_a_gateway_of_its_own_answers_over_the_settings_store(reached, tmp_path, monkeypatch):
     provider = reached.gateway.upstreams.by_name["main"].url
     upstreams = {"main": {"url": provider, "speaks": ["chat"], "key": "sk-upstream"}}
-    settings = {"model": "gpt-4o", "gateway": {"upstreams": upstreams}, "recall": {"embedder": {"use": "hashing"}}}
+    settings = {"model": "gpt-4o", "gateway": {"upstreams": upstreams}, "recall": {"embedder": {"use": "none"}}}
     (tmp_path / "recto.yaml").write_text(json.dumps(settings))
     (tmp_path / ".recto").mkdir()
     monkeypatch.delenv("RECTO_KEY", raising=False)

@@ -57,7 +57,7 @@ def here(tmp_path, monkeypatch, filled) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RECTO_MODEL", "gpt-4o")
     monkeypatch.setenv("RECTO_SESSION", KEY)
-    monkeypatch.setenv("RECTO_RECALL__EMBEDDER__USE", "hashing")
+    monkeypatch.setenv("RECTO_RECALL__EMBEDDER__USE", "none")
     return tmp_path
 
 
@@ -73,7 +73,7 @@ def asked(*arguments: str) -> dict:
 
 
 def test_a_question_is_answered_with_who_when_where_and_the_line_that_matters(here):
-    told = run("recall", "which file has the function read_header").stdout
+    told = run("recall", "where is the function read_header").stdout
     first, second, *_, last = told.splitlines()
     assert first.split()[1] == "assistant"
     assert f"recto://{KEY}/8" in first

@@ -24,7 +24,7 @@ from recto.transcript.entries import MESSAGE
 
 WINDOW = 6_000
 ROUNDS = 10
-NAMES: dict[str, Any] = {"model": "gpt-4o", "max_tokens": WINDOW, "recall": {"embedder": {"use": "hashing"}}}
+NAMES: dict[str, Any] = {"model": "gpt-4o", "max_tokens": WINDOW, "recall": {"embedder": {"use": "none"}}}
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
 
 

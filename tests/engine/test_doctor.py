@@ -11,19 +11,18 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.cli.calling import called
+from tests.spelling import SpellingEmbedder
 
 import recto
 from recto.cli.console import out
 from recto.engine.doctor import CheckFinding, Doctor
 from recto.errors import EmbedderFailed
-from recto.models.embedders.hashing import HashingEmbedder
 from recto.recall.indexer import Indexer
 from recto.recall.stemmer import PorterLexicon
 from recto.stores.sqlite import SqliteStore
 from recto.stores.sqlite.index import SqliteIndex
 
 KEYS = ("agent:a:one", "agent:b:two")
-WEAK = f"{HashingEmbedder().name}; it knows letters, not meaning"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ def made(tmp_path_factory) -> Path:
         with recto.open(folder / "a.db", session=key) as session:
             for number in range(12):
                 session.append({"role": "user", "content": f"The lamp number{number} of {key} " + "flickers " * 400})
-            session.recall("lamp")
+    examined(folder / "a.db", mend=True)
     return folder
 
 
@@ -47,7 +46,7 @@ def stored(made, tmp_path) -> Path:
 
 def examined(path: Path, *, mend: bool = False, embedder=None) -> list[CheckFinding]:
     """What is found of the store and its index."""
-    embedder = embedder or HashingEmbedder()
+    embedder = embedder or SpellingEmbedder()
     with SqliteStore(path) as store:
         indexer = Indexer(store, SqliteIndex(f"{path}-recall"), lexicon=PorterLexicon(), embedder=embedder)
         with closing(indexer):
@@ -196,7 +195,7 @@ def test_a_file_that_is_not_ours_is_told_of_and_left_alone(stored):
 
 
 def test_an_embedder_that_does_not_answer_is_a_problem_of_its_own(stored):
-    class Failing(HashingEmbedder):
+    class Failing(SpellingEmbedder):
         def query(self, text):
             raise EmbedderFailed(self.name, "the plug is out")
 

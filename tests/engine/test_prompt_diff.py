@@ -20,7 +20,7 @@ SMALL = {"gpt-4o": {"window": 16_000, "max_input": 16_000}}
 
 
 def opened(store="memory:", recall=False, **window):
-    rules = {"inject": recall, "background": False, "embedder": {"use": "hashing"}}
+    rules = {"inject": recall, "background": False, "embedder": {"use": "none"}}
     return recto.open(store, model="gpt-4o", models=SMALL, window=window, recall=rules)
 
 

@@ -48,7 +48,7 @@ def gateway(
         given["upstreams"] = {"main": {"url": f"{upstream}/v1", "speaks": list(speaks), "key": "sk-upstream"}}
     arguments: Mapping[str, Any] = {
         "store": str(folder / "transcript.db"),
-        "recall": {"embedder": {"use": "hashing"}},
+        "recall": {"embedder": {"use": "none"}},
         "gateway": given,
         **more,
     }

@@ -109,7 +109,7 @@ class World:
 def world(folder: Path) -> Iterator[World]:
     """A world in a folder, with nothing said in it yet."""
     given = {"store": str(folder / "a.db"), "model": "gpt-4o", "models": SMALL}
-    made = World(load(environ={}, arguments=given | {"recall": {"embedder": {"use": "hashing"}, "background": False}}))
+    made = World(load(environ={}, arguments=given | {"recall": {"embedder": {"use": "none"}, "background": False}}))
     try:
         with made.client:  # one event loop for all that is asked
             yield made

@@ -47,7 +47,7 @@ def own(tmp_path, upstream, **more):
         environ={},
         arguments={
             "store": str(tmp_path / "transcript.db"),
-            "recall": {"embedder": {"use": "hashing"}},
+            "recall": {"embedder": {"use": "none"}},
             "gateway": {"upstreams": upstreams, **more},
         },
     )

@@ -43,7 +43,7 @@ CARD = ModelCard(
 
 def settings(window: int, mode: str = "sliding_window") -> Settings:
     own = load(environ={}, arguments={"window": {"mode": mode}, "recall": {"background": False}})
-    given = replace(own.recall, embedder=replace(own.recall.embedder, use="hashing"))
+    given = replace(own.recall, embedder=replace(own.recall.embedder, use="none"))
     limits = {MODEL: {"window": window, "max_input": window}}
     return replace(own, store="memory", model=MODEL, models=limits, recall=given)
 

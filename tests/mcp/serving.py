@@ -27,7 +27,7 @@ PROGRAM = str(Path(sys.executable).with_name("recto"))
 MAIN = "agent:default:main"
 MODEL = "gpt-4o"
 SECONDS = 60
-ENVIRONMENT = {**os.environ, "RECTO_RECALL__EMBEDDER__USE": "hashing", "RECTO_MODEL": MODEL}
+ENVIRONMENT = {**os.environ, "RECTO_RECALL__EMBEDDER__USE": "none", "RECTO_MODEL": MODEL}
 _CONFIG = "gateway:\n  upstreams: {main: {url: 'http://127.0.0.1:9/v1', speaks: [chat]}}\n"
 _LISTENS = re.compile(r"Recto listens on (\S+)")
 
@@ -130,4 +130,4 @@ def served(folder: Path, store: Path) -> Iterator[Served]:
 
 def opened(store: Path, **how: Any) -> recto.Session:
     """A session of the store, in this process."""
-    return recto.open(store, model=MODEL, recall={"embedder": {"use": "hashing"}}, **how)
+    return recto.open(store, model=MODEL, recall={"embedder": {"use": "none"}}, **how)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from recto.errors import EmbedderFailed, SettingsError
 from recto.models import embedders, weights
 from recto.models.embedders import ARCTIC, ARCTIC_NAME, EmbedderChoice, embedder_for, known_embedder
-from recto.models.embedders.hashing import HashingEmbedder, fold
 from recto.models.embedders.onnx import OnnxEmbedder
 from recto.recall.protocols import Embedder
 
@@ -48,9 +47,9 @@ def arctic() -> OnnxEmbedder:
     return found
 
 
-@pytest.fixture(params=["hashing", "arctic"])
-def embedder(request) -> Embedder:
-    return HashingEmbedder() if request.param == "hashing" else request.getfixturevalue("arctic")
+@pytest.fixture
+def embedder(arctic) -> Embedder:
+    return arctic
 
 
 @pytest.fixture
@@ -98,22 +97,14 @@ def test_the_same_rows_come_from_many_threads_and_from_another_process(embedder)
         thread.join()
     assert all(np.array_equal(rows, alone) for rows in found)
     assert len(found) == 4
-    use = "hashing" if isinstance(embedder, HashingEmbedder) else "arctic"
     code = (
         "import sys; from recto.models.embedders import EmbedderChoice, embedder_for\n"
-        f"sys.stdout.buffer.write(embedder_for(EmbedderChoice(use={use!r})).documents({TEXTS[:4]!r}).tobytes())"
+        f"sys.stdout.buffer.write(embedder_for(EmbedderChoice(use='arctic')).documents({TEXTS[:4]!r}).tobytes())"
     )
     command = [sys.executable, "-c", code]
     for seed in ("1", "2"):
         done = subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True)
         assert done.stdout == alone.tobytes()
-
-
-@given(texts=st.lists(anything, max_size=5))
-def test_hashing_takes_any_text(texts):
-    rows = HashingEmbedder().documents(texts)
-    lengths = np.linalg.norm(rows, axis=1)
-    assert np.all((np.abs(lengths - 1) < 1e-5) | (lengths == 0))
 
 
 @settings(max_examples=30)
@@ -122,57 +113,6 @@ def test_the_model_takes_any_text(arctic, text):
     rows = np.concatenate([arctic.documents([text]), arctic.query(text)])
     lengths = np.linalg.norm(rows, axis=1)
     assert np.all((np.abs(lengths - 1) < 1e-5) | (lengths == 0))
-
-
-def test_hashing_gives_these_very_numbers_on_every_machine():
-    rows = HashingEmbedder().documents(["The ledger is written before the queue is told.", "写入账本 कतार café"])
-    digest = hashlib.sha256(rows.astype("<f4").tobytes()).hexdigest()
-    assert digest == "d686e2343020cce30efc3c033f1df5bfe788b33bab25f461f2a4c2beb6acb07d"
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("CAFÉ", "cafe\u0301"),
-        ("ＦＵＬＬ width", "full WIDTH"),
-        ("STRASSE", "straße"),
-        ("مُحَمَّد", "محمد"),
-        ("ﬁne", "fine"),
-        ("한국어", "한국어"),
-    ],
-)
-def test_forms_of_one_word_are_the_same_word_to_hashing(one, other):
-    assert fold(one) == fold(other)
-    assert np.array_equal(*HashingEmbedder().documents([one, other]))
-
-
-@pytest.mark.parametrize(
-    ("text", "near", "far"),
-    [
-        ("running tests", "the tests were run", "a blue sky"),
-        ("東京に行きました", "昨日は東京でした", "猫が好きです"),
-        ("हिन्दी भाषा", "हिन्दी में", "अंग्रेज़ी शब्द"),
-        ("สวัสดีครับ", "สวัสดีค่ะ", "ขอบคุณมาก"),
-        ("parse_header", "HeaderParser.parse", "write_footer"),
-    ],
-)
-def test_hashing_works_in_every_script(text, near, far):
-    embedder = HashingEmbedder()
-    closer, further = embedder.documents([near, far]) @ embedder.query(text)[0]
-    assert closer > further + 0.1
-
-
-HOSTILE = {
-    "marks out of order": "e" + "\u0315" * 50_000 + "\u0300" * 50_000,
-    "ligatures": "\ufdfa" * 1_000_000,
-    "words": "a b" * 1_000_000,
-}
-
-
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.timeout(8)
-def test_hashing_a_hostile_text_takes_no_longer_than_it_must(text):
-    assert np.linalg.norm(HashingEmbedder().documents([text])) == pytest.approx(1)
 
 
 def test_the_model_reads_a_long_text_as_far_as_it_can(arctic):
@@ -296,20 +236,19 @@ def test_where_the_runtime_is_missing_the_cure_is_named(folder, monkeypatch):
     for use in ("arctic", "onnx"):
         with pytest.raises(SettingsError, match=r"recto\[recall\]"):
             embedder_for(EmbedderChoice(use=use, path=str(folder)))
-    assert embedder_for(EmbedderChoice()).name == HashingEmbedder().name
+    assert embedder_for(EmbedderChoice()) is None
 
 
-def test_auto_is_the_model_where_its_weights_are_and_hashing_elsewhere(arctic, tmp_path, monkeypatch):
+def test_auto_is_the_model_where_its_weights_are_and_words_alone_elsewhere(arctic, tmp_path, monkeypatch):
     assert embedder_for(EmbedderChoice()).name == arctic.name
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert isinstance(embedder_for(EmbedderChoice()), HashingEmbedder)
+    assert embedder_for(EmbedderChoice()) is None
     with pytest.raises(SettingsError, match="recto models get arctic-embed-s"):
         embedder_for(EmbedderChoice(use="arctic"))
 
 
 def test_vectors_of_before_find_their_embedder_where_it_is_here(arctic, tmp_path, monkeypatch):
     assert known_embedder(arctic.name).name == arctic.name
-    assert known_embedder(HashingEmbedder().name) == HashingEmbedder()
     assert known_embedder("some-model@example.org") is None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert known_embedder(arctic.name) is None
@@ -317,8 +256,9 @@ def test_vectors_of_before_find_their_embedder_where_it_is_here(arctic, tmp_path
 
 def test_none_is_nothing_and_a_weight_can_be_set():
     assert embedder_for(EmbedderChoice(use="none")) is None
-    assert embedder_for(EmbedderChoice(use="hashing", weight=0.4)).weight == 0.4
-    assert 0 < embedder_for(EmbedderChoice(use="hashing")).weight < 0.5
+    endpoint = EmbedderChoice(use="endpoint", url="http://a/v1", model="m")
+    assert embedder_for(endpoint).weight == 0.5
+    assert embedder_for(replace(endpoint, weight=0.4)).weight == 0.4
 
 
 @pytest.mark.parametrize(
@@ -355,7 +295,7 @@ def test_a_key_is_not_shown_by_what_holds_it():
 def test_choosing_an_embedder_loads_nothing_heavy():
     code = (
         "import sys; from recto.models.embedders import *; from recto.models.embedders import EmbedderChoice\n"
-        "embedder_for(EmbedderChoice()), embedder_for(EmbedderChoice(use='hashing'))\n"
+        "embedder_for(EmbedderChoice()), embedder_for(EmbedderChoice(use='none'))\n"
         "embedder_for(EmbedderChoice(use='endpoint', url='http://a', model='m'))\n"
         "print([name for name in ('numpy', 'onnxruntime', 'httpx2', 'splintr') if name in sys.modules])"
     )

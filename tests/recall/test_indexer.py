@@ -9,9 +9,9 @@ import time
 
 import numpy as np
 import pytest
+from tests.spelling import SpellingEmbedder
 
 from recto.errors import EmbedderFailed
-from recto.models.embedders.hashing import HashingEmbedder
 from recto.recall.index.rows import CoveredRange, IndexRow
 from recto.recall.indexer import Indexer
 from recto.recall.search import Searcher
@@ -74,7 +74,7 @@ class Steady:
 
 
 def test_what_is_confirmed_is_found_and_nothing_else_was_taken_in():
-    indexer = indexing(filled(100), embedder=HashingEmbedder())
+    indexer = indexing(filled(100), embedder=SpellingEmbedder())
     assert indexer.backlog(S) == (100, 100)
     assert indexer.confirm(S, [40, 41, 42], 5).vectors
     assert indexer.backlog(S) == (97, 97)
@@ -141,7 +141,7 @@ def test_gaps_are_filled_once_and_joined():
 
 def test_progress_is_told_once_for_words_and_once_for_vectors():
     heard = []
-    indexing(filled(300), embedder=HashingEmbedder()).catch_up(S, advance=heard.append)
+    indexing(filled(300), embedder=SpellingEmbedder()).catch_up(S, advance=heard.append)
     assert sum(heard) == 600
 
 
@@ -155,7 +155,7 @@ def test_recaps_and_events_are_covered_but_not_found():
             message(4, "we went to zanzibar"),
         ],
     )
-    indexer = indexing(store, embedder=HashingEmbedder())
+    indexer = indexing(store, embedder=SpellingEmbedder())
     assert indexer.catch_up(S)
     assert indexer.backlog(S) == (0, 0)
     assert found(indexer, "zanzibar")[0] == 4
@@ -181,7 +181,7 @@ def test_entries_of_any_content_are_taken_in(kind, content, meta):
     role = "event" if kind == USED else "user"
     store.append(S, [Draft(id="odd", ts=-(2**63), role=role, kind=kind, content=content, meta=meta)])
     filled(3, store)
-    indexer = indexing(store, embedder=HashingEmbedder())
+    indexer = indexing(store, embedder=SpellingEmbedder())
     assert indexer.confirm(S, range(1, 8), 5).vectors
     assert found(indexer, "number7")[0] == 7
 
@@ -434,7 +434,7 @@ def test_a_search_makes_vectors_only_while_there_is_credit():
 
 def test_relief_is_not_starved_by_the_background():
     store = filled(4_000)
-    indexer = indexing(store, embedder=HashingEmbedder(), in_background=True)
+    indexer = indexing(store, embedder=SpellingEmbedder(), in_background=True)
     indexer.schedule(S)
     while indexer.backlog(S)[1] > 3_900:
         threading.Event().wait(0.001)
@@ -453,7 +453,7 @@ def test_two_processes_that_index_the_same_session_at_once_write_each_row_once(t
             code = 1
             try:
                 store = SqliteStore(tmp_path / "a.db")
-                indexer = indexing(store, SqliteIndex(tmp_path / "i"), embedder=HashingEmbedder())
+                indexer = indexing(store, SqliteIndex(tmp_path / "i"), embedder=SpellingEmbedder())
                 while not go.exists():
                     threading.Event().wait(0.001)
                 code = 0 if indexer.catch_up(S) else 2
@@ -463,11 +463,11 @@ def test_two_processes_that_index_the_same_session_at_once_write_each_row_once(t
     go.touch()
     assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0, 0]
     with SqliteStore(tmp_path / "a.db") as store, SqliteIndex(tmp_path / "i") as index:
-        indexer = indexing(store, index, embedder=HashingEmbedder())
+        indexer = indexing(store, index, embedder=SpellingEmbedder())
         assert indexer.backlog(S) == (0, 0)
         assert indexer.words.statistics(S, []).documents == 600
         assert len(indexer.vector_index(indexer.embedder).of(S, range(1, 601))) == 600
-        alone = indexing(store, embedder=HashingEmbedder())
+        alone = indexing(store, embedder=SpellingEmbedder())
         alone.catch_up(S)
         for text in ("number7", "number599", "something"):
             assert found(indexer, text) == found(alone, text)
@@ -528,11 +528,11 @@ def test_an_index_of_another_transcript_counts_for_nothing():
 def test_a_damaged_index_is_begun_anew_by_whoever_meets_it(tmp_path):
     store = filled(50)
     with SqliteIndex(tmp_path / "i") as index:
-        indexing(store, index, embedder=HashingEmbedder()).catch_up(S)
+        indexing(store, index, embedder=SpellingEmbedder()).catch_up(S)
     (tmp_path / "i").write_bytes(b"garbage" * 1000)
     (tmp_path / "i-wal").unlink(missing_ok=True)
     with SqliteIndex(tmp_path / "i") as index:
-        indexer = indexing(store, index, embedder=HashingEmbedder())
+        indexer = indexing(store, index, embedder=SpellingEmbedder())
         assert indexer.confirm(S, [7], 5).vectors
         assert found(indexer, "number7")[0] == 7
         assert indexer.catch_up(S)
@@ -544,7 +544,7 @@ def test_a_damaged_index_is_begun_anew_by_whoever_meets_it(tmp_path):
 def test_what_is_kept_in_memory_of_an_index_does_not_outlive_it(tmp_path):
     store = filled(1_200)
     with SqliteIndex(tmp_path / "i") as index:
-        indexer = indexing(store, index, embedder=HashingEmbedder())
+        indexer = indexing(store, index, embedder=SpellingEmbedder())
         indexer.catch_up(S)
         before = found(indexer, "number1100")
         assert indexer.words.sealed(S)

@@ -22,11 +22,10 @@ from recto.transcript.session_keys import pointer_to
 
 SMALL = {"gpt-4o": {"window": 5_000, "max_input": 5_000}}
 WORDS = {"embedder": {"use": "none"}, "background": False}
-HASHED = {"embedder": {"use": "hashing"}, "background": False}
 
 
 def opened(store="memory:", *, recall=None, **more):
-    return recto.open(store, model="gpt-4o", models=SMALL, recall=HASHED | (recall or {}), **more)
+    return recto.open(store, model="gpt-4o", models=SMALL, recall=WORDS | (recall or {}), **more)
 
 
 def say(session, text, answer="Noted."):
@@ -486,7 +485,8 @@ def test_recaps_that_a_client_wrote_are_not_found_as_history():
 
 
 def test_a_change_of_embedder_keeps_both_usable_until_the_new_vectors_are_there(tmp_path):
-    from recto.models.embedders.hashing import HashingEmbedder
+    from tests.spelling import SpellingEmbedder
+
     from recto.recall.indexer import Indexer
     from recto.recall.stemmer import PorterLexicon
     from recto.stores.sqlite.index import SqliteIndex
@@ -502,7 +502,7 @@ def test_a_change_of_embedder_keeps_both_usable_until_the_new_vectors_are_there(
             session.store,
             SqliteIndex(tmp_path / "i"),
             lexicon=PorterLexicon(),
-            embedder=HashingEmbedder(),
+            embedder=SpellingEmbedder(),
             previous=[other],
         )
         assert new.backlog(session.key)[1] > 0

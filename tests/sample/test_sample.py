@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 
 def settings_of(folder):
-    recall = {"embedder": {"use": "hashing"}, "background": False}
+    recall = {"embedder": {"use": "none"}, "background": False}
     given = {"store": str(folder / "a.db"), "session": SESSION, "model": MODEL, "recall": recall}
     return load(environ={}, arguments=given)
 

@@ -10,11 +10,11 @@ import numpy as np
 import psycopg
 import pytest
 from tests.postgres import database, may_have_vectors, named, server, switch_on_vectors
+from tests.spelling import SpellingEmbedder
 
 from recto.config import load
 from recto.config.factory import upgrade_database
 from recto.engine.doctor import Doctor
-from recto.models.embedders.hashing import HashingEmbedder
 from recto.recall.index.rows import CoveredRange, GraphVector
 from recto.recall.index.vectors import NearestMessages, VectorIndex, sign_parts
 from recto.recall.indexer import Indexer
@@ -290,7 +290,7 @@ def test_the_doctor_says_whether_there_are_graphs(url):
 
 
 def test_an_indexer_that_catches_up_takes_a_long_session_into_its_graph(url):
-    embedder = HashingEmbedder()
+    embedder = SpellingEmbedder()
     with PostgresStore(url) as store, closing(store.index(lock_timeout=20)) as index:
         index.reset()
         drafts = [

@@ -38,7 +38,7 @@ def says_hello(asked: Asked) -> Says:
 @contextmanager
 def talking(folder: Path, answer: Callable[[Asked], Says] = says_hello, **more: Any) -> Iterator[Running]:
     """A gateway in front of a scripted model, whose window is small."""
-    recall = {"background": False, "embedder": {"use": "hashing"}}
+    recall = {"background": False, "embedder": {"use": "none"}}
     given = {"model": "gpt-4o", "models": SMALL, "recall": recall, "memory": {"folder": str(folder / "memory")}, **more}
     with running(ScriptedUpstream(answer)) as upstream, gateway(folder, upstream.url, **given) as made:
         yield made

@@ -14,7 +14,7 @@ import sys
 from recto.config import load
 from recto.tui.app import run
 upstream = {"main": {"url": "http://127.0.0.1:9/v1", "speaks": ["chat"], "key": "sk-none"}}
-given = {"store": sys.argv[1], "gateway": {"upstreams": upstream}, "recall": {"embedder": {"use": "hashing"}}}
+given = {"store": sys.argv[1], "gateway": {"upstreams": upstream}, "recall": {"embedder": {"use": "none"}}}
 run(load(environ={}, arguments=given | {"model": "gpt-4o"}))
 """
 

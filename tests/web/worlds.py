@@ -25,7 +25,7 @@ OTHER = "agent:default:other"
 SETTINGS: dict[str, Any] = {
     "model": "gpt-4o",
     "models": {"gpt-4o": {"window": 16_000, "max_input": 16_000, "max_output": 1_000}},
-    "recall": {"embedder": {"use": "hashing"}, "background": False},
+    "recall": {"embedder": {"use": "none"}, "background": False},
     "compress": {"background": False},
     "window": {"keep_recent_tokens": 2_000},
 }

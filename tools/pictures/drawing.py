@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
-BY_RULE: Final = {"embedder": {"use": "hashing"}, "background": False}
+BY_RULE: Final = {"embedder": {"use": "none"}, "background": False}
 """Recall for runs that are drawn: the same on every machine, whichever weights are there."""
 COLOURS = Path(__file__).parent.parent.parent / "web" / "src" / "colours.css"
 _PAIR = re.compile(r"--([a-z-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)")

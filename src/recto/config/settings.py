@@ -115,8 +115,8 @@ class EmbedderSettings:
     """The embedder that recall uses."""
 
     use: str = "auto"
-    """`auto`: the embedded model where its weights are installed, else `hashing`. Or `arctic`, `onnx`, `endpoint`,
-    `hashing`, `none` (keyword search only)."""
+    """`auto`: the embedded model where its weights are installed, else `none`. Or `arctic`, `onnx`, `endpoint`, `none`
+    (keyword search only)."""
     path: str = ""
     """For `onnx`, and for `arctic` from its publisher's own files: a folder with `model.onnx` and `tokenizer.json`."""
     url: str = ""
@@ -139,8 +139,8 @@ class EmbedderSettings:
     """Share of one core that background embedding may use on average; 1: no limit. `recto index` has none."""
 
     def __post_init__(self) -> None:
-        if self.use not in ("auto", "arctic", "onnx", "endpoint", "hashing", "none"):
-            raise ValueError("recall.embedder.use is auto, arctic, onnx, endpoint, hashing or none")
+        if self.use not in ("auto", "arctic", "onnx", "endpoint", "none"):
+            raise ValueError("recall.embedder.use is auto, arctic, onnx, endpoint or none")
         if self.pooling not in ("cls", "mean"):
             raise ValueError("recall.embedder.pooling is cls or mean")
         if self.seconds <= 0 or self.dims < 0:

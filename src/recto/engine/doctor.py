@@ -52,9 +52,8 @@ class Doctor:
     def _check_embedder(self) -> Iterator[CheckFinding]:
         embedder = self._indexer.embedder
         if embedder is None:
-            yield CheckFinding(
-                grade="note", about="embedder", says="none: recall goes by words alone, as the settings say"
-            )
+            cure = "pip install 'recto[recall]' && recto models get arctic-embed-s"
+            yield CheckFinding(grade="note", about="embedder", says="none: recall goes by words alone", cure=cure)
             return
         try:
             embedder.query("Is it working?")
@@ -63,9 +62,7 @@ class Doctor:
                 grade="problem", about="embedder", says=error.detail, cure="see the setting recall.embedder"
             )
             return
-        weak = "" if embedder.weight >= 0.5 else "; it knows letters, not meaning"
-        cure = "pip install 'recto[recall]' && recto models get arctic-embed-s" if weak else ""
-        yield CheckFinding(grade="note" if weak else "fine", about="embedder", says=f"{embedder.name}{weak}", cure=cure)
+        yield CheckFinding(grade="fine", about="embedder", says=embedder.name)
 
     def _check_index(self, repair: bool) -> Iterator[CheckFinding]:
         index = self._indexer.index

@@ -83,7 +83,7 @@ def _way(settings: Settings, name: str, *, is_baseline: bool = False) -> Way:
 
 
 def _quick(settings: Settings) -> Settings:
-    """Uses the hashing embedder unless the settings name one: it costs no time and hardly changes the results."""
+    """Searches by words alone unless the settings name an embedder: embedding every session takes hours."""
     recall = settings.recall
-    use = "hashing" if recall.embedder.use == "auto" else recall.embedder.use
+    use = "none" if recall.embedder.use == "auto" else recall.embedder.use
     return replace(settings, recall=replace(recall, embedder=replace(recall.embedder, use=use)))

@@ -51,7 +51,7 @@ def sample_week(now: int) -> list[Draft]:
     arguments = {
         "session": SESSION,
         "model": MODEL,
-        "recall": {"embedder": {"use": "hashing"}, "background": False},
+        "recall": {"embedder": {"use": "none"}, "background": False},
         "compress": {"summary_tokens": 320},
         "continuity": {"environment": False, "milestones": "never"},
     }

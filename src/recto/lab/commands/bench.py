@@ -68,7 +68,7 @@ def bench_command(settings: Settings, model: str | None, quick: bool, as_json: b
         )
         bench_settings = replace(
             bench_settings,
-            recall=replace(bench_settings.recall, embedder=replace(bench_settings.recall.embedder, use="hashing")),
+            recall=replace(bench_settings.recall, embedder=replace(bench_settings.recall.embedder, use="none")),
         )
         figures += _measure_tokenizer(bench_settings)
         advance(_BATCH)

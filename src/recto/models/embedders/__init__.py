@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, get_args
 
 from recto.errors import SettingsError
 from recto.models import weights
-from recto.models.embedders.hashing import HashingEmbedder
 from recto.models.embedders.http import EndpointEmbedder
 from recto.models.embedders.onnx import TOKENIZER_FILE, OnnxEmbedder, Pooling, fingerprint, model_file
 
 if TYPE_CHECKING:
     from recto.recall.protocols import Embedder
 
-USES = ("auto", "arctic", "onnx", "endpoint", "hashing", "none")
+USES = ("auto", "arctic", "onnx", "endpoint", "none")
 ARCTIC = "arctic-embed-s"
 """Name of its weights."""
 ARCTIC_PREFIX = "Represent this sentence for searching relevant passages: "
@@ -35,7 +34,7 @@ class EmbedderChoice:
     """Configuration of an embedder. Fields that the chosen embedder does not use are ignored."""
 
     use: str = "auto"
-    """`auto`: `arctic` if its package and weights are installed, else `hashing`. `none`: search by words only."""
+    """`auto`: `arctic` if its package and weights are installed, else `none`: search by words only."""
     path: str = ""
     """For `onnx`, and for `arctic` with the publisher's own files: a folder with model.onnx and tokenizer.json."""
     url: str = ""
@@ -70,8 +69,6 @@ def embedder_for(choice: EmbedderChoice) -> Embedder | None:
     match choice.use:
         case "none":
             return None
-        case "hashing":
-            return _hashing(choice)
         case "endpoint":
             return _endpoint(choice)
         case "onnx":
@@ -79,18 +76,14 @@ def embedder_for(choice: EmbedderChoice) -> Embedder | None:
         case "arctic":
             return _arctic(choice)
         case _:
-            return _arctic(replace(choice, path="")) if _arctic_is_here() else _hashing(choice)
+            return _arctic(replace(choice, path="")) if _arctic_is_here() else None
 
 
 def known_embedder(name: str) -> Embedder | None:
     """Create the embedder of a stored lane, if it needs no settings and everything it needs is installed."""
     if name == ARCTIC_NAME and _arctic_is_here():
         return _arctic(EmbedderChoice(use="arctic"))
-    return HashingEmbedder() if name == HashingEmbedder().name else None
-
-
-def _hashing(choice: EmbedderChoice) -> Embedder:
-    return HashingEmbedder() if choice.weight is None else HashingEmbedder(weight=choice.weight)
+    return None
 
 
 def _endpoint(choice: EmbedderChoice) -> Embedder:

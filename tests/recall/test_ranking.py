@@ -104,9 +104,9 @@ def test_every_score_is_a_number_and_the_sum_of_its_parts_and_the_best_comes_fir
     assert ranked.tolist() == sorted(scores.total.tolist(), reverse=True)
     assert np.isfinite(scores.total).all()
     assert ((scores.chances >= 0) & (scores.chances <= 1)).all()
-    for at in range(len(found)):
-        assert scores.total[at] == pytest.approx(sum(scores.of(at).values()))
-        assert {"words", "meaning"} <= scores.of(at).keys()
+    for total, parts in zip(scores.total, scores.parts_of(np.arange(len(found))), strict=True):
+        assert total == pytest.approx(sum(parts.values()))
+        assert {"words", "meaning"} <= parts.keys()
 
 
 def test_the_nearer_in_words_or_in_meaning_comes_first():
@@ -127,8 +127,9 @@ def test_a_part_that_some_have_is_added_to_their_scores():
     scores = score_candidates(columns(said(1), said(2), said(3)), RankingWeights(), ARCTIC)
     more = scores.with_part("task", np.array([1]), np.array([0.2]))
     assert (more.total - scores.total).tolist() == pytest.approx([0.0, 0.2, 0.0])
-    assert more.of(1)["task"] == 0.2
-    assert "task" not in more.of(0)
+    without, with_task = more.parts_of(np.array([0, 1]))
+    assert with_task["task"] == 0.2
+    assert "task" not in without
 
 
 def test_words_of_an_assistant_count_less():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,8 @@ _MAYBE_DUPLICATES = 0.9
 """Share of common terms from which the texts of two messages are compared."""
 _DUPLICATE_SIMILARITY = 0.95
 """Word similarity from which two texts are duplicates."""
+_MAX_VECTORS = 256
+"""Texts whose features are kept, because the same messages are found for many questions."""
 _SIMILAR_FORM = 0.55
 """Share of common terms from which two short messages have the same form: the same statement about something else."""
 _MAX_SHORT_TERMS = 50
@@ -56,21 +59,23 @@ class MessageReader:
     def __init__(self, searcher: Searcher, authority: Authority | None) -> None:
         self.terms: TermSets = searcher.terms
         self.lexicon = searcher.indexer.lexicon
+        self.vector_of = lru_cache(_MAX_VECTORS)(text_vector)
         self._store = searcher.store
         self._authority = authority
 
-    def read(self, keys: Collection[EntryKey]) -> dict[EntryKey, Entry]:
-        """Read the messages that may be shown, with one read per session."""
+    def read(
+        self, keys: Collection[EntryKey], known: Mapping[EntryKey, Entry] = MappingProxyType({})
+    ) -> dict[EntryKey, Entry]:
+        """Read the messages that may be shown, with at most one read per session. Those that are known are not read."""
+        entries = {key: known[key] for key in keys if key in known}
         by_session: dict[str, list[int]] = {}
         for session, seq in dict.fromkeys(keys):
-            by_session.setdefault(session, []).append(seq)
-        return {
-            (session, entry.seq): entry
-            for session, seqs in by_session.items()
-            for entry in self._store.pick(session, seqs)
-            # The authority returns None for memory that was retired or whose page no longer exists.
-            if entry.kind == MESSAGE and self.note(session, entry.seq) is not None
-        }
+            if (session, seq) not in entries:
+                by_session.setdefault(session, []).append(seq)
+        for session, seqs in by_session.items():
+            entries |= {(session, entry.seq): entry for entry in self._store.pick(session, seqs)}
+        # The authority returns None for memory that was retired or whose page no longer exists.
+        return {key: entry for key, entry in entries.items() if entry.kind == MESSAGE and self.note(*key) is not None}
 
     def note(self, session: str, seq: int) -> str | None:
         """Return the caption of a memory, an empty text for other messages, None for one that must not be shown."""
@@ -116,9 +121,9 @@ class Selection:
             if not (own_session_only and ranked.session != self._session)
             or self._messages.note(ranked.session, ranked.seq)
         ]
-        outputs = {_key_of(ranked): seq for ranked in best if (seq := self._output_of(ranked)) is not None}
+        outputs = self._outputs_of(best)
         keys = [*map(_key_of, best), *((key[0], seq) for key, seq in outputs.items())]
-        entries = self._messages.read(keys)
+        entries = self._messages.read(keys, self._ranking.entries)
         own = {
             (session.key, seq): ranked
             for session in self._ranking.sessions
@@ -136,29 +141,31 @@ class Selection:
                     chosen.add(output)
         return self._with_corrections([self._hit(entries[_key_of(one)], one) for one in chosen.best(limit)])
 
-    def _output_of(self, ranked: Ranked) -> int | None:
-        """Return the tool output that belongs to a message: of a call it makes, or of a call it led to.
+    def _outputs_of(self, best: Sequence[Ranked]) -> dict[EntryKey, int]:
+        """Return the tool outputs that belong to messages: of a call one makes, or of a call it led to.
 
         The tools that a user message led to may have been about anything, so such an output must match the query.
         """
-        if ranked.role not in {"user", "assistant"}:
-            return None
-        session = self._sessions[ranked.session]
-        seqs, roles = _following(session, ranked.seq)
-        is_output = roles == _TOOL
-        if ranked.role == "assistant" and not is_output.all():
-            is_output = is_output[: int(is_output.argmin())]
-        outputs = seqs[: len(is_output)][is_output]
-        hidden = self._hidden_of(ranked.session)
-        if hidden and len(outputs):
-            outputs = outputs[[seq not in hidden for seq in outputs.tolist()]]
-        if not len(outputs):
-            return None
-        scores, _ = session.scores.at(outputs)
-        best = int(scores.argmax())
-        if ranked.role == "user" and scores[best] <= _MIN_OUTPUT_SHARE * ranked.bm25:
-            return None
-        return int(outputs[best])
+        outputs: dict[EntryKey, int] = {}
+        for session in self._ranking.sessions:
+            own = [one for one in best if one.session == session.key and one.role in {"user", "assistant"}]
+            if not own:
+                continue
+            seqs, roles, follows = _exchanges_after(session, [one.seq for one in own])
+            is_output = follows & (roles == _TOOL)
+            is_call = np.array([one.role == "assistant" for one in own])
+            # The outputs of a call come directly after it.
+            is_output[is_call] = np.logical_and.accumulate(is_output[is_call], axis=1)
+            scores = np.full(seqs.shape, -1.0, np.float32)
+            scores[is_output], _ = session.scores.at(seqs[is_output])
+            if len(session.hidden):
+                scores[np.isin(seqs, session.hidden)] = -1.0
+            at = scores.argmax(axis=1)
+            values = scores[np.arange(len(own)), at]
+            least = np.where(is_call, -0.5, _MIN_OUTPUT_SHARE * np.array([one.bm25 for one in own]))
+            for row in np.flatnonzero(values > least).tolist():
+                outputs[_key_of(own[row])] = int(seqs[row, at[row]])
+        return outputs
 
     def _rank_with(self, parent: Ranked, seq: int, own: Ranked | None) -> Ranked | None:
         """Rank an output as high as the message it belongs to; `own` is its own rank, if the search returned it."""
@@ -205,10 +212,11 @@ class Selection:
         """Return the question of an answer or output, or the answer to a question, unless hidden."""
         hidden = self._hidden_of(ranked.session)
         if ranked.role == "user":
-            seqs, roles = _following(self._sessions[ranked.session], ranked.seq)
-            if not 0 < len(seqs) < _MAX_LOOK_AHEAD or roles[-1] != _ASSISTANT:
+            seqs, roles, follows = _exchanges_after(self._sessions[ranked.session], [ranked.seq])
+            last = int(follows[0].sum()) - 1
+            if not 0 <= last < _MAX_LOOK_AHEAD - 1 or roles[0, last] != _ASSISTANT:
                 return ()
-            return (int(seqs[-1]),) if int(seqs[-1]) not in hidden else ()
+            return (int(seqs[0, last]),) if int(seqs[0, last]) not in hidden else ()
         is_near = 0 < ranked.exchange < ranked.seq <= ranked.exchange + _MAX_QUESTION_DISTANCE
         return (ranked.exchange,) if is_near and ranked.exchange not in hidden else ()
 
@@ -292,14 +300,17 @@ class Selection:
         return both | np.outer(shared_terms(sets, moved) > 0, shared_terms(later, moved) > 0)
 
 
-def _following(session: SearchedSession, seq: int) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """Return the messages after a message in its exchange and their roles, up to the look-ahead limit."""
+def _exchanges_after(
+    session: SearchedSession, seqs: Sequence[int]
+) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.bool]]:
+    """Return what comes after some messages, up to the look-ahead limit, and whether it belongs to their exchange."""
     table = session.attributes
-    start = int(table.seqs.searchsorted(seq, side="right"))
-    seqs, roles = table.seqs[start : start + _MAX_LOOK_AHEAD], table.roles[start : start + _MAX_LOOK_AHEAD]
-    ends = (roles == _USER) | (seqs > session.upto)
-    end = int(ends.argmax()) if ends.any() else len(seqs)
-    return seqs[:end], roles[:end]
+    places = table.seqs.searchsorted(seqs, side="right")[:, None] + np.arange(_MAX_LOOK_AHEAD)
+    exists = places < len(table)
+    places = np.minimum(places, len(table) - 1)
+    later, roles = table.seqs[places], table.roles[places]
+    follows = exists & (roles != _USER) & (later <= session.upto)
+    return later, roles, np.logical_and.accumulate(follows, axis=1)
 
 
 def _key_of(ranked: Ranked) -> EntryKey:
@@ -320,7 +331,6 @@ class _Chosen:
         """By place, in the order in which they were added."""
         self._contents: set[bytes] = set()
         self._text = cache(lambda place: entry_text(self._entries[place]))
-        self._vector = cache(lambda place: text_vector(self._text(place)))
         self.in_place = 0
         """Number of messages without a penalty."""
 
@@ -355,15 +365,17 @@ class _Chosen:
     def _is_duplicate(self, place: int, others: Sequence[int], similarity: NDArray[np.float64]) -> bool:
         if self._entries[place].content in self._contents:
             return True
-        alike = np.flatnonzero(similarity >= _MAYBE_DUPLICATES).tolist()
-        return any(self._are_duplicates(place, others[at]) for at in alike)
+        if not len(others) or similarity.max() < _MAYBE_DUPLICATES:
+            return False
+        return self._are_duplicates(place, others[int(similarity.argmax())])
 
     def _are_duplicates(self, place: int, other: int) -> bool:
         text, compared = self._text(place), self._text(other)
         shorter, longer = sorted((len(text), len(compared)))
         if text == compared or shorter <= _DUPLICATE_SIMILARITY * longer:
             return text == compared
-        return cosine(self._vector(place), self._vector(other)) >= _DUPLICATE_SIMILARITY
+        vector_of = self._messages.vector_of
+        return cosine(vector_of(text), vector_of(compared)) >= _DUPLICATE_SIMILARITY
 
     def _replace_source(self, place: int, memory: Ranked) -> None:
         """Put approved memory in the place of the message it was made from."""

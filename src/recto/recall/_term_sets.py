@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,6 @@ from recto.formats.entry_text import entry_text
 from recto.recall.index.cache import BoundedCache
 from recto.recall.protocols import Lexicon
 from recto.transcript.entries import Entry
-from recto.transcript.protocols import TranscriptStore
 
 _CACHE_BYTES = 16 * 2**20
 _MAX_COMPARED = 256
@@ -23,14 +22,9 @@ TermSet = NDArray[np.uint32]
 class TermSets:
     """The distinct terms of messages. Thread-safe."""
 
-    def __init__(self, store: TranscriptStore, lexicon: Lexicon) -> None:
-        self._store = store
+    def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon
         self._known: BoundedCache[TermSet] = BoundedCache(_CACHE_BYTES)
-
-    def of(self, session: str, seqs: Collection[int]) -> dict[int, TermSet]:
-        """Return the terms of these entries of a session, as far as they exist."""
-        return {entry.seq: self.of_entry(entry) for entry in self._store.pick(session, seqs)}
 
     def of_entry(self, entry: Entry) -> TermSet:
         """Return the terms of a message, in ascending order."""

@@ -128,10 +128,13 @@ class Scores:
     chances: Floats
     """Estimated relevance from 0 to 1."""
 
-    def of(self, at: int) -> dict[str, float]:
-        """Return the parts of one score. Parts other than similarity are left out where they are 0."""
-        values = {name: float(column[at]) for name, column in self.parts.items()}
-        return {name: value for name, value in values.items() if value or name in _SIMILARITY_PARTS}
+    def parts_of(self, at: NDArray[np.intp]) -> list[dict[str, float]]:
+        """Return the parts of some scores. Parts other than similarity are left out where they are 0."""
+        rows = zip(*(column[at].tolist() for column in self.parts.values()), strict=True)
+        return [
+            {name: value for name, value in zip(self.parts, row, strict=True) if value or name in _SIMILARITY_PARTS}
+            for row in rows
+        ]
 
     def with_part(self, name: str, at: NDArray[np.intp], values: Floats) -> Scores:
         """Return these with one more part, which some of the candidates have."""

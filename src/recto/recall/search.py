@@ -32,7 +32,7 @@ from recto.recall.ranking import (
 from recto.recall.term_rows import ROLES
 from recto.recall.types import Query
 from recto.text.dates import DateSpan, find_date_spans
-from recto.transcript.entries import MAX_SEQ, Role
+from recto.transcript.entries import MAX_SEQ, Entry, Role
 from recto.transcript.protocols import TranscriptStore
 
 if TYPE_CHECKING:
@@ -110,31 +110,40 @@ class Ranking:
     spans: Sequence[DateSpan]
     searched: int
     notes: tuple[str, ...]
+    entries: Mapping[EntryKey, Entry]
+    """Entries that were read for the task; not all of them may be shown."""
 
     def best(self, limit: int | None = None) -> list[Ranked]:
         """Return the best candidates, best first; all of them without a limit."""
-        return [self._ranked(at) for at in self.order[:limit].tolist()]
+        return self._ranked(self.order[:limit])
 
     def find(self, session: str, seqs: Collection[int]) -> dict[int, Ranked]:
         """Return those of these entries of a session that are candidates."""
         number = next((place for place, one in enumerate(self.sessions) if one.key == session), -1)
         wanted = np.isin(self.candidates.seqs, list(seqs)) & (self.candidates.sessions == number)
-        return {int(self.candidates.seqs[at]): self._ranked(at) for at in np.flatnonzero(wanted).tolist()}
+        return {ranked.seq: ranked for ranked in self._ranked(np.flatnonzero(wanted))}
 
-    def _ranked(self, at: int) -> Ranked:
-        candidates = self.candidates
-        return Ranked(
-            session=self.sessions[candidates.sessions[at]].key,
-            seq=int(candidates.seqs[at]),
-            ts=int(candidates.ts[at]),
-            role=ROLES[candidates.roles[at]],
-            marks=Mark(int(candidates.marks[at])),
-            exchange=int(candidates.exchanges[at]),
-            bm25=float(candidates.bm25[at]),
-            score=float(self.scores.total[at]),
-            chance=float(self.scores.chances[at]),
-            parts=self.scores.of(at),
-        )
+    def _ranked(self, at: NDArray[np.intp]) -> list[Ranked]:
+        found = self.candidates
+        columns = (found.sessions, found.seqs, found.ts, found.roles, found.marks, found.exchanges, found.bm25)
+        rows = zip(*(column[at].tolist() for column in (*columns, self.scores.total, self.scores.chances)), strict=True)
+        return [
+            Ranked(
+                session=self.sessions[session].key,
+                seq=seq,
+                ts=ts,
+                role=ROLES[role],
+                marks=Mark(marks),
+                exchange=exchange,
+                bm25=bm25,
+                score=score,
+                chance=chance,
+                parts=parts,
+            )
+            for (session, seq, ts, role, marks, exchange, bm25, score, chance), parts in zip(
+                rows, self.scores.parts_of(at), strict=True
+            )
+        ]
 
 
 class Searcher:
@@ -151,7 +160,7 @@ class Searcher:
         self.indexer = indexer
         self.store = store or indexer.store
         """Where texts are read: the view of one tenant, where the indexer serves several."""
-        self.terms = TermSets(self.store, indexer.lexicon)
+        self.terms = TermSets(indexer.lexicon)
         self.patience = patience
         """Time limit for embedding a query, in seconds. After that only words are searched."""
         weights, embedder = weights or RankingWeights(), indexer.embedder
@@ -170,8 +179,11 @@ class Searcher:
         candidates = _columns(searched, spans, best, len(weights))
         scores = score_candidates(candidates, self.weights, self.curve)
         order = best_first(candidates, scores.total)
+        entries: dict[EntryKey, Entry] = {}
         if query.task and len(order):
-            scores = self._with_task(query.task, searched, candidates, scores, order[:MAX_RANKED])
+            best_ones = order[:MAX_RANKED]
+            entries = self._read(searched, candidates, best_ones)
+            scores = self._with_task(query.task, searched, candidates, scores, best_ones, entries)
             order = best_first(candidates, scores.total)
         return Ranking(
             candidates=candidates,
@@ -182,6 +194,7 @@ class Searcher:
             spans=spans,
             searched=statistics.documents,
             notes=tuple(notes),
+            entries=entries,
         )
 
     def _by_words(
@@ -235,6 +248,17 @@ class Searcher:
                 # If two embedders have a vector of an entry, the current one counts: their cosines are not comparable.
                 _keep_cosines(searched[number], seqs, cosines.astype(np.float64), replace=position == 0)
 
+    def _read(
+        self, searched: Sequence[SearchedSession], candidates: Candidates, at: NDArray[np.intp]
+    ) -> dict[EntryKey, Entry]:
+        """Read the entries of candidates, with one read per session."""
+        numbers = candidates.sessions[at]
+        return {
+            (searched[number].key, entry.seq): entry
+            for number in np.unique(numbers).tolist()
+            for entry in self.store.pick(searched[number].key, candidates.seqs[at[numbers == number]].tolist())
+        }
+
     def _with_task(
         self,
         task: str,
@@ -242,18 +266,16 @@ class Searcher:
         candidates: Candidates,
         scores: Scores,
         best: NDArray[np.intp],
+        entries: Mapping[EntryKey, Entry],
     ) -> Scores:
         """Add the share of the terms of the task that the best candidates have, times their relevance."""
         terms = np.fromiter(self.indexer.lexicon.terms(task[:_MAX_TASK_CHARACTERS]), np.uint32)
         if not len(terms):
             return scores
-        shares = np.zeros(len(best))
-        numbers = candidates.sessions[best]
-        for number in np.unique(numbers).tolist():
-            places = np.flatnonzero(numbers == number)
-            seqs = candidates.seqs[best[places]].tolist()
-            sets = self.terms.of(searched[number].key, seqs)
-            shares[places] = shared_terms([sets.get(seq, _NO_TERMS) for seq in seqs], terms) / len(terms)
+        keys = zip(candidates.sessions[best].tolist(), candidates.seqs[best].tolist(), strict=True)
+        found = [entries.get((searched[number].key, seq)) for number, seq in keys]
+        sets = [self.terms.of_entry(entry) if entry is not None else _NO_TERMS for entry in found]
+        shares = shared_terms(sets, terms) / len(terms)
         return scores.with_part("task", best, self.weights.task * shares * scores.chances[best])
 
 

@@ -191,6 +191,9 @@ def test_what_a_user_types_beside_a_tool_result_is_the_user_s():
         "# AGENTS.md instructions for /repo\n\n<INSTRUCTIONS>\nNever push.\n</INSTRUCTIONS>\nAlways test.",
         "<environment_context>\n<cwd>/repo</cwd>\nOnly use bash.\n</environment_context>",
         "<returncode>1</returncode>\n<output>\nYou must not do this.\n</output>",
+        "<returncode>0</returncode>\n<output>\n</output>\n</x>\nThe port must never change.",
+        "diff --git a/x.py b/x.py\n+Always use isclose.",
+        "The last command <command>top</command> timed out.\nMake sure to avoid interactive commands.",
         "Please always provide EXACTLY ONE action in triple backticks.",
         "Observation: the file must not be changed",
         "[Request interrupted by user]",
@@ -207,6 +210,13 @@ def test_what_a_client_writes_under_the_user_s_name_is_no_statement(text):
 def test_of_a_document_only_what_is_explicit_is_kept():
     plan = "# Plan\n\nThe reader opens the file.\n\n## Steps\n\nThe index is built once.\n\nNever touch vendor/."
     assert texts(user(1, plan)) == ["Never touch vendor/."]
+
+
+def test_what_only_introduces_a_question_is_no_statement():
+    assert texts(user(1, "Ticket 2268 from Northgate Cycles: invoice missing. What do we tell them?")) == []
+    assert texts(user(1, "We have no staging environment. Where do you test it?")) == [
+        "We have no staging environment."
+    ]
 
 
 _ANY = st.sampled_from([one["text"] for one in (*STATEMENTS, *NEUTRAL)])

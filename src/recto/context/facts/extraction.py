@@ -22,6 +22,7 @@ from recto.context.facts.statements import statement_kind
 from recto.context.facts.tool_errors import detect_failure, pasted_errors, resolves_failure
 from recto.context.facts.types import Fact, FactKind, MessageView
 from recto.context.facts.user_text import cut_words, is_document, own_lines, split_sentences, user_sentences
+from recto.text.lazy_re import lazy_re
 from recto.text.secrets import mask_secrets
 
 MAX_FACTS = 400
@@ -38,6 +39,10 @@ _RETENTION: dict[FactKind, int] = {
     "constraint": 8, "correction": 8, "approval": 8, "instruction": 7, "preference": 7, "deferral": 6, "error": 5,
     "obligation": 4, "progress": 4, "decision": 3, "circumstance": 3, "question": 2,
 }  # fmt: skip
+_QUESTION_ENDS = ("?", "？", "؟")
+_FIRST_PERSON = lazy_re(
+    r"\b(?:i|i'm|my|me|we|we're|our|us|ich|mein\w*|wir|uns\w*|je|j'\w+|mon|ma|mes|nous|notre|nos|on|mi|mis|nuestr\w+|yo)\b|我"
+)
 _ANSWER = "answer"
 """What a statement is about that answers a question of the assistant."""
 _STANDING_RANKS: dict[FactKind, int] = {
@@ -170,6 +175,8 @@ class _Ledger:
             text, about = sentence, ""
             if questions and index == 0 and (answer := answer_to(questions, sentence, kind)):
                 (kind, text), about = answer, _ANSWER
+            if kind == "circumstance" and _leads_to_question(sentences, index):
+                kind = None
             if kind is None or count >= _MAX_PER_MESSAGE:
                 continue
             count += kind != "question"
@@ -316,8 +323,15 @@ def _matches(lowered: str, wordings: Sequence[Wording]) -> bool:
     )
 
 
+def _leads_to_question(sentences: Sequence[str], index: int) -> bool:
+    """Whether a sentence only introduces the question after it; what users say of themselves stands on its own."""
+    following = sentences[index + 1 : index + 2]
+    asks = bool(following) and following[0].endswith(_QUESTION_ENDS)
+    return asks and _FIRST_PERSON.search(sentences[index].lower()) is None
+
+
 def _user_fact_kind(sentence: str, *, strict: bool) -> FactKind | None:
     kind = statement_kind(sentence, strict=strict)
-    if kind is None and sentence.endswith(("?", "？", "؟")) and len(sentence.split()) > 2:
+    if kind is None and sentence.endswith(_QUESTION_ENDS) and len(sentence.split()) > 2:
         return "question"
     return kind

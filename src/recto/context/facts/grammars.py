@@ -87,20 +87,26 @@ def _cue_lines(cues: str) -> Iterator[str]:
             cue = ""
 
 
-_EN_PAST = """was were wasn't weren't had hadn't did didn't took went got made said came saw found gave broke ran wrote
-    told knew thought left kept began spent felt heard held met paid sent sat slept stood lost built bought brought
-    caught fell flew forgot grew hung led rose spoke threw understood woke won wore drove ate drank couldn't shut"""
-_EN_ONCE = """run re-?run execute show list open print check double-check look find explain tell give read re-?read fix
-    commit push pull rename move delete remove add create write make search compare summari[sz]e try retry restart start
-    stop rebase merge update upgrade continue go refactor implement revert undo redo describe draft translate generate
-    count see have do build rebuild test deploy install uninstall download upload fetch grep copy paste send plot draw
-    render convert extract parse sort investigate debug review analy[sz]e inspect examine figure think help get set
-    change replace clean tidy simplify optimi[sz]e rewrite reword shorten expand finish complete proceed resume repeat
-    close reopen comment respond take save load reload refresh bump apply cherry-pick squash stash check_?out clone
-    branch tag publish post visit browse google calculate compute estimate measure profile benchmark validate verify
-    confirm turn switch connect book order schedule plan design sketch outline brainstorm propose suggest recommend
-    guess invoke dig trace reproduce highlight clarify elaborate let imagine enjoy hang address put bring split group
-    wire kill trigger ping pick swap drop strip format log document prepare play define edit modify inform"""
+_EN_PAST = """
+    was were wasn't weren't had hadn't did didn't took went (?<!'ve_)got made said came saw found gave broke ran
+    wrote told knew thought left kept began spent felt heard held met paid sent sat slept stood lost built bought
+    brought caught fell flew forgot grew hung led rose spoke threw understood woke won wore drove ate drank couldn't
+    shut
+"""
+_EN_ONCE = """
+    run re-?run execute show list open print check double-check look find explain tell give read re-?read fix commit
+    push pull rename move delete remove add create write make search compare summari[sz]e try retry restart start
+    stop rebase merge update upgrade continue go refactor implement revert undo redo describe draft translate
+    generate count see have do build rebuild test deploy install uninstall download upload fetch grep copy paste
+    send plot draw render convert extract parse sort investigate debug review analy[sz]e inspect examine figure
+    think help get set change replace clean tidy simplify optimi[sz]e rewrite reword shorten expand finish complete
+    proceed resume repeat close reopen comment respond take save load reload refresh bump apply cherry-pick squash
+    stash check_?out clone branch tag publish post visit browse google calculate compute estimate measure profile
+    benchmark validate verify confirm turn switch connect book order schedule plan design sketch outline brainstorm
+    propose suggest recommend guess invoke dig trace reproduce highlight clarify elaborate let imagine enjoy hang
+    address put bring split group gimme grab hand pass fire spin jump wire kill trigger ping pick swap drop strip
+    format log document prepare play define edit modify inform
+"""
 _EN_TEMPER = "so very really quite pretty a_bit a_little still not just rather getting going indeed super kind_of"
 
 _GRAMMARS: dict[str, dict[str, str]] = {
@@ -122,8 +128,8 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             makes_sense got_it>
             <understood i_see i_understand no_worries no_problem never_?mind fair_enough good_to_know my_bad
             same_here>
-            <exactly indeed welcome_back you're_welcome enjoy congrat~ sure_thing not_bad oh_no oh_wow oh_well
-            strange>
+            <exactly indeed welcome_back you're_welcome(?!_to) so_far_so_good what_an? enjoy congrat~ sure_thing
+            not_bad oh_no oh_wow oh_well strange>
             <weird ah aha good sorry apologies no_idea no_clue dunno i_don't_know can't_wait not_sure>
             good_<morning evening afternoon night job work point idea catch question stuff one>
             <sounds looks>_<good great fine reasonable nice right>
@@ -139,7 +145,8 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             <my_mistake i_was_wrong correction i_stand_corrected>
             <is are>_<called named spelled spelt>
             <and but , >_?not_(?!<yet sure only just even all>\\b)\\w+
-            not_[^,.;]{1,40},_but
+            \\w+,_not_(?!<yet sure only just even all>\\b)\\w+
+            not_(?!<sure only entirely certain>)[^,.;]{1,40},_but
             <isn't aren't not>_[^.;]{1,60}[,;]_?<it they that><'s _is 're _are>
             changed[,:;]
             <is are lives? uses? runs? goes? starts? sits? happens?>_[^.;]{0,40}\\bnow[.!]?$
@@ -149,7 +156,8 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             <forget ignore disregard scratch scrap strike lift>_<what that the_rule the_instruction the_restriction
             the_limit the_ban the_freeze my everything all about>
             i_take_<it that>_back
-            ^no,?_<the it that i we not use make don't only keep>
+            ^<no nah nope>,_(?!<thanks thank worries problem that's idea need>\\b)\\w+
+            ^no_<the it that i we not use make don't only keep>
             ^<not nope>,?_<the that like>
             should_have_been""",
         "defer": """
@@ -182,11 +190,11 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             skip … <for_now today this_time>""",
         "forbid": """
             <don't do_not dont mustn't must_not must_never should_not shouldn't should_never shall_not may_not
-            may_never cannot can't>(?<!i_can't)(?<!we_can't)(?<!i_cannot)(?<!we_cannot)(?! <know think see remember
-            understand get_it believe recall mind care worry wait seem have_a_clue>\\b)
+            may_never (?<=\\w_)cannot (?<=\\w_)can't>(?<!i_can't)(?<!we_can't)(?<!i_cannot)(?<!we_cannot)(?! <know
+            think see remember understand get_it believe recall mind care worry wait seem have_a_clue>\\b)
             not_<allowed permitted supposed authori[sz]ed acceptable an_option welcome tolerated>
-            <forbidden prohibited off[-_]limits taboo no-go unacceptable out_of_the_question untouchable
-            hands[-_]off>
+            <forbidden prohibited off[-_]limits none_of_your_business no_place_in taboo no-go unacceptable
+            out_of_the_question untouchable hands[-_]off>
             <under_no_circumstances on_no_account by_no_means in_no_case no_matter_what not_under_any>
             <refrain abstain desist>_from
             <stay keep steer>_<away clear out>
@@ -196,7 +204,8 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             can't_accept never_want do_not_accept>
             (?:^|[,;:.–—]_?|<and but so please you we should must can may will to is are>_)never_(?!<mind been had
             did was saw knew thought \\w+ed>\\b)\\w+
-            ^<stop quit avoid skip omit no_more without nothing nobody no_one none_of enough_with not_a_single>
+            ^<stop(?=_\\w) quit avoid skip omit no_more without nothing nobody no_one none_of enough_with
+            not_a_single>
             <avoid stop>_<\\w+ing the any using all>
             ^no_(?!<idea clue doubt wonder reason rush hurry worries problem need>\\b)\\w+
             no_(?:\\w+_){1,3}<please allowed here at_all whatsoever ever>
@@ -212,7 +221,8 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             <feel_free by_all_means go_ahead green_light free_hand at_your_discretion as_you_see_fit as_you_like>
             <as_you_wish up_to_you your_call help_yourself be_my_guest lgtm ship_it no_objections?>
             i_<hereby_>?<allow permit authori[sz]e approve grant give_you trust_you let_you consent don't_mind>
-            <i'm i_am we're>_<totally_ perfectly_>?<ok okay fine happy good comfortable>_with
+            <i'm i_am we're>_<totally_ perfectly_>?<ok okay fine happy good comfortable>_<with for if to_let>
+            <you've_got you_have you_got> … <access permission approval>
             <is are 's be would_be>_<also_ totally_ perfectly_ absolutely_ completely_>?<ok okay fine alright
             all_right allowed permitted acceptable>
             no_need_to_<ask check wait confirm consult>
@@ -237,6 +247,7 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             it_is[.!]?$
             <it's that's it_is that_is>_<settled decided agreed final official a_deal>
             <goes go going>_with
+            <let's let_us>_do_(?!<it that this the a some>\\b)\\w+
             <option variant plan proposal design approach solution> <[a-f] \\d one two three>
             the_<first second third fourth last latter former>_<one option variant design approach proposal>
             deal[.!:]
@@ -276,7 +287,8 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             <treat assume call_me speak answer_in reply_in respond_in write_in>
             ^<only use keep(?!_going) stay follow call_it name_it>""",
         "report": f"""
-            <i we you he she it they this that there who which somebody someone nobody everybody everyone><'ve
+            <i we you he she it they this that there who which somebody someone nobody everybody everyone
+            everything><'ve
             'd>?_<also_ just_ already_ only_ never_ always_ really_ finally_ still_ all_ then_ once_ even_ both_
             recently_>?<{_EN_PAST} (?!need|feed|speed|embed|exceed|proceed|seed|shared|limited|based)\\w\\w+ed>
             <the my our your his her their a an every each another one some all old last first second
@@ -288,10 +300,11 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             finally_ also_>?<\\w+ed been seen done gone made taken found got had read written run heard come given
             told tried spent>
             <yesterday last_night last_week last_month last_year last_time (?:\\w+_){{1,2}}ago this_morning
-            earlier_today just_now the_other_day i_just all_day all_night all_afternoon all_morning all_week
-            had_to>
-            ^<just_>?<{_EN_PAST} finished tried started noticed checked pushed merged updated fixed moved looked
-            ended worked failed crashed>""",
+            earlier_today just_now the_other_day i_just <must should could would might may>_have_\\w+<ed en ne>
+            <has have 've>_been_(?!<deprecated frozen banned approved decided chosen agreed renamed moved replaced
+            disabled dropped removed>\\b)\\w+ all_day all_night all_afternoon all_morning all_week had_to>
+            ^<just_>?<{_EN_PAST} never_seen never_heard never_tried never_had finished tried started noticed
+            checked pushed merged updated fixed moved looked ended worked failed crashed>""",
         "lasting": """
             <never always every each whenever any unless until as_long_as while except without only not no nothing
             nobody both strictly consistently everywhere throughout anywhere wherever beforehand instead_of
@@ -312,17 +325,27 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             class process access pass alias analysis>\\b)\\w\\w+s_<in under with as to for at on by below into
             without from like using before after>""",
         "once": f"""
+            (?!<i we you he she it they this that the a an all both half most some any no not only if when where
+            there here so as and or but because maybe perhaps anything everything nothing is are treat use keep
+            consider call name respect follow mind prefer avoid without under after before until with every each in
+            on at for from by of to into over through during since than like per behind between about what which
+            who how why one two \\w+s \\w+ing>\\b)\\w+_<the this that these those it them him her me a an my your
+            our his their>
+            <i'd_like i_would_like i_want i_need>_to_(?!<see have keep be avoid use stay>\\b)\\w+
             <can_you_ could_you_ would_you_ will_you_ i'd_like_to_ i'd_like_you_to_ i_want_to_ i_want_you_to_
             i_need_to_ i_need_you_to_ i_would_like_to_ let's_ let_us_ let_me_ we_need_to_ we_have_to_ we_should_
             we_can_ you_can_now_ go_ahead_and_ go_and_ time_to_ i'll_ i_will_ i'm_going_to_>?(?:<quickly briefly
-            now please just also then first next>_)*<{_EN_ONCE}>(?!-\\w)""",
+            now please just also then first next>_)*<{_EN_ONCE}>(?!-\\w)(?!_\\w+:)""",
         "remark": f"""
             i_<think guess suppose wonder hope bet doubt feel believe noticed heard see know remember forgot wish
             assume imagine mean>
-            <i'm i_am>_<back curious tired happy glad sure not_sure confused impressed excited surprised sorry
-            afraid done ready here hungry late stuck wondering thinking looking trying getting seeing about just
-            still having reading waiting learning enjoying starting checking off_to so very really pretty a_bit
-            kind_of>
+            <i'm i_am>_<also really actually particularly>_<interested thinking planning looking considering>
+            i'll_<definitely probably maybe>
+            <here's here_is here_are no_clue no_idea>
+            <i'm i_am>_<interested planning considering back curious tired happy glad sure not_sure confused
+            impressed excited surprised sorry afraid done ready here hungry late stuck wondering thinking looking
+            trying getting seeing about just still having reading waiting learning enjoying starting checking
+            off_to so very really pretty a_bit kind_of>
             <could might may>_<be have>_(?!\\w+ed\\b)\\w+
             <looks seems feels sounds>_like
             <same another>_<problem issue error thing story result bug>
@@ -356,8 +379,8 @@ _GRAMMARS: dict[str, dict[str, str]] = {
     },
     "de": {
         "opener": r"""
-            \W{0,6}(?:<ok okay ja jo gut also und aber ach oh hm+ übrigens bitte nun jetzt dann erstmal außerdem
-            noch_was noch_etwas ach_so alles_klar nur_zur_info hinweis wichtig zur_info und_noch mal
+            \W{0,6}(?:<ok okay ja jo gut also und aber ach_so ach oh hm+ übrigens bitte nun jetzt dann erstmal
+            außerdem noch_was noch_etwas ach_so alles_klar nur_zur_info hinweis wichtig zur_info und_noch mal
             merke>[\s,.:;!–—-]{1,4}|<danke super gut prima>[,.:;!–—-]\s{1,3}){0,5}""",
         "question": """
             <was wer wen wem wessen wann wo woher wohin warum wieso weshalb wie_ welche[rsn]?>
@@ -411,14 +434,14 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             kein~ nie niemals nichts>
             <nichts niemand keine[rsnm]?>_… <darf dürfen soll sollen>
             <auf_keinen_fall keinesfalls unter_keinen_umständen niemals keineswegs um_keinen_preis>
-            <verboten untersagt tabu unzulässig finger_weg hände_weg nicht_erlaubt nicht_gestattet
-            kommt_nicht_in_frage>
-            ^<bitte_>?<kein~ nie nicht nichts ohne>_(?!ahnung|problem|sorge|frage)\\w+
+            <verboten untersagt tabu unzulässig finger_weg die_finger_von nichts_verloren nichts_zu_suchen
+            hände_weg nicht_erlaubt nicht_gestattet kommt_nicht_in_frage>
+            ^<bitte_>?<kein~ nie nicht nichts ohne>_(?!ahnung|problem|sorge|frage|schlecht|übel)\\w+
             bitte_<kein~ nie nicht nichts>
             <ich_will ich_möchte wir_wollen wir_möchten ich_brauche wir_brauchen>_(?:\\w+_){0,4}<kein~ nicht nie
             nichts>
             <vermeide verzichte unterlass~ unterlasse hör_auf lass_das spar_dir>
-            (?!keine_ahnung)^\\w+<e t
+            (?!keine_ahnung|nicht_schlecht)^\\w+<e t
             en>?_(?!ich\\b|wir\\b|es\\b|er\\b|sie\\b|das\\b|man\\b)(?:[\\w./-]+_){0,6}<nicht nie nichts kein~
             niemals>
             nicht_mehr""",
@@ -463,8 +486,8 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             <war waren warst wart hatte hatten wurde wurden musste mussten konnte konnten wollte wollten ging
             gingen kam kamen gab lief liefen brach fiel sah fand stand wusste wussten dachte dachten sagte meinte
             machte dauerte begann schrieb rief blieb hieß nahm passierte klappte funktionierte>
-            <hat haben habe hast habt ist sind bin seid wurde>_…<ge\\w+(?:t|en) \\w+ge\\w+(?:t|en) \\w+iert
-            be\\w+(?:t|en) ver\\w+(?:t|en) er\\w+(?:t|en) ent\\w+(?:t|en) zer\\w+(?:t|en)>[.!]?$
+            <hat haben habe hast habt ist sind bin seid wurde>_…\\b(?<!nichts_)<ge\\w+(?:t|en) \\w+ge\\w+(?:t|en)
+            \\w+iert be\\w+(?:t|en) ver\\w+(?:t|en) er\\w+(?:t|en) ent\\w+(?:t|en) zer\\w+(?:t|en)>[.!]?$
             <gestern vorgestern vorhin gerade_eben soeben neulich letzte~_<woche nacht jahr mal monat>
             heute_<morgen früh> früher damals vor_<\\w+_>?<stunde~ minute~ tag~ woche~> den_ganzen_<tag nachmittag
             vormittag abend morgen>>""",
@@ -474,6 +497,9 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             höchstens maximal unbedingt lieber im_format in_<kleinbuchstaben großbuchstaben> auf_<deutsch englisch
             französisch spanisch chinesisch>>""",
         "once": r"""
+            (?!<nutze? verwende? benutze? nimm bleibe? halte? beachte achte über auf in für mit von bei nach vor zu
+            an um gegen ohne durch wegen während seit unter hinter neben zwischen wenn falls dass ob weil sobald
+            ist sind war alle und oder>\b)\w+_<mir uns die den das dem ein eine einen diese diesen dieses>
             (?:<mal jetzt nun dann bitte noch nochmal gleich kurz schnell>_)*<zeig~ lass_<mich mal die den das uns>
             führe? starte? füge lösch~ schreib~ fass~ erklär~ öffne prüf~ überprüf~ check~ such~ find~
             mache?(?!_\w+_immer) lies gib sag~ erstell~ benenn~ verschieb~ korrigier~ beheb~ reparier~ vergleich~
@@ -495,6 +521,7 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             es_gibt_<ein~ noch viele einige zwei drei>
             das_<geht läuft klappt funktioniert dauert reicht hilft stimmt>
             sieht_nach
+            <läuft laufen>_…<durch wieder>
             <scheint könnte>_(?:\\w+_){0,3}<sein zu_sein>""",
     },
     "fr": {
@@ -568,7 +595,7 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             <on nous>_<reste part garde prend utilise fait va passe abandonne adopte continue restons partons
             gardons prenons utilisons faisons passons abandonnons adoptons ne_fait ne_supporte lance laisse livre
             commence>
-            <la_première la_deuxième la_seconde le_premier le_deuxième le_second la_dernière l'option la_variante>
+            ^<la_première la_deuxième la_seconde le_premier le_deuxième le_second la_dernière l'option la_variante>
             <gardons utilisons prenons restons partons passons>""",
         "prefer": """
             <préfér~ préfèr~ j'aime~ j'adore je_déteste je_n'aime je_trouve_… <plus mieux> plutôt de_préférence
@@ -602,6 +629,9 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             en_<français anglais allemand espagnol chinois> d'abord partout au_format en_minuscules en_majuscules
             à_chaque par_défaut>""",
         "once": r"""
+            (?!<utilise~ garde~ emploie~ prends prenez reste restez respecte~ pour dans avec sur sans chez par sous
+            vers entre avant après depuis pendant si quand tous toutes tout toute et ou mais que est sont de
+            à>\b)\w+_<le la les un une des ce cette ces>
             (?:<maintenant juste vite aussi encore>_)*<lance~ relance~ montre~ affiche~ ouvre~ explique~ lis lisez
             relis donne~ dis dites corrige~ répare~ ajoute~ supprime~ efface~ enlève~ retire~ renomme~ déplace~
             copie~ colle~ crée~ écris écrivez rédige~ résume~ traduis compare~ cherche~ trouve~ vérifie~ regarde~
@@ -618,6 +648,7 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             toujours déjà pas>_)*<bien bon bonne mal mauvais joli beau belle super génial intéressant lent lente
             rapide bizarre étrange drôle froid chaud prêt prête fini finie vert verte rouge cassé cassée vide plein
             plus_rapide clair facile difficile magnifique formidable populaire>
+            les_tests_<passent échouent>
             ça_<marche fonctionne plante échoue compile passe avance arrive>
             il_y_a_<une? des encore deux trois plusieurs>""",
     },
@@ -640,7 +671,7 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             curioso estupendo bonito rápido>""",
         "correct": """
             <me_refería me_refiero quise_decir quería_decir me_equivoqué me_he_equivocado me_confundí me_expresé
-            error_mío fallo_mío culpa_mía corrección rectifico eso_no_es está_mal es_incorrecto es_falso
+            error_mío fallo_mío culpa_mía corrección rectifico eso_no_es (?<!no_)está_mal es_incorrecto es_falso
             lo_has_entendido_mal me_entendiste_mal no_es_así>
             <incorrect~ erróne~ obsolet~ desactualizad~>
             <y pero>_no_\\w+
@@ -719,6 +750,9 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             no ningún~ nada antes_de después_de hasta en_vez en_lugar al_menos como_máximo primero en_formato
             en_minúsculas en_mayúsculas en_<español inglés francés alemán chino> por_defecto>""",
         "once": r"""
+            (?!<usa usad utiliza mantén emplea quédate respeta \w+o \w+mos en para con por de sobre sin hasta desde
+            entre tras según si cuando tod[oa]s? y que es son está están hay fue a como queda>\b)\w+_<el la los las
+            un una este esta>
             (?:<ahora solo también por_favor>_)*<ejecuta~ lanza~ relanza~ muestra~ muéstra~ enseña~ enséña~ abre~
             ábre~ explica~ explíca~ lee~ léeme da_ dame dime di_ corrige~ arregla~ repara~ añade~ agrega~ elimina~
             borra~ quita~ renombra~ mueve~ copia~ pega~ crea~ escribe~ redacta~ resume~ traduce~ compara~ busca~
@@ -734,7 +768,7 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             <es está son están parece parecen se_ve suena>_(?:<muy tan bastante demasiado realmente un_poco todavía
             ya no casi>_)*<bien mal buen~ bonit~ genial interesante lent~ rápid~ rar~ curios~ gracios~ frí~
             caliente list~ terminad~ verde roj~ rot~ vací~ llen~ clar~ fácil difícil estupend~ maravillos~ popular>
-            <funciona falla compila tarda va_bien pasa_algo parece puede_ser podría_ser>
+            <pasan_las fallan_las funciona falla compila tarda va_bien pasa_algo parece puede_ser podría_ser>
             hay_<un una unos dos tres varios muchos>""",
     },
     "zh": {
@@ -764,17 +798,17 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             <可以(?!看到) 允许 随便 随意 随时 没关系 不用问 无需问 不必问 同意 批准 授权 放心 尽管 准许 自行 由你
             你看着 自己决定 有权 不介意 没意见 不反对>""",
         "decide": """
-            <决定 定下来 敲定 确定(?!吗) 说好 商定 定为 定在 就用 就按 就选 就这 那就 采用 选用 选择 统一用 我们用
-            我们就 还是用 改用 继续用 沿用 不做 不支持 放弃 砍掉 保留 方案[一二三ABCabc\\d] 第[一二三四\\d]个 最终
-            一致>""",
+            <决定 定下来 定了 已经定 敲定 确定(?!吗) 说好 商定 定为 定在 就用 就按 就选 就这 那就 采用 选用 选择
+            统一用 我们用 我们就 还是用 改用 继续用 沿用 不做 不支持 放弃 砍掉 保留 方案[一二三ABCabc\\d]
+            第[一二三四\\d]个 最终 一致>""",
         "prefer": """
             <喜欢 偏好 偏向 倾向 更愿意 宁愿 最好 尽量 讨厌 希望 习惯 受不了 反感 爱用 欣赏 更好 比较好 优先 想要
             看重>""",
         "require": """
-            <必须 一定要 务必 需要 应该 应当 得先 都要 总是 一直 始终 永远 每次 每个 每当 每天 凡是 所有 一律 统一
-            以后(?!再) 从现在 今后 从今 只能 只用 只要 只有 仅 最多 至多 至少 不超过 不少于 如果 一旦 要是 之前
-            请用 记得 记住 别忘 保持 遵守 遵循 按照 确保 保证 注意 严格 截止 默认 放在 放到 写在 用[中英德法]文
-            要用 要写 要先 要有 不然 否则 除非 除了>""",
+            <必须 一定要 务必 需要 应该 应当 请写 写[中英]文 得先 都要 总是 一直 始终 永远 每次 每个 每当 每天 凡是
+            所有 一律 统一 以后(?!再) 从现在 今后 从今 只能 只用 只要 只有 仅 最多 至多 至少 不超过 不少于 如果
+            一旦 要是 之前 请用 记得 记住 别忘 保持 遵守 遵循 按照 确保 保证 注意 严格 截止 默认 放在 放到 写在
+            用[中英德法]文 要用 要写 要先 要有 不然 否则 除非 除了>""",
         "report": """
             <昨天 前天 刚才 刚刚 上周 上个月 去年 今天早上 昨晚 之前是 以前 从来没 当时 那天 上次 曾经>
             了<[一二两三四五六七八九十几半\\d] 好久 很久 半天 多次>
@@ -782,12 +816,13 @@ _GRAMMARS: dict[str, dict[str, str]] = {
             过[。！!]?$
             了[。！!]?$""",
         "lasting": """
-            <不 (?<![区特级类分识性个告])别 每 总 都 只 先 如果 以后 除非 之前 必须 一律 所有 任何 最多 至少>""",
+            <不 (?<![区特级类分识性个告])别 每 总(?!结) 都 只 先 如果 以后 除非 之前 必须 一律 所有 任何 最多 至少>""",
         "once": r"""
             .{0,20}<一下 一遍 一次 看看 试试>
             <帮我 给我 请>?<看 跑 运行 执行 打开 删除 删掉 添加 加 写 解释 总结 翻译 比较 对比 查 找 搜索 列出 重启
             重命名 改名 提交 推送 更新 创建 新建 生成 修 继续 显示 告诉 统计 移动 安装 检查 回滚 撤销 试 描述 实现
             开始 把 将 给 复制 分析 测试 部署 整理 连接 配置 准备 发 下载 上传 计算 画>
+            按.{1,12}<排序 排列 分组>
             再.{0,6}<遍 次 一下>""",
         "remark": """
             <我觉得 我想 我猜 我认为 好像 似乎 可能 下雨 天气 午饭 咖啡 周末 今天 终于 又 真<快 慢 好 奇怪> 很<快

@@ -26,7 +26,8 @@ _FUNCTION_WORDS: dict[str, frozenset[str]] = {
     for language, words in {
         "en": """
             the a an is are was were be to of and in for on with it this that you i we my your our not don't do no
-            please it's i'm let's can will have has if at by from as but there me they he she its what""",
+            please it's i'm let's can will have has if at by from as but there me they he she its what one per all
+            every each when use never before after more new""",
         "de": """
             der die das den dem des ein eine einen einem einer ist sind war nicht und ich wir du sie es mit von zu
             auf für im in bitte kein keine noch auch wenn dass mir mich dich uns unsere unser bei nach vor oder aber
@@ -38,7 +39,7 @@ _FUNCTION_WORDS: dict[str, frozenset[str]] = {
             heures hier été merci beaucoup leur leurs par entre""",
         "es": """
             el la los las un una unos unas de del y es son no en con para por que se lo le me te mi tu nos nuestro
-            nuestra nuestros está están muy pero como más al sin antes cada puedes usa hoy ya ahora esta este otra
+            nuestra nuestros está están muy pero si como más al sin antes cada puedes usa hoy ya ahora esta este otra
             qué ver pasa será a dos ayer horas mucho muchas gracias hay fue ser entre desde""",
         "pt": """
             o a os as um uma de do da dos das e é são não em no na com para por que se eu você nós meu minha está
@@ -66,7 +67,7 @@ _NOT_PROSE = lazy_re(
     r"|^(?:fatal|error|warning|panic|info|debug|traceback)\b[^.?!]{0,20}:|^\S{1,200}\.\w{1,5}:\d+|[:：]$"
 )
 """Paths, addresses, command lines, log lines, placeholders, and lines that announce what follows."""
-_CODE_WORD = lazy_re(r"\w\(\)|[a-z]\w*[A-Z]\w*|\w_\w|\w\.\w{1,5}(?:\W|$)|\w:\d|::|->|==|[{}<>]")
+_CODE_WORD = lazy_re(r"\w\(\)|[a-z][A-Z]|\w_\w|\w\.\w{1,5}\W?$|\w:\d|::|->|==|[{}<>]")
 _APPROVAL = lazy_re(
     r"\W{0,4}(?:(?:yes|yep|yeah|sure|ok|okay|great|cool|perfect|please|let's|you can)[,.!\s]{1,3}){0,3}"
     r"(?:go ahead|go for it|do it|do that|please do|proceed|ship it|merge it|approved?|lgtm|let's go"
@@ -110,8 +111,9 @@ def statement_kind(sentence: str, *, strict: bool = False) -> FactKind | None:
 
 def _is_code(sentence: str) -> bool:
     """Whether a sentence consists of identifiers rather than of words, as in pasted logs."""
-    names = len(_CODE_WORD.findall(sentence))
-    return names > 1 and not _HAN.search(sentence) and names * _MIN_WORDS_PER_NAME > len(sentence.split())
+    words = sentence.split()
+    names = sum(_CODE_WORD.search(word) is not None for word in words)
+    return names > 1 and names * _MIN_WORDS_PER_NAME > len(words) and not _HAN.search(sentence)
 
 
 def is_momentary(sentence: str) -> bool:

@@ -33,6 +33,18 @@ _INJECTED = (
     "Please always provide EXACTLY ONE action",
     "Observation:",
     "OBSERVATION:",
+    "The last command <command>",
+    "diff --git ",
+    *(
+        "<returncode>",
+        "<exit_code>",
+        "<output>",
+        "<observation>",
+        "<stdout>",
+        "<stderr>",
+        "<tool_result",
+        "<function_re",
+    ),
 )
 """Openings of messages under the user's name that the user did not write: reminders, instruction files, command bodies,
 and outputs and format errors of agents that write their commands as text."""

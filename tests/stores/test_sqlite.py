@@ -26,7 +26,7 @@ from recto.errors import (
     StoreUnavailable,
     TailCut,
 )
-from recto.stores.sqlite import Migration, SqliteOptions, SqliteStore, shipped_migrations
+from recto.stores.sqlite import Migration, SqliteOptions, SqliteStore, queries, shipped_migrations
 from recto.stores.sqlite.connection import connect, guard, refuse_affected_sqlite
 from recto.stores.sqlite.schema import upgrade
 from recto.transcript.entries import Draft
@@ -469,6 +469,32 @@ def test_a_store_locked_by_another_process_says_so_and_writes_nothing(path, hold
         release()
         assert store.append(MAIN, [draft(5)])[0].seq == 4
         assert store.find(MAIN, "key-4") is None
+
+
+def test_a_caller_that_finds_nobody_writing_needs_no_thread(path):
+    before = threading.active_count()
+    with SqliteStore(path) as store:
+        for number in range(4, 8):
+            store.append(MAIN, [draft(number)])
+            assert threading.active_count() == before
+        assert store.head(MAIN).seq == 7
+
+
+def test_a_caller_that_is_interrupted_while_it_writes_leaves_nothing_behind(path, monkeypatch):
+    with SqliteStore(path) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(queries, "add_entries", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.append(MAIN, [draft(4)])
+        with SqliteStore(path) as other:
+            other.append(MAIN, [draft(5)])
+        store.append(MAIN, [draft(6)])
+        assert [entry.content for entry in store.read(MAIN)] == [b"1", b"2", b"3", b"5", b"6"]
+        assert store.damage() == []
+
+
+def interrupted(*_given: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("hold", [a_foreign_transaction, the_side_lock])

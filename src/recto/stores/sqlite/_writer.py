@@ -1,7 +1,8 @@
-"""The writer thread. Callers queue jobs; all jobs waiting at the same time are committed together (group commit).
+"""Writes appends. A caller that finds nobody writing commits by itself; all others queue jobs for the writer thread.
 
-A commit costs an fsync, which is far more than an insert, so the throughput grows with the number of callers. The order
-of a group is: lock, begin, plan, insert, commit, store the heads, answer.
+All jobs waiting at the same time are committed together (group commit): a commit costs an fsync, which is far more than
+an insert, so the throughput grows with the number of callers. The order of a group is: lock, begin, plan, insert,
+commit, store the heads, answer.
 """
 
 from __future__ import annotations
@@ -46,10 +47,17 @@ class _Job:
     session: str
     drafts: Sequence[Draft]
     expect: int | None
-    answer: Future[list[Entry]]
     terms: Sequence[Entry] = ()
     """Stored entries to which rows of the word index are added."""
     also: Records | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _WaitingJob:
+    """A job for the writer thread."""
+
+    job: _Job
+    answer: Future[list[Entry]]
 
 
 def _new_answer() -> Future[list[Entry]]:
@@ -72,7 +80,7 @@ class _Tip:
 
 
 class SqliteWriter:
-    """Appends groups of jobs, one after the other. Its thread starts with the first append."""
+    """Appends groups of jobs, one after the other. Its thread starts with the first job that has to wait."""
 
     def __init__(
         self, path: Path, options: SqliteOptions, lock: SideLock, heads: HeadsFile, lock_timeout: float
@@ -82,8 +90,11 @@ class SqliteWriter:
         self._lock = lock
         self._heads = heads
         self._lock_timeout = lock_timeout
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._busy_milliseconds = int(min(_BUSY_SECONDS, lock_timeout) * 1000)
+        self._queue: SimpleQueue[_WaitingJob | None] = SimpleQueue()
         self._gate = threading.Lock()
+        self._turn = threading.Lock()
+        """Held by the thread that writes: the writer thread, or a caller."""
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._connection: apsw.Connection | None = None
@@ -96,18 +107,62 @@ class SqliteWriter:
         self, session: str, drafts: Sequence[Draft], expect: int | None, also: Records | None = None
     ) -> list[Entry]:
         """Queue an append and wait until it is durable; returns the stored entries."""
-        return self._submit(_Job(session, drafts, expect, _new_answer(), also=also))
+        return self._submit(_Job(session, drafts, expect, also=also))
 
     def add_terms(self, session: str, entries: Sequence[Entry]) -> None:
         """Add rows of the word index to stored entries, and wait until they are durable."""
-        self._submit(_Job(session, (), None, _new_answer(), entries))
+        self._submit(_Job(session, (), None, entries))
 
     def _submit(self, job: _Job) -> list[Entry]:
-        answer = job.answer
+        outcome = self._write_now(job)
+        if isinstance(outcome, RectoError):
+            raise outcome
+        return self._wait_for(job) if outcome is None else outcome
+
+    def _write_now(self, job: _Job) -> _Outcome | None:
+        """Write a job on the caller's thread; None, without changes, if anybody else is writing or waiting to."""
+        if self._is_closed or not self._queue.empty() or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if self._is_closed or not self._acquire_lock():
+                return None
+            try:
+                connection = self._begin_now()
+                return None if connection is None else self._transact(connection, [job])[0]
+            finally:
+                self._lock.release()
+        except BaseException as error:
+            self._disconnect(error)
+            if isinstance(error, Exception):
+                return self._to_error(error)
+            raise  # the caller was interrupted: what is not committed is rolled back
+        finally:
+            self._turn.release()
+
+    def _acquire_lock(self) -> bool:
+        try:
+            return self._lock.acquire_now()
+        except OSError:
+            return False  # the writer thread finds out why
+
+    def _begin_now(self) -> apsw.Connection | None:
+        """Open a transaction; None if a program that does not know our lock is writing."""
+        connection = self._connect()
+        connection.set_busy_timeout(0)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            return None
+        finally:
+            connection.set_busy_timeout(self._busy_milliseconds)
+        return connection
+
+    def _wait_for(self, job: _Job) -> list[Entry]:
+        answer = _new_answer()
         with self._gate:
             if self._is_closed:
                 raise StoreUnavailable(str(self._path), "the store is closed already")
-            self._queue.put(job)
+            self._queue.put(_WaitingJob(job, answer))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="recto writer", daemon=True)
                 self._thread.start()
@@ -129,26 +184,35 @@ class SqliteWriter:
         if self._thread is not None:
             # If another program holds the lock, callers have timed out by then; the thread ends when it gets the lock.
             self._thread.join(self._lock_timeout + 1)
+        else:
+            with self._turn:
+                self._close_files()
 
     def _run(self) -> None:
         is_last = False
         while not is_last:
             group, is_last = self._next_group()
             if group:
-                self._process_group(group)
+                with self._turn:
+                    self._process_group(group)
+        with self._turn:
+            self._close_files()
+
+    def _close_files(self) -> None:
         self._disconnect()
         with suppress(OSError):
             self._heads.close()
         self._lock.close()
 
-    def _next_group(self) -> tuple[list[_Job], bool]:
+    def _next_group(self) -> tuple[list[_WaitingJob], bool]:
         """Return the waiting jobs, at least one, and whether the thread should stop after them."""
-        group: list[_Job] = []
+        group: list[_WaitingJob] = []
         size = 0
         item = self._queue.get()
         while item is not None:
             group.append(item)
-            size += sum(len(draft.content) for draft in item.drafts) + sum(len(entry.terms) for entry in item.terms)
+            size += sum(len(draft.content) + len(draft.terms) for draft in item.job.drafts)
+            size += sum(len(entry.terms) for entry in item.job.terms)
             if len(group) >= MAX_GROUP_JOBS or size >= MAX_GROUP_BYTES:
                 return group, False
             try:
@@ -157,25 +221,25 @@ class SqliteWriter:
                 return group, False
         return group, True
 
-    def _process_group(self, group: list[_Job]) -> None:
-        claimed: list[_Job] | None = None
+    def _process_group(self, group: list[_WaitingJob]) -> None:
+        claimed: list[_WaitingJob] | None = None
         try:
             with self._lock.held():
                 connection = self._begin(group)
-                claimed = [job for job in group if job.answer.set_running_or_notify_cancel()]
-                outcomes = self._transact(connection, claimed)
+                claimed = [waiting for waiting in group if waiting.answer.set_running_or_notify_cancel()]
+                outcomes = self._transact(connection, [waiting.job for waiting in claimed])
         except Exception as error:  # noqa: BLE001  # whatever it is, callers are waiting for an outcome
             self._disconnect(error)
             if claimed is None:
-                claimed = [job for job in group if job.answer.set_running_or_notify_cancel()]
+                claimed = [waiting for waiting in group if waiting.answer.set_running_or_notify_cancel()]
             outcomes = [self._to_error(error)] * len(claimed)
-        for job, outcome in zip(claimed, outcomes, strict=True):
+        for waiting, outcome in zip(claimed, outcomes, strict=True):
             if isinstance(outcome, RectoError):
-                job.answer.set_exception(outcome)
+                waiting.answer.set_exception(outcome)
             else:
-                job.answer.set_result(outcome)
+                waiting.answer.set_result(outcome)
 
-    def _begin(self, group: list[_Job]) -> apsw.Connection:
+    def _begin(self, group: list[_WaitingJob]) -> apsw.Connection:
         """Open a transaction; retries as long as a caller is waiting."""
         connection = self._connect()
         while True:
@@ -183,7 +247,7 @@ class SqliteWriter:
                 connection.execute("BEGIN IMMEDIATE")
                 return connection
             except apsw.BusyError:  # a program that does not know our lock is writing
-                if all(job.answer.cancelled() for job in group):
+                if all(waiting.answer.cancelled() for waiting in group):
                     raise
 
     def _transact(self, connection: apsw.Connection, jobs: list[_Job]) -> list[_Outcome]:
@@ -233,7 +297,7 @@ class SqliteWriter:
         entries = [*found, *new]
         for session, record in job.also(entries) if job.also is not None else ():
             with suppress(KeyReused):
-                self._write_job(connection, _Job(session, [record], None, job.answer), moved)
+                self._write_job(connection, _Job(session, [record], None), moved)
         return entries
 
     def _plan(self, connection: apsw.Connection, tip: _Tip, job: _Job) -> tuple[list[Entry], list[Entry]]:
@@ -305,7 +369,7 @@ class SqliteWriter:
     def _connect(self) -> apsw.Connection:
         if self._connection is None:
             self._heads.create(late=True)  # the store made one before its first entry; if it is gone, that is noted
-            busy = min(_BUSY_SECONDS, self._lock_timeout)
+            busy = self._busy_milliseconds / 1000
             self._connection = guard(connect(self._path, "write", self._options, busy))
         if self._is_unsynced:
             # After a failed fsync the log may not be on disk: checkpoint all of it and start a new log.

@@ -27,19 +27,34 @@ class SideLock:
         self._path = path
         self._file: int | None = None
 
+    def acquire_now(self) -> bool:
+        """Acquire the lock if it is free; the caller must `release` it."""
+        try:
+            flock(self._opened(), LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Release the lock."""
+        flock(self._opened(), LOCK_UN)
+
     @contextmanager
     def held(self, seconds: float | None = None) -> Iterator[None]:
         """Acquire the lock: wait in line, or with a timeout poll and raise `TimeoutError`."""
-        if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if seconds is None:
-            flock(self._file, LOCK_EX)
+            flock(self._opened(), LOCK_EX)
         else:
-            _try_for(self._file, seconds)
+            _try_for(self._opened(), seconds)
         try:
             yield
         finally:
-            flock(self._file, LOCK_UN)
+            self.release()
+
+    def _opened(self) -> int:
+        if self._file is None:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._file
 
     def close(self) -> None:
         """Close the lock file."""

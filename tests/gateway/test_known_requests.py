@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -71,7 +72,8 @@ def test_a_body_that_begins_like_another_is_read_as_if_it_were_the_first(
             reopen_body(raw, known, shared)
         return
     again = reopen_body(raw, known, shared)
-    assert again == whole
+    assert str(again._roles) == str(whole._roles)
+    assert replace(again, _roles=()) == replace(whole, _roles=())
     sent = [*whole.messages[1:], b'{"role": "user", "content": "more"}']
     assert again.with_messages(sent) == whole.with_messages(sent)
     assert list(again.fields) == list(whole.fields)

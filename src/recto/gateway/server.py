@@ -11,6 +11,7 @@ import asyncio
 import ctypes
 import logging
 import os
+import re
 import resource
 import signal
 import socket
@@ -62,6 +63,7 @@ the first `_MIN_UNREAD_SECONDS`."""
 _MIN_UNREAD_SECONDS = 2.0
 _CLEANUP_SECONDS = 5.0
 """How long cancelled handlers have to store what they received."""
+_BODY_HEADER = re.compile(rb"\r\n(?:content-length|transfer-encoding)[ \t]*:", re.IGNORECASE)
 _UNIX = "unix:"
 _ARENA_MAX = -8
 """M_ARENA_MAX of glibc."""
@@ -123,6 +125,10 @@ class Connection(asyncio.Protocol):
         self._read_timer: asyncio.TimerHandle | None = None
         self._header_bytes = 0
         """Bytes received before the headers of a request were complete, and with the last of them."""
+        self._is_alone = False
+        """Whether a request without a body is in flight: what follows it waits, so that nothing wrong with that can end
+        the connection before the response."""
+        self._held = b""
         self._unsent = 0
         self._idle_checks = 0
 
@@ -147,11 +153,19 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass bytes on. From the first byte of a request, its headers have a deadline."""
+        if self._is_alone or self._held:
+            self._hold(data)
+            return
+        rest = b""
         if not self._is_responding:
             # A request whose headers are complete has started before more of it is read.
             if self._header_bytes > _HEADER_BYTES:
                 self.drop()
                 return
+            end = data.find(b"\r\n\r\n") + 4
+            is_whole = not self._header_bytes and 4 <= end < len(data)
+            if is_whole and not _BODY_HEADER.search(data, 0, end):
+                data, rest, self._is_alone = data[:end], data[end:], True
             self._header_bytes += len(data)
             self._expect_headers()
         token = _CONNECTION.set(self)  # the task of a request inherits it
@@ -159,6 +173,19 @@ class Connection(asyncio.Protocol):
             self._http.data_received(data)
         finally:
             _CONNECTION.reset(token)
+        if rest:
+            self._hold(rest)
+
+    def _hold(self, data: bytes) -> None:
+        self._held += data
+        self._transport.pause_reading()
+
+    def _release(self) -> None:
+        """Pass on what followed a request."""
+        data, self._held = self._held, b""
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.data_received(data)
 
     def eof_received(self) -> bool | None:
         """The client has sent everything."""
@@ -192,7 +219,9 @@ class Connection(asyncio.Protocol):
 
     def response_completed(self) -> None:
         """The response was sent; the next bytes belong to another request."""
-        self._is_responding = False
+        self._is_responding = self._is_alone = False
+        if self._held:
+            self._loop.call_soon(self._release)
 
     def drop(self) -> None:
         """Close the connection at once; what was not sent yet is lost."""
@@ -343,16 +372,20 @@ class Server:
         connection, task = _CONNECTION.get(), cast(asyncio.Task[Any], asyncio.current_task())
         connection.request_started()
         self._requests.add(task)
+        is_completed = False
 
         async def tracked(message: Message) -> None:
+            nonlocal is_completed
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
+                is_completed = True
                 connection.response_completed()
 
         try:
             await self._app(scope, receive, tracked)
         finally:
-            connection.response_completed()
+            if not is_completed:  # else the connection may have the next request already
+                connection.response_completed()
             self._requests.discard(task)
 
 

@@ -11,13 +11,13 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from recto.engine.prompt_builder import Prompt
 from recto.engine.session import Session
-from recto.errors import AppendConflict, MalformedMessage, TurnTaken
+from recto.errors import AppendConflict, MalformedMessage, RectoError, TurnTaken
 from recto.formats import DEFAULT_FORMAT, Format, ProviderReply, format_named, open_body, render
 from recto.formats.convert.converter import convert_request
 from recto.formats.json_spans import quoted
@@ -171,10 +171,11 @@ class TurnRunner:
             self.end(turn)
 
     def end(self, turn: GatewayTurn) -> None:
-        """Release the turn, whatever its outcome."""
+        """Release the turn, whatever its outcome. Nothing of it is stored later: the session may be another's then."""
         if not turn.ended:
             turn.ended = True
-            turn.resources.close()
+            with turn.resources:
+                _flush_events(turn)
 
     def _built(
         self,
@@ -188,7 +189,11 @@ class TurnRunner:
     ) -> GatewayTurn:
         context_ids = self._store_context(store, resolved.key, request)
         prompt = session.prompt(
-            request.tools, beside=request.instructions, answer=request.max_output_tokens, wire=request.wire
+            request.tools,
+            beside=request.instructions,
+            answer=request.max_output_tokens,
+            wire=request.wire,
+            defer_events=True,  # stored with the response, or when the turn ends without one
         )
         if not prompt.raw and not request.front and not request.fields.get("prompt"):
             raise MalformedMessage("nothing is said in it")
@@ -232,7 +237,11 @@ class TurnRunner:
     def _build(self, turn: GatewayTurn) -> None:
         request = turn.request
         turn.prompt = turn.session.prompt(
-            request.tools, beside=request.instructions, answer=request.max_output_tokens, wire=request.wire
+            request.tools,
+            beside=request.instructions,
+            answer=request.max_output_tokens,
+            wire=request.wire,
+            defer_events=True,  # stored with the response, or when the turn ends without one
         )
         turn.decisions += [entry.seq for entry in turn.prompt.decisions]
         turn.body = _body(request, turn.prompt)
@@ -295,6 +304,7 @@ class TurnRunner:
         return names
 
     def _append_event(self, turn: GatewayTurn, kind: str, payload: Mapping[str, Any]) -> None:
+        _flush_events(turn)
         turn.store.append(turn.resolved.key, [event(self._clock, kind, payload, surface="gateway")])
 
     def _claim(self, resolved: ResolvedSession) -> bool:
@@ -311,6 +321,12 @@ class TurnRunner:
                 self._busy[resolved.key] = remaining
             else:
                 self._busy.pop(resolved.key, None)
+
+
+def _flush_events(turn: GatewayTurn) -> None:
+    """Store the status events of a prompt whose response did not take them along."""
+    with suppress(RectoError):  # they wait for the next turn then
+        turn.session.window.events.flush()
 
 
 def _body(request: ClientRequest, prompt: Prompt) -> bytes:

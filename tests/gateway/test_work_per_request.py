@@ -1,0 +1,52 @@
+"""How much a request that goes on with a conversation costs: commits, and hops between threads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from concurrent.futures import Executor
+
+import httpx2
+import pytest
+from tests.gateway.gateways import gateway
+from tests.gateway.upstream import Says, ScriptedUpstream, running
+
+from recto.stores.sqlite import _writer
+
+TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object", "properties": {}}}}]
+
+
+@pytest.fixture
+def counted(monkeypatch) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    commit, hop = _writer.SqliteWriter._commit, asyncio.BaseEventLoop.run_in_executor
+
+    def counted_commit(self, *given):
+        counts["commits"] += 1
+        return commit(self, *given)
+
+    def counted_hop(self, executor: Executor, call, *given):
+        counts["hops"] += 1
+        return hop(self, executor, call, *given)
+
+    monkeypatch.setattr(_writer.SqliteWriter, "_commit", counted_commit)
+    monkeypatch.setattr(asyncio.BaseEventLoop, "run_in_executor", counted_hop)
+    return counts
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_goes_on_takes_two_commits_and_two_hops(tmp_path, counted, stream):
+    with running(ScriptedUpstream(lambda asked: Says(text="an answer"))) as up, gateway(tmp_path, up.url) as gw:
+        headers = {"authorization": f"Bearer {gw.secret}"}
+        messages = [{"role": "system", "content": "Be brief."}]
+        for turn in range(6):
+            before = counted.copy()
+            messages.append({"role": "user", "content": f"question {turn} about the build"})
+            body = {"model": "gpt-4o", "messages": messages, "tools": TOOLS, "stream": stream}
+            answer = httpx2.post(f"{gw.url}/v1/chat/completions", json=body, headers=headers, timeout=30)
+            assert answer.status_code == 200, answer.text
+            if not stream:
+                assert json.loads(answer.content)["choices"][0]["message"]["content"] == "an answer"
+            messages.append({"role": "assistant", "content": "an answer"})
+        assert counted - before == {"commits": 2, "hops": 2}

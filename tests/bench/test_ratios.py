@@ -25,7 +25,7 @@ from tests.gateway.gateways import gateway
 import recto
 
 WINDOW = 32_000
-MOST_TURN, MOST_RECALLING, MOST_REQUEST = 20, 180, 40
+MOST_TURN, MOST_RECALLING, MOST_REQUEST = 30, 180, 40
 """At most so many times the plain loop: three times what was measured, or more."""
 ROUNDS = 31
 

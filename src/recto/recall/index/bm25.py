@@ -1,8 +1,8 @@
 """The word index: scores messages against the terms of a query by BM25.
 
-Terms are 32-bit numbers; texts are never seen here. Each message is one fresh row at first. Every few hundred are
-sealed into a block of postings, and blocks of one size class are merged into a larger one, so that a query reads few
-rows in a session of any length.
+Terms are 32-bit numbers; texts are never seen here. Each message has a row in the transcript, stored with it. Every few
+hundred are sealed into a block of postings, and blocks of one size class are merged into a larger one, so that a query
+reads few rows in a session of any length.
 """
 
 from __future__ import annotations

@@ -105,6 +105,10 @@ class WindowState:
     wires: dict[str, int] = field(default_factory=dict)
     """For each wire format that messages in the prompt require: how many of them do."""
 
+    def __post_init__(self) -> None:
+        if self.messages and not (self.question or self.kept or self.wires):
+            self._derive()
+
     def add(self, message: WindowMessage) -> None:
         """Append a message."""
         if message.role == "user":
@@ -283,7 +287,6 @@ class WindowState:
         )
         for seq, message in state.messages.items():
             state._charge(message, state.cost(seq))
-        state._derive()
         return state
 
 

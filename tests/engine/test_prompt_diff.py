@@ -56,6 +56,13 @@ def sliding():
 
 
 @pytest.fixture(scope="module")
+def pruned():
+    """The same where whole steps leave at once, without shorter outputs before."""
+    with opened(shorten_outputs=False) as session:
+        yield session, work(session)
+
+
+@pytest.fixture(scope="module")
 def in_zones():
     """The same in the other mode."""
     with opened(mode="zones") as session:
@@ -81,8 +88,8 @@ def test_looking_back_leaves_the_live_window_as_it_is():
         assert session.window.state.snapshot() == before
 
 
-def test_around_a_prune_what_left_stands_on_one_side_only_and_the_marker_on_the_other(sliding):
-    session, _ = sliding
+def test_around_a_prune_what_left_stands_on_one_side_only_and_the_marker_on_the_other(pruned):
+    session, _ = pruned
     decision = next(one for one in session.read(decided(session)[0]))
     left = {seq for first, last in json.loads(decision.content)["left"] for seq in range(first, last + 1)}
     shown = compare(session.window, decision.seq - 1, decision.seq)
@@ -187,7 +194,7 @@ def test_a_quotation_costs_what_was_told_and_not_what_its_new_cut_would():
         session.append({"role": "assistant", "content": "hello"})
         before, after = (prompt_after(session.window, seq) for seq in (1, 2))
         assert after.tokens == before.tokens + 300
-        assert after.costs[-1] == 300
+        assert after.costs[0] == 300
         assert len(after.messages) == 2
 
 

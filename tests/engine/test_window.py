@@ -235,7 +235,7 @@ def test_relief_is_rare_and_goes_to_the_floor_in_one_step():
 
 
 def test_a_decision_names_what_left_what_stayed_and_why():
-    with opened() as session:
+    with opened(shorten_outputs=False) as session:
         prompt = next(prompt for prompt in work(session) if prompt.decisions)
         about = json.loads(prompt.decisions[0].content)
         assert about["policy"] == "prune"
@@ -327,7 +327,7 @@ def test_marks_and_tool_rules_protect_too():
 
 
 def test_a_decision_can_be_undone_and_done_again():
-    with opened() as session:
+    with opened(shorten_outputs=False) as session:
         decision = next(prompt for prompt in work(session) if prompt.decisions).decisions[0]
         gone = json.loads(decision.content)["left"][0][0]
         content = next(iter(session.read(gone, gone))).content
@@ -451,7 +451,7 @@ def test_thinking_that_is_bound_to_an_edited_prompt_is_not_sent():
                 thoughts = [raw for raw in prompt.raw[2:-2] if b'"thinking"' in raw]
                 if prompt.decisions:
                     assert bool(thoughts) is not binds
-            assert session.report().left_messages > 0
+            assert session.report().decisions
 
 
 def test_system_text_goes_beside_the_messages_where_the_model_wants_it_there():

@@ -30,9 +30,11 @@ def from_nothing(lines, wire, notes=()):
     arrangement = arrange([line.line for line in lines], ADJACENCY[wire])
     contents = {line.line.seq: line.raw for line in lines} | {note.seq: note.raw for note in notes}
     pieces = list(arrangement.pieces)
+    results = {line.line.seq for line in lines if line.line.answers}
     for note in notes:
-        places = [at for at, piece in enumerate(pieces) if piece.seq == note.behind]
-        pieces.insert(places[-1] + 1 if places else len(pieces), Keep(note.seq))
+        places = [at for at, piece in enumerate(pieces) if piece.seq == note.entry]
+        place = len(pieces) if not places else places[-1] + 1 if note.entry in results else places[0]
+        pieces.insert(place, Keep(note.seq))
     arrangement = Arrangement(tuple(pieces), arrangement.omitted, arrangement.needs_opening)
     return arrangement, render_arrangement(arrangement, contents, wire)
 

@@ -40,7 +40,8 @@ def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> Re
             tools=frozenset(window.keep_tools),
             task=window.protect_task,
         ),
-        policies=(eviction,),
+        policies=(*((_trim(window, budget.input_budget),) if window.shorten_outputs else ()), eviction),
+        record_tokens=int(budget.input_budget * window.record_percent / 100),
         thresholds=_thresholds(window, budget.window),
         component_limits={
             name: budget.limits[name].hard for name in ("results", "history") if window.enforced == "per_component"
@@ -53,6 +54,11 @@ def make_relief_rules(settings: Settings, budget: Budget, card: ModelCard) -> Re
     if window.mode == "auto_compact":
         return _auto_compact(rules, window)
     return _cascade(rules, settings, eviction) if window.mode == "zones" else rules
+
+
+def _trim(window: WindowSettings, input_budget: int) -> TrimResults:
+    trim = TrimResults(**asdict(window.trim))
+    return replace(trim, clear_at_least=min(trim.clear_at_least, input_budget // 20))
 
 
 def _auto_compact(rules: ReliefRules, window: WindowSettings) -> ReliefRules:
@@ -77,8 +83,7 @@ def _cascade(rules: ReliefRules, settings: Settings, eviction: Policy) -> Relief
     from recto.context.policies.tool_units import ToolUnitsOnly  # noqa: PLC0415
 
     compress, thresholds = settings.compress, rules.thresholds
-    trim_rules = TrimResults(**asdict(settings.window.trim))
-    trim = replace(trim_rules, clear_at_least=min(trim_rules.clear_at_least, rules.input_budget // 20))
+    trim = _trim(settings.window, rules.input_budget)
     progressive = Progressive(
         key_points_turns=compress.key_points_turns,
         line_turns=compress.line_turns,

@@ -34,12 +34,14 @@ class LimitSettings:
 class TrimSettings:
     """How old tool results are trimmed."""
 
-    keep_newest: int = 3
+    keep_newest: int = 1
     """How many of the newest results are never trimmed."""
     exclude_tools: tuple[str, ...] = ()
     """Tools whose results are never trimmed. Results of Recto's own MCP server never are."""
     clear_at_least: int = 2000
     """Trim only when at least this many tokens are freed; at most a twentieth of the input budget."""
+    keep_share: float = 0.2
+    """Share of the input budget that the newest messages may fill before their results are trimmed."""
     placeholder: str = ""
     """Text that replaces a trimmed result. `{pointer}` in it is replaced by the pointer to the full result; without it
     the pointer is appended. Empty: a description of the result."""
@@ -52,12 +54,17 @@ class WindowSettings:
     mode: str = "sliding_window"
     """`sliding_window`: complete units are evicted, oldest first. `auto_compact`: the older part is replaced by a
     summary. `zones`: the full cascade, cheapest policy first."""
-    ceiling_percent: float = 92.0
+    ceiling_percent: float = 96.0
     """Relief starts above this share of the input budget."""
-    floor_percent: float = 70.0
+    floor_percent: float = 80.0
     """Relief goes down to this share in one step."""
     min_recent_messages: int = 24
     """This many of the newest messages stay in the prompt as long as they fit."""
+    shorten_outputs: bool = True
+    """Whether old tool outputs are shortened to one line each before anything is evicted."""
+    record_percent: float = 5.0
+    """Share of the input budget for the working record: what the user said that still holds, what is open, the steps
+    and names of messages that are no longer in the prompt. 0: no record."""
     policy: str = "prune"
     """What is evicted first: `prune`, or an eviction policy: fifo, lru, priority, semantic_merge, type_ttl, hybrid."""
     scorer: Mapping[str, Any] = field(default_factory=dict)
@@ -97,6 +104,8 @@ class WindowSettings:
             raise ValueError("window.checkpoint_warning_percent must not be above window.compact_target_percent")
         if self.keep_recent_tokens < 0:
             raise ValueError("window.keep_recent_tokens must not be below zero")
+        if not 0 <= self.record_percent <= 25:
+            raise ValueError("window.record_percent is a share of the input budget, from 0 to 25")
         if self.enforced not in get_args(Enforced):
             raise ValueError("window.enforced is globally or per_component")
         if self.profile != "default":

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recto.context.policies.planner import Relief, ReliefRules, plan_relief
+from recto.context.record import WorkingRecord, extend_record, render_record
 from recto.context.window.plan import Plan
 from recto.context.window.state import WindowState, ranges_of
 from recto.context.window.summary import FIDELITY_ALARM, ExecutedPlan
@@ -28,7 +29,7 @@ from recto.engine.projection import (
     TRIMMED,
     EventLog,
 )
-from recto.engine.prompt_builder import MessageCache, PromptBuilder
+from recto.engine.prompt_builder import RECORD_HEADING, MessageCache, PromptBuilder
 from recto.engine.recall_injection import RecallInjection
 from recto.errors import InputError
 from recto.transcript.entries import Draft
@@ -113,8 +114,12 @@ class ReliefExecutor:
         drafts: list[Draft] = []
         if handoff:
             drafts += self._continuity.before_compaction(state, relief.before, planned.rules, handoff)
+        record = write_record(planned, messages)
         for done in executed:
-            drafts.append(self._events.draft(_kind(done.plan), _payload(done, planned, messages)))
+            payload = _payload(done, planned, messages)
+            if record is not None and done is executed[-1]:
+                payload |= {"record": record.to_json(), "record_before": state.record_seq}
+            drafts.append(self._events.draft(_kind(done.plan), payload))
             score = done.record.get("fidelity", {}).get("score", 1.0)
             if score < FIDELITY_ALARM:
                 low = {"score": score, "alarm": FIDELITY_ALARM, "policy": done.plan.policy}
@@ -129,7 +134,10 @@ class ReliefExecutor:
         if not executed:
             reason = f"a new window; {planned.relief.postponed or 'nothing may leave, or it is not worth a summary'}"
             executed = [ExecutedPlan(plan=Plan(policy="new_window", reason=reason))]
-        decisions = [self._events.draft(NEW_WINDOW, _payload(done, planned, messages)) for done in executed]
+        payloads = [_payload(done, planned, messages) for done in executed]
+        if (record := write_record(planned, messages)) is not None:
+            payloads[-1] |= {"record": record.to_json(), "record_before": planned.state.record_seq}
+        decisions = [self._events.draft(NEW_WINDOW, payload) for payload in payloads]
         return PendingDecision(drafts=(*before, *decisions), after=planned.state.seq)
 
     def _indexed(
@@ -153,6 +161,19 @@ class ReliefExecutor:
         if any(plan.writes is not None for plan in plans):
             return self._compactor.compactor.carry_out(plans, planned.state)
         return [ExecutedPlan(plan=plan) for plan in plans]
+
+
+def write_record(planned: PlannedRelief, messages: MessageCache) -> WorkingRecord | None:
+    """The working record after a relief; None where none is written."""
+    state, after = planned.state, planned.relief.state
+    if not planned.rules.record_tokens or not planned.relief.plans:
+        return None
+    evicted = messages.views(seq for seq in state.messages if seq not in after.messages)
+    shortened = messages.views(seq for seq in after.shortened if seq not in state.shortened)
+    record = extend_record(state.record or WorkingRecord(), evicted, shortened)
+    visible = [after.shortened[seq].text if seq in after.shortened else messages.text_of(seq) for seq in after.messages]
+    limit = planned.rules.record_tokens - messages.meter.count(RECORD_HEADING) - 8
+    return replace(record, text=render_record(record, visible, limit, messages.meter.count))
 
 
 def _payload(done: ExecutedPlan, planned: PlannedRelief, messages: MessageCache) -> dict[str, Any]:

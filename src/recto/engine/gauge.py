@@ -54,6 +54,7 @@ def usage_of(state: WindowState, builder: PromptBuilder, budget: Budget) -> tupl
         "memory": extras.recalled.tokens if extras.recalled else 0,
         "reserve": budget.reserve,
         "system": used["system"] + foreword + extras.system,
+        "history": used["history"] + builder.marker_cost(state),
     }
     return budget.usage(used, state.burn)
 

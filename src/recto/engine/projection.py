@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from typing import Any
 
+from recto.context.record import WorkingRecord
 from recto.context.window.notes import NOTE_KINDS, Note
 from recto.context.window.plan import ShortenedResult
 from recto.context.window.state import WindowState, ranges_of, seqs_in
@@ -300,24 +301,21 @@ class WindowProjection:
         return WindowState() if head.seq <= _SHORT else self._open_late(head)
 
     def _from_recent(self, snapshot: Entry, recent: Sequence[Entry]) -> WindowState | None:
-        """The state after the recent entries. Those messages are not parsed that one of their decisions evicted.
-
-        None where the recent entries do not reach back to the snapshot, or a decision could not be applied.
-        """
+        """The state after the recent entries; None where they do not reach back to the snapshot."""
         after = json.loads(snapshot.content)["seq"]
         following = [entry for entry in recent if entry.seq > after]
         if not following or following[0].seq != after + 1:
             return None
-        evicted = _evicted_by(following)
-        state = self._from(snapshot, evicted)
+        state = self._from(snapshot)
         for entry in following:
-            self._apply(state, entry, is_evicted=entry.seq in evicted)
-        return None if any(seq in evicted and seq not in self._messages.raws for seq in state.messages) else state
+            self._apply(state, entry)
+        return state
 
-    def _from(self, snapshot: Entry, evicted: Collection[int] = ()) -> WindowState:
+    def _from(self, snapshot: Entry) -> WindowState:
         payload = json.loads(snapshot.content)
-        messages = self._messages_in(_seqs(payload["in"], snapshot.seq), evicted)
-        return WindowState.from_snapshot(payload, messages, self._summary(payload.get("summary", 0)))
+        messages = self._messages_in(_seqs(payload["in"], snapshot.seq))
+        summary, record = self._summary(payload.get("summary", 0)), self._record(payload.get("record", 0))
+        return WindowState.from_snapshot(payload, messages, summary, record)
 
     def _last_snapshot(self, recent: Sequence[Entry]) -> Entry | None:
         """The last snapshot: mostly one of the recent entries, else found by its number."""
@@ -346,11 +344,9 @@ class WindowProjection:
         state.seq = start
         return state
 
-    def _apply(
-        self, state: WindowState, entry: Entry, message: Message | None = None, *, is_evicted: bool = False
-    ) -> None:
+    def _apply(self, state: WindowState, entry: Entry, message: Message | None = None) -> None:
         if entry.kind == MESSAGE:
-            state.add(self._message(entry, message, is_evicted=is_evicted))
+            state.add(self._message(entry, message))
         else:
             with suppress(*_MALFORMED):
                 self._apply_event(state, entry)
@@ -367,6 +363,8 @@ class WindowProjection:
             self._messages.forget(evicted)
             state.shorten(shortened)
             state.summary, state.cache_mark = summary, cache_mark
+            if "record" in payload:
+                state.record, state.record_seq = WorkingRecord.from_json(payload["record"]), entry.seq
             state.windows += entry.kind == NEW_WINDOW
             state.last_edit = entry.seq
         elif entry.kind in (PINNED, UNPINNED, RESTORED):
@@ -382,6 +380,11 @@ class WindowProjection:
         """The summary of a decision; None for 0."""
         entry = next(iter(self._store.read(self._session, decision, decision)), None) if decision else None
         return Summary.from_json(decision, json.loads(entry.content)["summary"]) if entry else None
+
+    def _record(self, decision: int) -> WorkingRecord | None:
+        """The working record of a decision; None for 0."""
+        entry = next(iter(self._store.read(self._session, decision, decision)), None) if decision else None
+        return WorkingRecord.from_json(json.loads(entry.content)["record"]) if entry else None
 
     def _apply_pins(self, state: WindowState, entry: Entry, payload: Mapping[str, Any]) -> None:
         if entry.kind == UNPINNED:
@@ -399,25 +402,25 @@ class WindowProjection:
         if entry.kind == RESTORED and state.summary is not None and state.summary.decision_seq == payload["decision"]:
             state.summary = self._summary(payload.get("replaces", 0))
             state.shown_handoff = 0, 0
+        if entry.kind == RESTORED and state.record_seq == payload["decision"]:
+            state.record_seq = payload.get("record_before", 0)
+            state.record = self._record(state.record_seq)
 
-    def _messages_in(self, seqs: Sequence[int], evicted: Collection[int] = ()) -> list[WindowMessage]:
+    def _messages_in(self, seqs: Sequence[int]) -> list[WindowMessage]:
         wanted, ranges = set(seqs), ranges_of(seqs)
         for before, after in zip(ranges[-2::-1], ranges[:0:-1], strict=True):
             if after[0] - before[1] <= _GAP:  # a few events between messages are cheaper to read than to skip
                 before[1] = after[1]
                 ranges.remove(after)
         return [
-            self._message(entry, is_evicted=entry.seq in evicted)
+            self._message(entry)
             for first, last in ranges
             for entry in self._store.read(self._session, first, last)
             if entry.kind == MESSAGE and entry.seq in wanted
         ]
 
-    def _message(self, entry: Entry, message: Message | None = None, *, is_evicted: bool = False) -> WindowMessage:
-        """The line of a message. One that is evicted by a later entry is not parsed: only its size matters."""
+    def _message(self, entry: Entry, message: Message | None = None) -> WindowMessage:
         tokens = entry.tokens if entry.counter == self._messages.meter.name else None
-        if is_evicted and tokens is not None:
-            return self._messages.sketch(entry.seq, entry.id, entry.role, entry.wire, tokens)
         return self._messages.take(entry.seq, entry.id, entry.content, entry.wire, tokens, message, entry.role)
 
 
@@ -427,16 +430,6 @@ def _seqs(ranges: Iterable[Iterable[int]], before: int) -> list[int]:
     if any(not 0 < first <= last < before for first, last in pairs):
         raise ValueError("entries that are not there")
     return seqs_in(pairs)
-
-
-def _evicted_by(entries: Iterable[Entry]) -> frozenset[int]:
-    """The messages that decisions among these entries evicted."""
-    evicted: set[int] = set()
-    for entry in entries:
-        if entry.kind in DECISIONS:
-            with suppress(*_MALFORMED):
-                evicted.update(_seqs(json.loads(entry.content)["left"], entry.seq))
-    return frozenset(evicted)
 
 
 def _apply_status(state: WindowState, entry: Entry) -> None:

@@ -11,9 +11,11 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
+from recto.context.facts.text_protocol import command_in, looks_like_output
 from recto.context.facts.types import MessageView, MessageViewReader
+from recto.context.facts.user_text import own_lines
 from recto.context.window.notes import render_notes
 from recto.context.window.plan import PolicyView, ToolResult
 from recto.context.window.pressure import PressureReading
@@ -42,6 +44,8 @@ _MARKER_LINE = WindowMessage(seq=MARKER, id="", role="user", tokens=0)
 _NOTE_CHARS = 2_400
 """Characters of notes in a prompt."""
 _NOTES_HEADING = "[Notes written down on the way, for reference; a number in parentheses is the entry of a note:]"
+RECORD_HEADING = "[Working record of what is not shown, for reference; a number in parentheses is an entry:]"
+"""The line before the working record in a prompt."""
 _OTHER_RESULT = "[Left out together with the result before.]"
 
 
@@ -117,6 +121,10 @@ class MessageCache:
     """The last prompt, arranged and rendered: the next one mostly adds to its end."""
     _basis: object = None
     """What determines the bytes of its messages besides their numbers."""
+    _outputs: dict[int, int] = field(default_factory=dict)
+    """User messages that hold the output of a command written as text, and the message with that command."""
+    _command: int = 0
+    """The last message that was added, if it writes a command as text."""
 
     def take(
         self,
@@ -146,6 +154,7 @@ class MessageCache:
         if tied.calls or tied.answers:
             names = {part.call_id: part.name for part in parsed().parts if part.kind in ("call", "result")}
             tools = tuple([names.get(call, "") for call in (*tied.calls, *tied.answers)])
+        part_played = self._part_played(seq, parsed())
         return WindowMessage(
             seq=seq,
             id=id,
@@ -157,12 +166,29 @@ class MessageCache:
             marked=bool(self.mark) and self.mark in parsed().text,
             wire="" if format is DEFAULT_FORMAT else wire,
             leads=format.validation.leads_on(fields),
+            runs=part_played == "runs",
+            is_output=part_played == "output",
+            is_injected=part_played == "injected",
+            has_typed=part_played == "typed",
         )
 
-    def sketch(self, seq: int, id: str, role: Role, wire: str, tokens: int) -> WindowMessage:
-        """The line of a message that leaves the prompt again before the prompt is built: nothing of it is kept."""
-        format = format_named(wire)
-        return WindowMessage(seq=seq, id=id, role=role, tokens=tokens, wire="" if format is DEFAULT_FORMAT else wire)
+    def _part_played(self, seq: int, message: Message) -> Literal["", "runs", "output", "injected", "typed"]:
+        """What a message is besides its role: see `WindowMessage`."""
+        command, self._command = self._command, 0
+        if message.role == "assistant":
+            if not message.calls and command_in(_typed_text(message)):
+                self._command = seq
+                return "runs"
+        elif message.role == "tool":
+            return "typed" if any(own_lines(_typed_text(message))) else ""
+        elif message.role == "user":
+            text = _typed_text(message)
+            if command and looks_like_output(text):
+                self._outputs[seq] = command
+                return "output"
+            if text and not any(map(str.strip, own_lines(text))) and len(message.parts) == 1:
+                return "injected"
+        return ""
 
     def forget(self, seqs: Iterable[int]) -> None:
         """Drops messages that were evicted."""
@@ -173,6 +199,7 @@ class MessageCache:
             self._without_thinking.pop(seq, None)
             self.cache_marked.discard(seq)
             self._call_marks.pop(seq, None)
+            self._outputs.pop(seq, None)
 
     def message(self, seq: int) -> Message:
         """A message, parsed."""
@@ -194,6 +221,10 @@ class MessageCache:
     def result_of(self, state: WindowState, seq: int) -> ToolResult:
         """The call and the output of a message that carries tool results."""
         results = self.message(seq).results
+        if seq in self._outputs:
+            command = self._outputs[seq]
+            arguments = command_in(self.text_of(command)) if command in self.raws else ""
+            return ToolResult(tool="", arguments=arguments, output=self.text_of(seq))
         call_ids = {part.call_id for part in results}
         output = "\n".join(part.text for part in results)
         for line in state.messages.values():
@@ -247,18 +278,23 @@ class MessageCache:
         return self._costs[key]
 
     def clamp_text(self, seq: int, tokens: int) -> str:
-        """Head and tail of a message's results, in about so many tokens."""
-        output = "\n".join(part.text for part in self.message(seq).results)
+        """Head and tail of a message's results, or of its text, in about so many tokens."""
+        message = self.message(seq)
+        output = "\n".join(part.text for part in message.results) or message.text
         return clamp(output, tokens, self.meter.count, self.pointer_of(seq))
 
     def trimmed(self, seq: int, text: str) -> bytes:
-        """A message with its results replaced by a text."""
+        """A message with its results replaced by a text; a message without results becomes that text."""
         known = self._trimmed.get(seq)
         if known is not None and known[0] == text:
             return known[1]
-        calls = [part.call_id for part in self.message(seq).results]
-        texts = dict.fromkeys(calls, _OTHER_RESULT) | ({calls[0]: text} if calls else {})
-        raw = format_named(self.wires[seq]).edits.with_results(self.raws[seq], texts)
+        message, format = self.message(seq), format_named(self.wires[seq])
+        calls = [part.call_id for part in message.results]
+        if calls:
+            texts = dict.fromkeys(calls, _OTHER_RESULT) | {calls[0]: text}
+            raw = format.edits.with_results(self.raws[seq], texts)
+        else:
+            raw = format.text_message("system" if message.role == "system" else "user", text)
         self._trimmed[seq] = text, raw
         return raw
 
@@ -341,6 +377,8 @@ class PromptBuilder:
     marker_of: Callable[[WindowState], str]
     """The text that replaces evicted messages."""
     extras: PromptExtras = field(default_factory=PromptExtras)
+    input_budget: int = 0
+    """Tokens a prompt may have; 0 if unknown."""
     usual_wire: str = DEFAULT_FORMAT.name
     """The wire format of a prompt whose messages are valid in every format."""
     binds_thinking: bool = False
@@ -373,11 +411,11 @@ class PromptBuilder:
         opening = 0 if state.messages and not format_named(lines.wire).user_first else 24
         notes = sum(note.tokens for note in (extras.handoff, extras.recalled) if note)
         generated = self.foreword_cost(lines.wire) + lines.marker_cost + synthetic + opening + notes
-        return extras.fixed + state.tokens + generated + state.planned_text_tokens
+        return extras.fixed + state.tokens + generated + state.planned_text_tokens + state.planned_record_tokens
 
     def marker_cost(self, state: WindowState) -> int:
-        """What the marker costs, with notes and summary."""
-        if not state.evicted_messages:
+        """What the marker costs, with the working record, notes and summary."""
+        if not has_marker(state):
             return 0
         return self.messages.cost_of_generated("marker", self.marker_of(state), self.wire_of(state))
 
@@ -400,6 +438,8 @@ class PromptBuilder:
         return PolicyView(
             eligible=parts.eligible,
             protected=parts.protected,
+            recent=parts.recent,
+            input_budget=self.input_budget,
             tokens={seq: state.cost(seq) for seq in state.messages},
             shortened=frozenset(state.shortened),
             turn=state.turn,
@@ -418,7 +458,7 @@ class PromptBuilder:
         wire, format = lines.wire, format_named(lines.wire)
         notes = [
             LaidNote(seq, note.question, format.text_message("user", note.text))
-            for seq, note in ((RECALLED, self.extras.recalled), (HANDOFF, self.extras.handoff))
+            for seq, note in ((HANDOFF, self.extras.handoff), (RECALLED, self.extras.recalled))
             if note is not None
         ]
         arrangement, rendered, spent = messages.layout(lines).laid_out(notes)
@@ -459,10 +499,12 @@ class PromptBuilder:
         if format_named(wire).system_apart and state.kept:
             apart = sorted(seq for seq in state.kept if state.messages[seq].role == "system")
             seqs = [seq for seq in seqs if seq not in apart]
-        if state.evicted_messages:
+        if has_marker(state):
             marker = self.marker_of(state)
             marker_cost = self.messages.cost_of_generated("marker", marker, wire)
-            place = next((at for at, seq in enumerate(seqs) if seq > state.first_evicted), len(seqs))
+            # The record follows the task where only results were shortened: steps are evicted from there on.
+            behind = state.first_evicted or state.task_seq
+            place = next((at for at, seq in enumerate(seqs) if seq > behind), len(seqs))
             seqs.insert(place, MARKER)
         return PromptLines(
             wire=wire,
@@ -525,14 +567,29 @@ class Prompt:
         return self.built.tokens
 
 
+def has_marker(state: WindowState) -> bool:
+    """Whether the prompt of a state contains the marker: messages were evicted, or there is a record to show."""
+    return bool(state.evicted_messages or (state.record is not None and state.record.text))
+
+
 def render_marker(state: WindowState) -> str:
-    """The text that replaces evicted messages: how many there are, the notes, and the summary."""
-    tokens = f", {state.evicted_tokens:,} tokens" if state.evicted_tokens else ""
-    where = f"entries {state.first_evicted} to {state.last_evicted}{tokens}"
-    heading = (
-        f"[{state.evicted_messages:,} earlier messages ({where}) are not shown here, to keep within the context "
-        "window. They are kept in full.]"
-    )
+    """The text that replaces evicted messages: how many there are, the working record, the notes, and the summary."""
+    lines: list[str] = []
+    if state.evicted_messages:
+        tokens = f", {state.evicted_tokens:,} tokens" if state.evicted_tokens else ""
+        where = f"entries {state.first_evicted} to {state.last_evicted}{tokens}"
+        lines.append(
+            f"[{state.evicted_messages:,} earlier messages ({where}) are not shown here, to keep within the context "
+            "window. They are kept in full.]"
+        )
+    if state.record is not None and state.record.text:
+        lines += [RECORD_HEADING, state.record.text]
     notes = render_notes(state.shown_notes, _NOTE_CHARS)
-    lines = [heading, *([_NOTES_HEADING, *notes] if notes else []), *([state.summary.text] if state.summary else [])]
+    lines += [_NOTES_HEADING, *notes] if notes else []
+    lines += [state.summary.text] if state.summary else []
     return "\n".join(lines)
+
+
+def _typed_text(message: Message) -> str:
+    """The text parts of a message, without calls and results."""
+    return "\n".join(part.text for part in message.parts if part.kind == "text")

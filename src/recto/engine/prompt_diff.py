@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from recto.context.window.state import WindowState
 from recto.engine.projection import HANDOFF, WindowProjection, snapshot_key
-from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder, PromptExtras, TurnNote
+from recto.engine.prompt_builder import BuiltPrompt, PromptBuilder, PromptExtras, TurnNote, has_marker
 from recto.engine.recall_injection import INJECTED
 from recto.engine.timeline import MAX_ENTRIES, copy_builder
 from recto.engine.window import Window
@@ -156,7 +156,7 @@ def _fold_start(window: Window, seq: int) -> int:
 def _handoff(window: Window, builder: PromptBuilder, state: WindowState) -> TurnNote | None:
     """The handoff that was replayed for the question, if any."""
     seq, behind = state.shown_handoff
-    question = _question(state)
+    question = state.question
     entry = next(iter(window.store.read(window.session, seq, seq)), None) if seq else None
     if entry is None or entry.kind != HANDOFF or not question or behind not in (0, question):
         return None
@@ -166,7 +166,7 @@ def _handoff(window: Window, builder: PromptBuilder, state: WindowState) -> Turn
 
 def _recalled(window: Window, state: WindowState) -> TurnNote | None:
     """What was recalled for the question, quoted from its pointers."""
-    question = _question(state)
+    question = state.question
     if not question:
         return None
     for entry in reversed(
@@ -216,23 +216,26 @@ def _message_pieces(past: _PastPrompt) -> Iterator[tuple[_PieceKey, _Piece]]:
         cost = builder.foreword_cost(past.built.wire)
         yield ("standing", 0), _Piece(what="standing", role="system", text=builder.extras.foreword, tokens=cost)
     without = _omitted_entries(past)
-    marked = not state.evicted_messages
+    marked = not has_marker(state)
     for seq, line in state.messages.items():
-        if not marked and seq > state.first_evicted:
+        if not marked and seq > (state.first_evicted or state.task_seq):
             yield from _marker_pieces(past)
             marked = True
+        if not line.answers:
+            yield from _notes(builder.extras, seq)
         if seq not in without:
             shrink = state.shortened.get(seq)
             text = builder.messages.text_of(seq) if shrink is None else shrink.text
             what: What = "system" if line.role == "system" else "entry"
             yield ("entry", seq), _Piece(what=what, role=line.role, text=text, tokens=state.cost(seq), seq=seq)
-        yield from _notes(builder.extras, seq)
+        if line.answers:
+            yield from _notes(builder.extras, seq)
     if not marked:
         yield from _marker_pieces(past)
 
 
 def _notes(extras: PromptExtras, seq: int) -> Iterator[tuple[_PieceKey, _Piece]]:
-    """The notes after a question: first the handoff, then recalled text."""
+    """The notes before a question: first the handoff, then recalled text."""
     behind: tuple[tuple[What, TurnNote | None], ...] = (("handoff", extras.handoff), ("recalled", extras.recalled))
     for what, text in behind:
         if text is not None and text.question == seq:
@@ -287,7 +290,3 @@ def _make_line(first: _Piece | None, second: _Piece | None) -> PromptLine:
         second_tokens=second.tokens if second else None,
         side=side,
     )
-
-
-def _question(state: WindowState) -> int:
-    return next((line.seq for line in reversed(state.messages.values()) if line.role == "user"), 0)

@@ -179,7 +179,7 @@ class RecallInjection:
         steps = [seq for seq, line in state.messages.items() if question < seq < anchor and line.role == "assistant"]
         if steps:
             return self._messages.text_of(steps[-1])[:_CONTEXT_CHARACTERS]
-        earlier = [seq for seq, line in state.messages.items() if seq < question and line.role == "user"]
+        earlier = [seq for seq, line in state.messages.items() if seq < question and line.acts_as == "user"]
         if len(text) < _SHORT_QUESTION and earlier:
             return self._messages.text_of(earlier[-1])[:_CONTEXT_CHARACTERS]
         return ""

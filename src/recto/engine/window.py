@@ -127,6 +127,7 @@ class Window:
         self.builder = PromptBuilder(
             messages=self.messages,
             marker_of=render_marker,
+            input_budget=budget.input_budget,
             usual_wire=(format_of_provider(rules.card.provider) if rules.card is not None else DEFAULT_FORMAT).name,
             binds_thinking=rules.card is not None and rules.card.binds_thinking,
         )
@@ -278,7 +279,8 @@ class Window:
         """Undoes a decision for good: evicted messages are in the prompt again and stay, trimmed ones are complete."""
         payload = json.loads(self._decision(decision, DECISIONS).content)
         undone = {"decision": decision, "left": payload["left"], "shrunk": payload["shrunk"]}
-        return self.events.append(RESTORED, undone | {"replaces": payload.get("replaces", 0)})
+        before = {name: payload.get(name, 0) for name in ("replaces", "record_before")}
+        return self.events.append(RESTORED, undone | before)
 
     @_locked
     def redo(self, restored: int) -> Entry:

@@ -102,10 +102,10 @@ class LaidLine(NamedTuple):
 
 
 class LaidNote(NamedTuple):
-    """A user message that is no entry, and the entry it goes behind."""
+    """A user message that is no entry, and the entry it goes before; behind it, if that one carries tool results."""
 
     seq: int
-    behind: int
+    entry: int
     raw: bytes
 
 
@@ -211,16 +211,18 @@ class PromptLayout:
         return self._closed.missing + self._arranged(self._parts[-1]).synthetic
 
     def laid_out(self, notes: Sequence[LaidNote] = ()) -> LaidOut:
-        """The prompt, with notes directly behind their entries. Of two behind one entry the second comes first."""
+        """The prompt, with notes directly before their entries, in the order of the notes."""
         last = len(self._parts) - 1
         by_part: dict[int, list[LaidNote]] = {}
         for note in notes:
-            by_part.setdefault(self._part_with(note.behind, last), []).append(note)
+            by_part.setdefault(self._part_with(note.entry, last), []).append(note)
         whole = self._closed + self._rendered(self._parts[-1], by_part.pop(last, ()))
         for at in sorted(by_part, reverse=True):
             self._replace(whole, at, self._rendered(self._parts[at], by_part[at]))
         first = self._parts[0].lines
-        opens = needs_opening(whole.pieces, first[0].line if first else None, self._format.adjacency)
+        noted = {note.seq for note in notes}
+        entries = [piece for piece in whole.pieces[: len(notes) + 1] if piece.seq not in noted]
+        opens = needs_opening(entries, first[0].line if first else None, self._format.adjacency)
         arrangement = Arrangement(tuple(whole.pieces), tuple(whole.omitted), opens)
         if _lacks_opening(arrangement, whole.messages, self._format):
             opening = self._format.text_message("user", OPENING)
@@ -317,9 +319,12 @@ class PromptLayout:
         if part.rendered is None or part.rendered[0] != notes:
             arranged = self._arranged(part)
             pieces, contents = list(arranged.pieces), {laid.line.seq: laid.raw for laid in part.lines}
+            results = {laid.line.seq for laid in part.lines if laid.line.answers}
             for note in notes:
-                places = [at for at, piece in enumerate(pieces) if piece.seq == note.behind]
-                pieces.insert(places[-1] + 1 if places else len(pieces), Keep(note.seq))
+                places = [at for at, piece in enumerate(pieces) if piece.seq == note.entry]
+                # Results follow their call directly, so nothing may stand before them.
+                place = places[-1] + 1 if note.entry in results else places[0] if places else len(pieces)
+                pieces.insert(place if places else len(pieces), Keep(note.seq))
                 contents[note.seq] = note.raw
             rendered = (_render(piece, contents[piece.seq], self._format) for piece in pieces)
             messages = self._format.edits.settle([raw for raw in rendered if raw is not None])

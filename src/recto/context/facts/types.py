@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import Literal
 
+from recto.context.facts.text_protocol import command_in, looks_like_output
 from recto.formats import read
 from recto.formats.message import Message
 from recto.transcript.entries import MESSAGE, Entry, Role
@@ -111,24 +113,30 @@ _TEXT_KINDS = ("text", "result")
 
 
 class MessageViewReader:
-    """Reads messages in order and remembers the calls that results answer."""
+    """Reads messages in order and remembers the calls that results answer.
+
+    A command written as text is a call, and the user message that holds its output is a tool result.
+    """
 
     def __init__(self) -> None:
         self._calls: dict[str, ToolCall] = {}
+        self._command: ToolCall | None = None
+        """The command that the last message wrote as text."""
 
     def view(self, seq: int, message: Message) -> MessageView:
         """The view of one message."""
         calls = {part.call_id: ToolCall(part.name, part.text) for part in message.calls}
         self._calls |= calls
-        answered = (self._calls.get(part.call_id) for part in message.results)
-        is_mixed = message.role == "tool" and any(part.kind == "text" for part in message.parts)
-        return MessageView(
-            seq=seq,
-            role=message.role,
-            text="\n".join(part.text for part in message.parts if part.kind in _TEXT_KINDS),
-            calls=(*calls.values(), *(call for call in answered if call is not None)),
-            typed="\n".join(part.text for part in message.parts if part.kind == "text") if is_mixed else "",
-        )
+        answered = [call for part in message.results if (call := self._calls.get(part.call_id)) is not None]
+        text = "\n".join(part.text for part in message.parts if part.kind in _TEXT_KINDS)
+        typed = "\n".join(part.text for part in message.parts if part.kind == "text") if message.role == "tool" else ""
+        role, before, self._command = message.role, self._command, None
+        if role == "user" and before is not None and not message.results and looks_like_output(text):
+            role, answered = "tool", [before]
+        elif role == "assistant" and not calls and (command := command_in(text)):
+            self._command = ToolCall("bash", json.dumps({"command": command}))
+            return MessageView(seq=seq, role=role, text=text, calls=(self._command,))
+        return MessageView(seq=seq, role=role, text=text, calls=(*calls.values(), *answered), typed=typed)
 
 
 def message_views(entries: Iterable[Entry]) -> list[MessageView]:

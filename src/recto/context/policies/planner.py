@@ -34,8 +34,8 @@ class ReliefRules:
 
     input_budget: int
     """Tokens a prompt may have."""
-    ceiling: float = 0.92
-    floor: float = 0.70
+    ceiling: float = 0.96
+    floor: float = 0.80
     protection: Protection = field(default_factory=Protection)
     policies: Sequence[Policy] = field(default_factory=lambda: (Prune(),))
     """The cascade, in order; each policy is applied only while tokens are still needed."""
@@ -61,6 +61,8 @@ class ReliefRules:
     """Limits per component, if they are enforced; empty: only the input budget is enforced."""
     card: ModelCard | None = None
     """The model, whose prices decide whether an optional edit pays off."""
+    record_tokens: int = 0
+    """Tokens of the working record that a decision writes at most; 0: none is written."""
     cache_aware: bool = True
     """Whether an optional edit that does not pay off is postponed. Without a model card it is always made."""
 
@@ -112,9 +114,6 @@ def plan_relief(
     before = inputs.prompt_tokens(state) if used is None else used
     if before <= rules.ceiling * rules.input_budget and not rules.component_limits:
         return Relief(plans=(), state=state, before=before, after=before)
-    if state.task_seq in state.messages and state.cost(state.task_seq) > rules.input_budget:
-        # A task larger than any prompt would make the session unusable.
-        rules = replace(rules, protection=replace(rules.protection, task=False))
     component_planner = _ReliefPlanner(state.copy(), rules, inputs)
     component_planner.bind_components()
     bound = Relief(
@@ -194,16 +193,32 @@ class _ReliefPlanner:
                 self._apply_plan(Prune().plan(replace(view, eligible=of_component), over))
 
     def clamp(self) -> None:
-        """Cut the largest results in flight until the prompt fits or nothing more can be cut."""
-        results = [seq for seq in in_flight(self.state) if self.state.messages[seq].answers]
-        for seq in sorted(results, key=lambda seq: (-self.state.cost(seq), seq)):
+        """Cut the largest protected messages to head and tail until the prompt fits or nothing more can be cut.
+
+        Results in flight come first, then injected text, the task and other protected messages, last the system text:
+        a session is never refused because of boilerplate.
+        """
+        flying = in_flight(self.state)
+
+        def order(seq: int) -> tuple[int, int, int]:
+            line = self.state.messages[seq]
+            if line.has_result:
+                rank = 0 if seq in flying else 1
+            else:
+                rank = 4 if line.role == "system" else 2 if line.is_injected else 3
+            return rank, -self.state.cost(seq), seq
+
+        # What the model said is never changed, because providers check it, and the question is sent as it was typed.
+        question = self.state.question
+        lines = [line for line in self.state.messages.values() if line.role != "assistant"]
+        for seq in sorted((line.seq for line in lines if line.has_result or line.seq != question), key=order):
             over = self.inputs.prompt_tokens(self.state) - self.rules.input_budget
             if over <= 0:
                 return
             text = self.inputs.clamp_text(seq, max(self.state.cost(seq) - over - 64, 32))
             shortened = ShortenedResult(seq=seq, text=text, tokens=self.inputs.cost_with(seq, text))
             if shortened.tokens < self.state.cost(seq):
-                reason = "a result in flight alone overflows the room"
+                reason = f"entry {seq} alone does not fit the input budget"
                 frees = self.state.cost(seq) - shortened.tokens
                 self._apply_plan(Plan(policy=CLAMP, shortens=(shortened,), frees=frees, reason=reason))
 
@@ -222,6 +237,8 @@ class _ReliefPlanner:
                 None,
                 plan.writes.max_tokens + plan.writes.handoff_tokens,
             )
+        if self.rules.record_tokens and (smaller or plan.evicts):
+            self.state.record, self.state.planned_record_tokens = None, self.rules.record_tokens
         self.plans.append(replace(plan, shortens=smaller, frees=before - self.state.tokens))
 
 

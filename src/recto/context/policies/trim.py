@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from recto.context.facts.text_protocol import shortened_output
 from recto.context.window.plan import Plan, PolicyView, ShortenedResult, ToolResult
 from recto.context.window.units import Unit, WindowMessage
 from recto.formats.recto_tools import is_own_tool
@@ -50,11 +51,17 @@ class TrimResults:
     """Tokens of the tail."""
     min_tokens: int = 100
     """A message that costs less than this is not trimmed: there is nothing to gain."""
+    keep_share: float = 0.0
+    """Share of the input budget that the newest messages may fill before their results are trimmed. Results among
+    recent messages that are older than that are trimmed too, though the messages stay in the prompt. 0: results of
+    recent messages are never trimmed."""
 
     def __post_init__(self) -> None:
         for name in ("keep_newest", "clear_at_least", "head_tokens", "tail_tokens", "min_tokens"):
             if getattr(self, name) < 0:
                 raise ValueError(f"trim.{name} must not be below zero")
+        if not 0 <= self.keep_share < 1:
+            raise ValueError("trim.keep_share is a share between 0 and 1")
         if self.style not in ("placeholder", "head_tail"):
             raise ValueError("trim.style must be placeholder or head_tail")
         if self.style == "head_tail" and self.head_tokens + self.tail_tokens == 0:
@@ -88,24 +95,32 @@ class TrimResults:
     def candidates(self, view: PolicyView) -> list[WindowMessage]:
         """Results that may be trimmed, oldest first."""
         results = [
-            message.seq
-            for unit in (*view.eligible, *view.protected)
-            for message in unit.messages
-            if _is_result(message)
+            message.seq for unit in (*view.eligible, *view.protected) for message in unit.messages if message.has_result
         ]
-        newest = set(sorted(results)[max(0, len(results) - self.keep_newest) :])
+        newest = set(sorted(results)[max(0, len(results) - self.keep_newest) :]) | self._kept_whole(view)
         excluded = newest | view.shortened
         old = [
             message
-            for unit in view.eligible
+            for unit in (*view.eligible, *(view.recent if self.keep_share else ()))
             for message in unit.messages
-            if _is_result(message)
+            if message.has_result
             and message.seq not in excluded
             and not message.marked
             and view.tokens[message.seq] >= self.min_tokens
             and not self._is_excluded(unit, message)
         ]
         return sorted(old, key=lambda message: message.seq)
+
+    def _kept_whole(self, view: PolicyView) -> set[int]:
+        """The newest messages that together fill the share of the input budget that stays whole."""
+        left = int(self.keep_share * view.input_budget)
+        kept: set[int] = set()
+        for seq in sorted(view.tokens, reverse=True) if left else ():
+            left -= view.tokens[seq]
+            if left < 0:
+                break
+            kept.add(seq)
+        return kept
 
     def _is_excluded(self, unit: Unit, result: WindowMessage) -> bool:
         """Whether a result is excluded by its tool: the result names its call, and the call in the same unit its
@@ -123,7 +138,7 @@ class TrimResults:
             has_pointer = "{pointer}" in self.placeholder
             return self.placeholder.replace("{pointer}", pointer) if has_pointer else f"{self.placeholder} {pointer}"
         if self.style == "placeholder":
-            return placeholder(result, size, pointer)
+            return shortened_output(result.output, placeholder(result, size, pointer))
         total = view.count(result.output)
         return head_and_tail(result.output, self.head_tokens, self.tail_tokens, view.count, pointer, total)
 
@@ -135,10 +150,6 @@ def placeholder(result: ToolResult, size: int, pointer: str) -> str:
     quoted = f'"{finding}"' if finding else "no text"
     when = f", turn {result.turn}" if result.turn else ""
     return f"[{called}: {quoted}, {size} tokens{when}: {pointer}]"
-
-
-def _is_result(message: WindowMessage) -> bool:
-    return message.role == "tool" and bool(message.answers)
 
 
 def _shorten_arguments(arguments: str) -> str:

@@ -84,6 +84,10 @@ class PolicyView:
     """Units that must stay."""
     tokens: Mapping[int, int]
     """Current cost of each entry in the prompt, shortened or not."""
+    recent: Sequence[Unit] = ()
+    """Those of the protected units that must stay only because they are recent: their results may be shortened."""
+    input_budget: int = 0
+    """Tokens a prompt may have; 0 if unknown."""
     shortened: frozenset[int] = frozenset()
     """Entries that are already shortened."""
     turn: int = 0

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from recto.context.record import WorkingRecord
 from recto.context.window.budget import Burn, Component
 from recto.context.window.notes import Note, limit_notes
 from recto.context.window.plan import ShortenedResult
@@ -47,7 +48,7 @@ class WindowState:
     steps: int = 0
     """Model calls answered so far."""
     task_seq: int = 0
-    """Entry of the original task: the first user message. 0 before there is one."""
+    """Entry of the original task: the first user message with words of the user. 0 before there is one."""
     messages: dict[int, WindowMessage] = field(default_factory=dict)
     """Messages in the prompt by entry number, in order."""
     shortened: dict[int, ShortenedResult] = field(default_factory=dict)
@@ -86,6 +87,12 @@ class WindowState:
     """The summary of the evicted messages, if one was written."""
     planned_text_tokens: int = 0
     """In a plan: the maximum cost of a text that is not written yet and will replace the summary."""
+    record: WorkingRecord | None = None
+    """The working record of what was evicted or shortened, if one was written."""
+    record_seq: int = 0
+    """The decision that wrote the record."""
+    planned_record_tokens: int = 0
+    """In a plan: the maximum cost of the record that will be written for it."""
     notes: tuple[Note, ...] = ()
     """Notes written by the agent."""
     shown_notes: tuple[Note, ...] = ()
@@ -99,7 +106,7 @@ class WindowState:
     shown_handoff: tuple[int, int] = (0, 0)
     """The handoff shown last, and the user message after which it is shown."""
     question: int = 0
-    """The last user message in the prompt; 0 if there is none."""
+    """The current user message in the prompt; 0 if there is none. Outputs and injected text are no questions."""
     kept: set[int] = field(default_factory=set)
     """Messages in the prompt that are never evicted: system text, and those that carry the protecting mark."""
     wires: dict[str, int] = field(default_factory=dict)
@@ -111,12 +118,14 @@ class WindowState:
 
     def add(self, message: WindowMessage) -> None:
         """Append a message."""
-        if message.role == "user":
+        if message.acts_as == "user":
             self.growth = self.growth.turn(self.tokens)
             self.burn = self.burn.turn(self.components())
             self.turn += 1
-            self.task_seq = self.task_seq or message.seq
-            self.question = message.seq
+            if not message.is_injected:
+                self.task_seq = self.task_seq or message.seq
+            if not message.is_injected or not self.question:
+                self.question = message.seq
         self.steps += message.role == "assistant"
         self.wire = message.wire or self.wire
         self.messages[message.seq] = message
@@ -198,8 +207,9 @@ class WindowState:
         self.kept, self.wires = set(), {}
         for message in self.messages.values():
             self._note_kind(message)
-        questions = (seq for seq, message in reversed(self.messages.items()) if message.role == "user")
-        self.question = next(questions, 0)
+        questions = [message for message in self.messages.values() if message.acts_as == "user"]
+        typed = [message for message in questions if not message.is_injected] or questions
+        self.question = typed[-1].seq if typed else 0
 
     def _note_kind(self, message: WindowMessage) -> None:
         if message.marked or message.role == "system":
@@ -240,6 +250,7 @@ class WindowState:
             "cache_mark": self.cache_mark,
             "wire": self.wire,
             "summary": self.summary.decision_seq if self.summary else 0,
+            "record": self.record_seq,
             "notes": [asdict(note) for note in self.notes],
             "shown_notes": [asdict(note) for note in self.shown_notes],
             "counts": [self.checkpoints, self.windows],
@@ -249,9 +260,13 @@ class WindowState:
 
     @classmethod
     def from_snapshot(
-        cls, snapshot: Mapping[str, Any], messages: Iterable[WindowMessage], summary: Summary | None = None
+        cls,
+        snapshot: Mapping[str, Any],
+        messages: Iterable[WindowMessage],
+        summary: Summary | None = None,
+        record: WorkingRecord | None = None,
     ) -> WindowState:
-        """Rebuild the state from a snapshot, its messages and its summary."""
+        """Rebuild the state from a snapshot, its messages, its summary and its working record."""
         evicted, evicted_tokens, first_evicted, last_evicted = snapshot["left"]
         level, gains = snapshot["growth"]
         checkpoints, windows = snapshot.get("counts", (0, 0))
@@ -278,6 +293,8 @@ class WindowState:
             cache_mark=snapshot["cache_mark"],
             wire=snapshot["wire"],
             summary=summary,
+            record=record,
+            record_seq=snapshot.get("record", 0) if record is not None else 0,
             notes=tuple(Note(**note) for note in snapshot.get("notes", ())),
             shown_notes=tuple(Note(**note) for note in snapshot.get("shown_notes", ())),
             checkpoints=checkpoints,
@@ -294,7 +311,7 @@ def component_of(message: WindowMessage) -> Component:
     """The budget component a message is charged to."""
     if message.role == "system":
         return "system"
-    return "results" if message.role == "tool" else "history"
+    return "results" if message.has_result or message.role == "tool" else "history"
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,11 +320,14 @@ class UnitSplit:
 
     eligible: tuple[Unit, ...]
     protected: tuple[Unit, ...]
+    recent: tuple[Unit, ...] = ()
+    """Protected ones that are protected only because they are recent."""
 
 
 def split_units(state: WindowState, protection: Protection) -> UnitSplit:
     """Divide the units in the prompt into evictable and protected ones."""
     protected_seqs = _protected_seqs(state, protection)
+    lasting = _protected_seqs(state, replace(protection, min_recent_messages=0))
     eligible: list[Unit] = []
     protected: list[Unit] = []
     for unit in units_of(state.messages.values()):
@@ -316,7 +336,8 @@ def split_units(state: WindowState, protection: Protection) -> UnitSplit:
         steps = [unit] if len(overlap) in (0, len(unit.messages)) else steps_of(unit)
         for step in steps:
             (eligible if protected_seqs.isdisjoint(step.seqs) else protected).append(step)
-    return UnitSplit(tuple(eviction_order(eligible)), tuple(protected))
+    recent = tuple(step for unit in protected for step in steps_of(unit) if lasting.isdisjoint(step.seqs))
+    return UnitSplit(tuple(eviction_order(eligible)), tuple(protected), recent)
 
 
 def in_flight(state: WindowState) -> frozenset[int]:
@@ -325,15 +346,23 @@ def in_flight(state: WindowState) -> frozenset[int]:
     latest_step: set[int] = set()
     for message in reversed(state.messages.values()):
         latest_step.add(message.seq)
-        if message.role in ("assistant", "user"):
+        if message.acts_as in ("assistant", "user"):
             break
     return frozenset(latest_step | ({state.question} if state.question else set()))
+
+
+def _answered_by_question(state: WindowState) -> int:
+    """The assistant message that the current user message answers: "yes" means nothing without it. 0: there is none."""
+    before = (line for line in reversed(state.messages.values()) if line.seq < state.question)
+    return next((line.seq for line in before if line.role == "assistant"), 0)
 
 
 def _protected_seqs(state: WindowState, protection: Protection) -> set[int]:
     protected = (state.pins & state.messages.keys()) | in_flight(state) | state.kept
     if protection.task and state.task_seq:
         protected.add(state.task_seq)
+    if answered := _answered_by_question(state):
+        protected.add(answered)
     protected.update(islice(reversed(state.messages), protection.min_recent_messages))
     if protection.tools:
         protected.update(

@@ -39,6 +39,27 @@ class WindowMessage:
     """The only wire format that can express it; empty if all can."""
     leads: bool = False
     """Whether it belongs to the next assistant message, as reasoning does to the call it leads to."""
+    runs: bool = False
+    """Whether it writes a command as text, for a harness that answers with the output in a user message."""
+    is_output: bool = False
+    """Whether it is such a user message: the output of a command, not words of the user."""
+    is_injected: bool = False
+    """Whether it is a user message without words of the user: an instruction file, an environment note, a reminder, the
+    echo of a command."""
+    has_typed: bool = False
+    """Whether it carries tool results and behind them something that the user typed, as after an interrupt."""
+
+    @property
+    def acts_as(self) -> Role:
+        """The role it plays in the conversation, which may differ from the role it is sent with."""
+        if self.is_output:
+            return "tool"
+        return "user" if self.role == "tool" and self.has_typed else self.role
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it carries the output of a tool or command."""
+        return self.is_output or (bool(self.answers) and self.role != "assistant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +128,8 @@ def _steps(messages: Iterable[WindowMessage]) -> list[list[WindowMessage]]:
     open_step: list[WindowMessage] | None = None
     for message in messages:
         owner = next((owners[answer] for answer in message.answers if answer in owners), None)
+        if owner is None and message.is_output and steps and steps[-1][-1].runs:
+            owner = steps[-1]
         if owner is not None:
             owner.append(message)
             continue
@@ -124,7 +147,7 @@ def _steps(messages: Iterable[WindowMessage]) -> list[list[WindowMessage]]:
 def _exchanges(steps: Iterable[list[WindowMessage]]) -> list[list[list[WindowMessage]]]:
     exchanges: list[list[list[WindowMessage]]] = []
     for step in steps:
-        if not exchanges or step[0].role == "user":
+        if not exchanges or step[0].acts_as == "user":
             exchanges.append([])
         exchanges[-1].append(step)
     return exchanges

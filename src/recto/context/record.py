@@ -1,0 +1,267 @@
+"""The working record: what an agent needs of the messages that are no longer in its prompt.
+
+A fold over the messages as they are evicted or shortened, by rule and from the raw messages alone, so that it is the
+same after any number of evictions. It holds what the user's statements are that still hold, what is open, one line for
+each step, and the names in use (files, identifiers, numbers). The record is bounded; what no longer fits is the least
+useful. It is rewritten only when something is evicted or shortened, because every change costs the provider's cache.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recto.context.facts.paths import file_uses, find_paths, parse_arguments
+from recto.context.facts.text_protocol import exit_status
+from recto.context.facts.tool_errors import detect_failure
+from recto.context.facts.types import Fact, FactKind, MessageView, ToolCall
+from recto.text.lazy_re import lazy_re
+from recto.text.secrets import mask_secrets
+from recto.text.unicode import prompt_safe
+
+CountText = Callable[[str], int]
+
+MAX_NAMES = 400
+MAX_STEPS = 120
+"""Names and steps that are kept for later records; older and rarer ones are dropped."""
+_MAX_FACTS = 120
+_MAX_STEP_CHARS = 120
+_MAX_NAME_CHARS = 120
+_MAX_OUTPUT_CHARS = 20_000
+"""Characters of an output that are searched for names."""
+_CALL_WEIGHT, _TEXT_WEIGHT, _OUTPUT_WEIGHT, _LINE_NUMBER_WEIGHT = 40, 20, 6, 1
+"""What one use of a name counts: in a call, in a message, in an output; and a number in an output."""
+_FILE_WEIGHTS = {"edit": 120, "read": 40, "name": 0}
+"""What a call adds to the weight of a file, by what it does with it."""
+_NAME = lazy_re(
+    r"(?<![\w./<$-])(?:[A-Za-z_~.]?[\w-]*(?:[./][\w.-]*\w)+|[A-Za-z]+_\w*\w|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+"
+    r"|\d{3,}(?:\.\d+)?)(?![\w/])"
+)
+"""Paths, dotted names, identifiers with an underscore or an inner capital, and numbers of three digits or more."""
+
+_OPEN: tuple[FactKind, ...] = ("error", "obligation", "question")
+_MAX_OPEN = 4
+_SHARES = {"holds": 0.6, "open": 0.1, "steps": 0.3}
+"""Largest share of each section; names get what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step that is no longer in the prompt: what the agent ran, and how it ended."""
+
+    seq: int
+    call: str
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NameUse:
+    """How much a name was used, and the last entry that used it."""
+
+    weight: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingRecord:
+    """What is known of the messages that left the prompt."""
+
+    facts: tuple[Fact, ...] = ()
+    steps: tuple[Step, ...] = ()
+    names: Mapping[str, NameUse] = field(default_factory=dict)
+    text: str = ""
+    """The record as it is shown in the prompt."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON, as decisions store it."""
+        return {
+            "text": self.text,
+            "facts": [
+                [fact.kind, fact.text, fact.seq, fact.role, fact.open, fact.superseded_by, fact.about]
+                for fact in self.facts
+            ],
+            "steps": [[step.seq, step.call, step.outcome] for step in self.steps],
+            "names": {name: [use.weight, use.last] for name, use in self.names.items()},
+        }
+
+    @classmethod
+    def from_json(cls, payload: Mapping[str, Any]) -> WorkingRecord:
+        """The record of a decision."""
+        return cls(
+            text=str(payload["text"]),
+            facts=tuple(
+                Fact(kind=kind, text=text, seq=seq, role=role, open=is_open, superseded_by=by, about=about)
+                for kind, text, seq, role, is_open, by, about in payload["facts"]
+            ),
+            steps=tuple(Step(seq, call, outcome) for seq, call, outcome in payload["steps"]),
+            names={name: NameUse(weight, last) for name, (weight, last) in payload["names"].items()},
+        )
+
+
+def extend_record(
+    record: WorkingRecord, evicted: Iterable[MessageView], shortened: Iterable[MessageView] = ()
+) -> WorkingRecord:
+    """Add messages that leave the prompt, in order. Of shortened outputs only the names are added."""
+    from recto.context.facts.extraction import extract_facts  # noqa: PLC0415  # most prompts need no record
+
+    evicted = list(evicted)
+    names = dict(record.names)
+    for view in (*evicted, *shortened):
+        _count_names(names, view)
+    return WorkingRecord(
+        facts=_limit_facts(extract_facts(evicted, record.facts)),
+        steps=(*record.steps, *_steps(evicted))[-MAX_STEPS:],
+        names=_limit_names(names),
+    )
+
+
+def render_record(record: WorkingRecord, visible: Sequence[str], max_tokens: int, count: CountText) -> str:
+    """The text of a record in at most `max_tokens`: nothing of it repeats what the visible messages contain."""
+    from recto.context.facts.extraction import by_priority, standing_statements  # noqa: PLC0415  # as above
+
+    shown = "\n".join(visible)
+    lines: list[str] = []
+    left = max_tokens
+
+    def add(title: str, rows: Iterable[tuple[int, str]], share: float, *, unbroken: bool = False) -> None:
+        """Add as many rows as fit in a share, by priority, in the order of their entries."""
+        nonlocal left
+        available = min(int(max_tokens * share), left) - count(title) - 1
+        chosen = []
+        for seq, row in rows:
+            cost = count(row) + 1
+            if cost <= available:
+                available -= cost
+                chosen.append((seq, row))
+            elif unbroken:
+                break
+        if chosen:
+            lines.append(title)
+            lines.extend(row for _, row in sorted(chosen))
+            left -= sum(count(row) + 1 for _, row in chosen) + count(title) + 1
+
+    held = [fact for fact in standing_statements(record.facts) if fact.text not in shown]
+    add("What the user said that still holds:", [(fact.seq, _bullet(fact)) for fact in held], _SHARES["holds"])
+    loose = [fact for fact in by_priority(record.facts) if fact.open and fact.kind in _OPEN and fact.text not in shown]
+    rows = [(fact.seq, _bullet(fact)) for fact in loose if fact not in held]
+    add("Open:", rows[:_MAX_OPEN], _SHARES["open"])
+    steps = [(step.seq, _step_line(step)) for step in reversed(record.steps)]
+    add("Steps that are not shown, oldest first:", steps, _SHARES["steps"], unbroken=True)
+    names = _fitting_names(record, f"{shown}\n" + "\n".join(lines), left - 12, count)
+    for title, chosen in (
+        ("Files in them", [name for name in names if _is_file(name)]),
+        ("Names in them", [name for name in names if not _is_file(name)]),
+    ):
+        if chosen:
+            lines.append(f"{title}: {', '.join(chosen)}")
+    return "\n".join(lines)
+
+
+def _fitting_names(record: WorkingRecord, shown: str, tokens: int, count: CountText) -> list[str]:
+    """The most used names that are not shown already, as many as fit."""
+    newest = max((use.last for use in record.names.values()), default=1)
+    ranked = sorted(
+        record.names, key=lambda name: (-record.names[name].weight * (0.5 + record.names[name].last / newest), name)
+    )
+    left = tokens
+    names: list[str] = []
+    for name in ranked:
+        cost = count(f", {name}")
+        if cost <= left and name not in shown:
+            left -= cost
+            names.append(name)
+        if left < 3:
+            break
+    return names
+
+
+def _is_file(name: str) -> bool:
+    return find_paths(name, bare=True) == [name]
+
+
+def _bullet(fact: Fact) -> str:
+    return f"- {' '.join(mask_secrets(prompt_safe(fact.text)).split())} ({fact.seq})"
+
+
+def _step_line(step: Step) -> str:
+    return f"- {step.call} → {step.outcome} ({step.seq})" if step.outcome else f"- {step.call} ({step.seq})"
+
+
+def _steps(views: Sequence[MessageView]) -> list[Step]:
+    """One line for each call of evicted messages, with the outcome of its result."""
+    outcomes = {id(call): _outcome(view) for view in views if view.role == "tool" for call in view.calls}
+    return [
+        Step(view.seq, _describe(call), outcomes.get(id(call), ""))
+        for view in views
+        if view.role == "assistant"
+        for call in view.calls
+    ]
+
+
+def _describe(call: ToolCall) -> str:
+    """A call on one line: a shell command as it was written, any other with the values of its arguments."""
+    arguments = parse_arguments(call)
+    command = next(
+        (value for key in ("command", "cmd", "script") if isinstance(value := arguments.get(key), str)), None
+    )
+    if command is None:
+        values = [value if isinstance(value, str) else json.dumps(value) for value in arguments.values()]
+        command = f"{call.tool} {' '.join(values)}"
+    return mask_secrets(prompt_safe(_shorten(" ".join(command[:4000].split()))))
+
+
+def _shorten(text: str) -> str:
+    """A long line cut in its middle: a command says most at both ends."""
+    if len(text) <= _MAX_STEP_CHARS:
+        return text
+    tail = _MAX_STEP_CHARS // 3
+    return f"{text[: _MAX_STEP_CHARS - tail - 3]} … {text[-tail:]}"
+
+
+def _outcome(view: MessageView) -> str:
+    failure = detect_failure(view)
+    status = exit_status(view.text)
+    if failure.lines:
+        return mask_secrets(prompt_safe(" ".join(failure.lines[0].split())[:80]))
+    return f"exit {status}" if status not in ("", "0") else "ok"
+
+
+def _count_names(names: dict[str, NameUse], view: MessageView) -> None:
+    if view.role not in ("user", "assistant", "tool"):
+        return
+    texts = [(view.text[:_MAX_OUTPUT_CHARS], _OUTPUT_WEIGHT if view.role == "tool" else _TEXT_WEIGHT)]
+    if view.role == "assistant":
+        texts += [(" ".join(map(str, parse_arguments(call).values())), _CALL_WEIGHT) for call in view.calls]
+    for text, weight in texts:
+        for name in dict.fromkeys(_NAME.findall(mask_secrets(text))):
+            if 4 <= len(name) <= _MAX_NAME_CHARS or name.isdigit():
+                is_line_number = view.role == "tool" and name.isdigit()
+                _add_use(names, name, _LINE_NUMBER_WEIGHT if is_line_number else weight, view.seq)
+    for call in view.calls if view.role == "assistant" else ():
+        for use in file_uses(call):
+            _add_use(names, use.path, _FILE_WEIGHTS[use.action], view.seq)
+
+
+def _add_use(names: dict[str, NameUse], name: str, weight: int, seq: int) -> None:
+    known = names.get(name)
+    names[name] = NameUse((known.weight if known else 0) + weight, seq)
+
+
+def _limit_names(names: dict[str, NameUse]) -> dict[str, NameUse]:
+    if len(names) <= MAX_NAMES:
+        return names
+    newest = max(use.last for use in names.values())
+    ranked = sorted(names, key=lambda name: (-names[name].weight * (0.5 + names[name].last / newest), name))
+    return {name: names[name] for name in ranked[:MAX_NAMES]}
+
+
+def _limit_facts(facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    if len(facts) <= _MAX_FACTS:
+        return tuple(facts)
+    from recto.context.facts.extraction import by_priority, standing_statements  # noqa: PLC0415  # as above
+
+    ranked = [*standing_statements(facts), *by_priority(facts)]
+    kept = set(map(id, list({id(fact): fact for fact in ranked}.values())[:_MAX_FACTS]))
+    return tuple(fact for fact in facts if id(fact) in kept)

@@ -1,0 +1,174 @@
+"""What the agent needs stays in its prompt: the record, the task, what a message answers, and every step's command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import recto
+from recto.engine.projection import DECISIONS
+from recto.formats.validation import problems
+
+WINDOW = {"gpt-4o": {"window": 8_000, "max_input": 8_000}}
+RULE = "Never push to main without my approval."
+
+
+def opened(store="memory:", **window):
+    return recto.open(store, model="gpt-4o", models=WINDOW, window=window, recall={"enabled": False})
+
+
+def shown(prompt) -> str:
+    return "\n".join(str(message.get("content")) for message in prompt.messages)
+
+
+def chat(session, turns: int, first: str = "Let us plan the release of the parser.") -> None:
+    session.append({"role": "user", "content": first})
+    for turn in range(turns):
+        session.prompt()
+        session.append(
+            {"role": "assistant", "content": f"Part {turn}: " + "details of the parser and its tests. " * 20}
+        )
+        session.append({"role": "user", "content": f"And what comes after part {turn}?"})
+
+
+def text_agent(session, steps: int, lines: int = 120) -> None:
+    """An agent that writes commands as text; outputs come back as user messages."""
+    session.append({"role": "system", "content": "Answer with one bash block."})
+    session.append({"role": "user", "content": "Make the tests of the billing module pass."})
+    for number in range(steps):
+        session.prompt()
+        command = f"sed -n '{number}00,{number}99p' src/billing/module_{number}.py"
+        session.append({"role": "assistant", "content": f"THOUGHT: read on.\n\n```bash\n{command}\n```"})
+        output = "\n".join(f"    value_{number}_{line} = compute({line})" for line in range(lines))
+        session.append({"role": "user", "content": f"<returncode>0</returncode>\n<output>\n{output}\n</output>"})
+
+
+def decisions(session) -> list[dict]:
+    return [json.loads(entry.content) for entry in session.read() if entry.kind in DECISIONS]
+
+
+def test_a_rule_of_the_user_is_in_the_prompt_after_it_was_evicted():
+    with opened() as session:
+        session.append({"role": "user", "content": "Help me release the parser."})
+        session.append({"role": "assistant", "content": "Gladly."})
+        session.append({"role": "user", "content": RULE})
+        chat(session, 60)
+        prompt = session.prompt()
+        assert session.window.state.evicted_messages > 20
+        assert 3 not in session.window.state.messages
+        assert RULE in shown(prompt)
+
+
+def test_without_a_record_it_is_gone():
+    with opened(record_percent=0) as session:
+        session.append({"role": "user", "content": "Help me release the parser."})
+        session.append({"role": "assistant", "content": "Gladly."})
+        session.append({"role": "user", "content": RULE})
+        chat(session, 60)
+        assert RULE not in shown(session.prompt())
+
+
+def test_a_record_stays_within_its_share_of_the_input_budget():
+    with opened(record_percent=4) as session:
+        text_agent(session, 60)
+        budget = session.window.budget.input_budget
+        texts = [payload["record"]["text"] for payload in decisions(session) if "record" in payload]
+        assert texts
+        assert all(session.count(text) <= 0.04 * budget for text in texts)
+
+
+def test_outputs_become_one_line_before_any_step_is_evicted():
+    with opened() as session:
+        text_agent(session, 8)
+        prompt = session.prompt()
+        assert session.window.state.shortened
+        assert not session.window.state.evicted_messages
+        text = shown(prompt)
+        for number in range(8):
+            assert f"src/billing/module_{number}.py" in text
+        assert "value_7_119" in text
+        assert "value_0_60 " not in text
+        assert problems(prompt.raw, prompt.built.wire) == []
+
+
+def test_an_output_is_no_question_and_the_task_stays_the_question():
+    with opened() as session:
+        text_agent(session, 12)
+        session.prompt()
+        state = session.window.state
+        assert state.task_seq == 2
+        assert state.turn == 1
+        assert 2 in state.messages
+
+
+def test_what_the_user_says_next_is_a_question_again():
+    with opened() as session:
+        text_agent(session, 3, lines=5)
+        session.append({"role": "user", "content": "Stop and explain what you found."})
+        session.prompt()
+        assert session.window.state.turn == 2
+
+
+def test_a_reopened_session_has_the_same_prompt(tmp_path):
+    store = tmp_path / "agent.db"
+    with opened(store) as session:
+        text_agent(session, 40)
+        before = session.prompt().raw
+    with opened(store) as session:
+        assert session.prompt().raw == before
+
+
+def test_restoring_a_decision_restores_the_record_before_it():
+    with opened() as session:
+        text_agent(session, 40)
+        session.prompt()
+        last = [entry for entry in session.read() if entry.kind in DECISIONS][-1]
+        payload = json.loads(last.content)
+        session.restore(last.seq)
+        state = session.window.state
+        assert state.record_seq == payload["record_before"]
+        before = session.get(next(entry.id for entry in session.read() if entry.seq == state.record_seq))
+        assert state.record.text == json.loads(before.content)["record"]["text"]
+
+
+def test_instruction_files_and_notes_of_the_environment_are_not_the_task():
+    with opened() as session:
+        session.append({"role": "user", "content": "<environment_context>\n  <cwd>/repo</cwd>\n</environment_context>"})
+        session.append({"role": "user", "content": "Rename the module billing to invoices."})
+        session.prompt()
+        assert session.window.state.task_seq == 2
+
+
+def test_what_a_short_answer_answers_stays_with_it():
+    with opened() as session:
+        chat(session, 60)
+        session.append({"role": "assistant", "content": "Shall I (1) merge, (2) tag, or (3) wait? " + "because " * 300})
+        session.append({"role": "user", "content": "1+2"})
+        assert "Shall I (1) merge" in shown(session.prompt())
+
+
+@pytest.mark.parametrize("role", ["system", "user"])
+def test_a_text_that_alone_does_not_fit_is_cut_and_never_refused(role):
+    with opened() as session:
+        session.append({"role": role, "content": "Keep to these rules. " + "A long rule follows. " * 3_000})
+        session.append({"role": "user", "content": "What is rule one?"})
+        prompt = session.prompt()
+        assert prompt.tokens <= session.window.budget.input_budget
+        assert "What is rule one?" in shown(prompt)
+        assert "Keep to these rules." in shown(prompt)
+        assert "recto://" in shown(prompt)
+
+
+def test_a_quotation_is_never_the_last_message():
+    with recto.open("memory:", model="gpt-4o", models=WINDOW, recall={"embedder": {"use": "none"}}) as session:
+        session.append({"role": "user", "content": "Help me with the books of this year."})
+        session.append({"role": "assistant", "content": "Gladly."})
+        session.append({"role": "user", "content": "The invoice number of Acme is INV-4711."})
+        session.append({"role": "assistant", "content": "Noted."})
+        chat(session, 60)
+        session.append({"role": "assistant", "content": "Done."})
+        session.append({"role": "user", "content": "Which invoice number does Acme have?"})
+        prompt = session.prompt()
+        assert prompt.recalled
+        assert prompt.messages[-1]["content"] == "Which invoice number does Acme have?"

@@ -39,7 +39,7 @@ def driven(store: MemoryStore, **more) -> None:
 @pytest.fixture(scope="module")
 def store() -> MemoryStore:
     made = MemoryStore()
-    driven(made, window={"policy": "hybrid"})
+    driven(made, window={"policy": "hybrid", "shorten_outputs": False})
     return made
 
 
